@@ -1,0 +1,1 @@
+"""From a request and the catalog to a plan. Everything here is pure."""

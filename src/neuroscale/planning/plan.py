@@ -1,0 +1,161 @@
+"""The plan: what the platform decided for a request, with every reason; written to `plan.yaml` as a lock."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from typing import Literal
+
+from neuroscale.model import Frozen
+
+
+class Replicas(Frozen):
+    """Pods of the service."""
+
+    min: int
+    max: int
+
+
+class Memory(Frozen):
+    """GiB (2^30 bytes) per tensor-parallel rank, which is one accelerator.
+
+    `usable` is what vLLM may take of the accelerator (its memory x utilisation); weights + kv_cache + overhead + free
+    = usable. `kv_cache` is what the asked-for concurrency needs of one replica; `free` is negative for a plan that
+    does not fit.
+    """
+
+    weights: float
+    kv_cache: float
+    overhead: float
+    usable: float
+    free: float
+
+
+class Architecture(Frozen):
+    """`active_params` counts the input embedding, `active_params_without_embedding` does not; ratio = active / total."""
+
+    kind: Literal["moe", "dense"]
+    total_params: int
+    active_params: int
+    active_params_without_embedding: int | None
+    active_ratio: float
+
+
+class Startup(Frozen):
+    """Seconds from container start to ready, and what the startup probe allows."""
+
+    expected_seconds: int
+    probe_budget_seconds: int
+
+
+class Cost(Frozen):
+    """US dollars; a month is 730 hours. None where the catalog has no price. Decimals are written as strings."""
+
+    hourly: Decimal | None
+    monthly_min: Decimal | None
+    monthly_max: Decimal | None
+    price_date: date | None
+    price_source: str
+
+
+class Speed(Frozen):
+    """Estimates for one replica: seconds to the first token of the longest prompt, and tokens per second of one user."""
+
+    ttft_seconds: float | None
+    decode_tokens_per_second: float | None
+
+
+class Runtime(Frozen):
+    """The serving runtime: `image` is the complete reference, `version` vLLM's."""
+
+    name: str
+    image: str
+    version: str
+
+
+class Resources(Frozen):
+    """What one pod asks for. `cpu` in cores, `memory_gib` of host memory, `shared_memory_gib` for /dev/shm.
+
+    `accelerator_resource` is the extended resource's name ("" for CPU serving).
+    """
+
+    cpu: int
+    memory_gib: int
+    shared_memory_gib: int
+    accelerator_resource: str
+    node_selector: dict[str, str]
+
+
+class Tenancy(Frozen):
+    """Who owns the service, as the catalog names them."""
+
+    team: str
+    owner: str
+    cost_center: str
+    namespace: str
+
+
+class AppliedOverride(Frozen):
+    """An override of the request and what the planner would have chosen without it."""
+
+    field: str
+    value: str | int | float | bool
+    planned: str
+    reason: str
+    expires: date
+
+
+class Alternative(Frozen):
+    """A choice near a refused one that works: what to change, and its price per hour where known."""
+
+    change: str
+    model: str
+    accelerator: str
+    accelerator_count: int
+    hourly: Decimal | None
+
+
+class Lock(Frozen):
+    """What the plan was made from. Digests are `sha256:` and 64 hexadecimal digits of canonical JSON.
+
+    `entries` maps each catalog entry that the plan depends on (`model/NAME`, `accelerator/NAME`, ...) to its digest.
+    """
+
+    catalog_digest: str
+    entries: dict[str, str]
+    request_digest: str
+    planner_version: str
+    template_version: str
+
+
+class Plan(Frozen):
+    """The resolved plan. A refused plan keeps the numbers of the nearest attempt, with the reasons."""
+
+    schema_version: Literal[1] = 1
+    verdict: Literal["fits", "tight", "refused"]
+    service: str
+    environment: str
+    model: str
+    model_source: str
+    accelerator: str
+    accelerator_count: int
+    tensor_parallel_size: int
+    replicas: Replicas
+    memory_gib: Memory
+    architecture: Architecture
+    max_model_len: int
+    max_concurrency: int
+    vllm_args: tuple[str, ...]
+    environment_variables: dict[str, str]
+    needs_hugging_face_token: bool
+    startup: Startup
+    speed: Speed
+    cost: Cost
+    runtime: Runtime
+    resources: Resources
+    tenancy: Tenancy
+    overrides: tuple[AppliedOverride, ...]
+    alternatives: tuple[Alternative, ...]
+    confidence: Literal["high", "medium", "low"]
+    reasons: tuple[str, ...]
+    lock: Lock

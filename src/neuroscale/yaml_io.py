@@ -1,0 +1,291 @@
+"""YAML and JSON as the platform reads and writes them.
+
+Reading is strict: no duplicate keys, anchors, tags or merge keys, and no plain scalar that another YAML parser reads as
+something else (`yes`, `0o7`, `1_000`, `12:30`, dates). What is left has one meaning for PyYAML, go-yaml and Backstage.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from neuroscale.errors import InputError, Problem
+
+Path = tuple[str | int, ...]
+
+_DEEPEST = 100
+
+_NULL = re.compile(r"(?:~|null|Null|NULL)?")
+_BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_INT = re.compile(r"-?(?:0|[1-9][0-9]*)")
+# A plain number with an exponent needs a point and a sign: YAML 1.1 reads any other spelling as text.
+_FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+][0-9]+)?")
+_LARGEST_INTEGER = 2**53 - 1  # what JavaScript and JSON numbers hold exactly
+# Plain scalars that at least one of YAML 1.1, YAML 1.2 and go-yaml reads as something other than text.
+_AMBIGUOUS = re.compile(
+    r"""
+    (?:y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF)
+    | [-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?      # sexagesimal
+    | [-+]?0[0-9_]+ (?:\.[0-9_]*)?                          # leading zero: octal, or not
+    | [-+]?0[box][0-9a-fA-F_]+
+    | [-+]?[0-9]+(?:_[0-9]+)+(?:\.[0-9_]*)?
+    | \+[0-9.]+(?:[eE][-+]?[0-9]+)?
+    | [-+]?(?:[0-9][0-9_]*)?\.[0-9_]*(?:[eE][-+]?[0-9]+)?
+    | [-+]?[0-9]+\.?[0-9]*[eE][-+]?[0-9]+
+    | [-+]?[0-9]+\.
+    | [-+]?\.(?:inf|Inf|INF) | \.(?:nan|NaN|NAN)
+    | [0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt\ ].*)?           # dates
+    | = | <<
+    """,
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class Document:
+    """One YAML document: its value, and the 1-based line of every path in it (the value's line; () is the root's)."""
+
+    value: Any
+    lines: dict[Path, int] = field(default_factory=dict)
+
+    def line(self, *path: str | int) -> int | None:
+        """The line of `path`, or of its nearest ancestor that has one."""
+        for length in range(len(path), -1, -1):
+            if (line := self.lines.get(tuple(path[:length]))) is not None:
+                return line
+        return None
+
+
+def read_documents(text: str, where: str) -> list[Document]:
+    """Every non-empty document of `text`; `where` names the file in messages.
+
+    Raises InputError for anything that is not plain, unambiguous YAML.
+    """
+    documents: list[Document] = []
+    try:
+        reader = _Reader(text, where)
+        while (document := reader.next_document()) is not None:
+            if document.value is not None:
+                documents.append(document)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else None
+        raise InputError(
+            Problem(where, "", f"not valid YAML: {error.problem}", "Correct the syntax at that line.", line)
+        ) from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(
+            Problem(where, "", f"not valid YAML: {error}", "Write plain UTF-8 text without control characters.")
+        ) from error
+    return documents
+
+
+def read_document(text: str, where: str) -> Document:
+    """The single document of `text`. Raises InputError when there is none or more than one."""
+    documents = read_documents(text, where)
+    if len(documents) != 1:
+        raise InputError(
+            Problem(where, "", f"holds {len(documents)} YAML documents", "Write exactly one document in this file.")
+        )
+    return documents[0]
+
+
+def read_mapping(text: str, where: str) -> Document:
+    """The single document of `text`, which must be a mapping."""
+    document = read_document(text, where)
+    if not isinstance(document.value, dict):
+        raise InputError(
+            Problem(where, "", "is not a mapping", "Write `key: value` lines at the top level.", document.line())
+        )
+    return document
+
+
+def decode(data: bytes, where: str) -> str:
+    """UTF-8 text without a byte order mark. Raises InputError for other encodings and for binary content."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            Problem(where, "", f"is not UTF-8 text (byte {error.start})", "Save the file as UTF-8 without a BOM.")
+        ) from error
+    if text.startswith("\ufeff"):
+        raise InputError(Problem(where, "", "starts with a byte order mark", "Save the file as UTF-8 without a BOM.", 1))
+    if "\0" in text:
+        raise InputError(Problem(where, "", "holds a NUL byte", "Manifests are text: remove the binary content."))
+    return text
+
+
+class _Reader:
+    """Builds plain values from the parser's events, and notes the lines.
+
+    Events and not PyYAML's composed nodes: libyaml's composer recurses in C, and deep nesting would end the process.
+    """
+
+    def __init__(self, text: str, where: str) -> None:
+        self._events = iter(yaml.parse(text, Loader=yaml.CSafeLoader))
+        self._where = where
+        self._lines: dict[Path, int] = {}
+
+    def next_document(self) -> Document | None:
+        """The next document, or None behind the last."""
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                self._lines = {}
+                return Document(self._value(next(self._events), ()), self._lines)
+        return None
+
+    def _error(self, event: yaml.Event, path: Path, message: str, fix: str) -> InputError:
+        return InputError(Problem(self._where, dotted(path), message, fix, event.start_mark.line + 1))
+
+    def _value(self, event: yaml.Event, path: Path) -> Any:
+        self._lines.setdefault(path, event.start_mark.line + 1)
+        if len(path) > _DEEPEST:
+            raise self._error(event, (), "is nested too deeply", f"Nest at most {_DEEPEST} levels.")
+        if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+            raise self._error(event, path, "uses a YAML anchor or alias", "Write the value out at each place.")
+        if event.tag is not None:
+            raise self._error(event, path, f"carries the tag {event.tag!r}", "Write the value without a tag.")
+        if isinstance(event, yaml.MappingStartEvent):
+            mapping: dict[str, Any] = {}
+            while not isinstance(key_event := next(self._events), yaml.MappingEndEvent):
+                key = self._key(key_event, path)
+                if key in mapping:
+                    raise self._error(
+                        key_event, (*path, key), f"the key {key!r} stands twice", "Keep one of the two."
+                    )
+                # A block value starts on the line below its key; the key's line is where people look.
+                self._lines[(*path, key)] = key_event.start_mark.line + 1
+                mapping[key] = self._value(next(self._events), (*path, key))
+            return mapping
+        if isinstance(event, yaml.SequenceStartEvent):
+            items: list[Any] = []
+            while not isinstance(item := next(self._events), yaml.SequenceEndEvent):
+                items.append(self._value(item, (*path, len(items))))
+            return items
+        return self._scalar(event, path)
+
+    def _key(self, event: yaml.Event, path: Path) -> str:
+        if not isinstance(event, yaml.ScalarEvent):
+            raise self._error(event, path, "a key is not plain text", "Write a plain text key.")
+        value = self._value(event, (*path, event.value))
+        if not isinstance(value, str):
+            raise self._error(event, path, f"the key {event.value!r} is not text", f'Quote it: "{event.value}".')
+        return value
+
+    def _scalar(self, event: yaml.ScalarEvent, path: Path) -> Any:
+        text: str = event.value
+        if event.style:
+            return text
+        if _NULL.fullmatch(text):
+            return None
+        if text in _BOOL:
+            return _BOOL[text]
+        if _INT.fullmatch(text):
+            # Python refuses to convert thousands of digits.
+            if len(text) > 17 or abs(int(text)) > _LARGEST_INTEGER:
+                raise self._error(event, path, f"{text[:20]} is too large for JSON numbers", "Quote it if it is text.")
+            return int(text)
+        if _FLOAT.fullmatch(text):
+            if not math.isfinite(number := float(text)):
+                raise self._error(event, path, f"{text} is not finite", "Write a smaller number.")
+            return number
+        if _AMBIGUOUS.fullmatch(text):
+            raise self._error(
+                event,
+                path,
+                f"{text!r} is read differently by different YAML parsers",
+                f'Quote it ("{text}") if it is text, or write it as a plain number, true or false.',
+            )
+        return text
+
+
+def dotted(path: Path) -> str:
+    """`spec.predictor.containers[0].image` for ("spec", "predictor", "containers", 0, "image")."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif re.fullmatch(r"[A-Za-z0-9_-]+", part):
+            text += f".{part}" if text else part
+        else:
+            text += f"[{json.dumps(part)}]"
+    return text
+
+
+def dump(value: Any) -> str:
+    """Block-style YAML in insertion order; `read_document` gives the same value back.
+
+    Every piece of text is written as a JSON string unless it is a plain word that no parser reads as anything else.
+    """
+    lines: list[str] = []
+    _dump(value, 0, "", lines)
+    return "\n".join(lines) + "\n"
+
+
+def scalar(value: str | float | bool | None) -> str:
+    """One scalar on one line, with one meaning for every YAML and JSON parser.
+
+    Raises ValueError for numbers that are not finite.
+    """
+    if isinstance(value, str):
+        if _PLAIN.fullmatch(value) and not _AMBIGUOUS.fullmatch(value) and value not in _BOOL and not _NULL.fullmatch(value):
+            return value
+        return quoted(value)
+    return json.dumps(value, allow_nan=False)
+
+
+def quoted(text: str) -> str:
+    """`text` as a JSON string that is also a YAML double-quoted scalar.
+
+    Everything but printable ASCII is escaped, except characters beyond U+FFFF: JSON escapes those as a pair of
+    surrogates, which YAML does not join. Raises ValueError for a lone surrogate, which no file can hold.
+    """
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("the text holds half of a surrogate pair, which is not a character")
+    return "".join(
+        character if character > "\uffff" else "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
+        for character in text
+    ).join('""')
+
+
+_PLAIN = re.compile(r"[A-Za-z](?:[A-Za-z0-9_./-]*[A-Za-z0-9_/-])?")
+
+
+def _dump(value: Any, indent: int, prefix: str, lines: list[str]) -> None:
+    pad = " " * indent
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            head = f"{prefix or pad}{scalar(str(key))}:"
+            prefix = ""
+            if isinstance(item, dict | list | tuple) and item:
+                lines.append(head)
+                _dump(item, indent + 2, "", lines)
+            else:
+                lines.append(f"{head} {_inline(item)}")
+    elif isinstance(value, list | tuple) and value:
+        for item in value:
+            dash = f"{prefix or pad}- "
+            prefix = ""
+            if isinstance(item, dict | list | tuple) and item:
+                _dump(item, indent + 2, dash, lines)
+            else:
+                lines.append(dash + _inline(item))
+    else:
+        lines.append(f"{prefix or pad}{_inline(value)}")
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{}"
+    if isinstance(value, list | tuple):
+        return "[]"
+    return scalar(value)
+
+
+def canonical_json(value: Any) -> str:
+    """Sorted, compact JSON: the form that digests are taken of."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
