@@ -113,7 +113,9 @@ def decode(data: bytes, where: str) -> str:
             Problem(where, "", f"is not UTF-8 text (byte {error.start})", "Save the file as UTF-8 without a BOM.")
         ) from error
     if text.startswith("\ufeff"):
-        raise InputError(Problem(where, "", "starts with a byte order mark", "Save the file as UTF-8 without a BOM.", 1))
+        raise InputError(
+            Problem(where, "", "starts with a byte order mark", "Save the file as UTF-8 without a BOM.", 1)
+        )
     if "\0" in text:
         raise InputError(Problem(where, "", "holds a NUL byte", "Manifests are text: remove the binary content."))
     return text
@@ -154,9 +156,7 @@ class _Reader:
             while not isinstance(key_event := next(self._events), yaml.MappingEndEvent):
                 key = self._key(key_event, path)
                 if key in mapping:
-                    raise self._error(
-                        key_event, (*path, key), f"the key {key!r} stands twice", "Keep one of the two."
-                    )
+                    raise self._error(key_event, (*path, key), f"the key {key!r} stands twice", "Keep one of the two.")
                 # A block value starts on the line below its key; the key's line is where people look.
                 self._lines[(*path, key)] = key_event.start_mark.line + 1
                 mapping[key] = self._value(next(self._events), (*path, key))
@@ -232,7 +232,12 @@ def scalar(value: str | float | bool | None) -> str:
     Raises ValueError for numbers that are not finite.
     """
     if isinstance(value, str):
-        if _PLAIN.fullmatch(value) and not _AMBIGUOUS.fullmatch(value) and value not in _BOOL and not _NULL.fullmatch(value):
+        if (
+            _PLAIN.fullmatch(value)
+            and not _AMBIGUOUS.fullmatch(value)
+            and value not in _BOOL
+            and not _NULL.fullmatch(value)
+        ):
             return value
         return quoted(value)
     return json.dumps(value, allow_nan=False)

@@ -1,0 +1,114 @@
+"""Git as the platform uses it: arguments as lists, NUL-separated output, no configuration of the user's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import IO
+
+from neuroscale.errors import InputError, NeuroscaleError, Problem
+
+
+class GitError(NeuroscaleError):
+    """Git ended with an error; the message holds what it printed."""
+
+
+class Git:
+    """A git repository by its work tree (or git directory)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._batch: subprocess.Popen[bytes] | None = None
+
+    def run(self, *arguments: str, check: bool = True, data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+        """Run one git command. Raises GitError when it fails and `check` is set, or when git is missing."""
+        command = self._command(*arguments)
+        try:
+            done = subprocess.run(
+                command, input=data, capture_output=True, check=False, timeout=600, env=_environment()
+            )
+        except FileNotFoundError as error:
+            raise GitError("git is not installed. Install git 2.38 or newer.") from error
+        if check and done.returncode != 0:
+            text = done.stderr.decode(errors="replace").strip()
+            raise GitError(f"git {arguments[0]} failed with exit status {done.returncode}: {text}")
+        return done
+
+    def text(self, *arguments: str) -> str:
+        """The output of a command, without surrounding white space."""
+        return self.run(*arguments).stdout.decode(errors="surrogateescape").strip()
+
+    def records(self, *arguments: str) -> list[str]:
+        """The output of a command that separates its records by NUL."""
+        text = self.run(*arguments).stdout.decode(errors="surrogateescape")
+        return [record for record in text.split("\0") if record]
+
+    def commit(self, revision: str, field: str) -> str:
+        """The full id of the commit that `revision` names. Raises InputError with `field` where it names none."""
+        done = self.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", check=False)
+        if done.returncode != 0:
+            raise InputError(
+                Problem(
+                    "the command line",
+                    field,
+                    f"{revision!r} is not a commit",
+                    "Name a commit, branch or tag; fetch it first if it is remote.",
+                )
+            )
+        return done.stdout.decode().strip()
+
+    def read_object(self, name: str) -> bytes | None:
+        """The content of a blob, by id or `TREE:PATH`; None where there is no such blob."""
+        if "\n" in name:
+            return self._show(name)
+        batch = self._batch_process()
+        stdin, stdout = _pipe(batch.stdin), _pipe(batch.stdout)
+        stdin.write(name.encode(errors="surrogateescape") + b"\n")
+        stdin.flush()
+        header = stdout.readline().rstrip(b"\n")
+        if not header:
+            raise GitError("git cat-file ended early")
+        if header.endswith((b" missing", b" ambiguous")) or header.count(b" ") < 2:
+            return None
+        _, kind, size = header.rsplit(b" ", 2)
+        data = stdout.read(int(size))
+        stdout.read(1)
+        return data if kind == b"blob" else None
+
+    def _show(self, name: str) -> bytes | None:
+        done = self.run("cat-file", "blob", name, check=False)
+        return done.stdout if done.returncode == 0 else None
+
+    def close(self) -> None:
+        """End the helper process, if one was started."""
+        if self._batch is not None:
+            _pipe(self._batch.stdin).close()
+            self._batch.wait(timeout=10)
+            _pipe(self._batch.stdout).close()
+            self._batch = None
+
+    def _batch_process(self) -> subprocess.Popen[bytes]:
+        if self._batch is None:
+            self._batch = subprocess.Popen(
+                self._command("cat-file", "--batch"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=_environment(),
+            )
+        return self._batch
+
+    def _command(self, *arguments: str) -> list[str]:
+        return ["git", "-C", str(self.root), "-c", "core.quotePath=false", "--no-replace-objects", *arguments]
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None
+    return pipe
+
+
+def _environment() -> dict[str, str]:
+    """The caller's environment without the variables that point git at another repository or object store."""
+    keep = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key.startswith("GIT_SSL")}
+    return keep | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}

@@ -1,0 +1,53 @@
+"""Where things lie in the platform repository: the one place that knows its folders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from neuroscale.errors import InputError, Problem
+
+MANIFESTS = "manifests"
+POLICIES = "policies"
+EXCEPTIONS = "policies/exceptions"
+CATALOG = "platform/catalog"
+SETTINGS = "platform/settings.yaml"
+TEMPLATE = "templates/llm-inference-service"
+
+REQUEST_FILE = "request.yaml"
+PLAN_FILE = "plan.yaml"
+
+
+@dataclass(frozen=True)
+class ServicePath:
+    """The folder of a service: `manifests/<environment>/<service>`."""
+
+    environment: str
+    service: str
+
+    @property
+    def folder(self) -> str:
+        return f"{MANIFESTS}/{self.environment}/{self.service}"
+
+    @classmethod
+    def of(cls, path: str) -> ServicePath | None:
+        """The service that a repository path lies in, or None for a path outside every service folder."""
+        parts = path.split("/")
+        if len(parts) >= 4 and parts[0] == MANIFESTS:
+            return cls(parts[1], parts[2])
+        return None
+
+
+def find_root(start: Path) -> Path:
+    """The platform repository that `start` lies in. Raises InputError outside one."""
+    for folder in (start.resolve(), *start.resolve().parents):
+        if (folder / SETTINGS).is_file():
+            return folder
+    raise InputError(
+        Problem(
+            str(start),
+            "",
+            f"is not inside a platform repository (no {SETTINGS} here or above)",
+            "Run the command in your fork of the platform repository, or name it with --repository.",
+        )
+    )

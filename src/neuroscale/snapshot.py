@@ -1,0 +1,113 @@
+"""The files of a repository at one moment: a folder on disk, or a tree in git that nobody checked out."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal, Protocol
+
+from neuroscale.errors import InputError, Problem
+from neuroscale.git import Git
+from neuroscale.yaml_io import decode
+
+Kind = Literal["file", "executable", "symlink", "submodule", "other"]
+
+
+@dataclass(frozen=True, order=True)
+class Entry:
+    """One path of a snapshot, relative to its root with `/`. `object_id` is git's, "" outside git."""
+
+    path: str
+    kind: Kind
+    object_id: str = ""
+
+
+class Snapshot(Protocol):
+    """Read access to files by their path relative to the repository's root."""
+
+    def entries(self, *prefixes: str) -> list[Entry]:
+        """Everything below `prefixes` (folders or single paths), sorted by path; symlinks are not followed."""
+
+    def read(self, path: str) -> bytes | None:
+        """The content of a regular file, or None where there is none at that path."""
+
+
+class FolderSnapshot:
+    """A folder on disk. Nothing outside it is read: symlinks are listed and never followed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+
+    def entries(self, *prefixes: str) -> list[Entry]:
+        found: set[Entry] = set()
+        for prefix in prefixes or ("",):
+            start = self.root / prefix
+            if self._through_symlink(prefix):
+                continue
+            if start.is_symlink() or not start.is_dir():
+                if start.is_symlink() or start.exists():
+                    found.add(self._entry(start))
+                continue
+            for folder, folders, files in os.walk(start):
+                below = Path(folder)
+                for name in list(folders):
+                    if name == ".git":
+                        folders.remove(name)
+                    elif (below / name).is_symlink():
+                        found.add(self._entry(below / name))
+                found.update(self._entry(below / name) for name in files)
+        return sorted(found)
+
+    def read(self, path: str) -> bytes | None:
+        target = self.root / path
+        if self._through_symlink(path) or target.is_symlink() or not target.is_file():
+            return None
+        return target.read_bytes()
+
+    def _through_symlink(self, path: str) -> bool:
+        parts = PurePosixPath(path).parts
+        if ".." in parts or path.startswith("/"):
+            return True
+        return any((self.root.joinpath(*parts[:length])).is_symlink() for length in range(1, len(parts)))
+
+    def _entry(self, path: Path) -> Entry:
+        mode = path.lstat().st_mode
+        kind: Kind
+        if stat.S_ISLNK(mode):
+            kind = "symlink"
+        elif stat.S_ISREG(mode):
+            kind = "executable" if mode & 0o111 else "file"
+        else:
+            kind = "other"
+        return Entry(path.relative_to(self.root).as_posix(), kind)
+
+
+class GitSnapshot:
+    """A tree in a git repository, read from its object store."""
+
+    _KINDS: dict[str, Kind] = {"100644": "file", "100755": "executable", "120000": "symlink", "160000": "submodule"}
+
+    def __init__(self, git: Git, tree: str) -> None:
+        self.git = git
+        self.tree = tree
+
+    def entries(self, *prefixes: str) -> list[Entry]:
+        found = []
+        for line in self.git.records("ls-tree", "-r", "-z", "--full-tree", self.tree, "--", *prefixes):
+            meta, path = line.split("\t", 1)
+            mode, _, object_id = meta.split(" ")
+            found.append(Entry(path, self._KINDS.get(mode, "other"), object_id))
+        return sorted(found)
+
+    def read(self, path: str) -> bytes | None:
+        return self.git.read_object(f"{self.tree}:{path}")
+
+
+def read_text(snapshot: Snapshot, path: str) -> str:
+    """The text of a file that must be there. Raises InputError where it is missing or not UTF-8."""
+    data = snapshot.read(path)
+    if data is None:
+        raise InputError(Problem(path, "", "is missing", "Restore the file."))
+    return decode(data, path)
