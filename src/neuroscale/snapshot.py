@@ -6,7 +6,7 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from neuroscale.errors import InputError, Problem
 from neuroscale.git import Git
@@ -87,7 +87,12 @@ class FolderSnapshot:
 class GitSnapshot:
     """A tree in a git repository, read from its object store."""
 
-    _KINDS: dict[str, Kind] = {"100644": "file", "100755": "executable", "120000": "symlink", "160000": "submodule"}
+    _KINDS: ClassVar[dict[str, Kind]] = {
+        "100644": "file",
+        "100755": "executable",
+        "120000": "symlink",
+        "160000": "submodule",
+    }
 
     def __init__(self, git: Git, tree: str) -> None:
         self.git = git

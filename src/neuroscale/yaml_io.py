@@ -13,6 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+from yaml.events import (
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
 
 from neuroscale.errors import InputError, Problem
 
@@ -135,48 +144,48 @@ class _Reader:
     def next_document(self) -> Document | None:
         """The next document, or None behind the last."""
         for event in self._events:
-            if isinstance(event, yaml.DocumentStartEvent):
+            if isinstance(event, DocumentStartEvent):
                 self._lines = {}
                 return Document(self._value(next(self._events), ()), self._lines)
         return None
 
-    def _error(self, event: yaml.Event, path: Path, message: str, fix: str) -> InputError:
-        return InputError(Problem(self._where, dotted(path), message, fix, event.start_mark.line + 1))
+    def _error(self, event: Event, path: Path, message: str, fix: str) -> InputError:
+        return InputError(Problem(self._where, dotted(path), message, fix, _line(event)))
 
-    def _value(self, event: yaml.Event, path: Path) -> Any:
-        self._lines.setdefault(path, event.start_mark.line + 1)
+    def _value(self, event: Event, path: Path) -> Any:
+        self._lines.setdefault(path, _line(event))
         if len(path) > _DEEPEST:
             raise self._error(event, (), "is nested too deeply", f"Nest at most {_DEEPEST} levels.")
-        if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+        if not isinstance(event, ScalarEvent | MappingStartEvent | SequenceStartEvent) or event.anchor is not None:
             raise self._error(event, path, "uses a YAML anchor or alias", "Write the value out at each place.")
         if event.tag is not None:
             raise self._error(event, path, f"carries the tag {event.tag!r}", "Write the value without a tag.")
-        if isinstance(event, yaml.MappingStartEvent):
+        if isinstance(event, MappingStartEvent):
             mapping: dict[str, Any] = {}
-            while not isinstance(key_event := next(self._events), yaml.MappingEndEvent):
+            while not isinstance(key_event := next(self._events), MappingEndEvent):
                 key = self._key(key_event, path)
                 if key in mapping:
                     raise self._error(key_event, (*path, key), f"the key {key!r} stands twice", "Keep one of the two.")
                 # A block value starts on the line below its key; the key's line is where people look.
-                self._lines[(*path, key)] = key_event.start_mark.line + 1
+                self._lines[(*path, key)] = _line(key_event)
                 mapping[key] = self._value(next(self._events), (*path, key))
             return mapping
-        if isinstance(event, yaml.SequenceStartEvent):
+        if isinstance(event, SequenceStartEvent):
             items: list[Any] = []
-            while not isinstance(item := next(self._events), yaml.SequenceEndEvent):
+            while not isinstance(item := next(self._events), SequenceEndEvent):
                 items.append(self._value(item, (*path, len(items))))
             return items
         return self._scalar(event, path)
 
-    def _key(self, event: yaml.Event, path: Path) -> str:
-        if not isinstance(event, yaml.ScalarEvent):
+    def _key(self, event: Event, path: Path) -> str:
+        if not isinstance(event, ScalarEvent):
             raise self._error(event, path, "a key is not plain text", "Write a plain text key.")
         value = self._value(event, (*path, event.value))
         if not isinstance(value, str):
             raise self._error(event, path, f"the key {event.value!r} is not text", f'Quote it: "{event.value}".')
         return value
 
-    def _scalar(self, event: yaml.ScalarEvent, path: Path) -> Any:
+    def _scalar(self, event: ScalarEvent, path: Path) -> Any:
         text: str = event.value
         if event.style:
             return text
@@ -201,6 +210,10 @@ class _Reader:
                 f'Quote it ("{text}") if it is text, or write it as a plain number, true or false.',
             )
         return text
+
+
+def _line(event: Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 1
 
 
 def dotted(path: Path) -> str:
