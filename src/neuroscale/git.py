@@ -100,7 +100,16 @@ class Git:
         return self._batch
 
     def _command(self, *arguments: str) -> list[str]:
-        return ["git", "-C", str(self.root), "-c", "core.quotePath=false", "--no-replace-objects", *arguments]
+        return [
+            "git",
+            "-C",
+            str(self.root),
+            "-c",
+            "core.quotePath=false",
+            "--no-replace-objects",
+            "--literal-pathspecs",
+            *arguments,
+        ]
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

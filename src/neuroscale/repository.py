@@ -16,6 +16,12 @@ TEMPLATE = "templates/llm-inference-service"
 
 REQUEST_FILE = "request.yaml"
 PLAN_FILE = "plan.yaml"
+# The files of a service that reach the cluster, and the one kind that each may hold.
+RENDERED_KINDS = {
+    "inferenceservice.yaml": "InferenceService",
+    "networkpolicy.yaml": "NetworkPolicy",
+    "poddisruptionbudget.yaml": "PodDisruptionBudget",
+}
 
 
 @dataclass(frozen=True)

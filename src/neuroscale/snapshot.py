@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Literal, Protocol
@@ -82,6 +83,25 @@ class FolderSnapshot:
         else:
             kind = "other"
         return Entry(path.relative_to(self.root).as_posix(), kind)
+
+
+class MemorySnapshot:
+    """Files that exist only in memory: path to content, all of one kind unless `kinds` says otherwise."""
+
+    def __init__(self, files: Mapping[str, bytes], kinds: Mapping[str, Kind] | None = None) -> None:
+        self._files = dict(files)
+        self._kinds = dict(kinds or {})
+
+    def entries(self, *prefixes: str) -> list[Entry]:
+        paths = {*self._files, *self._kinds}
+        return sorted(
+            Entry(path, self._kinds.get(path, "file"))
+            for path in paths
+            if not prefixes or any(path == prefix or path.startswith(f"{prefix}/") for prefix in prefixes)
+        )
+
+    def read(self, path: str) -> bytes | None:
+        return self._files.get(path) if self._kinds.get(path, "file") in ("file", "executable") else None
 
 
 class GitSnapshot:

@@ -1,0 +1,259 @@
+"""The drift gate: what lies in Git is what the request and its plan render to, and the plan is the planner's own."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from neuroscale.catalog import Catalog
+from neuroscale.errors import InputError, UntrustedError
+from neuroscale.gates.check import Evaluation, problem_findings
+from neuroscale.gates.inputs import ServiceFolder
+from neuroscale.planning.plan import Plan, load_plan
+from neuroscale.planning.planner import plan, request_digest
+from neuroscale.rendering import Template, render
+from neuroscale.repository import PLAN_FILE, REQUEST_FILE
+from neuroscale.request import Request, check_request, load_request
+from neuroscale.settings import Settings
+from neuroscale.snapshot import Snapshot
+from neuroscale.verdict import Finding, Severity
+from neuroscale.yaml_io import decode
+
+GATE = "drift"
+_SHOWN_LINES = 6
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What requests are planned and rendered with."""
+
+    catalog: Catalog
+    settings: Settings
+    template: Template
+
+
+def evaluate_drift(
+    snapshot: Snapshot, services: tuple[ServiceFolder, ...], platform: Platform, today: date
+) -> tuple[Evaluation, dict[str, Plan]]:
+    """Compare every service with what it renders to; returns the readable plans by service folder too.
+
+    Raises UntrustedError when the comparison does not see a difference that is there.
+    """
+    caught = _tripwires()
+    findings: list[Finding] = []
+    plans: dict[str, Plan] = {}
+    present = [service for service in services if service.change != "removed"]
+    for service in present:
+        found, locked = _service(snapshot, service, platform, today)
+        findings.extend(found)
+        if locked is not None:
+            plans[service.path.folder] = locked
+    return Evaluation(tuple(findings), len(present), len(present), "services", caught, caught), plans
+
+
+def _service(
+    snapshot: Snapshot, service: ServiceFolder, platform: Platform, today: date
+) -> tuple[list[Finding], Plan | None]:
+    folder = service.path.folder
+    try:
+        request = _read(snapshot, f"{folder}/{REQUEST_FILE}", load_request)
+    except InputError as error:
+        return problem_findings(GATE, "request", error), None
+    try:
+        locked = _read(snapshot, f"{folder}/{PLAN_FILE}", load_plan)
+    except InputError as error:
+        return problem_findings(GATE, "plan", error), None
+    if request is None or locked is None:
+        return [], None  # the files gate says that it is missing
+    findings = _belongs(service, request, locked)
+    try:
+        check_request(request, platform.catalog, platform.settings, f"{folder}/{REQUEST_FILE}")
+    except InputError as error:
+        return [*findings, *problem_findings(GATE, "request", error)], locked
+    findings.extend(_overrides(folder, request, today))
+    if locked.lock.request_digest != request_digest(request):
+        findings.append(
+            _finding(
+                "outdated-plan",
+                f"{folder}/{PLAN_FILE}",
+                "was made for other answers than request.yaml holds",
+                f"Run `neuroscale replan {folder}` and commit the result.",
+            )
+        )
+        return findings, locked
+    findings.extend(_plan_findings(service, request, locked, platform))
+    if locked.verdict == "refused":
+        findings.append(
+            _finding(
+                "refused-plan",
+                f"{folder}/{PLAN_FILE}",
+                f"the plan is refused: {' '.join(locked.reasons)}",
+                _alternatives(locked),
+            )
+        )
+        return findings, locked
+    try:
+        rendered = render(request, locked, platform.template)
+    except InputError as error:
+        return [*findings, *problem_findings(GATE, "render", error)], locked
+    actual = {name: data for name in rendered if (data := snapshot.read(f"{folder}/{name}")) is not None}
+    findings.extend(compare(folder, {name: text.encode() for name, text in rendered.items()}, actual))
+    return findings, locked
+
+
+def _read(snapshot: Snapshot, path: str, load: Any) -> Any:
+    data = snapshot.read(path)
+    return None if data is None else load(decode(data, path), path)
+
+
+def _belongs(service: ServiceFolder, request: Request, locked: Plan) -> list[Finding]:
+    """The request and the plan name the folder that they lie in."""
+    findings = []
+    for file, named in ((REQUEST_FILE, request), (PLAN_FILE, locked)):
+        for field, expected in (("service", service.path.service), ("environment", service.path.environment)):
+            if (value := getattr(named, field)) != expected:
+                findings.append(
+                    _finding(
+                        "wrong-folder",
+                        f"{service.path.folder}/{file}",
+                        f"{field} is {value!r}, but the folder says {expected!r}",
+                        f"Write {field}: {expected}, or move the folder.",
+                    )
+                )
+    return findings
+
+
+def _overrides(folder: str, request: Request, today: date) -> list[Finding]:
+    return [
+        _finding(
+            "override-expired",
+            f"{folder}/{REQUEST_FILE}",
+            f"the override of {override.field} expired on {override.expires} ({override.reason})",
+            "Remove the override and replan, or have a new expiry reviewed.",
+        )
+        for override in request.overrides
+        if override.expires < today
+    ]
+
+
+def _plan_findings(service: ServiceFolder, request: Request, locked: Plan, platform: Platform) -> list[Finding]:
+    """Whether the lock is what the planner says.
+
+    A lock from this very catalog, planner and template must equal a new plan. An older one was accepted when it was
+    merged; but a change may bring in or alter a lock only if it says what the planner says.
+    """
+    file = f"{service.path.folder}/{PLAN_FILE}"
+    fresh = plan(request, platform.catalog, platform.settings, platform.template.version)
+    if fresh == locked:
+        return []
+    differing = _differing_fields(locked, fresh)
+    command = f"Run `neuroscale replan {service.path.folder}` and commit the result"
+    if not differing:
+        return [
+            _finding(
+                "old-lock",
+                file,
+                "is older than the catalog, the planner or the template; a new plan says the same",
+                f"{command} when it suits.",
+                Severity.NOTICE,
+            )
+        ]
+    shown = "; ".join(differing[:4]) + (f" and {len(differing) - 4} more" if len(differing) > 4 else "")
+    same_origin = _origin(fresh) == _origin(locked)
+    if same_origin or service.plan_changed:
+        return [
+            _finding(
+                "edited-plan",
+                file,
+                f"is not what the planner says for this request: {shown}",
+                f"{command}; an exception to the plan belongs into the request's overrides.",
+            )
+        ]
+    return [
+        _finding(
+            "old-lock",
+            file,
+            f"is older than the catalog, the planner or the template; a new plan would differ: {shown}",
+            f"{command} when it suits.",
+            Severity.NOTICE,
+        )
+    ]
+
+
+def _origin(made: Plan) -> tuple[str, str, str]:
+    return (made.lock.catalog_digest, made.lock.planner_version, made.lock.template_version)
+
+
+def _differing_fields(locked: Plan, fresh: Plan) -> list[str]:
+    """`field: locked value -> planned value` for every field but the lock itself."""
+    before, after = locked.model_dump(mode="json"), fresh.model_dump(mode="json")
+    return [
+        f"{field}: {_short(before[field])} -> {_short(after[field])}"
+        for field in after
+        if field != "lock" and before[field] != after[field]
+    ]
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _alternatives(locked: Plan) -> str:
+    if not locked.alternatives:
+        return "Change the request: no choice of the catalog works for it."
+    return "Choose one that works: " + "; ".join(alternative.change for alternative in locked.alternatives[:3]) + "."
+
+
+def compare(folder: str, rendered: Mapping[str, bytes], actual: Mapping[str, bytes]) -> list[Finding]:
+    """One finding for every file whose bytes are not what was rendered; the files gate reports missing files."""
+    findings = []
+    for name in sorted(rendered):
+        if name not in actual or rendered[name] == actual[name]:
+            continue
+        expected = rendered[name].decode("utf-8", "replace").splitlines()
+        found = actual[name].decode("utf-8", "replace").splitlines()
+        line = next(
+            (number for number, (left, right) in enumerate(zip(expected, found, strict=False), 1) if left != right),
+            min(len(expected), len(found)) + 1,
+        )
+        changes = [
+            text
+            for text in difflib.unified_diff(expected, found, "rendered", "in Git", lineterm="", n=0)
+            if text[:3] not in ("---", "+++") and text[:2] != "@@"
+        ]
+        shown = " | ".join(changes[:_SHOWN_LINES]) + (" | ..." if len(changes) > _SHOWN_LINES else "")
+        findings.append(
+            Finding(
+                gate=GATE,
+                rule="edited",
+                file=f"{folder}/{name}",
+                line=max(1, min(line, len(found))),
+                message=f"differs from what request and plan render to: {shown or 'white space or line ends'}",
+                fix=f"Run `neuroscale render {folder}/{REQUEST_FILE}`; change the request, not the rendered file.",
+            )
+        )
+    return findings
+
+
+def _tripwires() -> int:
+    """Differences that the comparison must see; returns how many it saw."""
+    rendered = {"inferenceservice.yaml": b"kind: InferenceService\nspec: {}\n"}
+    good = rendered["inferenceservice.yaml"]
+    for bad in (good.replace(b"{}", b"{a: 1}"), good + b"# x\n", good.replace(b"\n", b"\r\n"), good[:-1], b""):
+        if not compare("tripwire", rendered, {"inferenceservice.yaml": bad}):
+            raise UntrustedError(f"the drift gate did not see that {bad!r} differs from {good!r}.")
+    return 5
+
+
+def _finding(rule: str, file: str, message: str, fix: str, severity: Severity = Severity.ERROR) -> Finding:
+    return Finding(gate=GATE, rule=rule, severity=severity, file=file, message=message, fix=fix)
+
+
+def evaluate_nothing() -> Evaluation:
+    """The drift gate of a change without services: its tripwires only."""
+    caught = _tripwires()
+    return Evaluation((), 0, 0, "services", caught, caught)

@@ -1,0 +1,161 @@
+"""Kubernetes objects as the gate reads them out of files."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from neuroscale.errors import InputError, Problem
+from neuroscale.repository import ServicePath
+from neuroscale.yaml_io import Document, decode, read_documents
+
+LARGEST_FILE = 1024 * 1024  # bytes; etcd refuses larger objects by default (1.5 MiB a request)
+TRIPWIRE_PREFIX = "neuroscale-tripwire"
+MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
+
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_COLON_NAMES = re.compile(r"[a-z0-9]([-a-z0-9.:]{0,251}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One object: where it was read, and its value. `prefix` is the path inside `document` for items of a List."""
+
+    file: str
+    value: dict[str, Any]
+    document: Document
+    prefix: tuple[str | int, ...] = ()
+    service: ServicePath | None = None
+
+    @property
+    def api_version(self) -> str:
+        return str(self.value["apiVersion"])
+
+    @property
+    def kind(self) -> str:
+        return str(self.value["kind"])
+
+    @property
+    def group(self) -> str:
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        return self.api_version.rpartition("/")[2]
+
+    @property
+    def name(self) -> str:
+        return str(self.value["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.value["metadata"].get("namespace") or "")
+
+    @property
+    def subject(self) -> str:
+        """`Kind namespace/name`, as findings name the object."""
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """What makes two objects the same one in a cluster: group, kind, namespace and name."""
+        return (self.group, self.kind, self.namespace, self.name)
+
+    def line(self, *path: str | int) -> int | None:
+        """The line of a path inside the object, or of its nearest ancestor."""
+        return self.document.line(*self.prefix, *path)
+
+
+def read_manifests(data: bytes, file: str, service: ServicePath | None = None) -> list[Manifest]:
+    """Every object in a file; a List is expanded. Raises InputError naming file, field and line."""
+    if len(data) > LARGEST_FILE:
+        raise InputError(
+            Problem(file, "", f"has {len(data)} bytes", f"Keep a manifest file below {LARGEST_FILE} bytes.")
+        )
+    text = decode(data, file)
+    documents = [_json_document(text, file)] if file.endswith(".json") else read_documents(text, file)
+    manifests: list[Manifest] = []
+    for document in documents:
+        manifests.extend(_expand(document.value, document, (), file, service))
+    return manifests
+
+
+def _expand(
+    value: Any, document: Document, prefix: tuple[str | int, ...], file: str, service: ServicePath | None
+) -> list[Manifest]:
+    line = document.line(*prefix)
+    if not isinstance(value, dict):
+        raise InputError(
+            Problem(file, "", "is not a Kubernetes object", "Write a mapping with apiVersion and kind.", line)
+        )
+    for key in ("apiVersion", "kind"):
+        if not isinstance(value.get(key), str) or not value[key]:
+            raise InputError(
+                Problem(file, key, "is missing or not text, so this is no Kubernetes object", f"Write {key}.", line)
+            )
+    if value["kind"].endswith("List") and "items" in value:
+        items = value["items"]
+        if not isinstance(items, list):
+            raise InputError(Problem(file, "items", "is not a list", "Write a list of objects.", line))
+        extra = sorted(set(value) - {"apiVersion", "kind", "metadata", "items"})
+        if extra:
+            raise InputError(
+                Problem(file, extra[0], "is not a field of a List", "Remove it.", document.line(*prefix, extra[0]))
+            )
+        found: list[Manifest] = []
+        for index, item in enumerate(items):
+            found.extend(_expand(item, document, (*prefix, "items", index), file, service))
+        return found
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        raise InputError(
+            Problem(
+                file,
+                "metadata.name",
+                "is missing or not text",
+                "Give the object a fixed name: what has no name cannot be compared with the cluster.",
+                document.line(*prefix, "metadata"),
+            )
+        )
+    pattern = _COLON_NAMES if value["apiVersion"].startswith("rbac.authorization.k8s.io/") else _DNS_SUBDOMAIN
+    for key in ("name", "namespace"):
+        if key in metadata and not (isinstance(metadata[key], str) and pattern.fullmatch(metadata[key])):
+            raise InputError(
+                Problem(
+                    file,
+                    f"metadata.{key}",
+                    f"{metadata[key]!r} is not a Kubernetes name",
+                    "Use lower-case letters, digits, '-' and '.', at most 253 characters.",
+                    document.line(*prefix, "metadata", key),
+                )
+            )
+    return [Manifest(file, value, document, prefix, service)]
+
+
+def _json_document(text: str, file: str) -> Document:
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        for key, value in items:
+            if key in mapping:
+                raise InputError(Problem(file, key, f"the key {key!r} stands twice", "Keep one of the two."))
+            mapping[key] = value
+        return mapping
+
+    def refuse(constant: str) -> None:
+        raise InputError(Problem(file, "", f"{constant} is not a JSON number", "Write a finite number."))
+
+    try:
+        return Document(json.loads(text, object_pairs_hook=pairs, parse_constant=refuse), {(): 1})
+    except json.JSONDecodeError as error:
+        raise InputError(
+            Problem(file, "", f"not valid JSON: {error.msg}", "Correct the syntax at that line.", error.lineno)
+        ) from error
+    except (RecursionError, ValueError) as error:
+        raise InputError(Problem(file, "", f"not usable JSON: {error}", "Write plain, flat JSON.")) from error
+
+
+def with_file(manifest: Manifest, file: str) -> Manifest:
+    """The same object under another file name."""
+    return replace(manifest, file=file)

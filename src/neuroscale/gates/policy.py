@@ -1,0 +1,313 @@
+"""The policy gate: Kyverno's CLI judges, and its answers are compared with what it had to answer.
+
+The exit status alone says nothing: Kyverno ends with 0 when a policy was not loaded or no object matched. So the gate
+computes which policy applies to which object, demands one answer for every such pair, and sends a known-bad object for
+each policy through the same process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from neuroscale.errors import UntrustedError
+from neuroscale.gates.check import Evaluation
+from neuroscale.gates.manifests import Manifest
+from neuroscale.gates.policy_set import Policy, PolicyException, PolicySet
+from neuroscale.gates.process import run_tool
+from neuroscale.schemas import SchemaSet
+from neuroscale.verdict import Finding, Severity
+
+GATE = "policy"
+
+# Kyverno compiles every policy again for every object, so its time grows with objects x policies: the policies are
+# split among processes, and an object that no policy of a process judges is left out of it.
+_MOST_OBJECTS = 500
+
+# (apiVersion, kind, namespace, name): how Kyverno's report names an object.
+Reference = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Kyverno's result for one policy and one object: `pass`, `fail`, or another word that counts as no answer."""
+
+    result: str
+    message: str
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """One Kyverno process: its policies with their tripwires, and objects of which no two share a reference."""
+
+    policies: tuple[Policy, ...]
+    manifests: tuple[Manifest, ...]
+
+
+def evaluate_policies(
+    policy_set: PolicySet,
+    manifests: Sequence[Manifest],
+    schemas: SchemaSet,
+    kyverno: Path,
+    folder: Path,
+    *,
+    today: date,
+    workers: int | None = None,
+) -> Evaluation:
+    """Judge every object by every policy that applies to it.
+
+    `folder` is an empty scratch folder. Raises UntrustedError as soon as one answer cannot be trusted.
+    """
+    pairs, homeless = applicable(policy_set.policies, manifests, schemas)
+    count = workers or os.cpu_count() or 1
+    batches = _batches(policy_set.policies, manifests, pairs, count)
+    findings = list(homeless)
+    expected = evaluated = caught = 0
+    # Threads only wait for the processes; a failure in one batch cancels those that have not started.
+    with ThreadPoolExecutor(max_workers=count) as pool:
+        futures = [
+            pool.submit(_judge, batch, pairs, schemas, kyverno, folder / f"batch-{index}")
+            for index, batch in enumerate(batches)
+        ]
+        try:
+            outcomes = [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+    for batch, answers in zip(batches, outcomes, strict=True):
+        caught += len(batch.policies)
+        for policy in batch.policies:
+            for manifest in batch.manifests:
+                if policy.name not in pairs[id(manifest)]:
+                    continue
+                expected += 1
+                answer = answers[policy.name, reference(manifest)]
+                evaluated += 1
+                if answer.result != "pass":
+                    findings.append(_finding(policy, manifest, answer, policy_set.exceptions, today))
+    covered = {id(manifest) for manifest in manifests if pairs[id(manifest)]}
+    detail = f"{len(policy_set.policies)} policies, {len(covered)} of {len(manifests)} objects have one that applies"
+    return Evaluation(tuple(findings), evaluated, expected, "policy results", caught, caught, detail)
+
+
+def applicable(
+    policies: Iterable[Policy], manifests: Sequence[Manifest], schemas: SchemaSet
+) -> tuple[dict[int, frozenset[str]], list[Finding]]:
+    """The names of the policies that apply to each object (by its `id`), and findings for kinds nobody knows."""
+    pairs: dict[int, frozenset[str]] = {}
+    findings = []
+    for manifest in manifests:
+        kind = schemas.kinds.get((manifest.api_version, manifest.kind))
+        if kind is None:
+            pairs[id(manifest)] = frozenset()
+            findings.append(
+                Finding(
+                    gate=GATE,
+                    rule="unknown-kind",
+                    file=manifest.file,
+                    line=manifest.line("kind"),
+                    subject=manifest.subject,
+                    message=f"no policy can judge {manifest.api_version} {manifest.kind}: the kind is not known here",
+                    fix="Correct apiVersion and kind, or add the module with its CRD to the set-up.",
+                )
+            )
+        else:
+            pairs[id(manifest)] = frozenset(policy.name for policy in policies if policy.applies(manifest, kind.plural))
+    return pairs, findings
+
+
+def reference(manifest: Manifest) -> Reference:
+    """How Kyverno's report names the object: it puts what has no namespace into `default`."""
+    return (manifest.api_version, manifest.kind, manifest.namespace or "default", manifest.name)
+
+
+def _batches(
+    policies: Sequence[Policy], manifests: Sequence[Manifest], pairs: Mapping[int, frozenset[str]], count: int
+) -> list[_Batch]:
+    """Every (policy, object) pair in exactly one batch, every policy in at least one."""
+    # Long policies take long to compile: hand them out longest first, always to the lightest group.
+    groups: list[list[Policy]] = [[] for _ in range(min(count, len(policies)))]
+    weights = [0] * len(groups)
+    for policy in sorted(policies, key=lambda policy: (-len(json.dumps(policy.value)), policy.name)):
+        lightest = weights.index(min(weights))
+        groups[lightest].append(policy)
+        weights[lightest] += len(json.dumps(policy.value))
+    batches: list[_Batch] = []
+    for group in groups:
+        names = {policy.name for policy in group}
+        rounds: list[dict[Reference, Manifest]] = [{}]
+        for manifest in manifests:
+            if names.isdisjoint(pairs[id(manifest)]):
+                continue
+            name = reference(manifest)
+            # The same object in two environments: Kyverno cannot tell them apart, so they go to different processes.
+            for place in rounds:
+                if name not in place and len(place) < _MOST_OBJECTS:
+                    place[name] = manifest
+                    break
+            else:
+                rounds.append({name: manifest})
+        batches.extend(_Batch(tuple(group), tuple(place.values())) for place in rounds)
+    return batches
+
+
+def _judge(
+    batch: _Batch, pairs: Mapping[int, frozenset[str]], schemas: SchemaSet, kyverno: Path, folder: Path
+) -> dict[tuple[str, Reference], Answer]:
+    """Run one Kyverno process and return its answers, complete and without the tripwires'."""
+    folder.mkdir(parents=True)
+    files = []
+    for index, policy in enumerate(batch.policies):
+        path = folder / f"policy-{index:03}.yaml"
+        path.write_text(json.dumps(policy.value))
+        files.append(path)
+    resources = folder / "resources.yaml"
+    tripwires = [policy.tripwire for policy in batch.policies]
+    objects = [*batch.manifests, *tripwires]
+    resources.write_text("".join(f"---\n{json.dumps(manifest.value)}\n" for manifest in objects))
+    run = run_tool(
+        [kyverno, "apply", *files, "--resource", resources, "--policy-report", "--output-format", "json"],
+        folder=folder,
+        timeout=120 + 0.05 * len(objects) * len(batch.policies),
+        # 1 is the only honest answer: the tripwires are in there.
+        statuses=frozenset({0, 1}),
+        environment={"GOGC": "400"},
+    )
+    answers = _answers(run.output)
+    expected = {
+        (policy.name, reference(manifest))
+        for manifest in batch.manifests
+        for policy in batch.policies
+        if policy.name in pairs[id(manifest)]
+    }
+    for policy in batch.policies:
+        for tripwire in tripwires:
+            kind = schemas.kinds.get((tripwire.api_version, tripwire.kind))
+            if kind is None or not policy.applies(tripwire, kind.plural):
+                if policy.tripwire is tripwire:
+                    raise UntrustedError(f"the tripwire {tripwire.file} is of a kind that its policy does not judge.")
+                continue
+            expected.add((policy.name, reference(tripwire)))
+            if policy.tripwire is not tripwire:
+                continue
+            answer = answers.get((policy.name, reference(tripwire)))
+            if answer is None:
+                raise UntrustedError(
+                    f"Kyverno did not evaluate the policy {policy.name}: its tripwire came back without an answer, so "
+                    f"the policy was not loaded. Check {policy.file}. Kyverno printed: {_quote(run.errors)}"
+                )
+            if (answer.result, answer.message) != ("fail", policy.tripwire_message):
+                raise UntrustedError(
+                    f"the policy {policy.name} did not refuse its tripwire {tripwire.file} as expected: it answered "
+                    f"{answer.result!r} with {answer.message!r} instead of {policy.tripwire_message!r}."
+                )
+    if missing := sorted(expected - set(answers)):
+        raise UntrustedError(f"Kyverno gave no answer for {len(missing)} of {len(expected)} pairs: {_pairs(missing)}.")
+    if surplus := sorted(set(answers) - expected):
+        raise UntrustedError(f"Kyverno answered for pairs that no policy rule covers: {_pairs(surplus)}.")
+    if odd := sorted(pair for pair, answer in answers.items() if answer.result not in ("pass", "fail", "error")):
+        raise UntrustedError(f"Kyverno neither passed nor refused: {_pairs(odd)}.")
+    if run.exit_status != 1:
+        raise UntrustedError(
+            f"Kyverno ended with exit status {run.exit_status} although its own results hold refused tripwires."
+        )
+    return answers
+
+
+def _answers(output: str) -> dict[tuple[str, Reference], Answer]:
+    """Kyverno's report by policy and object. Raises UntrustedError for anything but reports of single results."""
+    answers: dict[tuple[str, Reference], Answer] = {}
+    for report in _reports(output):
+        results = report.get("results")
+        if report.get("kind") not in ("ClusterReport", "Report") or not isinstance(results, list):
+            raise UntrustedError(f"Kyverno's output holds a {report.get('kind')!r} where a report was expected.")
+        counted: dict[str, int] = {}
+        for result in results:
+            try:
+                (resource,) = result["resources"]
+                pair = (
+                    str(result["policy"]),
+                    (
+                        str(resource["apiVersion"]),
+                        str(resource["kind"]),
+                        str(resource.get("namespace", "")),
+                        str(resource["name"]),
+                    ),
+                )
+                answer = Answer(str(result["result"]), str(result.get("message", "")))
+            except (KeyError, TypeError, ValueError) as error:
+                raise UntrustedError(f"Kyverno's report has a result that cannot be read: {error!r}.") from error
+            if pair in answers:
+                raise UntrustedError(f"Kyverno answered twice for {_pairs([pair])}.")
+            answers[pair] = answer
+            counted[answer.result] = counted.get(answer.result, 0) + 1
+        summary = {key: value for key, value in report.get("summary", {}).items() if value}
+        if summary != counted:
+            raise UntrustedError(f"Kyverno's summary {summary} disagrees with its results {counted}.")
+    return answers
+
+
+def _reports(output: str) -> list[dict[str, Any]]:
+    decoder = json.JSONDecoder()
+    reports = []
+    position = 0
+    while position < len(output):
+        if output[position].isspace():
+            position += 1
+        elif output.startswith("---", position):
+            position += 3
+        elif output.startswith("Warning:", position):
+            position = (output.find("\n", position) + 1) or len(output)
+        else:
+            try:
+                report, position = decoder.raw_decode(output, position)
+            except (json.JSONDecodeError, RecursionError) as error:
+                raise UntrustedError(f"Kyverno's output is not a report: {_quote(output[position:])}") from error
+            if not isinstance(report, dict):
+                raise UntrustedError(f"Kyverno's output is not a report: {_quote(str(report))}")
+            reports.append(report)
+    return reports
+
+
+def _finding(
+    policy: Policy, manifest: Manifest, answer: Answer, exceptions: Sequence[PolicyException], today: date
+) -> Finding:
+    finding = Finding(
+        gate=GATE,
+        rule=policy.name,
+        file=manifest.file,
+        line=manifest.line("kind"),
+        subject=manifest.subject,
+        message=answer.message or "refused",
+        fix=policy.fix,
+    )
+    if answer.result == "error":
+        return finding.model_copy(update={"message": f"the policy could not be evaluated: {answer.message}"})
+    for exception in exceptions:
+        if not exception.covers(policy.name, manifest):
+            continue
+        if exception.expires >= today:
+            note = f"{finding.message} (excepted by {exception.file} until {exception.expires}: {exception.reason})"
+            return finding.model_copy(update={"severity": Severity.NOTICE, "message": note})
+        note = f"{finding.message} (the exception {exception.file} expired on {exception.expires})"
+        return finding.model_copy(update={"message": note})
+    return finding
+
+
+def _pairs(pairs: Sequence[tuple[str, Reference]]) -> str:
+    shown = [
+        f"{policy} on {kind} {namespace + '/' if namespace else ''}{name}"
+        for policy, (_, kind, namespace, name) in pairs[:5]
+    ]
+    return ", ".join(shown) + (f" and {len(pairs) - 5} more" if len(pairs) > 5 else "")
+
+
+def _quote(text: str) -> str:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return " / ".join(lines[-3:])[-500:] or "nothing"

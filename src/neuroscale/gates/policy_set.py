@@ -1,0 +1,226 @@
+"""The policies that judge: read strictly, so that the gate can compute which of them applies to which object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from neuroscale.errors import InputError, Problem, UntrustedError
+from neuroscale.gates.manifests import TRIPWIRE_PREFIX, Manifest, read_manifests
+from neuroscale.repository import EXCEPTIONS, POLICIES
+from neuroscale.snapshot import Snapshot, read_text
+from neuroscale.yaml_io import read_mapping
+
+EXPECTED_MESSAGE = "neuroscale.dev/expect-message"
+FIX = "neuroscale.dev/fix"
+
+# What a policy may say. Everything else could make it apply to less than the computed list.
+_SPEC_FIELDS = {
+    "validationActions",
+    "failurePolicy",
+    "evaluation",
+    "autogen",
+    "matchConstraints",
+    "variables",
+    "validations",
+}
+_RULE_FIELDS = {"apiGroups", "apiVersions", "operations", "resources", "scope"}
+
+
+@dataclass(frozen=True)
+class ResourceRule:
+    """One `resourceRules` entry of a policy."""
+
+    groups: frozenset[str]
+    versions: frozenset[str]
+    resources: frozenset[str]
+
+    def matches(self, group: str, version: str, plural: str) -> bool:
+        """Whether creating such an object is judged by the rule."""
+        return (
+            (group in self.groups or "*" in self.groups)
+            and (version in self.versions or "*" in self.versions)
+            and (plural in self.resources or "*" in self.resources)
+        )
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A ValidatingPolicy with its tripwire. `value` is the whole policy object."""
+
+    name: str
+    file: str
+    value: dict[str, Any]
+    rules: tuple[ResourceRule, ...]
+    fix: str
+    tripwire: Manifest
+    tripwire_message: str
+
+    def applies(self, manifest: Manifest, plural: str) -> bool:
+        """Whether the policy judges the object."""
+        return any(rule.matches(manifest.group, manifest.version, plural) for rule in self.rules)
+
+
+@dataclass(frozen=True)
+class PolicyException:
+    """A reviewed exception: `policy` does not refuse one object, up to and including the day `expires`."""
+
+    file: str
+    policy: str
+    kind: str
+    namespace: str
+    name: str
+    reason: str
+    approved_by: str
+    expires: date
+
+    def covers(self, policy: str, manifest: Manifest) -> bool:
+        """Whether this exception speaks of that policy and that object."""
+        return (self.policy, self.kind, self.namespace, self.name) == (
+            policy,
+            manifest.kind,
+            manifest.namespace,
+            manifest.name,
+        )
+
+
+@dataclass(frozen=True)
+class PolicySet:
+    """All policies, and the exceptions from them."""
+
+    policies: tuple[Policy, ...]
+    exceptions: tuple[PolicyException, ...] = ()
+
+
+def load_policy_set(snapshot: Snapshot) -> PolicySet:
+    """Every policy of a repository.
+
+    Raises UntrustedError when there is none, or when one of them is not in a form whose reach can be computed: a gate
+    whose policies are in doubt must not answer.
+    """
+    try:
+        return _load(snapshot)
+    except InputError as error:
+        raise UntrustedError(f"a policy cannot be used: {error}") from error
+
+
+def _load(snapshot: Snapshot) -> PolicySet:
+    folders: dict[str, set[str]] = {}
+    exceptions: list[PolicyException] = []
+    for entry in snapshot.entries(POLICIES):
+        parts = entry.path.split("/")
+        if entry.path.startswith(f"{EXCEPTIONS}/"):
+            if entry.path.endswith(".md"):
+                continue
+            if entry.kind != "file" or not entry.path.endswith(".yaml"):
+                raise InputError(Problem(entry.path, "", "is not an exception file", "Keep only NAME.yaml files here."))
+            exceptions.append(_exception(read_text(snapshot, entry.path), entry.path))
+        elif len(parts) >= 3:
+            if entry.kind not in ("file", "executable"):
+                raise InputError(Problem(entry.path, "", f"is a {entry.kind}", "Keep regular files only."))
+            folders.setdefault(parts[1], set()).add("/".join(parts[2:]))
+    policies = []
+    for name, files in sorted(folders.items()):
+        for needed in ("policy.yaml", "tripwire.yaml"):
+            if needed not in files:
+                raise InputError(
+                    Problem(f"{POLICIES}/{name}/{needed}", "", "is missing", "Every policy folder has one: add it.")
+                )
+        policies.append(_policy(snapshot, name))
+    if not policies:
+        raise InputError(Problem(POLICIES, "", "holds no policy", "Restore the policies: nothing would be judged."))
+    return PolicySet(tuple(policies), tuple(exceptions))
+
+
+def _policy(snapshot: Snapshot, name: str) -> Policy:
+    file = f"{POLICIES}/{name}/policy.yaml"
+    document = read_mapping(read_text(snapshot, file), file)
+    value: dict[str, Any] = document.value
+
+    def wrong(field: str, message: str, fix: str) -> InputError:
+        return InputError(Problem(file, field, message, fix, document.line(*field.split("."))))
+
+    if (value.get("apiVersion"), value.get("kind")) != ("policies.kyverno.io/v1", "ValidatingPolicy"):
+        raise wrong("kind", "is not a policies.kyverno.io/v1 ValidatingPolicy", "Write the policy in that form.")
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict) or metadata.get("name") != name:
+        raise wrong("metadata.name", "differs from the folder's name", f"Write name: {name}.")
+    annotations = metadata.get("annotations")
+    fix = annotations.get(FIX) if isinstance(annotations, dict) else None
+    if not isinstance(fix, str) or not fix.strip():
+        raise wrong("metadata.annotations", f"lacks {FIX}", "Say in one sentence what to write instead.")
+    spec = value.get("spec")
+    if not isinstance(spec, dict):
+        raise wrong("spec", "is missing", "Write the policy's spec.")
+    for key in sorted(set(spec) - _SPEC_FIELDS):
+        raise wrong(f"spec.{key}", "could narrow what the policy applies to", "Use resourceRules only.")
+    if spec.get("validationActions") != ["Deny"]:
+        raise wrong("spec.validationActions", "is not [Deny]", "Write validationActions: [Deny].")
+    if spec.get("failurePolicy", "Fail") != "Fail":
+        raise wrong("spec.failurePolicy", "is not Fail", "Write failurePolicy: Fail.")
+    evaluation = spec.get("evaluation", {})
+    if not isinstance(evaluation, dict) or evaluation.get("mode", "Kubernetes") != "Kubernetes":
+        raise wrong("spec.evaluation", "is not the Kubernetes mode", "Remove evaluation.mode.")
+    if spec.get("autogen", {}).get("podControllers", {}).get("controllers") != []:
+        raise wrong(
+            "spec.autogen", "derives rules that cannot be computed here", "Write podControllers: {controllers: []}."
+        )
+    if not isinstance(spec.get("validations"), list) or not spec["validations"]:
+        raise wrong("spec.validations", "is empty", "Write at least one validation.")
+    return Policy(name, file, value, _rules(spec, wrong), " ".join(fix.split()), *_tripwire(snapshot, name))
+
+
+def _rules(spec: Mapping[str, Any], wrong: Any) -> tuple[ResourceRule, ...]:
+    constraints = spec.get("matchConstraints")
+    if not isinstance(constraints, dict) or set(constraints) != {"resourceRules"}:
+        raise wrong("spec.matchConstraints", "is more or less than resourceRules", "Use plain resourceRules only.")
+    rules = []
+    for rule in constraints["resourceRules"]:
+        if not isinstance(rule, dict) or set(rule) - _RULE_FIELDS or rule.get("scope", "*") != "*":
+            raise wrong("spec.matchConstraints.resourceRules", "narrows a rule", f"Use only {sorted(_RULE_FIELDS)}.")
+        if not {"CREATE", "UPDATE"} <= set(rule.get("operations", ())) and "*" not in rule.get("operations", ()):
+            raise wrong("spec.matchConstraints.resourceRules", "misses an operation", "Name CREATE and UPDATE.")
+        if any("/" in resource for resource in rule["resources"]):
+            raise wrong("spec.matchConstraints.resourceRules", "names a subresource", "Name whole resources.")
+        rules.append(ResourceRule(*(frozenset(rule[key]) for key in ("apiGroups", "apiVersions", "resources"))))
+    if not rules:
+        raise wrong("spec.matchConstraints.resourceRules", "is empty", "Name at least one resource.")
+    return tuple(rules)
+
+
+def _tripwire(snapshot: Snapshot, name: str) -> tuple[Manifest, str]:
+    file = f"{POLICIES}/{name}/tripwire.yaml"
+    manifests = read_manifests(read_text(snapshot, file).encode(), file)
+    if len(manifests) != 1 or manifests[0].name != f"{TRIPWIRE_PREFIX}-{name}":
+        raise InputError(
+            Problem(file, "metadata.name", "is not the policy's own tripwire", f"Write one {TRIPWIRE_PREFIX}-{name}.")
+        )
+    message = manifests[0].value["metadata"].get("annotations", {}).get(EXPECTED_MESSAGE)
+    if not isinstance(message, str) or not message:
+        raise InputError(
+            Problem(file, "metadata.annotations", f"lacks {EXPECTED_MESSAGE}", "Write the policy's exact message.")
+        )
+    return manifests[0], message
+
+
+def _exception(text: str, file: str) -> PolicyException:
+    document = read_mapping(text, file)
+    value = document.value
+    names = ("policy", "kind", "namespace", "name", "reason", "approved_by", "expires")
+    for key in sorted(set(value) ^ {"schema_version", *names}):
+        message = "is not a field of an exception" if key in value else "is missing"
+        raise InputError(Problem(file, key, message, f"Write schema_version, {', '.join(names)}.", document.line(key)))
+    for key in names:
+        if not isinstance(value[key], str) or not value[key].strip():
+            raise InputError(Problem(file, key, "is not text", "Write it as quoted text.", document.line(key)))
+    if value["schema_version"] != 1:
+        raise InputError(Problem(file, "schema_version", "is not 1", "Write 1.", document.line("schema_version")))
+    try:
+        expires = date.fromisoformat(value["expires"])
+    except ValueError as error:
+        raise InputError(
+            Problem(file, "expires", "is not a date", 'Write a day such as "2027-01-31".', document.line("expires"))
+        ) from error
+    return PolicyException(file=file, expires=expires, **{key: value[key] for key in names[:-1]})

@@ -1,0 +1,305 @@
+"""One run of the gate: every check over one input, and the verdict on it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neuroscale import __version__, schemas, tools
+from neuroscale.errors import ExitStatus, InputError, UntrustedError
+from neuroscale.gates.change import Change, read_change, texts_of
+from neuroscale.gates.check import Evaluation, GateResult, guarded, problem_findings
+from neuroscale.gates.files import evaluate_files
+from neuroscale.gates.inputs import GateInput, read_paths
+from neuroscale.gates.manifests import Manifest
+from neuroscale.gates.policy import evaluate_policies
+from neuroscale.gates.policy_set import load_policy_set
+from neuroscale.gates.schema import evaluate_schemas
+from neuroscale.gates.secrets import Text, evaluate_secrets
+from neuroscale.repository import CATALOG, PLAN_FILE, POLICIES, SETTINGS, TEMPLATE
+from neuroscale.snapshot import FolderSnapshot, MemorySnapshot, Snapshot
+from neuroscale.verdict import Check, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
+
+if TYPE_CHECKING:
+    from neuroscale.gates.drift import Platform
+    from neuroscale.planning.plan import Plan
+
+# What no check of this run can see, in every verdict.
+_NEVER_CHECKED = (
+    "Rules that only an API server knows (CEL rules of custom resources, quantities, port ranges): none was asked.",
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is judged and by what: the input, the texts to search for secrets, and whose policies decide."""
+
+    given: GateInput
+    texts: Callable[[], Iterable[Text]]
+    judge: Snapshot
+    change: Change | None = None
+    paths: tuple[str, ...] = ()
+
+
+@dataclass
+class _Report:
+    """What the checks have handed in."""
+
+    results: list[GateResult] = field(default_factory=list)
+    plans: dict[str, Plan] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    not_checked: list[str] = field(default_factory=list)
+
+
+def gate_paths(paths: list[Path], root: Path, today: date) -> Verdict:
+    """Judge folders and files. Raises InputError for a path without manifests."""
+    given = read_paths(paths, root)
+    subject = Subject(given, lambda: _texts_of_files(given), FolderSnapshot(root), paths=tuple(map(str, paths)))
+    return _judge(subject, today)
+
+
+def gate_change(change: Change, today: date) -> Verdict:
+    """Judge what merging the change's head into its base brings. Policies and exceptions are the base's."""
+    return _judge(Subject(read_change(change), lambda: texts_of(change), change.before, change), today)
+
+
+def _judge(subject: Subject, today: date) -> Verdict:
+    report = _Report()
+    with tempfile.TemporaryDirectory(prefix="neuroscale-gate-") as scratch, ThreadPoolExecutor() as pool:
+        folder = Path(scratch)
+        manifests: list[Manifest] = []
+        environments = _environments(subject)
+
+        def files() -> Evaluation:
+            evaluation, found = evaluate_files(subject.given, environments)
+            manifests.extend(found)
+            return evaluation
+
+        report.results.append(guarded("files", "Files", files))
+        running = _start(subject, manifests, folder, pool, today)
+        _platform_checks(subject, report, today)
+        report.results.extend(future.result() for future in running)
+    if subject.change is not None:
+        _say_who_judged(subject.change, report)
+    return _verdict(subject, report)
+
+
+def _start(
+    subject: Subject, manifests: list[Manifest], folder: Path, pool: ThreadPoolExecutor, today: date
+) -> list[Future[GateResult]]:
+    """Start the checks that wait for other programs; this process goes on meanwhile."""
+
+    def policy(judge: Snapshot, place: str) -> Evaluation:
+        return evaluate_policies(
+            load_policy_set(judge), manifests, schemas.find(), tools.find("kyverno"), folder / place, today=today
+        )
+
+    def schema() -> Evaluation:
+        return evaluate_schemas(manifests, schemas.find(), tools.find("kubeconform"), folder / "schema")
+
+    def secrets() -> Evaluation:
+        return evaluate_secrets(subject.texts(), tools.find("gitleaks"), folder / "secrets")
+
+    running = [
+        pool.submit(guarded, "policy", "Policies", lambda: policy(subject.judge, "policy")),
+        pool.submit(guarded, "schema", "Schemas", schema),
+        pool.submit(guarded, "secrets", "Secrets", secrets),
+    ]
+    if subject.change is not None and subject.change.touches(POLICIES):
+        from neuroscale.gates.policy_tests import evaluate_policy_tests
+
+        after = subject.change.after
+
+        def policy_tests() -> Evaluation:
+            return evaluate_policy_tests(
+                after, schemas.find(), tools.find("kyverno"), folder / "policy-tests", today=today
+            )
+
+        title = "Policies of the change"
+        running.append(pool.submit(guarded, "policy-of-head", title, lambda: policy(after, "policy-of-head")))
+        running.append(pool.submit(guarded, "policy-tests", "Tests of the policies", policy_tests))
+    return running
+
+
+def _platform_checks(subject: Subject, report: _Report, today: date) -> None:
+    """The catalog's own check, and the drift gate where there are services."""
+    change = subject.change
+    if not subject.given.services and not (change and change.touches(CATALOG, SETTINGS, TEMPLATE)):
+        reason = "no service folder of this repository is among the files"
+        if subject.given.plain:
+            report.not_checked.append(
+                "Drift: these manifests were not rendered by this repository, so there is nothing to compare them with."
+            )
+        report.results.append(_not_run("drift", "Drift", reason) if subject.given.plain else _empty_drift())
+        return
+    platform: list[Platform] = []
+
+    def catalog() -> Evaluation:
+        findings, loaded = _load_platform(subject.given.snapshot)
+        if loaded is not None:
+            platform.append(loaded)
+        return Evaluation(tuple(findings), 3, 3, "parts", 1, _catalog_tripwire())
+
+    def drift() -> Evaluation:
+        from neuroscale.gates.drift import evaluate_drift
+
+        evaluation, plans = evaluate_drift(subject.given.snapshot, subject.given.services, platform[0], today)
+        report.plans.update(plans)
+        return evaluation
+
+    report.results.append(guarded("catalog", "Catalog, settings and template", catalog))
+    if platform:
+        report.results.append(guarded("drift", "Drift", drift))
+    else:
+        report.results.append(_not_run("drift", "Drift", "the catalog, the settings or the template cannot be read"))
+
+
+def _empty_drift() -> GateResult:
+    def nothing() -> Evaluation:
+        from neuroscale.gates.drift import evaluate_nothing
+
+        return evaluate_nothing()
+
+    return guarded("drift", "Drift", nothing)
+
+
+def _load_platform(snapshot: Snapshot) -> tuple[list[Finding], Platform | None]:
+    from neuroscale.catalog import load_catalog
+    from neuroscale.gates.drift import Platform
+    from neuroscale.rendering import load_template
+    from neuroscale.settings import load_settings
+
+    findings: list[Finding] = []
+    loaded = []
+    for load in (load_catalog, load_settings, load_template):
+        try:
+            loaded.append(load(snapshot))
+        except InputError as error:
+            findings.extend(problem_findings("catalog", "invalid", error))
+    return (findings, None) if findings else ([], Platform(*loaded))  # type: ignore[arg-type]
+
+
+def _catalog_tripwire() -> int:
+    """Whether a catalog with an unknown field is refused: 1, or an UntrustedError."""
+    from neuroscale.catalog import load_catalog
+
+    try:
+        load_catalog(MemorySnapshot({f"{CATALOG}/teams/tripwire.yaml": b"name: tripwire\ntripwire: true\n"}))
+    except InputError:
+        return 1
+    raise UntrustedError("the catalog's check did not refuse its tripwire, an entry with an unknown field.")
+
+
+def _environments(subject: Subject) -> tuple[str, ...] | None:
+    """The environments that the settings name, or None where they cannot be read (the catalog's check says why)."""
+    if not subject.given.services:
+        return None
+    from neuroscale.settings import load_settings
+
+    try:
+        return tuple(environment.name for environment in load_settings(subject.given.snapshot).environments)
+    except InputError:
+        return None
+
+
+def _not_run(name: str, title: str, reason: str) -> GateResult:
+    return GateResult(Check(name=name, title=title, outcome=Outcome.NOT_RUN, detail=reason))
+
+
+def _texts_of_files(given: GateInput) -> Iterable[Text]:
+    for service in given.services:
+        for entry in service.entries:
+            if (data := given.snapshot.read(entry.path)) is not None:
+                yield Text(entry.path, data)
+    for file in given.plain:
+        if (data := file.read()) is not None:
+            yield Text(file.name, data)
+
+
+def _say_who_judged(change: Change, report: _Report) -> None:
+    if change.touches(POLICIES):
+        report.notes.append(
+            "The change alters policies or exceptions: the base's decided, and the change's own ran beside them."
+        )
+
+
+def _verdict(subject: Subject, report: _Report) -> Verdict:
+    given = subject.given
+    checks = tuple(result.check for result in report.results)
+    findings = tuple(
+        sorted(
+            (finding for result in report.results for finding in result.findings),
+            key=lambda finding: (
+                finding.severity is Severity.NOTICE,
+                finding.file,
+                finding.line or 0,
+                finding.gate,
+                finding.rule,
+                finding.message,
+            ),
+        )
+    )
+    services = tuple(
+        ServiceReport(
+            environment=service.path.environment,
+            name=service.path.service,
+            change=service.change,
+            plan=report.plans.get(service.path.folder),
+            plan_before=_plan_before(subject.change, service.path.folder, service.change),
+        )
+        for service in given.services
+    )
+    not_checked = [*report.not_checked, *_NEVER_CHECKED]
+    if given.ignored:
+        names = ", ".join(given.ignored[:5]) + (" and others" if len(given.ignored) > 5 else "")
+        not_checked.append(f"{len(given.ignored)} files that are no manifests: {names}.")
+    status = exit_status(checks)
+    return Verdict(
+        tool_version=__version__,
+        exit_status=status.value,
+        headline=_headline(status, checks, findings, given),
+        base=subject.change.base if subject.change else "",
+        head=subject.change.head if subject.change else "",
+        paths=subject.paths,
+        checks=checks,
+        findings=findings,
+        services=services,
+        notes=tuple(report.notes),
+        not_checked=tuple(not_checked),
+    )
+
+
+def _plan_before(change: Change | None, folder: str, kind: str) -> Plan | None:
+    """The plan at base, for the difference in cost; None where there is none that can be read."""
+    if change is None or kind == "added":
+        return None
+    from neuroscale.planning.plan import load_plan
+
+    data = change.before.read(f"{folder}/{PLAN_FILE}")
+    try:
+        return None if data is None else load_plan(data.decode("utf-8", "replace"), folder)
+    except InputError:
+        return None
+
+
+def _headline(status: ExitStatus, checks: tuple[Check, ...], findings: tuple[Finding, ...], given: GateInput) -> str:
+    if status is ExitStatus.UNTRUSTED:
+        broken = ", ".join(check.title for check in checks if check.outcome is Outcome.UNTRUSTED)
+        return f"The gate cannot be trusted, so this is no verdict: {broken}"
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if errors:
+        files = len({finding.file for finding in errors})
+        return f"Refused: {_count(len(errors), 'finding')} in {_count(files, 'file')}"
+    if not given.services and not given.plain and not given.strays:
+        return "Nothing to check: no manifest differs"
+    what = _count(len(given.services), "service") if given.services else _count(len(given.plain), "file")
+    return f"Passed: {what} checked"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
