@@ -22,6 +22,8 @@ from yaml.events import (
     SequenceEndEvent,
     SequenceStartEvent,
 )
+from yaml.nodes import ScalarNode
+from yaml.resolver import Resolver
 
 from neuroscale.errors import InputError, Problem
 
@@ -35,24 +37,25 @@ _INT = re.compile(r"-?(?:0|[1-9][0-9]*)")
 # A plain number with an exponent needs a point and a sign: YAML 1.1 reads any other spelling as text.
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+][0-9]+)?")
 _LARGEST_INTEGER = 2**53 - 1  # what JavaScript and JSON numbers hold exactly
-# Plain scalars that at least one of YAML 1.1, YAML 1.2 and go-yaml reads as something other than text.
+# Plain scalars that YAML 1.2 or go-yaml reads as something other than text although YAML 1.1 does not.
 _AMBIGUOUS = re.compile(
     r"""
-    (?:y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF)
-    | [-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?      # sexagesimal
-    | [-+]?0[0-9_]+ (?:\.[0-9_]*)?                          # leading zero: octal, or not
-    | [-+]?0[box][0-9a-fA-F_]+
-    | [-+]?[0-9]+(?:_[0-9]+)+(?:\.[0-9_]*)?
-    | \+[0-9.]+(?:[eE][-+]?[0-9]+)?
-    | [-+]?(?:[0-9][0-9_]*)?\.[0-9_]*(?:[eE][-+]?[0-9]+)?
-    | [-+]?[0-9]+\.?[0-9]*[eE][-+]?[0-9]+
-    | [-+]?[0-9]+\.
-    | [-+]?\.(?:inf|Inf|INF) | \.(?:nan|NaN|NAN)
-    | [0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt\ ].*)?           # dates
-    | = | <<
+    [yYnN]
+    | [-+]?0[oO][0-7_]+                                        # octal
+    | [-+]?[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?       # any number that is not written plainly
+    | [-+]?\.[0-9_]+(?:[eE][-+]?[0-9]+)?
+    | [-+]?0[xXbB][0-9a-fA-F_]+
+    | <<
     """,
     re.VERBOSE,
 )
+_YAML_1_1 = Resolver()
+
+
+def _ambiguous(text: str) -> bool:
+    """Whether a plain scalar that is read as text here is something else to another parser."""
+    tag = _YAML_1_1.resolve(ScalarNode, text, (True, False))
+    return tag != "tag:yaml.org,2002:str" or _AMBIGUOUS.fullmatch(text) is not None
 
 
 @dataclass(frozen=True)
@@ -202,7 +205,7 @@ class _Reader:
             if not math.isfinite(number := float(text)):
                 raise self._error(event, path, f"{text} is not finite", "Write a smaller number.")
             return number
-        if _AMBIGUOUS.fullmatch(text):
+        if _ambiguous(text):
             raise self._error(
                 event,
                 path,
@@ -245,12 +248,7 @@ def scalar(value: str | float | bool | None) -> str:
     Raises ValueError for numbers that are not finite.
     """
     if isinstance(value, str):
-        if (
-            _PLAIN.fullmatch(value)
-            and not _AMBIGUOUS.fullmatch(value)
-            and value not in _BOOL
-            and not _NULL.fullmatch(value)
-        ):
+        if _PLAIN.fullmatch(value) and not _ambiguous(value):
             return value
         return quoted(value)
     return json.dumps(value, allow_nan=False)

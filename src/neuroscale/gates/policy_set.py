@@ -31,7 +31,7 @@ _RULE_FIELDS = {"apiGroups", "apiVersions", "operations", "resources", "scope"}
 
 @dataclass(frozen=True)
 class ResourceRule:
-    """One `resourceRules` entry of a policy."""
+    """One `resourceRules` entry of a policy. A subresource (`pods/ephemeralcontainers`) is no object in a file."""
 
     groups: frozenset[str]
     versions: frozenset[str]
@@ -180,10 +180,8 @@ def _rules(spec: Mapping[str, Any], wrong: Any) -> tuple[ResourceRule, ...]:
     for rule in constraints["resourceRules"]:
         if not isinstance(rule, dict) or set(rule) - _RULE_FIELDS or rule.get("scope", "*") != "*":
             raise wrong("spec.matchConstraints.resourceRules", "narrows a rule", f"Use only {sorted(_RULE_FIELDS)}.")
-        if not {"CREATE", "UPDATE"} <= set(rule.get("operations", ())) and "*" not in rule.get("operations", ()):
-            raise wrong("spec.matchConstraints.resourceRules", "misses an operation", "Name CREATE and UPDATE.")
-        if any("/" in resource for resource in rule["resources"]):
-            raise wrong("spec.matchConstraints.resourceRules", "names a subresource", "Name whole resources.")
+        if not {"CREATE", "*"} & set(rule.get("operations", ())):
+            raise wrong("spec.matchConstraints.resourceRules", "leaves out CREATE", "Name CREATE, and UPDATE.")
         rules.append(ResourceRule(*(frozenset(rule[key]) for key in ("apiGroups", "apiVersions", "resources"))))
     if not rules:
         raise wrong("spec.matchConstraints.resourceRules", "is empty", "Name at least one resource.")

@@ -202,7 +202,7 @@ def _environments(subject: Subject) -> tuple[str, ...] | None:
     from neuroscale.settings import load_settings
 
     try:
-        return tuple(environment.name for environment in load_settings(subject.given.snapshot).environments)
+        return tuple(load_settings(subject.given.snapshot).environments)
     except InputError:
         return None
 

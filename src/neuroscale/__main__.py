@@ -1,0 +1,5 @@
+"""`python -m neuroscale`."""
+
+from neuroscale.cli import main
+
+main()

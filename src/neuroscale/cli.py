@@ -1,0 +1,152 @@
+"""The command line: one command a stage. Each command lives in a module of `neuroscale.commands`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from neuroscale import __version__
+from neuroscale.errors import ExitStatus, NeuroscaleError
+
+app = typer.Typer(
+    name="neuroscale",
+    help="From a form's answers to a served open language model: plan, render, gate.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    add_completion=False,
+)
+
+RepositoryOption = Annotated[
+    Path | None,
+    typer.Option("--repository", help="The platform repository. Default: the one that the current folder lies in."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    del version
+
+
+@app.command()
+def plan(
+    request: Annotated[Path, typer.Argument(help="A request.yaml, or a file with a form's answers.")],
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> None:
+    """Show what the platform decides for a request: accelerator, memory, flags, price. Exit status 1: refused."""
+    from neuroscale.commands.plan import show_plan
+
+    raise typer.Exit(show_plan(request, repository, as_json=as_json))
+
+
+@app.command()
+def render(
+    request: Annotated[Path, typer.Argument(help="A request.yaml. A plan.yaml beside it is used as its lock.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where to write. Default: the request's own folder.")
+    ] = None,
+    repository: RepositoryOption = None,
+) -> None:
+    """Write the manifests that a request and its plan render to."""
+    from neuroscale.commands.render import render_request
+
+    raise typer.Exit(render_request(request, out, repository))
+
+
+@app.command()
+def replan(
+    service: Annotated[str, typer.Argument(help="A service: its folder, ENVIRONMENT/SERVICE, or its name alone.")],
+    repository: RepositoryOption = None,
+) -> None:
+    """Renew a service's plan from the catalog as it is, and render it again."""
+    from neuroscale.commands.render import replan_service
+
+    raise typer.Exit(replan_service(service, repository))
+
+
+@app.command()
+def new(
+    answers: Annotated[Path | None, typer.Option("--answers", help="A YAML file with the form's answers.")] = None,
+    interactive: Annotated[bool, typer.Option("--interactive", help="Ask for each answer.")] = False,
+    repository: RepositoryOption = None,
+) -> None:
+    """Fill in the form: plan, render and write the service's folder."""
+    from neuroscale.commands.new import new_service
+
+    raise typer.Exit(new_service(answers, repository, interactive=interactive))
+
+
+@app.command()
+def gate(
+    paths: Annotated[list[Path] | None, typer.Argument(help="Folders or files of manifests.")] = None,
+    base: Annotated[str, typer.Option("--base", help="Check what merging --head into this revision brings.")] = "",
+    head: Annotated[str, typer.Option("--head", help="The revision to check.")] = "",
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the verdict as JSON here ('-': print).")
+    ] = None,
+    junit_file: Annotated[Path | None, typer.Option("--junit", help="Write the verdict as JUnit XML here.")] = None,
+    markdown_file: Annotated[
+        Path | None, typer.Option("--markdown", help="Write the verdict as Markdown here.")
+    ] = None,
+    repository: RepositoryOption = None,
+) -> None:
+    """Judge manifests. Exit status: 0 passed, 1 findings, 2 unusable input, 3 the gate cannot be trusted."""
+    from neuroscale.commands.gate import Reports, run_gate
+
+    raise typer.Exit(run_gate(paths or [], base, head, repository, Reports(json_file, junit_file, markdown_file)))
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 8088,
+    repository: RepositoryOption = None,
+) -> None:
+    """Serve `POST /api/v1/plan` for the portal."""
+    from neuroscale.commands.serve import serve_plans
+
+    raise typer.Exit(serve_plans(host, port, repository))
+
+
+@app.command()
+def demo() -> None:
+    """Show the main job from an answers file to a verdict, in a scratch copy of this repository."""
+    from neuroscale.commands.demo import run_demo
+
+    raise typer.Exit(run_demo())
+
+
+def main() -> None:
+    """Run the command line; every foreseen error is one clear message, and every other one is exit status 3."""
+    try:
+        app()
+    except NeuroscaleError as error:
+        print(f"neuroscale: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        if os.environ.get("NEUROSCALE_DEBUG"):
+            raise
+        print(  # noqa: T201
+            f"neuroscale: a defect of this program: {type(error).__name__}: {error}\n"
+            "Nothing that it printed can be trusted. Set NEUROSCALE_DEBUG=1 for the details and report it.",
+            file=sys.stderr,
+        )
+        sys.exit(ExitStatus.UNTRUSTED)

@@ -1,0 +1,142 @@
+"""`neuroscale gate`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from neuroscale import __version__
+from neuroscale.errors import ExitStatus, InputError, NeuroscaleError, Problem, UntrustedError
+from neuroscale.git import Git
+from neuroscale.repository import find_root
+from neuroscale.verdict import Check, Outcome, Verdict
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Where to write the verdict; `-` prints the JSON in place of the text."""
+
+    json: Path | None = None
+    junit: Path | None = None
+    markdown: Path | None = None
+
+
+def run_gate(paths: list[Path], base: str, head: str, repository: Path | None, reports: Reports) -> int:
+    """Judge, write the reports, print the verdict; returns the exit status."""
+    for path in (reports.json, reports.junit, reports.markdown):
+        if path is not None and path.is_file():
+            path.unlink()  # an older run's report must never be taken for this run's
+    try:
+        verdict = _judge(paths, base, head, repository)
+    except NeuroscaleError as error:
+        verdict = _no_verdict(error)
+    except Exception as error:
+        if os.environ.get("NEUROSCALE_DEBUG"):
+            raise
+        verdict = _no_verdict(UntrustedError(f"a defect of this program: {type(error).__name__}: {error}"))
+    _write(verdict, reports)
+    if reports.json is not None and str(reports.json) == "-":
+        return verdict.exit_status
+    from rich.console import Console
+
+    from neuroscale.report.terminal import print_verdict
+
+    print_verdict(verdict, Console(highlight=False))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        from neuroscale.report.annotations import annotations
+
+        sys.stdout.write(annotations(verdict))
+    return verdict.exit_status
+
+
+def _judge(paths: list[Path], base: str, head: str, repository: Path | None) -> Verdict:
+    from neuroscale.gates.change import find_change
+    from neuroscale.gates.runner import gate_change, gate_paths
+
+    today = datetime.now(UTC).date()
+    if bool(paths) == bool(base or head) or bool(base) != bool(head):
+        raise InputError(
+            Problem("the command line", "", "names neither paths nor a change", "Give PATH..., or --base and --head.")
+        )
+    root = _root(repository)
+    if paths:
+        return gate_paths(paths, root, today)
+    git = Git(root)
+    try:
+        change = find_change(git, base, head)
+        from neuroscale.gates.judges import judge_by_both, needs_judges
+
+        return judge_by_both(change) if needs_judges(change) else gate_change(change, today)
+    finally:
+        git.close()
+
+
+def _root(repository: Path | None) -> Path:
+    """The repository whose policies judge: the named one, the one around here, or the one this program lies in."""
+    if repository is not None:
+        return find_root(repository)
+    try:
+        return find_root(Path.cwd())
+    except InputError:
+        return find_root(Path(__file__).parent)
+
+
+def _no_verdict(error: NeuroscaleError) -> Verdict:
+    outcome = Outcome.UNTRUSTED if error.exit_status is ExitStatus.UNTRUSTED else Outcome.UNUSABLE
+    what = "The gate cannot be trusted" if outcome is Outcome.UNTRUSTED else "The input cannot be judged"
+    return Verdict(
+        tool_version=__version__,
+        exit_status=error.exit_status.value,
+        headline=f"{what}: {error}",
+        checks=(Check(name="input", title="Input", outcome=outcome, detail=str(error)),),
+        not_checked=("Everything: no check ran.",),
+    )
+
+
+def _write(verdict: Verdict, reports: Reports) -> None:
+    for path, text in (
+        (reports.json, _json),
+        (reports.junit, _junit),
+        (reports.markdown, _markdown),
+    ):
+        if path is None:
+            continue
+        if str(path) == "-":
+            sys.stdout.write(text(verdict))
+            continue
+        _replace(path, text, verdict)
+
+
+def _replace(path: Path, text: Callable[[Verdict], str], verdict: Verdict) -> None:
+    """Write a report so that a half-written one never stands under its name."""
+    half = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        half.write_text(text(verdict), encoding="utf-8")
+        half.replace(path)
+    except OSError as error:
+        half.unlink(missing_ok=True)
+        raise InputError(
+            Problem(str(path), "", f"cannot be written: {error.strerror}", "Name a file in a folder that is there.")
+        ) from error
+
+
+def _json(verdict: Verdict) -> str:
+    from neuroscale.report.json_report import to_json
+
+    return to_json(verdict)
+
+
+def _junit(verdict: Verdict) -> str:
+    from neuroscale.report.junit import to_junit
+
+    return to_junit(verdict)
+
+
+def _markdown(verdict: Verdict) -> str:
+    from neuroscale.report.markdown import markdown
+
+    return markdown(verdict)
