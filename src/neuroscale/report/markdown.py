@@ -1,0 +1,259 @@
+"""A verdict as the Markdown comment of a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from neuroscale.errors import ExitStatus
+from neuroscale.planning.plan import Plan
+from neuroscale.report import summary, words
+from neuroscale.report.memory_bar import memory_bar
+from neuroscale.report.text import markdown as prose
+from neuroscale.report.text import markdown_code as code
+from neuroscale.report.words import plural
+from neuroscale.verdict import Check, Finding, Outcome, ServiceReport, Verdict
+
+MARKER = "<!-- neuroscale-gate -->"  # by which a later run finds its comment and replaces it
+
+# GitHub refuses a body of more than 65,536 characters. Each section keeps to its bytes, which are never fewer than its
+# characters, so that no section can push another one out. The sum stays below 60,000.
+_BYTES = {
+    "top": 5_000,
+    "problems": 7_000,
+    "findings": 20_000,
+    "services": 13_000,
+    "notices": 4_000,
+    "checks": 4_000,
+    "not checked": 3_000,
+    "notes": 3_000,
+}
+_SERVICES_IN_FULL = 8
+_RULES_SHOWN = 15
+_SEE_JSON = "see the JSON report"
+
+_SYMBOLS = {
+    ExitStatus.PASSED: "✅",
+    ExitStatus.FINDINGS: "❌",
+    ExitStatus.UNUSABLE: "⛔",
+    ExitStatus.UNTRUSTED: "🛑",
+}
+_CHECK_SYMBOLS = {
+    Outcome.PASSED: "✅",
+    Outcome.FINDINGS: "❌",
+    Outcome.UNUSABLE: "⛔",
+    Outcome.UNTRUSTED: "🛑",
+    Outcome.NOT_RUN: "⏭️",
+}
+_PLAN_WORDS = {"fits": "fits", "tight": "fits, but tight", "refused": "❌ refused"}
+
+
+def markdown(verdict: Verdict) -> str:
+    """A comment for a pull request; below 60,000 bytes whatever the verdict holds.
+
+    The first line is `MARKER`. Text from the change can become neither Markdown nor HTML, and mentions nobody.
+    """
+    sections = [
+        _top(verdict),
+        _problems(verdict),
+        _findings(verdict),
+        _services(verdict),
+        _notices(verdict),
+        _not_checked(verdict),
+        _checks(verdict),
+        _notes(verdict),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _top(verdict: Verdict) -> str:
+    ended = summary.status(verdict)
+    numbers = summary.counts(verdict)
+    facts = [f"**{plural(numbers.errors, 'error')}**", plural(numbers.notices, "notice")]
+    if numbers.services:
+        facts.append(plural(numbers.services, "service"))
+    if change := words.total_change(verdict.services):
+        facts.append(f"**{change}**")
+    lines = [MARKER, f"## {_SYMBOLS[ended]} {prose(summary.title(verdict), 400)}", "", " · ".join(facts)]
+    if ended is ExitStatus.UNTRUSTED:
+        lines += ["", "**This is no judgement of the change.** Repair the gate and run it again before you merge."]
+    return "\n".join(lines)
+
+
+def _problems(verdict: Verdict) -> str:
+    checks = summary.untrusted_or_unusable(verdict)
+    blocks = [
+        f"- **{prose(check.title, 100)}** {words.outcome(check)}: {prose(check.detail, 1500)}" for check in checks
+    ]
+    if summary.status(verdict) is ExitStatus.UNTRUSTED and not checks:
+        blocks = ["- No check passed, so nothing was shown to be right."]
+    return _section("### Why", blocks, "problems", "check")
+
+
+def _findings(verdict: Verdict) -> str:
+    errors = summary.errors_of(verdict)
+    return _listed("### Findings", errors, "findings", "finding")
+
+
+def _notices(verdict: Verdict) -> str:
+    return _listed("### Notices", summary.notices_of(verdict), "notices", "notice")
+
+
+def _listed(heading: str, findings: Sequence[Finding], section: str, noun: str) -> str:
+    """Findings grouped by file; where there are very many, how many each rule has and the first of them."""
+    if not findings:
+        return ""
+    overview = ""
+    if len(findings) > summary.FINDINGS_SHOWN:
+        rules = summary.by_rule(findings)
+        rows = [f"- {count:,} x {code(name, 120)}" for name, count in rules[:_RULES_SHOWN]]
+        if len(rules) > _RULES_SHOWN:
+            rows.append(f"- and {plural(len(rules) - _RULES_SHOWN, 'more rule')}")
+        overview = "\n" + "\n".join(rows) + "\n"
+    blocks: list[str] = []
+    for file, group in summary.by_file(findings[: summary.FINDINGS_SHOWN]):
+        for index, finding in enumerate(group):
+            lead = f"\n**{code(file, 250) if file else 'No file'}**\n" if index == 0 else ""
+            blocks.append(lead + _finding(finding))
+    return _section(heading + overview, blocks, section, noun, len(findings))
+
+
+def _finding(finding: Finding) -> str:
+    where = f"line {finding.line:,}" if finding.line is not None else "whole file"
+    subject = f" · {code(finding.subject, 160)}" if finding.subject else ""
+    fix = f"<br>**Fix:** {prose(finding.fix)}" if finding.fix.strip() else ""
+    return f"- {where} · {code(summary.rule(finding), 120)}{subject}<br>{prose(finding.message)}{fix}"
+
+
+def _services(verdict: Verdict) -> str:
+    shown, unchanged = summary.services_to_show(verdict)
+    blocks = [_service(service) for service in shown[:_SERVICES_IN_FULL]]
+    blocks += [_short_service(service) for service in shown[_SERVICES_IN_FULL:]]
+    text = _section("### Services", blocks, "services", "service")
+    line = f"{plural(unchanged, 'service')} checked whose plan and price stay the same." if unchanged else ""
+    return "\n\n".join(part for part in (text, line) if part)
+
+
+def _service(service: ServiceReport) -> str:
+    plan = service.plan
+    lines = [f"\n#### {_service_title(service)}\n"]
+    if plan is None:
+        change = words.price_change(service)
+        lines.append(f"**Price** {change}" if change else _without_plan(service))
+        return "\n".join(lines) + "\n"
+    lines.append(words.placement(plan, code))
+    if changed := words.differences(service, code):
+        lines.append(f"<br>Changed: {'; '.join(changed)}")
+    if plan.accelerator_count > 1:
+        lines.append(f"<br>{words.memory_caption(plan)}")
+    lines.append(f"\n```text\n{memory_bar(plan.memory_gib)}\n```\n")
+    if plan.verdict != "refused":
+        lines.append(f"**Price** {_price(service, plan)}")
+    lines += [f"- **Override** {words.override(override, code, prose)}" for override in plan.overrides[:10]]
+    if plan.alternatives:
+        lines += ["\n**What works instead**"]
+        lines += [f"- {words.alternative(alternative, code, prose)}" for alternative in plan.alternatives[:5]]
+    lines.append(_reasons(plan))
+    return "\n".join(lines)
+
+
+def _service_title(service: ServiceReport) -> str:
+    verdict = f" · {_PLAN_WORDS[service.plan.verdict]}" if service.plan else ""
+    return f"{code(f'{service.environment}/{service.name}', 120)} {service.change}{verdict}"
+
+
+def _without_plan(service: ServiceReport) -> str:
+    return "Removed." if service.change == "removed" else "It has no plan that can be read, so no price."
+
+
+def _price(service: ServiceReport, plan: Plan) -> str:
+    if words.unpriced(service) is not None:
+        known = words.price(plan.cost)
+        return f"{known}: the catalog has no price for {code(plan.accelerator, 80)}"
+    change = words.price_change(service)
+    return words.price(plan.cost) + (f"<br>**Change** {change}" if change else "")
+
+
+def _reasons(plan: Plan) -> str:
+    """Confidence and reasons, folded; the reasons of a refusal are what the reader came for and stay open."""
+    rows = [f"- {prose(reason)}" for reason in plan.reasons[:12]]
+    if len(plan.reasons) > 12:
+        rows.append(f"- and {plural(len(plan.reasons) - 12, 'more reason')}, {_SEE_JSON}")
+    if plan.verdict == "refused":
+        return "\n".join(["\n**Why**", *rows]) + "\n"
+    rows.append(f"- Startup: {words.startup(plan.startup)}.")
+    head = f"Confidence {plan.confidence}, {plural(len(plan.reasons), 'reason')}"
+    body = "\n".join(rows)
+    return f"\n<details><summary>{head}</summary>\n\n{body}\n\n</details>\n"
+
+
+def _short_service(service: ServiceReport) -> str:
+    plan = service.plan
+    facts = f": {words.accelerators(plan, code)}, {words.price(plan.cost)}" if plan else ""
+    change = words.price_change(service)
+    return f"- {_service_title(service)}{facts}" + (f"; {change}" if change else "")
+
+
+def _checks(verdict: Verdict) -> str:
+    numbers = summary.counts(verdict)
+    if not verdict.checks:
+        return ""
+    rows = [
+        f"- {_CHECK_SYMBOLS[check.outcome]} **{prose(check.title, 80)}** {words.outcome(check)}: "
+        f"{words.evaluated(check, lambda unit: prose(unit, 40))}, "
+        f"{words.tripwires(check.tripwires_caught, check.tripwires)}, {words.seconds(check.seconds)}"
+        for check in verdict.checks
+        if check.outcome is not Outcome.NOT_RUN
+    ]
+    ran = numbers.checks - numbers.not_run
+    head = (
+        f"What was checked: {plural(ran, 'check')}, {words.tripwires(numbers.caught, numbers.tripwires)}, "
+        f"{words.seconds(numbers.seconds)}"
+    )
+    body = _section("", rows, "checks", "check")
+    return f"<details><summary>{head}</summary>\n\n{body}\n\n</details>"
+
+
+def _not_checked(verdict: Verdict) -> str:
+    rows = [f"- {_check_not_run(check)}" for check in verdict.checks if check.outcome is Outcome.NOT_RUN]
+    rows += [f"- {prose(reason, 300)}" for reason in verdict.not_checked]
+    return _section("### Not checked", rows, "not checked", "item")
+
+
+def _check_not_run(check: Check) -> str:
+    return f"**{prose(check.title, 80)}** not run: {prose(check.detail, 300) or 'no reason given'}"
+
+
+def _notes(verdict: Verdict) -> str:
+    rows = [f"- {prose(note, 300)}" for note in verdict.notes]
+    commits = ""
+    if verdict.base or verdict.head:
+        commits = f" · {code(verdict.base[:12] or 'start', 12)} to {code(verdict.head[:12], 12)}"
+    text = _section("", rows, "notes", "note")
+    footer = f"neuroscale {code(verdict.tool_version, 40)}{commits}"
+    return f"{text}\n\n{footer}" if text else footer
+
+
+def _section(heading: str, blocks: Sequence[str], name: str, noun: str, total: int | None = None) -> str:
+    """The heading and as many of the blocks as fit, with an honest count of the rest.
+
+    `total` is how many there are in all where `blocks` holds only the first of them.
+    """
+    total = len(blocks) if total is None else total
+    if not total:
+        return ""
+    more: Callable[[int], str] = lambda left: f"\n- and {plural(left, f'more {noun}')}, {_SEE_JSON}"  # noqa: E731
+    room = _BYTES[name] - _size(heading) - _size(more(total)) - 4
+    kept: list[str] = []
+    for block in blocks:
+        room -= _size(block) + 1
+        if room < 0:
+            break
+        kept.append(block)
+    if len(kept) < total:
+        kept.append(more(total - len(kept)))
+    body = "\n".join(kept).strip("\n")
+    return f"{heading}\n\n{body}" if heading else body
+
+
+def _size(text: str) -> int:
+    return len(text.encode())

@@ -1,0 +1,106 @@
+"""A plan in the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from neuroscale.planning.plan import Plan
+from neuroscale.report import words
+from neuroscale.report.memory_bar import memory_bar
+from neuroscale.report.text import terminal
+from neuroscale.report.words import plural
+
+_WIDEST_BAR = 72
+_PLAN_STYLES = {"fits": "green", "tight": "yellow", "refused": "red"}
+_PLAN_WORDS = {"fits": "fits", "tight": "fits, but tight", "refused": "refused"}
+
+
+def print_plan(plan: Plan, console: Console) -> None:
+    """Show a plan to a person: what was chosen, what it costs, and why."""
+    line(
+        console, Text.assemble((f"{terminal(plan.environment)}/{terminal(plan.service)} ", "bold"), verdict_word(plan))
+    )
+    print_placement(plan, console)
+    if plan.verdict != "refused":
+        field(console, "Price", price(plan))
+        field(console, "Startup", words.startup(plan.startup))
+        if speed := _speed(plan):
+            field(console, "Speed", speed)
+        field(console, "Runtime", f"{terminal(plan.runtime.name)} {terminal(plan.runtime.version)}")
+        field(console, "vLLM", terminal(" ".join(plan.vllm_args), 4000))
+    print_overrides(plan, console)
+    print_reasons(plan, console)
+    print_alternatives(plan, console)
+
+
+def verdict_word(plan: Plan) -> tuple[str, str]:
+    """The verdict of a plan, with its style."""
+    return _PLAN_WORDS[plan.verdict], f"bold {_PLAN_STYLES[plan.verdict]}"
+
+
+def print_placement(plan: Plan, console: Console) -> None:
+    """The model and its accelerators, and the memory bar."""
+    line(console, words.placement(plan, terminal), 2)
+    if plan.accelerator_count > 1:
+        line(console, words.memory_caption(plan), 2)
+    width = max(20, min(_WIDEST_BAR, console.width - 4))
+    bar = memory_bar(plan.memory_gib, width, ascii_only=console.options.ascii_only)
+    for row in bar.split("\n"):
+        line(console, row, 2)
+
+
+def price(plan: Plan) -> str:
+    """The price in words; names what has none."""
+    known = words.price(plan.cost)
+    missing = None in (plan.cost.monthly_min, plan.cost.monthly_max)
+    return f"{known}: the catalog has no price for {terminal(plan.accelerator)}" if missing else known
+
+
+def print_overrides(plan: Plan, console: Console) -> None:
+    """The overrides of a plan, with reason and expiry."""
+    for override in plan.overrides:
+        field(console, "Override", words.override(override, terminal, terminal), "yellow")
+
+
+def print_reasons(plan: Plan, console: Console) -> None:
+    """Confidence and reasons."""
+    field(console, "Why", f"confidence {plan.confidence}, {plural(len(plan.reasons), 'reason')}")
+    for reason in plan.reasons:
+        line(console, f"- {terminal(reason)}", 4)
+
+
+def print_alternatives(plan: Plan, console: Console) -> None:
+    """What works instead of a refused plan."""
+    if plan.alternatives:
+        field(console, "Instead", "these work")
+    for alternative in plan.alternatives:
+        line(console, f"- {words.alternative(alternative, terminal, terminal)}", 4)
+
+
+def field(console: Console, name: str, value: str, style: str = "") -> None:
+    """A line `Name  value` under a heading."""
+    line(console, Text.assemble((f"{name}: ", f"bold {style}".strip()), value), 2)
+
+
+def line(console: Console, value: str | Text, indent: int = 0) -> None:
+    """One line of escaped text; nothing in it is read as markup.
+
+    A terminal gets it wrapped with its indent; a pipe gets it whole, so that it can be searched.
+    """
+    text = Text(value) if isinstance(value, str) else value
+    if console.options.ascii_only:
+        text.plain = text.plain.encode("ascii", "backslashreplace").decode("ascii")
+    rows = text.wrap(console, max(20, console.width - indent)) if console.is_terminal else [text]
+    for row in rows:
+        row.rstrip()
+        console.print(Text.assemble(" " * indent, row), soft_wrap=True, highlight=False)
+
+
+def _speed(plan: Plan) -> str:
+    parts = []
+    if plan.speed.ttft_seconds is not None:
+        parts.append(f"{words.seconds(plan.speed.ttft_seconds)} to the first token of the longest prompt")
+    if plan.speed.decode_tokens_per_second is not None:
+        parts.append(f"{plan.speed.decode_tokens_per_second:.3g} tokens a second for one user")
+    return f"{', '.join(parts)} (estimated)" if parts else ""

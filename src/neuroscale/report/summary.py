@@ -1,0 +1,129 @@
+"""What every report agrees on: how the run ended, its title, its counts, and the order of its findings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from neuroscale.errors import ExitStatus
+from neuroscale.verdict import Check, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
+
+FINDINGS_SHOWN = 50  # in a report that a person reads from top to bottom; JSON and JUnit hold all
+
+# What a headline may begin with, so that no report can say "passed" over a run that did not.
+_LABELS = {
+    ExitStatus.PASSED: ("Passed", "Nothing to check"),
+    ExitStatus.FINDINGS: ("Refused",),
+    ExitStatus.UNUSABLE: ("Unusable input",),
+    ExitStatus.UNTRUSTED: ("The gate cannot be trusted",),
+}
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Numbers over the whole run. `errors` refuse the change, `notices` do not."""
+
+    errors: int
+    notices: int
+    services: int
+    checks: int
+    not_run: int
+    tripwires: int
+    caught: int
+    seconds: float
+
+
+def counts(verdict: Verdict) -> Counts:
+    """The numbers of a run."""
+    errors = len(errors_of(verdict))
+    return Counts(
+        errors=errors,
+        notices=len(verdict.findings) - errors,
+        services=len(verdict.services),
+        checks=len(verdict.checks),
+        not_run=sum(check.outcome is Outcome.NOT_RUN for check in verdict.checks),
+        tripwires=sum(check.tripwires for check in verdict.checks),
+        caught=sum(check.tripwires_caught for check in verdict.checks),
+        seconds=sum(check.seconds for check in verdict.checks),
+    )
+
+
+def status(verdict: Verdict) -> ExitStatus:
+    """How the run ended: the worst of what its exit status, its checks and its findings say.
+
+    A run in which no check passed is not a pass either, whatever it claims.
+    """
+    worst = max(ExitStatus(verdict.exit_status), exit_status(verdict.checks))
+    if worst is ExitStatus.PASSED and errors_of(verdict):
+        return ExitStatus.FINDINGS
+    if worst is ExitStatus.PASSED and not any(check.outcome is Outcome.PASSED for check in verdict.checks):
+        return ExitStatus.UNTRUSTED
+    return worst
+
+
+def title(verdict: Verdict) -> str:
+    """The headline, with the word for how the run ended before it where it does not begin with it."""
+    labels = _LABELS[status(verdict)]
+    if not verdict.headline.strip():
+        return labels[0]
+    return verdict.headline if verdict.headline.startswith(labels) else f"{labels[0]}: {verdict.headline}"
+
+
+def label(verdict: Verdict) -> str:
+    """How the run ended, without details."""
+    return _LABELS[status(verdict)][0]
+
+
+def errors_of(verdict: Verdict) -> list[Finding]:
+    """The findings that refuse the change, by file and line."""
+    return _sorted(finding for finding in verdict.findings if finding.severity is Severity.ERROR)
+
+
+def notices_of(verdict: Verdict) -> list[Finding]:
+    """The findings that refuse nothing, by file and line."""
+    return _sorted(finding for finding in verdict.findings if finding.severity is not Severity.ERROR)
+
+
+def untrusted_or_unusable(verdict: Verdict) -> list[Check]:
+    """The checks that gave no answer, the untrusted first."""
+    wanted = (Outcome.UNTRUSTED, Outcome.UNUSABLE)
+    return sorted((check for check in verdict.checks if check.outcome in wanted), key=lambda c: wanted.index(c.outcome))
+
+
+def services_to_show(verdict: Verdict) -> tuple[list[ServiceReport], int]:
+    """The services whose plan is new, gone, different or refused, the refused first; and how many others there are."""
+    order = {"refused": 0, "tight": 1, "fits": 2}
+    shown = [
+        service
+        for service in verdict.services
+        if service.plan is None or service.plan.verdict == "refused" or service.plan != service.plan_before
+    ]
+    shown.sort(key=lambda one: (order[one.plan.verdict] if one.plan else 3, one.environment, one.name))
+    return shown, len(verdict.services) - len(shown)
+
+
+def by_file(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:
+    """Findings that are in order of their files, grouped by file."""
+    return [(file, list(group)) for file, group in groupby(findings, key=lambda finding: finding.file)]
+
+
+def by_rule(findings: Sequence[Finding]) -> list[tuple[str, int]]:
+    """How many findings each `gate/rule` has, the most frequent first."""
+    found = Counter(rule(finding) for finding in findings)
+    return sorted(found.items(), key=lambda item: (-item[1], item[0]))
+
+
+def rule(finding: Finding) -> str:
+    """`gate/rule`, the name by which a finding is looked up."""
+    return f"{finding.gate}/{finding.rule}"
+
+
+def place(finding: Finding) -> str:
+    """`file:line`, or the file alone."""
+    return finding.file if finding.line is None else f"{finding.file}:{finding.line}"
+
+
+def _sorted(findings: Iterable[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda f: (f.file, f.line or 0, f.gate, f.rule, f.subject, f.message))

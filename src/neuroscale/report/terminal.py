@@ -1,0 +1,161 @@
+"""A verdict in the terminal: readable without colours, and when it is piped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from neuroscale.errors import ExitStatus
+from neuroscale.report import summary, words
+from neuroscale.report.plan_view import (
+    field,
+    line,
+    price,
+    print_alternatives,
+    print_overrides,
+    print_placement,
+    print_reasons,
+    verdict_word,
+)
+from neuroscale.report.text import terminal
+from neuroscale.report.words import plural
+from neuroscale.verdict import Check, Finding, Outcome, ServiceReport, Verdict
+
+_SERVICES_SHOWN = 8
+
+# A symbol of its own shape for each outcome, with a stand-in where the terminal has only ASCII.
+_SYMBOLS = {
+    ExitStatus.PASSED: ("✔", "OK", "green"),
+    ExitStatus.FINDINGS: ("✘", "X", "red"),
+    ExitStatus.UNUSABLE: ("⊘", "X", "red"),
+    ExitStatus.UNTRUSTED: ("‼", "!!", "magenta"),
+}
+_OUTCOMES = {
+    Outcome.PASSED: ExitStatus.PASSED,
+    Outcome.FINDINGS: ExitStatus.FINDINGS,
+    Outcome.UNUSABLE: ExitStatus.UNUSABLE,
+    Outcome.UNTRUSTED: ExitStatus.UNTRUSTED,
+}
+
+
+def print_verdict(verdict: Verdict, console: Console) -> None:
+    """Show a verdict to a person: what is wrong first, the title last, where a terminal leaves the eye."""
+    _print_checks(verdict.checks, console)
+    _print_findings("Findings", summary.errors_of(verdict), "red", console)
+    _print_services(verdict, console)
+    _print_findings("Notices", summary.notices_of(verdict), "cyan", console)
+    _print_list("Not checked", verdict.not_checked, console)
+    _print_list("Notes", verdict.notes, console)
+    _print_title(verdict, console)
+
+
+def _print_checks(checks: Sequence[Check], console: Console) -> None:
+    titles = max((len(terminal(check.title, 40)) for check in checks), default=0)
+    outcomes = max((len(words.outcome(check)) for check in checks), default=0)
+    for check in checks:
+        ended = _OUTCOMES.get(check.outcome)
+        mark = _symbol(ended, console) if ended is not None else ("-", "dim")
+        facts = words.outcome(check)
+        if check.outcome is not Outcome.NOT_RUN:
+            facts = (
+                f"{facts:{outcomes}}  {words.seconds(check.seconds):>7}  "
+                f"{words.evaluated(check, lambda unit: terminal(unit, 40))}, "
+                f"{words.tripwires(check.tripwires_caught, check.tripwires)}"
+            )
+        title = terminal(check.title, 40).ljust(titles)
+        line(console, Text.assemble(mark, " ", (title, "bold"), "  ", facts))
+        if check.detail and check.outcome is not Outcome.PASSED:
+            line(console, terminal(check.detail, 1500), 4)
+
+
+def _print_findings(heading: str, findings: Sequence[Finding], style: str, console: Console) -> None:
+    if not findings:
+        return
+    _print_heading(heading, console)
+    if len(findings) > summary.FINDINGS_SHOWN:
+        for name, count in summary.by_rule(findings)[:15]:
+            line(console, f"{count:,} x {terminal(name, 120)}", 2)
+        console.print()
+    for file, group in summary.by_file(findings[: summary.FINDINGS_SHOWN]):
+        line(console, Text(terminal(file, 300) or "no file", "bold"), 2)
+        for finding in group:
+            _print_finding(finding, style, console)
+    left = len(findings) - summary.FINDINGS_SHOWN
+    if left > 0:
+        line(console, f"and {left:,} more, see the JSON report", 2)
+
+
+def _print_finding(finding: Finding, style: str, console: Console) -> None:
+    where = f"line {finding.line:,}" if finding.line is not None else "whole file"
+    subject = f"  {terminal(finding.subject, 160)}" if finding.subject else ""
+    line(console, Text.assemble(f"{where}  ", (terminal(summary.rule(finding), 120), style), subject), 4)
+    line(console, terminal(finding.message), 6)
+    if finding.fix.strip():
+        line(console, Text.assemble(("Fix: ", "bold"), terminal(finding.fix)), 6)
+
+
+def _print_services(verdict: Verdict, console: Console) -> None:
+    shown, unchanged = summary.services_to_show(verdict)
+    if not verdict.services:
+        return
+    _print_heading("Services", console)
+    for service in shown[:_SERVICES_SHOWN]:
+        _print_service(service, console)
+    if len(shown) > _SERVICES_SHOWN:
+        line(console, f"and {plural(len(shown) - _SERVICES_SHOWN, 'more service')}, see the JSON report", 2)
+    if unchanged:
+        line(console, f"{plural(unchanged, 'service')} checked whose plan and price stay the same", 2)
+
+
+def _print_service(service: ServiceReport, console: Console) -> None:
+    name = f"{terminal(service.environment, 80)}/{terminal(service.name, 80)}"
+    word = ("  ", verdict_word(service.plan)) if service.plan else ()
+    line(console, Text.assemble((name, "bold"), f"  {service.change}", *word), 2)
+    if (plan := service.plan) is not None:
+        print_placement(plan, console)
+        if changed := words.differences(service, terminal):
+            field(console, "Changed", "; ".join(changed))
+        if plan.verdict != "refused":
+            field(console, "Price", price(plan))
+        print_overrides(plan, console)
+        if plan.verdict == "refused":
+            print_reasons(plan, console)
+            print_alternatives(plan, console)
+    if change := words.price_change(service):
+        field(console, "Change", change)
+
+
+def _print_list(heading: str, values: Sequence[str], console: Console) -> None:
+    if not values:
+        return
+    _print_heading(heading, console)
+    for value in values[:20]:
+        line(console, f"- {terminal(value, 300)}", 2)
+    if len(values) > 20:
+        line(console, f"and {len(values) - 20:,} more, see the JSON report", 2)
+
+
+def _print_title(verdict: Verdict, console: Console) -> None:
+    numbers = summary.counts(verdict)
+    ended = summary.status(verdict)
+    mark, style = _symbol(ended, console)
+    console.print()
+    line(console, Text.assemble((f"{mark} {terminal(summary.title(verdict), 600)}", f"bold {style}")))
+    facts = [plural(numbers.errors, "error"), plural(numbers.notices, "notice")]
+    if numbers.not_run:
+        facts.append(f"{plural(numbers.not_run, 'check')} not run")
+    if change := words.total_change(verdict.services):
+        facts.append(change)
+    line(console, f"{', '.join(facts)}, exit status {ended.value}", 2)
+
+
+def _print_heading(heading: str, console: Console) -> None:
+    console.print()
+    line(console, Text(heading, "bold underline"))
+
+
+def _symbol(ended: ExitStatus, console: Console) -> tuple[str, str]:
+    symbol, stand_in, style = _SYMBOLS[ended]
+    return (stand_in if console.options.ascii_only else symbol), f"bold {style}"

@@ -1,0 +1,115 @@
+"""Text of unknown origin, made harmless for each place where a report prints it.
+
+File names, messages and reasons come out of a change that nobody has reviewed. Each function here takes such text and
+returns what its format can hold without it becoming structure: markup, a mention, a command, a terminal sequence.
+"""
+
+from __future__ import annotations
+
+import re
+
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_SPACE = re.compile(r"\s+")
+
+# Inert for the parser, but structure once at the start of a block.
+_MARKDOWN_START = re.compile(r"[-+=#:]|[0-9]+[.)]")
+_MARKDOWN_SPECIAL = str.maketrans(
+    {
+        "&": "&amp;",
+        "<": "&lt;",
+        ">": "&gt;",
+        **{character: f"\\{character}" for character in "\\`*_[]|~$"},
+    }
+)
+# Where GitHub and Gitea turn plain text into a mention, a reference, a link or an emoji, after Markdown was parsed:
+# backslashes and character references do not prevent it, an empty comment does, and copying the text leaves it out.
+_MARKDOWN_BREAK = re.compile(
+    r"(?<=@)(?=\S)"
+    r"|(?<=[#!])(?=\d)"
+    r"|(?<=\bGH-)(?=\d)"
+    r"|(?<=:)(?=//)"
+    r"|(?<=\bwww)(?=\.)"
+    r"|(?<=\bmailto:)(?=\S)|(?<=\bxmpp:)(?=\S)"
+    r"|(?<=:)(?=[\w+-]+:)",
+    re.IGNORECASE,
+)
+_EMPTY_COMMENT = "<!-- -->"
+
+
+def encodable(text: str) -> str:
+    r"""`text` with every lone surrogate written out, so that it can be encoded.
+
+    A byte of a file name that is not UTF-8 reads `\xff`, any other surrogate `\ud800`.
+    """
+    return _SURROGATE.sub(lambda match: _escaped(match[0]), text)
+
+
+def one_line(text: str, limit: int = 1000) -> str:
+    r"""`text` as at most `limit` printable characters on one line.
+
+    White space becomes single spaces. What cannot be seen (control characters, bidirectional overrides, zero-width
+    characters, undecodable bytes) is written out as an escape such as `\x1b`.
+    """
+    line = _SPACE.sub(" ", text).strip()
+    if not line.isprintable():
+        line = "".join(character if character.isprintable() else _escaped(character) for character in line)
+    return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
+def terminal(text: str, limit: int = 1000) -> str:
+    """`text` for a terminal or the log of a workflow: one line that is no control sequence and no workflow command."""
+    # A runner reads `::command::` at the start of a line, to which wrapping may bring it, and `##[command]` anywhere.
+    return one_line(text, limit).replace("::", r":\x3a").replace("##[", r"#\x23[")
+
+
+def markdown(text: str, limit: int = 600) -> str:
+    """`text` as plain inline Markdown: no markup, HTML, link, mention, reference or emoji comes of it."""
+    line = one_line(text, limit)
+    pieces = [piece.translate(_MARKDOWN_SPECIAL) for piece in _MARKDOWN_BREAK.split(line)]
+    start = _MARKDOWN_START.match(line)
+    if start:
+        pieces[0] = _escaped_start(pieces[0], start.end() - 1)
+    return _EMPTY_COMMENT.join(pieces)
+
+
+def markdown_code(text: str, limit: int = 300) -> str:
+    """`text` as a Markdown code span, in which nothing is interpreted; for names and paths, outside tables."""
+    line = one_line(text, limit)
+    if not line:
+        return "(empty)"
+    fence = "`" * (max((len(run) for run in re.findall("`+", line)), default=0) + 1)
+    pad = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{pad}{line}{pad}{fence}"
+
+
+def xml(text: str) -> str:
+    """`text` in which every character is allowed in XML 1.0; line breaks stay. It still needs the usual escaping."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character in "\n\t" or character.isprintable() else _escaped(character)
+        for character in text.replace("\r\n", "\n")
+    )
+
+
+def workflow_message(text: str, limit: int = 1000) -> str:
+    """`text` as the message of a GitHub workflow command; its line breaks stay."""
+    return "%0A".join(one_line(line, limit).replace("%", "%25") for line in text.split("\n"))
+
+
+def workflow_property(text: str, limit: int = 300) -> str:
+    """`text` as a property (file, title) of a GitHub workflow command."""
+    return one_line(text, limit).replace("%", "%25").replace(":", "%3A").replace(",", "%2C")
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # Python's stand-in for a byte that is not UTF-8
+        code -= 0xDC00
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def _escaped_start(piece: str, position: int) -> str:
+    return f"{piece[:position]}\\{piece[position:]}"
