@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from pathlib import Path
 from typing import IO
 
@@ -19,6 +20,7 @@ class Git:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._lock = threading.Lock()
         self._batch: subprocess.Popen[bytes] | None = None
 
     def run(self, *arguments: str, check: bool = True, data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -62,19 +64,21 @@ class Git:
         """The content of a blob, by id or `TREE:PATH`; None where there is no such blob."""
         if "\n" in name:
             return self._show(name)
-        batch = self._batch_process()
-        stdin, stdout = _pipe(batch.stdin), _pipe(batch.stdout)
-        stdin.write(name.encode(errors="surrogateescape") + b"\n")
-        stdin.flush()
-        header = stdout.readline().rstrip(b"\n")
-        if not header:
-            raise GitError("git cat-file ended early")
-        if header.endswith((b" missing", b" ambiguous")) or header.count(b" ") < 2:
-            return None
-        _, kind, size = header.rsplit(b" ", 2)
-        data = stdout.read(int(size))
-        stdout.read(1)
-        return data if kind == b"blob" else None
+        with self._lock:  # several checks read at once through the one process
+            batch = self._batch_process()
+            stdin, stdout = _pipe(batch.stdin), _pipe(batch.stdout)
+            stdin.write(name.encode(errors="surrogateescape") + b"\n")
+            stdin.flush()
+            header = stdout.readline().rstrip(b"\n")
+            if not header:
+                raise GitError("git cat-file ended early")
+            if header.endswith((b" missing", b" ambiguous")) or header.count(b" ") < 2:
+                return None
+            _, kind, size = header.rsplit(b" ", 2)
+            data = stdout.read(int(size))
+            if len(data) != int(size) or stdout.read(1) != b"\n":
+                raise GitError("git cat-file ended early")
+            return data if kind == b"blob" else None
 
     def _show(self, name: str) -> bytes | None:
         done = self.run("cat-file", "blob", name, check=False)

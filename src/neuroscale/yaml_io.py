@@ -54,7 +54,7 @@ _YAML_1_1 = Resolver()
 
 def _ambiguous(text: str) -> bool:
     """Whether a plain scalar that is read as text here is something else to another parser."""
-    tag = _YAML_1_1.resolve(ScalarNode, text, (True, False))
+    tag = _YAML_1_1.resolve(ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
     return tag != "tag:yaml.org,2002:str" or _AMBIGUOUS.fullmatch(text) is not None
 
 
