@@ -1,0 +1,133 @@
+"""A change to the gate's own code is judged by the base's version of it, with the change's version beside.
+
+What judges must not come from what is judged: a change that turns the gate into `exit 0` is refused by the gate that it
+would replace. The change's own version runs too, so that a broken gate is seen before it is merged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from neuroscale.errors import ExitStatus, UntrustedError
+from neuroscale.gates.change import GATE_CODE, Change
+from neuroscale.verdict import Check, Outcome, Verdict, exit_status
+
+_SECONDS = 1800
+_ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR", "NEUROSCALE_CACHE", "XDG_CACHE_HOME")
+_PARTS = ("src", "platform/local/tools", "pyproject.toml", "requirements")
+# Set in the environment of a judge, so that it judges itself instead of calling judges again.
+JUDGE = "NEUROSCALE_JUDGE"
+
+
+@dataclass(frozen=True)
+class _Answer:
+    status: int
+    verdict: Verdict | None
+    errors: str
+
+
+def needs_judges(change: Change) -> bool:
+    """Whether the change alters the code that judges it (and this process is not one of the judges already)."""
+    return JUDGE not in os.environ and change.touches(*GATE_CODE)
+
+
+def judge_by_both(change: Change) -> Verdict:
+    """The base's verdict, made stricter by what the change's own gate says.
+
+    Raises UntrustedError when the base's gate gives no readable verdict.
+    """
+    base = _judge(change, change.base)
+    if base.verdict is None or base.status != base.verdict.exit_status:
+        raise UntrustedError(f"the base's gate gave no verdict (exit status {base.status}): {base.errors[-800:]}")
+    head = _judge(change, change.tree)
+    note = "The change alters the gate's own code: the base's version decided, and the change's own ran beside it."
+    check = _check_of_head(head)
+    checks = (*base.verdict.checks, check)
+    status = max(base.status, exit_status([check]).value)
+    findings = list(base.verdict.findings)
+    if head.verdict is not None:
+        known = {(finding.file, finding.line, finding.rule, finding.message) for finding in findings}
+        findings += [
+            finding
+            for finding in head.verdict.findings
+            if (finding.file, finding.line, finding.rule, finding.message) not in known
+        ]
+    headline = base.verdict.headline
+    if status != base.status:
+        headline = f"The change's own gate disagrees: {head.verdict.headline if head.verdict else 'it does not answer'}"
+    return base.verdict.model_copy(
+        update={
+            "checks": checks,
+            "findings": tuple(findings),
+            "exit_status": status,
+            "headline": headline,
+            "notes": (*base.verdict.notes, note),
+        }
+    )
+
+
+def _check_of_head(head: _Answer) -> Check:
+    """The change's own gate as one check of the verdict. No verdict, or one that its exit status denies, is none."""
+    if head.verdict is None:
+        outcome, detail = Outcome.UNTRUSTED, f"it gave no verdict (exit status {head.status}): {head.errors[-300:]}"
+    elif head.verdict.exit_status != head.status:
+        outcome, detail = Outcome.UNTRUSTED, f"its exit status {head.status} denies its verdict"
+    else:
+        outcomes = (Outcome.PASSED, Outcome.FINDINGS, Outcome.UNUSABLE, Outcome.UNTRUSTED)
+        outcome, detail = outcomes[head.status], head.verdict.headline
+    return Check(
+        name="gate-of-head",
+        title="The gate of the change",
+        outcome=outcome,
+        evaluated=1,
+        expected=1,
+        unit="verdicts",
+        detail=detail,
+    )
+
+
+def _judge(change: Change, treeish: str) -> _Answer:
+    """Run the gate whose code lies in a tree, on the same change."""
+    with tempfile.TemporaryDirectory(prefix="neuroscale-judge-") as scratch:
+        folder = Path(scratch)
+        archive = folder / "code.tar"
+        present = [
+            part
+            for part in _PARTS
+            if change.git.run("cat-file", "-e", f"{treeish}:{part}", check=False).returncode == 0
+        ]
+        if "src" not in present:
+            return _Answer(ExitStatus.UNTRUSTED, None, "the tree holds no src folder")
+        archive.write_bytes(change.git.run("archive", "--format=tar", treeish, "--", *present).stdout)
+        with tarfile.open(archive) as code:
+            code.extractall(folder / "code", filter="data")
+        report = folder / "verdict.json"
+        command = [sys.executable, "-P", "-m", "neuroscale", "gate", "--base", change.base, "--head", change.head]
+        # The change's code gets no variable that could hold a secret.
+        kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        settings = {**kept, JUDGE: "1", "PYTHONPATH": str(folder / "code" / "src")}
+        try:
+            done = subprocess.run(
+                [*command, "--json", str(report)],
+                cwd=change.git.root,
+                env=settings,
+                capture_output=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return _Answer(ExitStatus.UNTRUSTED, None, f"it did not end within {_SECONDS} s")
+        try:
+            verdict = Verdict.model_validate_json(report.read_text(), strict=False)
+        except (OSError, ValidationError, json.JSONDecodeError):
+            verdict = None
+        return _Answer(done.returncode, verdict, done.stderr.decode(errors="replace"))

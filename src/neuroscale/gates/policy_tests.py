@@ -1,0 +1,164 @@
+"""The tests of the policies themselves: run when a change alters a policy.
+
+Two judges: `kyverno test` over each policy's cases, and the policy gate's own evaluation over its good and bad
+resources, where every bad one must be refused with the message that it announces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from neuroscale.errors import InputError, Problem, UntrustedError
+from neuroscale.gates.check import Evaluation, problem_findings
+from neuroscale.gates.manifests import Manifest, read_manifests
+from neuroscale.gates.policy import evaluate_policies
+from neuroscale.gates.policy_set import EXPECTED_MESSAGE, Policy, PolicySet, load_policy_set
+from neuroscale.gates.process import run_tool
+from neuroscale.repository import POLICIES
+from neuroscale.schemas import SchemaSet
+from neuroscale.snapshot import Snapshot, read_text
+from neuroscale.verdict import Finding
+
+GATE = "policy-tests"
+_TEST_FOLDER = ".kyverno-test"
+
+
+def evaluate_policy_tests(
+    snapshot: Snapshot, schemas: SchemaSet, kyverno: Path, folder: Path, *, today: date
+) -> Evaluation:
+    """Run the tests of every policy in a repository. `folder` is an empty scratch folder."""
+    policies = load_policy_set(snapshot).policies
+    findings: list[Finding] = []
+    evaluated = expected = caught = 0
+    for policy in policies:
+        try:
+            good = _resources(snapshot, policy, "good")
+            bad = _resources(snapshot, policy, "bad")
+        except InputError as error:
+            findings.extend(problem_findings(GATE, "unreadable", error))
+            continue
+        seen = evaluate_policies(
+            PolicySet((policy,)), [*good, *bad], schemas, kyverno, folder / policy.name, today=today, workers=1
+        )
+        caught += seen.caught
+        findings.extend(_compare(policy, good, bad, seen.findings))
+        findings.extend(_kyverno_test(snapshot, policy, [*good, *bad], kyverno, folder / f"{policy.name}-test"))
+        expected += len(good) + len(bad)
+        evaluated += seen.evaluated
+    return Evaluation(tuple(findings), evaluated, expected, "test resources", caught, caught)
+
+
+def _resources(snapshot: Snapshot, policy: Policy, which: str) -> list[Manifest]:
+    file = f"{POLICIES}/{policy.name}/{which}.yaml"
+    manifests = read_manifests(read_text(snapshot, file).encode(), file)
+    if not manifests:
+        raise InputError(Problem(file, "", "holds no resource", f"Write at least one {which} resource."))
+    return manifests
+
+
+def _compare(
+    policy: Policy, good: Sequence[Manifest], bad: Sequence[Manifest], refused: Sequence[Finding]
+) -> list[Finding]:
+    """Good resources that were refused, and bad ones that were not refused with their announced message."""
+    messages = {(finding.file, finding.line, finding.subject): finding.message for finding in refused}
+    findings = []
+    for manifest in good:
+        message = messages.get((manifest.file, manifest.line("kind"), manifest.subject))
+        if message is not None:
+            findings.append(_finding(policy, manifest, f"is refused: {message}", "Correct the policy or the resource."))
+    for manifest in bad:
+        message = messages.get((manifest.file, manifest.line("kind"), manifest.subject))
+        announced = manifest.value["metadata"].get("annotations", {}).get(EXPECTED_MESSAGE)
+        if message is None:
+            findings.append(
+                _finding(policy, manifest, "is not refused", "Correct the policy: it misses this resource.")
+            )
+        elif message != announced:
+            text = f"is refused with {message!r}, but announces {announced!r}"
+            findings.append(_finding(policy, manifest, text, f"Correct the policy's message or {EXPECTED_MESSAGE}."))
+    return findings
+
+
+def _kyverno_test(
+    snapshot: Snapshot, policy: Policy, resources: Sequence[Manifest], kyverno: Path, folder: Path
+) -> list[Finding]:
+    """Run `kyverno test` on one policy's folder and demand an answer for each of its resources.
+
+    Its exit status is 0 too when nothing was compared, so the rows are read and counted.
+    """
+    root = f"{POLICIES}/{policy.name}"
+    for entry in snapshot.entries(root):
+        data = snapshot.read(entry.path)
+        if data is None:
+            raise UntrustedError(f"{entry.path} is listed but cannot be read.")
+        target = folder / entry.path.removeprefix(f"{root}/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    cases = f"{root}/{_TEST_FOLDER}/kyverno-test.yaml"
+    if snapshot.read(cases) is None:
+        fix = "Write the policy's test cases there."
+        return [Finding(gate=GATE, rule=policy.name, file=cases, message="is missing", fix=fix)]
+    run = run_tool(
+        [kyverno, "test", folder / _TEST_FOLDER, "--require-tests", "--output-format", "json", "--remove-color"],
+        folder=folder,
+        timeout=300,
+        statuses=frozenset({0, 1}),
+    )
+    rows = _rows(run.output)
+    failing = [row for row in rows if row.get("RESULT") != "Pass" or row.get("REASON") != "Ok"]
+    named = {str(row.get("RESOURCE", "")).rpartition("/")[2] for row in rows if row.get("POLICY") == policy.name}
+    findings = [
+        Finding(
+            gate=GATE,
+            rule=policy.name,
+            file=cases,
+            message=f"{row.get('RESOURCE')} ends with {row.get('RESULT')}: {row.get('REASON')}",
+            fix="Correct the policy or the expected result.",
+        )
+        for row in failing
+    ]
+    findings += [
+        Finding(
+            gate=GATE,
+            rule=policy.name,
+            file=cases,
+            message=f"{manifest.subject} of {manifest.file} is not among the test's results",
+            fix="Name it in the test's results.",
+        )
+        for manifest in resources
+        if manifest.name not in named
+    ]
+    if run.exit_status != (1 if failing else 0) and not findings:
+        raise UntrustedError(
+            f"`kyverno test` ended with {run.exit_status} for {policy.name}, which its results do not explain: "
+            f"{(run.errors or run.output)[-500:]}"
+        )
+    return findings
+
+
+def _rows(output: str) -> list[dict[str, Any]]:
+    """The result rows in Kyverno's output, which mixes them with log lines."""
+    decoder = json.JSONDecoder()
+    rows: list[dict[str, Any]] = []
+    lines = output.splitlines(keepends=True)
+    for index, line in enumerate(lines):
+        if line.rstrip() == "[":
+            block, _ = decoder.raw_decode("".join(lines[index:]))
+            rows.extend(row for row in block if isinstance(row, dict))
+    return rows
+
+
+def _finding(policy: Policy, manifest: Manifest, message: str, fix: str) -> Finding:
+    return Finding(
+        gate=GATE,
+        rule=policy.name,
+        file=manifest.file,
+        line=manifest.line("kind"),
+        subject=manifest.subject,
+        message=message,
+        fix=fix,
+    )
