@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import date
-from decimal import Decimal
 from typing import Literal
 
 from neuroscale.model import Frozen
+from neuroscale.validation import Money, parse
+from neuroscale.yaml_io import dump
 
 
 class Replicas(Frozen):
@@ -32,7 +33,11 @@ class Memory(Frozen):
 
 
 class Architecture(Frozen):
-    """`active_params` counts the input embedding, `active_params_without_embedding` does not; ratio = active / total."""
+    """Parameters of the text tower, counted from the config. `active_ratio` is active / total.
+
+    `active_params` counts the input embedding, `active_params_without_embedding` does not; they are equal where the
+    same matrix computes the output too. Tables that are only looked up per layer (Gemma 4 E2B, E4B) count in neither.
+    """
 
     kind: Literal["moe", "dense"]
     total_params: int
@@ -49,32 +54,37 @@ class Startup(Frozen):
 
 
 class Cost(Frozen):
-    """US dollars; a month is 730 hours. None where the catalog has no price. Decimals are written as strings."""
+    """US dollars; a month is 730 hours. None where the catalog has no price. Decimals are written as strings.
 
-    hourly: Decimal | None
-    monthly_min: Decimal | None
-    monthly_max: Decimal | None
+    `hourly` and `monthly_min` are of `replicas.min` replicas, `monthly_max` of `replicas.max`.
+    """
+
+    hourly: Money | None
+    monthly_min: Money | None
+    monthly_max: Money | None
     price_date: date | None
     price_source: str
 
 
 class Speed(Frozen):
-    """Estimates for one replica: seconds to the first token of the longest prompt, and tokens per second of one user."""
+    """Estimates for one idle replica: seconds to the first token of the longest prompt, and one user's tokens/s."""
 
     ttft_seconds: float | None
     decode_tokens_per_second: float | None
 
 
 class Runtime(Frozen):
-    """The serving runtime: `image` is the complete reference, `version` vLLM's."""
+    """The serving runtime: `image` is the complete reference, `version` vLLM's; it runs as `uid` and `gid`."""
 
     name: str
     image: str
     version: str
+    uid: int = 1001
+    gid: int = 1001
 
 
 class Resources(Frozen):
-    """What one pod asks for. `cpu` in cores, `memory_gib` of host memory, `shared_memory_gib` for /dev/shm.
+    """What one pod asks for. `cpu` in cores, `memory_gib` of host memory, `shared_memory_gib` of it for /dev/shm.
 
     `accelerator_resource` is the extended resource's name ("" for CPU serving).
     """
@@ -112,7 +122,7 @@ class Alternative(Frozen):
     model: str
     accelerator: str
     accelerator_count: int
-    hourly: Decimal | None
+    hourly: Money | None
 
 
 class Lock(Frozen):
@@ -159,3 +169,13 @@ class Plan(Frozen):
     confidence: Literal["high", "medium", "low"]
     reasons: tuple[str, ...]
     lock: Lock
+
+
+def load_plan(text: str, where: str) -> Plan:
+    """The plan in a `plan.yaml`. Raises InputError with file, field, line and what to write instead."""
+    return parse(Plan, text, where)
+
+
+def dump_plan(plan: Plan) -> str:
+    """`plan.yaml` for a plan: the same bytes for equal plans; `load_plan` gives the same value back."""
+    return dump(plan.model_dump(mode="json"))

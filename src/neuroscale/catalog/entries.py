@@ -1,0 +1,296 @@
+"""The catalog's entries: what a file below `platform/catalog/` may hold.
+
+A figure stands with its source. A figure that nobody has published or measured is null: the plan says so and becomes
+less confident; it is never guessed. GiB is 2^30 bytes, GB is 10^9 bytes.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from neuroscale.model import Frozen
+from neuroscale.validation import Money
+
+Quantization = Literal["none", "compressed-tensors-w4a16", "fp8", "mxfp4"]
+KvCacheDtype = Literal["auto", "fp8"]
+Family = Literal["cuda", "tpu", "cpu"]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")]
+Label = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+LabelValue = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")]
+Source = Annotated[str, Field(min_length=8, max_length=600)]
+Positive = Annotated[float, Field(gt=0)]
+
+PLACEHOLDER_PRICES = frozenset(map(Decimal, ("0.95", "700", "0.031611", "0.004237")))
+"""Amounts that stand for 'no price' elsewhere: OpenCost's defaults for GPU, CPU and RAM, SkyPilot's 'unavailable'."""
+
+
+class Figure(Frozen):
+    """A number and where it is from; `value` is null where it is unknown."""
+
+    value: Positive | None
+    source: Source
+
+
+class ModelConfig(Frozen):
+    """Facts of the text tower out of the model's config.json, under the same names.
+
+    `sliding_window_pattern`: every such layer has full attention, the others a window (None: all layers are full).
+    """
+
+    model_type: str
+    num_hidden_layers: Annotated[int, Field(ge=1)]
+    hidden_size: Annotated[int, Field(ge=1)]
+    vocab_size: Annotated[int, Field(ge=1)]
+    intermediate_size: Annotated[int, Field(ge=1)]
+    num_attention_heads: Annotated[int, Field(ge=1)]
+    num_key_value_heads: Annotated[int, Field(ge=1)]
+    head_dim: Annotated[int, Field(ge=1)]
+    max_position_embeddings: Annotated[int, Field(ge=1)]
+    tie_word_embeddings: bool
+    # Attention in two kinds of layers (Gemma, gpt-oss).
+    sliding_window: int | None = None
+    sliding_window_pattern: Annotated[int, Field(ge=2)] | None = None
+    global_head_dim: int | None = None
+    num_global_key_value_heads: int | None = None
+    attention_k_eq_v: bool = False
+    num_kv_shared_layers: int = 0
+    # Multi-head latent attention (DeepSeek).
+    q_lora_rank: int | None = None
+    kv_lora_rank: int | None = None
+    qk_nope_head_dim: int | None = None
+    qk_rope_head_dim: int | None = None
+    v_head_dim: int | None = None
+    # Experts: vLLM reads the first of these four keys that exists, null included.
+    num_experts: int | None = None
+    moe_num_experts: int | None = None
+    n_routed_experts: int | None = None
+    num_local_experts: int | None = None
+    num_experts_per_tok: int | None = None
+    moe_intermediate_size: int | None = None
+    n_shared_experts: int = 0
+    first_k_dense_replace: int = 0
+    enable_moe_block: bool | None = None
+    # Per-layer embeddings (Gemma 4 E2B and E4B).
+    hidden_size_per_layer_input: int = 0
+    use_double_wide_mlp: bool = False
+
+    @model_validator(mode="after")
+    def _whole(self) -> ModelConfig:
+        if (self.sliding_window is None) != (self.sliding_window_pattern is None):
+            raise ValueError("sliding_window and sliding_window_pattern belong together: write both or neither")
+        latent = (self.kv_lora_rank, self.qk_nope_head_dim, self.qk_rope_head_dim, self.v_head_dim)
+        if any(latent) and not all(latent):
+            raise ValueError(
+                "latent attention needs kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim and v_head_dim together"
+            )
+        experts = self.experts
+        if experts and (not self.num_experts_per_tok or not self.moe_intermediate_size):
+            raise ValueError("experts need num_experts_per_tok and moe_intermediate_size")
+        if experts and self.num_experts_per_tok and self.num_experts_per_tok > experts:
+            raise ValueError("num_experts_per_tok is larger than the number of experts")
+        if self.num_kv_shared_layers >= self.num_hidden_layers:
+            raise ValueError("num_kv_shared_layers must be smaller than num_hidden_layers")
+        return self
+
+    @property
+    def experts(self) -> int:
+        """Routed experts, by vLLM's rule: the first existing key decides, and null counts as none."""
+        for key in ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"):
+            if key in self.model_fields_set:
+                return getattr(self, key) or 0
+        return 0
+
+
+class Parameters(Frozen):
+    """What the publisher says, in parameters. The plan counts from `config`; tests compare the two."""
+
+    published_total: Annotated[int, Field(ge=1)]
+    published_active: Annotated[int, Field(ge=1)]
+    active_excludes_embedding: bool
+    source: Source
+
+
+class Checkpoint(Frozen):
+    """The files and what they take once loaded.
+
+    `download_gib`: bytes of the files. `resident_gib`: what vLLM reports after 'Model loading took', at tensor
+    parallel size 1. `host_memory_gib`: peak of the process while loading.
+    """
+
+    dtype: Literal["bfloat16", "float16", "float32"]
+    quantization: Quantization
+    quantization_group_size: int | None = None
+    download_gib: Figure
+    resident_gib: Figure
+    host_memory_gib: Figure
+
+
+class Weights(Frozen):
+    """Where the files are: a Hugging Face repository, or a folder in the environment's own model store."""
+
+    kind: Literal["hub", "store"]
+    path: Name
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None
+    gated: bool | None
+    license: str | None
+    source: Source
+
+
+class Serving(Frozen):
+    """vLLM's parsers for this model (null: none), and whether it takes images or sound as well as text."""
+
+    tool_call_parser: str | None
+    reasoning_parser: str | None
+    multimodal: bool
+    minimum_vllm_version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")] | None
+    source: Source
+
+
+class ModelEntry(Frozen):
+    """One servable checkpoint. `variant_of` names the model that this is a quantised copy of."""
+
+    name: Name
+    title: str
+    variant_of: Name | None = None
+    weights: Weights
+    config: ModelConfig
+    config_source: Source
+    parameters: Parameters
+    checkpoint: Checkpoint
+    serving: Serving
+
+
+class Accelerator(Frozen):
+    """One kind of accelerator as a pod can ask for it.
+
+    `counts`: how many one pod may hold. `memory_gib`: what the runtime sees of one. `bandwidth_gb_s`: of its memory.
+    `bf16_tflops`: dense. `host_cpu` and `host_memory_gib` are per accelerator and bound what the pod asks for.
+    """
+
+    name: Label
+    title: str
+    family: Family
+    counts: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1)]
+    resource: Annotated[str, Field(pattern=r"^$|^[a-z0-9.-]+/[a-z0-9-]+$")]
+    node_selector: dict[str, LabelValue]
+    memory_gib: Figure
+    bandwidth_gb_s: Figure
+    bf16_tflops: Figure
+    pcie_gb_s: Figure
+    quantizations: tuple[Quantization, ...]
+    kv_cache_dtypes: Annotated[tuple[KvCacheDtype, ...], Field(min_length=1)]
+    support_source: Source
+
+    @field_validator("counts")
+    @classmethod
+    def _ascending(cls, counts: tuple[int, ...]) -> tuple[int, ...]:
+        if list(counts) != sorted(set(counts)):
+            raise ValueError("list each count once, ascending")
+        return counts
+
+
+class Price(Frozen):
+    """US dollars per hour of `count` accelerators.
+
+    `includes` names what comes with it; vCPU and memory that are not included are charged by the list's own rates.
+    """
+
+    accelerator: Label
+    count: Annotated[int, Field(ge=1)]
+    unit: Literal["accelerator-hour", "instance-hour"]
+    usd: Money
+    includes: tuple[Literal["cpu", "memory"], ...]
+
+    @field_validator("usd")
+    @classmethod
+    def _real(cls, usd: Decimal) -> Decimal:
+        if usd <= 0:
+            raise ValueError(f"{usd} is not a price: an unknown price is left out of the list")
+        if usd in PLACEHOLDER_PRICES:
+            raise ValueError(f"{usd} is a placeholder of another tool's price list, not a price")
+        return usd
+
+    @model_validator(mode="after")
+    def _unit(self) -> Price:
+        if self.unit == "accelerator-hour" and self.count != 1:
+            raise ValueError("a price per accelerator-hour is for count 1")
+        return self
+
+
+class PriceList(Frozen):
+    """Prices of one provider at one date, in US dollars. `region` and `tier` as the provider names them."""
+
+    name: Label
+    source: Source
+    date: date
+    region: str
+    tier: str
+    vcpu_hour: Money | None
+    memory_gib_hour: Money | None
+    prices: Annotated[tuple[Price, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _once(self) -> PriceList:
+        seen = [(price.accelerator, price.count) for price in self.prices]
+        for pair in seen:
+            if seen.count(pair) > 1:
+                raise ValueError(f"{pair[0]} x {pair[1]} has two prices in one list: keep one")
+        for price in self.prices:
+            if "cpu" not in price.includes and self.vcpu_hour is None:
+                raise ValueError(f"{price.accelerator} does not include cpu and the list has no vcpu_hour")
+            if "memory" not in price.includes and self.memory_gib_hour is None:
+                raise ValueError(f"{price.accelerator} does not include memory and the list has no memory_gib_hour")
+        return self
+
+
+class RuntimeEntry(Frozen):
+    """A serving image and how vLLM runs in it.
+
+    `memory_utilization`: share of an accelerator's memory that vLLM may take (null: the flag is not used).
+    `start_seconds`: from the end of loading to ready (compilation, graphs, warm-up). `graph_memory_gib`: CUDA graphs.
+    `base_memory_gib`: what the process takes beside weights, activations and cache. `hybrid_kv_cache`: windowed
+    layers keep only their window.
+    """
+
+    name: Label
+    title: str
+    family: Family
+    image: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9._/-]*[a-z0-9])?:[A-Za-z0-9._-]+$")]
+    digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")] | None
+    version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
+    uid: Annotated[int, Field(ge=1, le=65535)]
+    gid: Annotated[int, Field(ge=1, le=65535)]
+    environment: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], str]
+    args: tuple[Annotated[str, Field(pattern=r"^--[a-z0-9-]+(=\S+)?$")], ...] = ()
+    memory_utilization: Annotated[float, Field(gt=0.3, le=0.98)] | None
+    hybrid_kv_cache: bool
+    base_memory_gib: Figure
+    graph_memory_gib: Figure
+    start_seconds: Figure
+    source: Source
+
+    @field_validator("image")
+    @classmethod
+    def _pinned(cls, image: str) -> str:
+        if image.rsplit(":", 1)[1] in ("latest", "nightly", "main", "dev"):
+            raise ValueError("the tag moves: name a released version")
+        return image
+
+    @property
+    def reference(self) -> str:
+        """The image with its digest where that is known."""
+        return f"{self.image}@{self.digest}" if self.digest else self.image
+
+
+class Team(Frozen):
+    """Who may own a service. `namespace` is where its services run."""
+
+    name: Label
+    owner: LabelValue
+    cost_center: LabelValue
+    namespace: Label
+    contact: str

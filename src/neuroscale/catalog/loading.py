@@ -1,0 +1,222 @@
+"""Reads `platform/catalog/` out of a snapshot and checks it as a whole."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from neuroscale.catalog.entries import Accelerator, ModelEntry, Price, PriceList, RuntimeEntry, Team
+from neuroscale.errors import InputError, Problem
+from neuroscale.repository import CATALOG
+from neuroscale.snapshot import Snapshot, read_text
+from neuroscale.validation import from_document, suggest
+from neuroscale.yaml_io import Document, canonical_json, read_mapping
+
+_FOLDERS: dict[str, tuple[str, type[BaseModel]]] = {
+    "models": ("model", ModelEntry),
+    "accelerators": ("accelerator", Accelerator),
+    "prices": ("price", PriceList),
+    "runtimes": ("runtime", RuntimeEntry),
+    "teams": ("team", Team),
+}
+
+Entry = TypeVar("Entry", bound=BaseModel)
+
+
+class Catalog:
+    """Every entry by its name. Values are immutable; two catalogs are equal when their digests are."""
+
+    def __init__(
+        self,
+        models: Mapping[str, ModelEntry],
+        accelerators: Mapping[str, Accelerator],
+        prices: Mapping[str, PriceList],
+        runtimes: Mapping[str, RuntimeEntry],
+        teams: Mapping[str, Team],
+    ) -> None:
+        self.models = MappingProxyType(dict(sorted(models.items())))
+        self.accelerators = MappingProxyType(dict(sorted(accelerators.items())))
+        self.prices = MappingProxyType(dict(sorted(prices.items())))
+        self.runtimes = MappingProxyType(dict(sorted(runtimes.items())))
+        self.teams = MappingProxyType(dict(sorted(teams.items())))
+        self._digests: dict[str, str] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Catalog) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    @cached_property
+    def digest(self) -> str:
+        """`sha256:` and 64 hexadecimal digits over every entry."""
+        return sha256({key: self.entry_digest(key) for key in self.keys()})
+
+    def keys(self) -> list[str]:
+        """`model/NAME`, `accelerator/NAME`, `price/NAME`, `runtime/NAME`, `team/NAME` of every entry, sorted."""
+        return sorted(f"{kind}/{name}" for kind, entries in self._kinds().items() for name in entries)
+
+    def entry_digest(self, key: str) -> str:
+        """The digest of one entry, by its key. Raises KeyError for an unknown one."""
+        if key not in self._digests:
+            kind, name = key.split("/", 1)
+            # Unset fields stay out, so a new optional field does not change the digest of entries without it.
+            self._digests[key] = sha256(self._kinds()[kind][name].model_dump(mode="json", exclude_unset=True))
+        return self._digests[key]
+
+    def price(self, accelerator: str, count: int, lists: tuple[str, ...]) -> tuple[PriceList, Price] | None:
+        """The first price for `count` accelerators in the named lists; an instance must hold a divisor of `count`."""
+        for name in lists:
+            price_list = self.prices[name]
+            fitting = [
+                price for price in price_list.prices if price.accelerator == accelerator and count % price.count == 0
+            ]
+            if fitting:
+                return price_list, max(fitting, key=lambda price: price.count)
+        return None
+
+    def _kinds(self) -> dict[str, Mapping[str, BaseModel]]:
+        return {
+            "model": self.models,
+            "accelerator": self.accelerators,
+            "price": self.prices,
+            "runtime": self.runtimes,
+            "team": self.teams,
+        }
+
+
+def sha256(value: Any) -> str:
+    """`sha256:...` over the canonical JSON of `value`."""
+    return "sha256:" + hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def load_catalog(snapshot: Snapshot) -> Catalog:
+    """The catalog of a repository. Raises InputError listing every problem of every file."""
+    problems: list[Problem] = []
+    kinds: dict[str, dict[str, Any]] = {folder: {} for folder in _FOLDERS}
+    places: dict[tuple[str, str], tuple[str, Document]] = {}
+    for entry in snapshot.entries(CATALOG):
+        relative = entry.path.removeprefix(f"{CATALOG}/")
+        folder, _, file = relative.partition("/")
+        if entry.kind != "file":
+            problems.append(
+                Problem(entry.path, "", f"is a {entry.kind}, not a plain file", "Keep plain YAML files here.")
+            )
+            continue
+        if relative == "README.md":
+            continue
+        if folder not in _FOLDERS or "/" in file or not file.endswith(".yaml"):
+            problems.append(
+                Problem(
+                    entry.path,
+                    "",
+                    "is not a catalog file",
+                    f"Put `NAME.yaml` into one of these folders of {CATALOG}: {', '.join(_FOLDERS)}.",
+                )
+            )
+            continue
+        try:
+            document = read_mapping(read_text(snapshot, entry.path), entry.path)
+            value: Any = from_document(_FOLDERS[folder][1], document, entry.path)
+        except InputError as error:
+            problems.extend(error.problems)
+            continue
+        name: str = value.name
+        expected = name.rsplit("/", 1)[-1] + ".yaml"
+        if file != expected:
+            problems.append(
+                Problem(
+                    entry.path,
+                    "name",
+                    f"{name!r} belongs in a file named {expected}",
+                    "Rename the file or correct the name.",
+                    document.line("name"),
+                )
+            )
+        if (folder, name) in places:
+            problems.append(
+                Problem(
+                    entry.path,
+                    "name",
+                    f"{name!r} stands in {places[(folder, name)][0]} too",
+                    "Keep one of the two.",
+                    document.line("name"),
+                )
+            )
+            continue
+        places[(folder, name)] = (entry.path, document)
+        kinds[folder][name] = value
+    # References are judged only when every file could be read: otherwise each failure would bring false ones along.
+    if not problems:
+        problems = _dangling(kinds, places)
+    for folder in _FOLDERS:
+        if not kinds[folder] and not problems:
+            problems.append(
+                Problem(f"{CATALOG}/{folder}", "", "holds no entry", f"Add at least one {_FOLDERS[folder][0]}.")
+            )
+    if problems:
+        raise InputError(problems)
+    return Catalog(**{folder: kinds[folder] for folder in _FOLDERS})
+
+
+def _dangling(kinds: dict[str, dict[str, Any]], places: dict[tuple[str, str], tuple[str, Document]]) -> list[Problem]:
+    problems: list[Problem] = []
+    for price_list in kinds["prices"].values():
+        where, document = places[("prices", price_list.name)]
+        for index, price in enumerate(price_list.prices):
+            if price.accelerator not in kinds["accelerators"]:
+                path = ("prices", index, "accelerator")
+                problems.append(
+                    Problem(
+                        where,
+                        f"prices[{index}].accelerator",
+                        f"{price.accelerator!r} is not an accelerator of the catalog",
+                        suggest(price.accelerator, kinds["accelerators"]),
+                        document.line(*path),
+                    )
+                )
+    for model in kinds["models"].values():
+        where, document = places[("models", model.name)]
+        if model.variant_of is not None and model.variant_of not in kinds["models"]:
+            problems.append(
+                Problem(
+                    where,
+                    "variant_of",
+                    f"{model.variant_of!r} is not a model of the catalog",
+                    suggest(model.variant_of, kinds["models"]),
+                    document.line("variant_of"),
+                )
+            )
+    families = {runtime.family for runtime in kinds["runtimes"].values()}
+    for accelerator in kinds["accelerators"].values():
+        if accelerator.family not in families:
+            where, document = places[("accelerators", accelerator.name)]
+            problems.append(
+                Problem(
+                    where,
+                    "family",
+                    f"no runtime serves the family {accelerator.family!r}",
+                    f"Add a runtime with `family: {accelerator.family}`. Served: {', '.join(sorted(families))}.",
+                    document.line("family"),
+                )
+            )
+    owners: dict[str, str] = {}
+    for team in kinds["teams"].values():
+        where, document = places[("teams", team.name)]
+        if team.namespace in owners:
+            problems.append(
+                Problem(
+                    where,
+                    "namespace",
+                    f"{team.namespace!r} belongs to the team {owners[team.namespace]!r}",
+                    "Give each team a namespace of its own.",
+                    document.line("namespace"),
+                )
+            )
+        owners[team.namespace] = team.name
+    return problems

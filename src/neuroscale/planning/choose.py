@@ -1,0 +1,351 @@
+"""Candidates: one accelerator, a count of it and a KV cache type, each judged with its numbers; the cheapest wins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
+from neuroscale.planning import memory
+from neuroscale.planning.cost import PodPrice, pod_price
+from neuroscale.planning.flags import model_source
+from neuroscale.planning.memory import WeightsBasis
+from neuroscale.planning.plan import Memory, Replicas, Resources, Speed
+from neuroscale.planning.speed import speed
+from neuroscale.request import Request
+from neuroscale.settings import Environment
+
+CHAT_TEMPLATE_TOKENS = 128
+"""Room for role markers and the start of the answer. A prompt of exactly the limit leaves none for an answer."""
+
+MOST_SEQUENCES = 1024
+"""The most requests that one replica computes at once: vLLM's own default on large accelerators."""
+
+TIGHT_SHARE = 0.05
+"""A plan with less than this share of the usable memory free is tight."""
+
+_PARALLEL_SHARED_MEMORY_GIB = 16  # what the vLLM recipes give containers for communication between ranks
+_SHARED_MEMORY_GIB = 2
+
+OverrideValue = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request with what it names looked up. `overrides` by field."""
+
+    request: Request
+    model: ModelEntry
+    environment_name: str
+    environment: Environment
+    catalog: Catalog
+    overrides: dict[str, OverrideValue]
+
+    @property
+    def wanted_model_len(self) -> int:
+        """Longest prompt, longest answer and the chat template, in whole KV cache blocks."""
+        request = self.request
+        tokens = request.longest_prompt_tokens + request.longest_answer_tokens + CHAT_TEMPLATE_TOKENS
+        whole = math.ceil(tokens / memory.BLOCK) * memory.BLOCK
+        # The template's margin may be what crosses the model's own limit: then the limit itself is the length.
+        asked = request.longest_prompt_tokens + request.longest_answer_tokens
+        limit = self.model.config.max_position_embeddings
+        return limit if asked < limit < whole else whole
+
+    @property
+    def max_model_len(self) -> int:
+        value = self.overrides.get("max_model_len")
+        return value if isinstance(value, int) else self.wanted_model_len
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a candidate does not do, as a complete sentence."""
+
+    kind: Literal["support", "context", "memory", "speed", "replicas"]
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One choice with its numbers; `failures` is empty for one that works."""
+
+    accelerator: Accelerator
+    count: int
+    runtime: RuntimeEntry
+    kv_cache_dtype: str
+    utilization: float | None
+    batched_tokens: int
+    memory: Memory
+    weights_basis: WeightsBasis
+    sequences: int
+    capacity: int
+    replicas: Replicas
+    speed: Speed
+    resources: Resources
+    price: PodPrice | None
+    failures: tuple[Failure, ...]
+
+    @property
+    def works(self) -> bool:
+        return not self.failures
+
+    @property
+    def label(self) -> str:
+        return f"{self.count} x {self.accelerator.title}"
+
+    @property
+    def hourly(self) -> Decimal | None:
+        """US dollars per hour with the fewest replicas, unrounded."""
+        return self.price.hourly * self.replicas.min if self.price else None
+
+    @property
+    def rank(self) -> tuple[bool, Decimal, int, str, int, bool]:
+        """Cheapest first; without a price last, by the number of accelerators; at equal cost the 16-bit cache."""
+        hourly = self.hourly
+        return (
+            hourly is None,
+            hourly or Decimal(0),
+            self.count * self.replicas.min,
+            self.accelerator.name,
+            self.count,
+            self.kv_cache_dtype != "auto",
+        )
+
+    @property
+    def distance(self) -> tuple[int, float, tuple[bool, Decimal, int, str, int, bool]]:
+        """How far from working: other obstacles first, then the memory that is missing on a rank."""
+        others = sum(failure.kind != "memory" for failure in self.failures)
+        return others, max(0.0, -self.memory.free), self.rank
+
+
+def candidates(case: Case) -> list[Candidate]:
+    """Every choice that the environment and the overrides leave open, cheapest first."""
+    forced = case.overrides.get("accelerator")
+    names = (str(forced),) if forced is not None else case.environment.accelerators
+    found = []
+    for name in names:
+        accelerator = case.catalog.accelerators[name]
+        runtime = _runtime(case.catalog, accelerator)
+        count = case.overrides.get("accelerator_count")
+        counts = (count,) if isinstance(count, int) else accelerator.counts
+        dtype = case.overrides.get("kv_cache_dtype")
+        # Latent attention has a cache format of its own: the 8-bit one is not planned with.
+        dtypes = ("auto",) if case.model.config.kv_lora_rank else accelerator.kv_cache_dtypes
+        for kv_cache_dtype in (str(dtype),) if dtype is not None else dtypes:
+            found += [judge(case, accelerator, runtime, each, kv_cache_dtype) for each in counts]
+    return sorted(found, key=lambda candidate: candidate.rank)
+
+
+def judge(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: int, kv_cache_dtype: str) -> Candidate:
+    """One candidate with its numbers and every reason against it."""
+    model, request = case.model, case.request
+    failures = _unsupported(case, accelerator, runtime, count, kv_cache_dtype)
+    forced = case.overrides.get("gpu_memory_utilization")
+    utilization = forced if isinstance(forced, float) else runtime.memory_utilization
+    tokens = memory.batched_tokens(model, accelerator)
+    size = memory.weights(model)
+    usable = memory.usable_gib(accelerator, runtime, utilization) or 0.0
+    most = case.overrides.get("max_num_seqs")
+    ceiling = most if isinstance(most, int) else MOST_SEQUENCES
+
+    def cache(requests: int) -> float:
+        gib = memory.kv_gib(
+            model.config,
+            count,
+            1 if kv_cache_dtype == "fp8" else 2,
+            length=case.max_model_len,
+            requests=requests,
+            in_flight=2 * tokens,  # a step is scheduled while another one is computed
+            hybrid=runtime.hybrid_kv_cache,
+        )
+        return float(math.ceil(gib)) if runtime.family == "cpu" else gib
+
+    def other(requests: int) -> float:
+        return memory.overhead_gib(model, runtime, count, sequences=requests, batched_tokens=tokens)
+
+    def fits(requests: int) -> bool:
+        return size.gib / count + other(requests) + cache(requests) <= usable
+
+    capacity = _largest(fits, ceiling)
+    replicas = _replicas(case, capacity)
+    sequences = max(1, min(capacity, math.ceil(request.concurrent_users / replicas.min)))
+    if isinstance(most, int):
+        sequences = most
+    parts = [round(part, 2) for part in (size.gib / count, cache(sequences), other(sequences), usable)]
+    needed = Memory(
+        weights=parts[0],
+        kv_cache=parts[1],
+        overhead=parts[2],
+        usable=parts[3],
+        free=round(parts[3] - parts[0] - parts[1] - parts[2], 2),
+    )
+    if capacity == 0:
+        failures.append(_too_small(case, accelerator, count, needed, sequences, usable))
+    elif replicas.min > case.environment.max_replicas:
+        failures.append(
+            Failure(
+                "replicas",
+                f"{request.concurrent_users} users need {replicas.min} replicas of {count} x {accelerator.title} "
+                f"({capacity} users each); the environment allows {case.environment.max_replicas}.",
+            )
+        )
+    if replicas.max < replicas.min:
+        failures.append(
+            Failure("replicas", f"At most {replicas.max} replicas are allowed, and {replicas.min} are needed.")
+        )
+    pace = speed(model, accelerator, count, request.longest_prompt_tokens, tokens)
+    if pace.ttft_seconds is not None and pace.ttft_seconds > request.p95_ttft_seconds:
+        failures.append(
+            Failure(
+                "speed",
+                f"The first token of a prompt of {request.longest_prompt_tokens} tokens takes about "
+                f"{pace.ttft_seconds:g} s on {count} x {accelerator.title}, and {request.p95_ttft_seconds:g} s are "
+                "asked for.",
+            )
+        )
+    resources = pod_resources(case, accelerator, count)
+    return Candidate(
+        accelerator=accelerator,
+        count=count,
+        runtime=runtime,
+        kv_cache_dtype=kv_cache_dtype,
+        utilization=utilization,
+        batched_tokens=tokens,
+        memory=needed,
+        weights_basis=size.basis,
+        sequences=sequences,
+        capacity=capacity,
+        replicas=replicas,
+        speed=pace,
+        resources=resources,
+        price=pod_price(case.catalog, case.environment.price_lists, accelerator.name, count, resources),
+        failures=tuple(failures),
+    )
+
+
+def pod_resources(case: Case, accelerator: Accelerator, count: int) -> Resources:
+    """What one pod asks for: 4 cores an accelerator, and host memory for loading.
+
+    Loading a 4-bit 26B-A4B of 16.44 GiB took 16.77 GiB of host memory, and a limit of 16 GiB ended it at random: a
+    quarter more than the weights, 8 GiB for the processes, and the shared memory, in steps of 8 GiB.
+    """
+    selector = dict(sorted({**case.environment.node_selector, **accelerator.node_selector}.items()))
+    cpu = min(4 * count, case.environment.max_cpu_per_pod)
+    if accelerator.family == "cpu":
+        budget = math.ceil(accelerator.memory_gib.value or 0.0)
+        return Resources(
+            cpu=cpu, memory_gib=budget, shared_memory_gib=1, accelerator_resource="", node_selector=selector
+        )
+    shared = _PARALLEL_SHARED_MEMORY_GIB if count > 1 else _SHARED_MEMORY_GIB
+    peak = max(case.model.checkpoint.host_memory_gib.value or 0.0, memory.download_gib(case.model))
+    return Resources(
+        cpu=cpu,
+        memory_gib=math.ceil((1.25 * peak + 8 + shared) / 8) * 8,
+        shared_memory_gib=shared,
+        accelerator_resource=accelerator.resource,
+        node_selector=selector,
+    )
+
+
+def _runtime(catalog: Catalog, accelerator: Accelerator) -> RuntimeEntry:
+    # The catalog is refused when a family has no runtime.
+    return next(runtime for runtime in catalog.runtimes.values() if runtime.family == accelerator.family)
+
+
+def _largest(fits: Callable[[int], bool], ceiling: int) -> int:
+    """The largest number of requests from 1 to `ceiling` that fits; 0 when not even one does."""
+    if not fits(1):
+        return 0
+    low, high = 1, ceiling
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def _replicas(case: Case, capacity: int) -> Replicas:
+    needed = math.ceil(case.request.concurrent_users / capacity) if capacity else 1
+    if case.request.availability == "high":
+        needed = max(needed, 2)
+    forced = case.overrides.get("replicas.min")
+    fewest = forced if isinstance(forced, int) else needed
+    most = case.overrides.get("replicas.max")
+    # Until autoscaling comes, nothing moves the number between the two.
+    return Replicas(min=fewest, max=most if isinstance(most, int) else fewest)
+
+
+def _unsupported(
+    case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: int, kv_cache_dtype: str
+) -> list[Failure]:
+    model, config = case.model, case.model.config
+    quantization = model.checkpoint.quantization
+    failures = []
+
+    def against(kind: Literal["support", "context"], sentence: str) -> None:
+        failures.append(Failure(kind, sentence))
+
+    if accelerator.name not in case.environment.accelerators:
+        against(
+            "support",
+            f"The environment {case.environment_name} does not offer {accelerator.title}; it offers "
+            f"{', '.join(case.environment.accelerators)}.",
+        )
+    if count not in accelerator.counts:
+        offered = ", ".join(map(str, accelerator.counts))
+        against("support", f"A pod can hold {offered} of {accelerator.title}, not {count}.")
+    if quantization not in accelerator.quantizations:
+        what = "16-bit" if quantization == "none" else quantization
+        against("support", f"{accelerator.title} cannot serve {what} weights under vLLM {runtime.version}.")
+    if kv_cache_dtype not in accelerator.kv_cache_dtypes:
+        against("support", f"{accelerator.title} cannot keep its KV cache as {kv_cache_dtype}.")
+    if not model_source(model, case.environment) or (model.weights.kind == "hub" and not case.environment.models.hub):
+        origin = "the Hugging Face hub" if model.weights.kind == "hub" else "a model store of the organisation's own"
+        against("support", f"{model.name} comes from {origin}, which the environment {case.environment_name} lacks.")
+    minimum = model.serving.minimum_vllm_version
+    if minimum and _version(minimum) > _version(runtime.version):
+        against("support", f"{model.name} needs vLLM {minimum}; the runtime {runtime.name} has {runtime.version}.")
+    if config.num_attention_heads % count:
+        against(
+            "support",
+            f"The {config.num_attention_heads} attention heads of {model.name} cannot be split over {count} ranks.",
+        )
+    if config.experts and config.experts % count:
+        against("support", f"The {config.experts} experts of {model.name} cannot be spread over {count} ranks.")
+    group = model.checkpoint.quantization_group_size
+    if group and config.intermediate_size % (group * count):
+        against(
+            "support",
+            f"The MLP of {model.name} ({config.intermediate_size} wide, quantised in groups of {group}) cannot be "
+            f"split over {count} ranks.",
+        )
+    if case.max_model_len > config.max_position_embeddings:
+        against(
+            "context",
+            f"A request may be {case.max_model_len} tokens long (prompt, answer and chat template); {model.name} reads "
+            f"at most {config.max_position_embeddings}.",
+        )
+    return failures
+
+
+def _too_small(
+    case: Case, accelerator: Accelerator, count: int, needed: Memory, sequences: int, usable: float
+) -> Failure:
+    if accelerator.memory_gib.value is None:
+        return Failure("memory", f"The memory of {accelerator.title} is not known, so nothing can be fitted to it.")
+    requests = "one request" if sequences == 1 else f"{sequences} requests"
+    short = needed.weights + needed.overhead + needed.kv_cache - usable
+    return Failure(
+        "memory",
+        f"{case.model.name} does not fit {count} x {accelerator.title}: weights {needed.weights:.2f} GiB + overhead "
+        f"{needed.overhead:.2f} GiB + KV cache for {requests} of {case.max_model_len} tokens {needed.kv_cache:.2f} GiB "
+        f"= {needed.weights + needed.overhead + needed.kv_cache:.2f} GiB on each, and {usable:.2f} GiB are usable "
+        f"({short:.2f} GiB short).",
+    )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))

@@ -1,0 +1,56 @@
+"""Price of a plan, in decimals: US dollars, 730 hours a month."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from decimal import ROUND_HALF_UP, Decimal
+
+from neuroscale.catalog import Catalog
+from neuroscale.planning.plan import Cost, Replicas, Resources
+
+HOURS_PER_MONTH = Decimal(730)
+
+
+@dataclass(frozen=True)
+class PodPrice:
+    """US dollars per hour of one replica, and where the figures are from."""
+
+    hourly: Decimal
+    price_list: str
+    date: date
+    source: str
+
+
+def pod_price(
+    catalog: Catalog, lists: tuple[str, ...], accelerator: str, count: int, resources: Resources
+) -> PodPrice | None:
+    """Accelerators, and the vCPU and memory that their price does not include. None where no list has a price."""
+    found = catalog.price(accelerator, count, lists)
+    if found is None:
+        return None
+    price_list, price = found
+    hourly = price.usd * (count // price.count)
+    if "cpu" not in price.includes and price_list.vcpu_hour is not None:
+        hourly += price_list.vcpu_hour * resources.cpu
+    if "memory" not in price.includes and price_list.memory_gib_hour is not None:
+        hourly += price_list.memory_gib_hour * resources.memory_gib
+    source = f"{price_list.name}, {price_list.tier}, {price_list.region}: {price_list.source}"
+    return PodPrice(hourly, price_list.name, price_list.date, source)
+
+
+def cost(price: PodPrice | None, replicas: Replicas) -> Cost:
+    """What the service costs: per hour with its fewest replicas, per month with its fewest and its most."""
+    if price is None:
+        return Cost(hourly=None, monthly_min=None, monthly_max=None, price_date=None, price_source="")
+    return Cost(
+        hourly=_round(price.hourly * replicas.min, "0.0001"),
+        monthly_min=_round(price.hourly * replicas.min * HOURS_PER_MONTH, "0.01"),
+        monthly_max=_round(price.hourly * replicas.max * HOURS_PER_MONTH, "0.01"),
+        price_date=price.date,
+        price_source=price.source,
+    )
+
+
+def _round(amount: Decimal, step: str) -> Decimal:
+    return amount.quantize(Decimal(step), ROUND_HALF_UP)

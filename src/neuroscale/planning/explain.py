@@ -1,0 +1,201 @@
+"""Why a plan is as it is: complete sentences for a reviewer, and how much its numbers can be trusted."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from neuroscale.planning.architecture import architecture
+from neuroscale.planning.choose import Candidate, Case
+from neuroscale.planning.plan import AppliedOverride
+
+Confidence = Literal["high", "medium", "low"]
+
+
+def confidence(chosen: Candidate) -> Confidence:
+    """Low where the weights are only bounded or the workspace is not modelled; medium where a figure is derived."""
+    if chosen.weights_basis == "upper bound" or chosen.accelerator.memory_gib.value is None:
+        return "low"
+    if chosen.runtime.family == "tpu":
+        return "low"
+    if chosen.weights_basis == "files" or chosen.price is None or chosen.speed.ttft_seconds is None:
+        return "medium"
+    return "high"
+
+
+def reasons(
+    case: Case, tried: list[Candidate], chosen: Candidate, applied: tuple[AppliedOverride, ...]
+) -> tuple[str, ...]:
+    """The choice, its numbers, what was passed over, and what is not known."""
+    sentences: list[str] = []
+    if chosen.works:
+        sentences += [_choice(case, chosen), _memory(case, chosen)]
+        sentences += _passed_over(tried, chosen)
+        sentences += _settings(case, chosen)
+    else:
+        sentences += [failure.sentence for failure in chosen.failures]
+        sentences += _other_failures(tried, chosen)
+    sentences += [
+        f"Override: {override.field} is {override.value} (planned: {override.planned}) until "
+        f"{override.expires.isoformat()}, because: {_one_line(override.reason)}"
+        for override in applied
+    ]
+    return tuple(sentences + _unknown(case, chosen))
+
+
+def _choice(case: Case, chosen: Candidate) -> str:
+    kind = architecture(case.model.config)
+    what = (
+        f"a mixture of experts of {_billions(kind.total_params)} parameters, {_billions(kind.active_params)} of them "
+        "active per token"
+        if kind.kind == "moe"
+        else f"a dense model of {_billions(kind.total_params)} parameters"
+    )
+    price = f" at {chosen.hourly:.4f} US dollars per hour" if chosen.hourly is not None else ""
+    forced = "accelerator" in case.overrides or "accelerator_count" in case.overrides
+    why = (
+        "as the override says" if forced else "the cheapest choice that fits" if chosen.price else "the first that fits"
+    )
+    return f"{case.model.name} is {what}; it runs on {chosen.label}{price}, {why}."
+
+
+def _memory(case: Case, chosen: Candidate) -> str:
+    memory = chosen.memory
+    return (
+        f"On each accelerator, of {memory.usable:.2f} GiB usable: weights {memory.weights:.2f} GiB, overhead "
+        f"{memory.overhead:.2f} GiB, KV cache of {chosen.sequences} request{'s' if chosen.sequences > 1 else ''} of "
+        f"{case.max_model_len} tokens {memory.kv_cache:.2f} GiB, free {memory.free:.2f} GiB."
+    )
+
+
+def _passed_over(tried: list[Candidate], chosen: Candidate) -> list[str]:
+    """The next cheaper choice and why it does not do, and the next dearer one that would."""
+    sentences = []
+    if chosen.hourly is not None:
+        cheaper = [
+            candidate
+            for candidate in tried
+            if not candidate.works and candidate.hourly is not None and candidate.rank < chosen.rank
+        ]
+        # What does not fit says more than what cannot be served at all.
+        cheaper = [one for one in cheaper if one.failures[0].kind != "support"] or cheaper
+        if cheaper:
+            next_cheaper = cheaper[-1]
+            sentences.append(
+                f"The next cheaper choice, {next_cheaper.label} at {next_cheaper.hourly:.4f} US dollars per hour, does "
+                f"not do. {next_cheaper.failures[0].sentence}"
+            )
+    dearer = [
+        candidate
+        for candidate in tried
+        if candidate.works and candidate.accelerator.name != chosen.accelerator.name and candidate.hourly is not None
+    ]
+    if dearer:
+        sentences.append(
+            f"The next choice that works is {dearer[0].label} at {dearer[0].hourly:.4f} US dollars per hour"
+            + (f" ({dearer[0].replicas.min} replicas)." if dearer[0].replicas.min > 1 else ".")
+        )
+    return sentences
+
+
+def _settings(case: Case, chosen: Candidate) -> list[str]:
+    request, replicas = case.request, chosen.replicas
+    sentences = []
+    if chosen.count > 1:
+        experts = (
+            ", and its experts are spread over the ranks (expert parallelism)" if case.model.config.experts else ""
+        )
+        sentences.append(
+            f"Tensor parallelism is {chosen.count}: the model is split over the {chosen.count} accelerators of a "
+            f"replica{experts}."
+        )
+    else:
+        sentences.append("Tensor parallelism is 1: the model fits one accelerator.")
+    needed = -(-request.concurrent_users // max(chosen.capacity, 1))
+    because = f"one replica holds {chosen.capacity} users at full length, and {request.concurrent_users} are asked for"
+    if request.availability == "high" and needed < 2:
+        because += "; high availability needs two"
+    sentences.append(f"Replicas: {replicas.min}, because {because}.")
+    if replicas.max > replicas.min:
+        sentences.append(f"Up to {replicas.max} replicas are allowed, and nothing scales between the two yet.")
+    if chosen.capacity * replicas.min < request.concurrent_users:
+        sentences.append(
+            f"{replicas.min} x {chosen.capacity} users is less than the {request.concurrent_users} asked for: requests "
+            "beyond that wait in the queue."
+        )
+    if case.max_model_len == case.wanted_model_len:
+        sentences.append(
+            f"The context is {case.max_model_len} tokens: prompt {request.longest_prompt_tokens}, answer "
+            f"{request.longest_answer_tokens}, and room for the chat template."
+        )
+    elif case.max_model_len < case.wanted_model_len:
+        sentences.append(
+            f"The context of {case.max_model_len} tokens is shorter than the {case.wanted_model_len} that the longest "
+            "prompt and answer need: vLLM refuses such requests."
+        )
+    if chosen.kv_cache_dtype == "fp8":
+        sentences.append(
+            "The KV cache is kept in 8 bits (fp8), which makes this choice cheaper than any with 16 bits; scales are "
+            "uncalibrated, so check the answers' quality."
+            if "kv_cache_dtype" not in case.overrides
+            else "The KV cache is kept in 8 bits (fp8); scales are uncalibrated, so check the answers' quality."
+        )
+    pace = chosen.speed
+    if pace.ttft_seconds is not None and pace.decode_tokens_per_second is not None:
+        sentences.append(
+            f"Estimated on an idle replica: first token after {pace.ttft_seconds:g} s for the longest prompt "
+            f"({request.p95_ttft_seconds:g} s asked for at p95), then {pace.decode_tokens_per_second:g} tokens per "
+            "second for one user; queueing is not in it."
+        )
+    return sentences
+
+
+def _other_failures(tried: list[Candidate], chosen: Candidate) -> list[str]:
+    """One sentence for each other accelerator: its nearest attempt."""
+    nearest: dict[str, Candidate] = {}
+    for candidate in sorted(tried, key=lambda candidate: candidate.distance):
+        nearest.setdefault(candidate.accelerator.name, candidate)
+    told = {failure.sentence for failure in chosen.failures}
+    sentences = []
+    for name, candidate in nearest.items():
+        sentence = candidate.failures[0].sentence
+        if name != chosen.accelerator.name and sentence not in told:
+            told.add(sentence)
+            sentences.append(sentence)
+    return sentences
+
+
+def _unknown(case: Case, chosen: Candidate) -> list[str]:
+    sentences = []
+    if chosen.weights_basis == "upper bound":
+        sentences.append(
+            f"Not known: how large the checkpoint of {case.model.name} is. The plan takes every parameter at full "
+            "width, which is an upper bound."
+        )
+    elif chosen.weights_basis == "files":
+        sentences.append(
+            f"Not measured: what {case.model.name} takes once loaded. The plan takes the bytes of its files."
+        )
+    if chosen.price is None:
+        sentences.append(
+            f"Not known: a price of {chosen.label} in the environment {case.environment_name}'s price lists."
+            if case.environment.price_lists
+            else f"The environment {case.environment_name} has no price list, so nothing is charged to it here."
+        )
+    if chosen.speed.ttft_seconds is None:
+        sentences.append(
+            f"Not known: bandwidth and compute of {chosen.accelerator.title}, so the time to the first token is not "
+            "estimated."
+        )
+    if chosen.runtime.family == "tpu":
+        sentences.append("Not modelled: the compiler's workspace on a TPU, which takes memory outside vLLM's share.")
+    if chosen.runtime.digest is None:
+        sentences.append(f"The image {chosen.runtime.image} is pinned by tag; its digest is not recorded.")
+    return sentences
+
+
+def _billions(parameters: int) -> str:
+    return f"{parameters / 1e9:.2f} billion" if parameters >= 1e8 else f"{parameters:,}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,147 @@
+"""From a request, the catalog and the settings to a plan: pure, so the same three give the same plan."""
+
+from __future__ import annotations
+
+from neuroscale.catalog import Catalog, sha256
+from neuroscale.planning import flags
+from neuroscale.planning.alternatives import alternatives
+from neuroscale.planning.architecture import architecture
+from neuroscale.planning.choose import TIGHT_SHARE, Candidate, Case, candidates
+from neuroscale.planning.cost import cost
+from neuroscale.planning.explain import confidence, reasons
+from neuroscale.planning.plan import AppliedOverride, Lock, Plan, Runtime, Tenancy
+from neuroscale.planning.startup import startup
+from neuroscale.planning.version import PLANNER_VERSION, TEMPLATE_VERSION
+from neuroscale.request import Request, check_request
+from neuroscale.settings import Settings, check_settings
+
+
+def plan(request: Request, catalog: Catalog, settings: Settings, template_version: str = TEMPLATE_VERSION) -> Plan:
+    """The plan for a request; one that cannot be met gives a plan with the verdict `refused`.
+
+    Raises InputError where the request names a model, team or environment that does not exist.
+    """
+    check_settings(settings, catalog)
+    check_request(request, catalog, settings, "the request")
+    environment = settings.environments[request.environment]
+    overrides = {override.field: override.value for override in request.overrides}
+    model = catalog.models[request.model]
+    case = Case(request, model, request.environment, environment, catalog, overrides)
+
+    tried = candidates(case)
+    working = [candidate for candidate in tried if candidate.works]
+    chosen = working[0] if working else min(tried, key=lambda candidate: candidate.distance)
+    sure = confidence(chosen)
+    if not working:
+        verdict = "refused"
+    elif chosen.memory.free < TIGHT_SHARE * chosen.memory.usable or sure == "low":
+        verdict = "tight"
+    else:
+        verdict = "fits"
+    applied = _applied(case)
+    others = alternatives(case) if not working else ()
+    kv_cache = chosen.memory.kv_cache
+    team = catalog.teams[request.team]
+    return Plan(
+        verdict=verdict,  # type: ignore[arg-type]
+        service=request.service,
+        environment=request.environment,
+        model=model.name,
+        model_source=flags.model_source(model, environment),
+        accelerator=chosen.accelerator.name,
+        accelerator_count=chosen.count,
+        tensor_parallel_size=chosen.count,
+        replicas=chosen.replicas,
+        memory_gib=chosen.memory,
+        architecture=architecture(model.config),
+        max_model_len=case.max_model_len,
+        max_concurrency=chosen.capacity,
+        vllm_args=flags.vllm_args(
+            model,
+            chosen.runtime,
+            environment,
+            tensor_parallel=chosen.count,
+            max_model_len=case.max_model_len,
+            max_num_seqs=chosen.sequences,
+            batched_tokens=chosen.batched_tokens,
+            utilization=chosen.utilization,
+            kv_cache_dtype=chosen.kv_cache_dtype,
+        ),
+        environment_variables=flags.environment_variables(model, chosen.runtime, kv_cache),
+        needs_hugging_face_token=model.weights.kind == "hub" and model.weights.gated is not False,
+        startup=startup(model, chosen.runtime, environment),
+        speed=chosen.speed,
+        cost=cost(chosen.price, chosen.replicas),
+        runtime=Runtime(
+            name=chosen.runtime.name,
+            image=chosen.runtime.reference,
+            version=chosen.runtime.version,
+            uid=chosen.runtime.uid,
+            gid=chosen.runtime.gid,
+        ),
+        resources=chosen.resources,
+        tenancy=Tenancy(team=team.name, owner=team.owner, cost_center=team.cost_center, namespace=team.namespace),
+        overrides=applied,
+        alternatives=others,
+        confidence=sure,
+        reasons=reasons(case, tried, chosen, applied),
+        lock=_lock(case, chosen, template_version),
+    )
+
+
+def request_digest(request: Request) -> str:
+    """`sha256:...` of a request: what a plan's lock records."""
+    return sha256(request.model_dump(mode="json"))
+
+
+def _lock(case: Case, chosen: Candidate, template_version: str) -> Lock:
+    catalog = case.catalog
+    keys = [
+        f"model/{case.model.name}",
+        f"accelerator/{chosen.accelerator.name}",
+        f"runtime/{chosen.runtime.name}",
+        f"team/{case.request.team}",
+    ]
+    if chosen.price is not None:
+        keys.append(f"price/{chosen.price.price_list}")
+    return Lock(
+        catalog_digest=catalog.digest,
+        entries={key: catalog.entry_digest(key) for key in sorted(keys)},
+        request_digest=request_digest(case.request),
+        planner_version=PLANNER_VERSION,
+        template_version=template_version,
+    )
+
+
+def _applied(case: Case) -> tuple[AppliedOverride, ...]:
+    """Each override with what the planner would have chosen without any."""
+    if not case.request.overrides:
+        return ()
+    free = Case(case.request, case.model, case.environment_name, case.environment, case.catalog, {})
+    best = next((candidate for candidate in candidates(free) if candidate.works), None)
+    return tuple(
+        AppliedOverride(
+            field=override.field,
+            value=override.value,
+            planned=_planned(free, best, override.field),
+            reason=override.reason,
+            expires=override.expires,
+        )
+        for override in case.request.overrides
+    )
+
+
+def _planned(case: Case, best: Candidate | None, field: str) -> str:
+    if field == "max_model_len":
+        return str(case.max_model_len)
+    if best is None:
+        return "nothing that works"
+    return {
+        "accelerator": best.accelerator.name,
+        "accelerator_count": str(best.count),
+        "replicas.min": str(best.replicas.min),
+        "replicas.max": str(best.replicas.max),
+        "max_num_seqs": str(best.sequences),
+        "gpu_memory_utilization": "not set" if best.utilization is None else f"{best.utilization:g}",
+        "kv_cache_dtype": best.kv_cache_dtype,
+    }[field]

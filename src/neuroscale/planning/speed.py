@@ -1,0 +1,46 @@
+"""Rough speed of one replica: a roofline of compute and memory bandwidth, scaled by what was measured."""
+
+from __future__ import annotations
+
+import math
+
+from neuroscale.catalog import Accelerator, ModelEntry
+from neuroscale.planning.architecture import count_parameters, full_attention_layers
+from neuroscale.planning.memory import GIB, weights
+from neuroscale.planning.plan import Speed
+
+PREFILL_EFFICIENCY = 0.4
+"""Share of the dense bf16 peak: Gemma 4 31B took 67.7 ms for 512 tokens on an H100 (JarvisLabs, vLLM), or 0.47."""
+
+DECODE_EFFICIENCY = {"dense": 0.7, "moe": 0.4}
+"""Share of the memory bandwidth at one user. On an H100 in bf16 the 31B made 40.3 tokens/s (0.74) and the 26B-A4B 177.1
+(0.40) in the same series; the 12B with 4-bit weights made 78 on an RTX 3090 (0.74)."""
+
+STEP_SECONDS = 0.05
+"""Scheduling, tokenising and the first decode step."""
+
+
+def speed(model: ModelEntry, accelerator: Accelerator, count: int, prompt_tokens: int, batched_tokens: int) -> Speed:
+    """Seconds to the first token of the longest prompt on an idle replica, and tokens per second of one user.
+
+    None where the accelerator's figures are unknown. Queueing is not in it.
+    """
+    bandwidth, peak = accelerator.bandwidth_gb_s.value, accelerator.bf16_tflops.value
+    if bandwidth is None or peak is None:
+        return Speed(ttft_seconds=None, decode_tokens_per_second=None)
+    config = model.config
+    counted = count_parameters(config)
+    # Two operations per active parameter and token, and two products over the context in each attention layer.
+    operations = 2.0 * counted.active * prompt_tokens
+    for full in full_attention_layers(config):
+        seen = prompt_tokens if full or config.sliding_window is None else min(prompt_tokens, config.sliding_window)
+        operations += 2.0 * config.num_attention_heads * config.head_dim * prompt_tokens * seen
+    compute = operations / (peak * 1e12 * PREFILL_EFFICIENCY * count)
+    read = math.ceil(prompt_tokens / batched_tokens) * weights(model).gib * GIB / (bandwidth * 1e9 * count)
+    share = counted.active / counted.total
+    efficiency = DECODE_EFFICIENCY["moe" if config.experts else "dense"]
+    step = weights(model).gib * GIB * share / (bandwidth * 1e9 * count * efficiency)
+    return Speed(
+        ttft_seconds=round(max(compute, read) + STEP_SECONDS, 2),
+        decode_tokens_per_second=round(1 / step, 1),
+    )

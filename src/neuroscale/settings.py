@@ -1,0 +1,111 @@
+"""`platform/settings.yaml`: what an organisation changes when it forks the repository."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from neuroscale.catalog import Catalog
+from neuroscale.catalog.entries import Label, LabelValue, Positive, Source
+from neuroscale.errors import InputError, Problem
+from neuroscale.model import Frozen
+from neuroscale.repository import SETTINGS
+from neuroscale.snapshot import Snapshot, read_text
+from neuroscale.validation import parse, suggest
+
+Host = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+
+
+class Repository(Frozen):
+    """Where pull requests go."""
+
+    url: Annotated[str, Field(pattern=r"^https://[^\s@]+$")]
+    default_branch: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,100}$")]
+
+
+class TokenSecret(Frozen):
+    """The Secret in every team's namespace that holds the Hugging Face token."""
+
+    name: Label
+    key: Annotated[str, Field(pattern=r"^[-._A-Za-z0-9]{1,253}$")]
+
+
+class Throughput(Frozen):
+    """MiB (2^20 bytes) per second, with its source. It may not be unknown: the startup probe depends on it."""
+
+    value: Positive
+    source: Source
+
+
+class ModelStore(Frozen):
+    """Where weights come from: the hub, and a store of the organisation's own for models that the hub lacks.
+
+    `store` is a URI prefix (null: the environment has none). `throughput_mib_s` is the slowest rate to plan with.
+    """
+
+    hub: bool
+    store: Annotated[str, Field(pattern=r"^(gs|s3|pvc|file)://[A-Za-z0-9._/-]*[A-Za-z0-9]$")] | None
+    throughput_mib_s: Throughput
+
+
+class Environment(Frozen):
+    """A cluster (or part of one). `accelerators` in no order: the planner takes the cheapest that fits."""
+
+    accelerators: Annotated[tuple[Label, ...], Field(min_length=1)]
+    price_lists: tuple[Label, ...]
+    models: ModelStore
+    token_secret: TokenSecret
+    ingress_namespaces: Annotated[tuple[Label, ...], Field(min_length=1)]
+    monitoring_namespaces: tuple[Label, ...]
+    default_availability: Literal["standard", "high"]
+    max_replicas: Annotated[int, Field(ge=1, le=1000)]
+    max_cpu_per_pod: Annotated[int, Field(ge=1)]
+    node_selector: dict[str, LabelValue] = Field(default_factory=dict)
+
+    @field_validator("accelerators", "price_lists")
+    @classmethod
+    def _once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(names)) != len(names):
+            raise ValueError("list each name once")
+        return names
+
+
+class Settings(Frozen):
+    """The whole file."""
+
+    schema_version: Literal[1]
+    organization: Annotated[str, Field(min_length=1, max_length=100)]
+    domain: Host
+    registry: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9./]{0,200}[a-z0-9])?$")]
+    repository: Repository
+    environments: Annotated[
+        dict[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,30}[a-z0-9])?$")], Environment], Field(min_length=1)
+    ]
+
+
+def load_settings(snapshot: Snapshot) -> Settings:
+    """The settings of a repository. Raises InputError with every problem."""
+    return parse(Settings, read_text(snapshot, SETTINGS), SETTINGS)
+
+
+def check_settings(settings: Settings, catalog: Catalog) -> None:
+    """Raises InputError where the settings name an accelerator or a price list that the catalog lacks."""
+    problems = []
+    for name, environment in settings.environments.items():
+        for field, used, known in (
+            ("accelerators", environment.accelerators, catalog.accelerators),
+            ("price_lists", environment.price_lists, catalog.prices),
+        ):
+            problems += [
+                Problem(
+                    SETTINGS,
+                    f"environments.{name}.{field}",
+                    f"{entry!r} is not in the catalog",
+                    suggest(entry, known),
+                )
+                for entry in used
+                if entry not in known
+            ]
+    if problems:
+        raise InputError(problems)
