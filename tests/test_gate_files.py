@@ -130,6 +130,7 @@ def test_one_file_of_a_service_stands_for_the_whole_service(tmp_path: Path) -> N
         ("a.yaml", b"hello: world", "unreadable"),
         ("a.json", b'{"a": 1, "a": 2}', "unreadable"),
         ("a.json", b'{"a": NaN}', "unreadable"),
+        ("a.json", b'{"apiVersion": "v1", "kind": "A", "metadata": {"name": "a"}, "x": "\\ud83d"}', "unreadable"),
         ("a.yaml", b"# nothing\n", "empty"),
     ],
 )

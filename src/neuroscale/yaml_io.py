@@ -255,17 +255,29 @@ def scalar(value: str | float | bool | None) -> str:
 
 
 def quoted(text: str) -> str:
-    """`text` as a JSON string that is also a YAML double-quoted scalar.
+    """`text` as a JSON string that is also a YAML double-quoted scalar. Raises ValueError for half a surrogate pair."""
+    return flow(text)
+
+
+def flow(value: Any) -> str:
+    """JSON on one line that every YAML parser reads as the same value.
 
     Everything but printable ASCII is escaped, except characters beyond U+FFFF: JSON escapes those as a pair of
-    surrogates, which YAML does not join. Raises ValueError for a lone surrogate, which no file can hold.
+    surrogates, which YAML does not join. Raises ValueError for half a surrogate pair, which no file can hold.
     """
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    return _ESCAPED.sub(_unescape, json.dumps(value, allow_nan=False).replace("\x7f", "\\u007f"))
+
+
+# A backslash that stands for itself is matched first, so that what follows it is not taken for an escape.
+_ESCAPED = re.compile(r"\\\\|\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|\\ud[89a-f][0-9a-f]{2}")
+
+
+def _unescape(match: re.Match[str]) -> str:
+    if match[0] == "\\\\":
+        return match[0]
+    if match[1] is None:
         raise ValueError("the text holds half of a surrogate pair, which is not a character")
-    return "".join(
-        character if character > "\uffff" else "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
-        for character in text
-    ).join('""')
+    return chr(0x10000 + ((int(match[1], 16) - 0xD800) << 10) + int(match[2], 16) - 0xDC00)
 
 
 _PLAIN = re.compile(r"[A-Za-z](?:[A-Za-z0-9_./-]*[A-Za-z0-9_/-])?")

@@ -9,7 +9,7 @@ from typing import Any
 
 from neuroscale.errors import InputError, Problem
 from neuroscale.repository import ServicePath
-from neuroscale.yaml_io import Document, decode, read_documents
+from neuroscale.yaml_io import Document, decode, flow, read_documents
 
 LARGEST_FILE = 1024 * 1024  # bytes; etcd refuses larger objects by default (1.5 MiB a request)
 TRIPWIRE_PREFIX = "neuroscale-tripwire"
@@ -147,7 +147,9 @@ def _json_document(text: str, file: str) -> Document:
         raise InputError(Problem(file, "", f"{constant} is not a JSON number", "Write a finite number."))
 
     try:
-        return Document(json.loads(text, object_pairs_hook=pairs, parse_constant=refuse), {(): 1})
+        value = json.loads(text, object_pairs_hook=pairs, parse_constant=refuse)
+        flow(value)  # refuses half a character, which JSON can spell and no cluster stores
+        return Document(value, {(): 1})
     except json.JSONDecodeError as error:
         raise InputError(
             Problem(file, "", f"not valid JSON: {error.msg}", "Correct the syntax at that line.", error.lineno)

@@ -23,6 +23,7 @@ from neuroscale.gates.policy_set import Policy, PolicyException, PolicySet
 from neuroscale.gates.process import run_tool
 from neuroscale.schemas import SchemaSet
 from neuroscale.verdict import Finding, Severity
+from neuroscale.yaml_io import flow
 
 GATE = "policy"
 
@@ -165,12 +166,12 @@ def _judge(
     files = []
     for index, policy in enumerate(batch.policies):
         path = folder / f"policy-{index:03}.yaml"
-        path.write_text(json.dumps(policy.value))
+        path.write_text(flow(policy.value))
         files.append(path)
     resources = folder / "resources.yaml"
     tripwires = [policy.tripwire for policy in batch.policies]
     objects = [*batch.manifests, *tripwires]
-    resources.write_text("".join(f"---\n{json.dumps(manifest.value)}\n" for manifest in objects))
+    resources.write_text("".join(f"---\n{flow(manifest.value)}\n" for manifest in objects))
     run = run_tool(
         [kyverno, "apply", *files, "--resource", resources, "--policy-report", "--output-format", "json"],
         folder=folder,

@@ -21,7 +21,7 @@ from neuroscale.gates.process import run_tool
 from neuroscale.schemas import SchemaSet
 from neuroscale.verdict import Finding
 from neuroscale.yaml_io import Path as FieldPath
-from neuroscale.yaml_io import dotted
+from neuroscale.yaml_io import dotted, flow
 
 GATE = "schema"
 _TRIPWIRE_FIELD = "neuroscaleTripwire"
@@ -76,7 +76,7 @@ def _kubeconform(
     objects_folder = folder / "objects"
     objects_folder.mkdir(parents=True)
     for index, value in enumerate(objects):
-        (objects_folder / f"{index:06}.json").write_text(json.dumps(value))
+        (objects_folder / f"{index:06}.json").write_text(flow(value))
     run = run_tool(
         [
             kubeconform,
