@@ -47,9 +47,9 @@ def run_gate(paths: list[Path], base: str, head: str, repository: Path | None, r
 
     print_verdict(verdict, Console(highlight=False))
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        from neuroscale.report.annotations import annotations
+        from neuroscale.report.annotations import to_annotations
 
-        sys.stdout.write(annotations(verdict))
+        sys.stdout.write(to_annotations(verdict))
     return verdict.exit_status
 
 
