@@ -1,0 +1,175 @@
+"""Where the upstream tools and the schemas lie, and which versions of them this repository pins.
+
+Set-up writes the cache and the gate reads it; both ask this module, so that they cannot disagree. Set-up runs before
+anything is installed: only the standard library may be imported here.
+
+The pins are those of the repository that this package is installed from (set-up installs it editable), not those of
+the folder that is being judged: the gate runs on foreign folders too, and a change must not choose its own tools.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TOOL_NAMES = ("kubeconform", "gitleaks", "kyverno")
+BUILD_FLAGS = ("-trimpath", "-ldflags=-s -w")
+STAMP = "stamp.json"
+
+_TOOLS_FOLDER = Path("platform/local/tools")
+_REQUIREMENT = re.compile(r"^(?:require\s+)?(?P<path>[^\s()]+)\s+(?P<version>v[^\s]+)")
+_LOCKED = re.compile(r"^(?P<name>[A-Za-z0-9_.-]+)==(?P<version>[^\s;\\]+)", re.MULTILINE)
+
+
+class PinError(Exception):
+    """A file that pins a version is missing or does not say what is looked for; the message names it."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """A Go module at a pinned version; `checksum` is its `h1:` sum from go.sum."""
+
+    path: str
+    version: str
+    checksum: str
+
+    def __str__(self) -> str:
+        return f"{self.path}@{self.version}"
+
+
+@dataclass(frozen=True)
+class Tool:
+    """An upstream tool: its pinned module, the folder that pins it, and where its binary belongs in the cache."""
+
+    name: str
+    module: Module
+    source: Path
+    folder: Path
+
+    @property
+    def binary(self) -> Path:
+        return self.folder / self.name
+
+
+@dataclass(frozen=True)
+class SchemaPins:
+    """What the schemas are made of: the modules that hold CRDs, the version of kubernetes-validate, and the place."""
+
+    modules: tuple[Module, ...]
+    kubernetes_validate: str
+    folder: Path
+
+
+def cache_folder() -> Path:
+    """`$NEUROSCALE_CACHE`, else `$XDG_CACHE_HOME/neuroscale`, else `~/.cache/neuroscale`."""
+    if own := os.environ.get("NEUROSCALE_CACHE"):
+        return Path(own).expanduser().absolute()
+    # The XDG specification says to ignore a relative path.
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "neuroscale"
+
+
+def tool(name: str, repository: Path = REPOSITORY) -> Tool:
+    """The pinned tool `name`. Raises PinError when the repository does not pin it."""
+    source = repository / _TOOLS_FOLDER / name
+    go_mod, go_sum = _read(source / "go.mod"), _read(source / "go.sum")
+    package = _directive(go_mod, "tool", source)
+    paths = [path for path in _requirements(go_mod) if package == path or package.startswith(f"{path}/")]
+    if not paths:
+        raise PinError(f"{source / 'go.mod'} requires no module that holds {package}.")
+    module = _module(source, max(paths, key=len))
+    key = digest("\n".join(BUILD_FLAGS), platform.system(), platform.machine(), go_mod, go_sum)
+    return Tool(name, module, source, cache_folder() / "tools" / name / f"{module.version}-{key}")
+
+
+def problem(wanted: Tool) -> str | None:
+    """Why the tool cannot be used, or None where it is there as set-up left it.
+
+    The size is compared with the stamp's: hashing a binary of 300 MB on each run would cost more than the run.
+    """
+    try:
+        stamp = json.loads((wanted.folder / STAMP).read_text())
+        size = wanted.binary.stat().st_size
+    except (OSError, ValueError):
+        return f"{wanted.name} {wanted.module.version} is not built"
+    if not isinstance(stamp, dict) or stamp.get("size") != size:
+        return f"{wanted.binary} is not the file that set-up built"
+    if not os.access(wanted.binary, os.X_OK):
+        return f"{wanted.binary} is not executable"
+    return None
+
+
+def schema_pins(repository: Path = REPOSITORY) -> SchemaPins:
+    """What the schemas are made of, and where they belong in the cache. Raises PinError."""
+    crds = repository / _TOOLS_FOLDER / "crds"
+    modules = [_module(crds, path) for path in _requirements(_read(crds / "go.mod"))]
+    # Kyverno's CRDs come out of the very module that its command line is built from.
+    modules.append(tool("kyverno", repository).module)
+    requirements = repository / "requirements" / "runtime.txt"
+    version = locked_version(_read(requirements), "kubernetes-validate")
+    if version is None:
+        raise PinError(f"{requirements} does not pin kubernetes-validate.")
+    # The code that converts them decides what the schemas say as much as their sources do.
+    code = [_read(Path(__file__).with_name(name)) for name in ("schema_build.py", "schemas.py")]
+    key = digest(*code, version, *(f"{module} {module.checksum}" for module in modules))
+    return SchemaPins(tuple(modules), version, cache_folder() / "schemas" / key)
+
+
+def minimum_go(repository: Path = REPOSITORY) -> tuple[int, ...]:
+    """The newest Go version that a pinned tool asks for, such as (1, 26, 6)."""
+    folders = [repository / _TOOLS_FOLDER / name for name in TOOL_NAMES]
+    versions = [_directive(_read(folder / "go.mod"), "go", folder) for folder in folders]
+    return max(tuple(int(part) for part in version.split(".")) for version in versions)
+
+
+def locked_version(requirements: str, name: str) -> str | None:
+    """The version that a requirements file pins `name` to."""
+    return next((match["version"] for match in _LOCKED.finditer(requirements) if match["name"] == name), None)
+
+
+def digest(*parts: str) -> str:
+    """Sixteen hexadecimal digits that name this sequence of texts."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise PinError(f"{path} cannot be read ({error.strerror}).") from error
+
+
+def _directive(go_mod: str, name: str, folder: Path) -> str:
+    found = re.findall(rf"^{name}\s+(\S+)\s*$", go_mod, re.MULTILINE)
+    if len(found) != 1:
+        raise PinError(f"{folder / 'go.mod'} must hold exactly one `{name}` line.")
+    return str(found[0])
+
+
+def _requirements(go_mod: str) -> dict[str, str]:
+    """The `require`d modules of a go.mod, path to version, in its order."""
+    found: dict[str, str] = {}
+    block = ""
+    for line in go_mod.splitlines():
+        text = line.split("//")[0].strip()
+        if text.endswith("("):
+            block = text[:-1].strip()
+        elif text == ")":
+            block = ""
+        elif (block == "require" or text.startswith("require ")) and (match := _REQUIREMENT.match(text)):
+            found[match["path"]] = match["version"]
+    return found
+
+
+def _module(folder: Path, path: str) -> Module:
+    version = _requirements(_read(folder / "go.mod"))[path]
+    match = re.search(rf"^{re.escape(path)} {re.escape(version)} (h1:\S+)$", _read(folder / "go.sum"), re.MULTILINE)
+    if match is None:
+        raise PinError(f"{folder / 'go.sum'} holds no checksum of {path} {version}.")
+    return Module(path, version, match[1])

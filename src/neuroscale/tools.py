@@ -1,0 +1,26 @@
+"""The upstream tools that set-up built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from neuroscale import toolcache
+from neuroscale.errors import UntrustedError
+
+ToolName = Literal["kyverno", "kubeconform", "gitleaks"]
+
+
+def find(name: ToolName) -> Path:
+    """The binary of an upstream tool, at the version that this package's repository pins.
+
+    Raises UntrustedError when it is missing, not executable, or not the file that set-up built.
+    """
+    try:
+        wanted = toolcache.tool(name)
+        problem = toolcache.problem(wanted)
+    except toolcache.PinError as error:
+        raise UntrustedError(f"{error} Install the package with `make setup` in a complete clone.") from error
+    if problem is not None:
+        raise UntrustedError(f"{problem}. Run `make setup`.")
+    return wanted.binary
