@@ -81,9 +81,11 @@ def scaffold(
     Raises InputError naming the fields for answers that cannot be used, and RefusedPlanError for a refused plan;
     nothing is published then.
     """
+    # Read once before the steps, so that a missing answer is named as such and not as a fault of the template.
+    request = plan_step.request_of(answers)
     return interpreter.run(
         template,
-        answers,
+        plan_step.answers_of(request),
         plan=lambda body: plan_step.answer(body, catalog, settings, template.version),
         publish=publish,
     )
