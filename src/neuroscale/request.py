@@ -8,21 +8,24 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from neuroscale.catalog import Catalog
 from neuroscale.errors import InputError, Problem
 from neuroscale.model import Frozen
 from neuroscale.settings import Settings
-from neuroscale.validation import parse, shorten, suggest
+from neuroscale.validation import parse, shorten, suggest, wrong
 from neuroscale.yaml_io import dump
 
 Availability = Literal["standard", "high"]
 SERVICE_NAME = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
 
-_SCALE_TO_ZERO = (
-    "scale to zero is not offered: a replica needs minutes to load its weights, and nothing wakes it yet; "
-    "write 1 or more, or remove the service"
-)
+
+def _scale_to_zero() -> PydanticCustomError:
+    return wrong(
+        "scale to zero is not offered: a replica needs minutes to load its weights, and nothing wakes it yet",
+        "Write 1 or more, or remove the service.",
+    )
 
 
 _OVERRIDES: Mapping[str, tuple[str, TypeAdapter[Any]]] = MappingProxyType(
@@ -59,27 +62,27 @@ class Override(Frozen):
     @classmethod
     def _known(cls, name: str) -> str:
         if name not in _OVERRIDES:
-            raise ValueError(f"{shorten(name)} cannot be overridden. {suggest(name, _OVERRIDES)}")
+            raise wrong(f"{shorten(name)} cannot be overridden", suggest(name, _OVERRIDES))
         return name
 
     @field_validator("reason")
     @classmethod
     def _says_something(cls, reason: str) -> str:
         if not reason.strip():
-            raise ValueError("the reason is empty: a reviewer has to understand the exception")
+            raise wrong("the reason is empty", "Write what a reviewer needs to understand the exception.")
         return reason
 
     @model_validator(mode="after")
     def _typed(self) -> Override:
         wanted, adapter = _OVERRIDES[self.field]
         if self.field.startswith("replicas.") and self.value == 0 and not isinstance(self.value, bool):
-            raise ValueError(_SCALE_TO_ZERO)
+            raise _scale_to_zero()
         try:
             adapter.validate_python(self.value, strict=True)
         except ValidationError as error:
-            raise ValueError(f"value: {shorten(self.value)} does not suit {self.field}: write {wanted}") from error
+            raise wrong(f"the value {shorten(self.value)} does not suit {self.field}", f"Write {wanted}.") from error
         if isinstance(self.value, float) and self.value != round(self.value, 3):
-            raise ValueError(f"value: {shorten(self.value)} does not suit {self.field}: write {wanted}")
+            raise wrong(f"the value {shorten(self.value)} does not suit {self.field}", f"Write {wanted}.")
         return self
 
 
@@ -104,7 +107,7 @@ class Request(Frozen):
         fields = [override.field for override in overrides]
         for field in fields:
             if fields.count(field) > 1:
-                raise ValueError(f"{field} is overridden twice: keep one")
+                raise wrong(f"{field} is overridden twice", "Keep one of the two.")
         return overrides
 
 

@@ -12,7 +12,7 @@ from neuroscale.errors import InputError, Problem
 from neuroscale.model import Frozen
 from neuroscale.repository import SETTINGS
 from neuroscale.snapshot import Snapshot, read_text
-from neuroscale.validation import parse, suggest
+from neuroscale.validation import parse, suggest, wrong
 
 Host = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 
@@ -67,7 +67,7 @@ class Environment(Frozen):
     @classmethod
     def _once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(names)) != len(names):
-            raise ValueError("list each name once")
+            raise wrong("a name stands twice", "List each name once.")
         return names
 
 

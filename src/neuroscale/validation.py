@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, PlainSerializer, ValidationError
+from pydantic_core import PydanticCustomError
 
 from neuroscale.errors import InputError, Problem
 from neuroscale.yaml_io import Document, dotted, read_mapping
@@ -17,11 +18,16 @@ from neuroscale.yaml_io import Document, dotted, read_mapping
 Model = TypeVar("Model", bound=BaseModel)
 
 
+def wrong(message: str, fix: str) -> PydanticCustomError:
+    """What a validator raises: what is wrong, and what to write instead."""
+    return PydanticCustomError("wrong", "{message}", {"message": message, "fix": fix})
+
+
 def _decimal(value: Any) -> Decimal:
     if isinstance(value, Decimal):
         return value
     if not isinstance(value, str) or not re.fullmatch(r"-?[0-9]{1,12}(\.[0-9]{1,10})?", value):
-        raise ValueError('an amount is quoted text with digits and a point, such as "1.375"')
+        raise wrong(f"{shorten(value)} is not an amount", 'Write quoted text with digits and a point, such as "1.375".')
     return Decimal(value)
 
 
@@ -84,14 +90,23 @@ def _problem(model: type[BaseModel], document: Document, where: str, entry: Any,
     if kind == "json_invalid":
         return Problem(where, "", "holds a character that is not text", "Remove it.", line)
     message = str(entry["msg"])
-    if kind == "value_error":
-        message = message.removeprefix("Value error, ")
+    if kind == "wrong":
+        return Problem(where, field, message.rstrip("."), entry["ctx"]["fix"], line)
     message = message[:1].lower() + message[1:]
-    given = entry.get("input")
-    if not isinstance(given, dict | list) and kind != "value_error":
+    if not isinstance(given := entry.get("input"), dict | list):
         message = f"{shorten(given)} is wrong: {message}"
     fix = fixes.get(last) or fixes.get(name) or _fix(kind, entry)
     return Problem(where, field, message.rstrip("."), fix, line)
+
+
+_LIMITS = {
+    "gt": "a number above {}",
+    "ge": "a number from {} on",
+    "lt": "a number below {}",
+    "le": "a number up to {}",
+    "min_length": "at least {}",
+    "max_length": "at most {}",
+}
 
 
 def _fix(kind: str, entry: Any) -> str:
@@ -100,16 +115,17 @@ def _fix(kind: str, entry: Any) -> str:
         return f"Write {context['expected']}."
     if "pattern" in context:
         return f"Write text that matches {context['pattern']}."
-    if kind == "value_error":
-        return "Correct the value."
+    if kind.startswith("date_"):
+        return 'Write a quoted date such as "2027-01-31".'
+    for limit, words in _LIMITS.items():
+        if limit in context:
+            return f"Write {words.format(context[limit])}."
     return {
         "string_type": "Write text; quote it if it looks like a number or date.",
         "int_type": "Write a whole number.",
         "int_from_float": "Write a whole number.",
         "float_type": "Write a number.",
         "bool_type": "Write true or false.",
-        "date_from_datetime_parsing": 'Write a quoted date such as "2027-01-31".',
-        "date_type": 'Write a quoted date such as "2027-01-31".',
         "tuple_type": "Write a list.",
         "dict_type": "Write `key: value` lines.",
         "model_type": "Write `key: value` lines.",

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from neuroscale.model import Frozen
-from neuroscale.validation import Money
+from neuroscale.validation import Money, wrong
 
 Quantization = Literal["none", "compressed-tensors-w4a16", "fp8", "mxfp4"]
 KvCacheDtype = Literal["auto", "fp8"]
@@ -81,19 +81,20 @@ class ModelConfig(Frozen):
     @model_validator(mode="after")
     def _whole(self) -> ModelConfig:
         if (self.sliding_window is None) != (self.sliding_window_pattern is None):
-            raise ValueError("sliding_window and sliding_window_pattern belong together: write both or neither")
+            raise wrong("sliding_window and sliding_window_pattern belong together", "Write both or neither.")
         latent = (self.kv_lora_rank, self.qk_nope_head_dim, self.qk_rope_head_dim, self.v_head_dim)
         if any(latent) and not all(latent):
-            raise ValueError(
-                "latent attention needs kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim and v_head_dim together"
+            raise wrong(
+                "latent attention is incomplete",
+                "Write kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim and v_head_dim.",
             )
         experts = self.experts
         if experts and (not self.num_experts_per_tok or not self.moe_intermediate_size):
-            raise ValueError("experts need num_experts_per_tok and moe_intermediate_size")
+            raise wrong("experts without their size", "Write num_experts_per_tok and moe_intermediate_size.")
         if experts and self.num_experts_per_tok and self.num_experts_per_tok > experts:
-            raise ValueError("num_experts_per_tok is larger than the number of experts")
+            raise wrong("num_experts_per_tok is larger than the number of experts", "Copy both from config.json.")
         if self.num_kv_shared_layers >= self.num_hidden_layers:
-            raise ValueError("num_kv_shared_layers must be smaller than num_hidden_layers")
+            raise wrong("num_kv_shared_layers is not smaller than num_hidden_layers", "Copy both from config.json.")
         return self
 
     @property
@@ -189,7 +190,7 @@ class Accelerator(Frozen):
     @classmethod
     def _ascending(cls, counts: tuple[int, ...]) -> tuple[int, ...]:
         if list(counts) != sorted(set(counts)):
-            raise ValueError("list each count once, ascending")
+            raise wrong("counts are not ascending", "List each count once, ascending, such as [1, 2, 4].")
         return counts
 
 
@@ -209,15 +210,17 @@ class Price(Frozen):
     @classmethod
     def _real(cls, usd: Decimal) -> Decimal:
         if usd <= 0:
-            raise ValueError(f"{usd} is not a price: an unknown price is left out of the list")
+            raise wrong(f"{usd} is not a price", "Leave an accelerator without a known price out of the list.")
         if usd in PLACEHOLDER_PRICES:
-            raise ValueError(f"{usd} is a placeholder of another tool's price list, not a price")
+            raise wrong(
+                f"{usd} is a placeholder of another tool, not a price", "Write the provider's price, with its source."
+            )
         return usd
 
     @model_validator(mode="after")
     def _unit(self) -> Price:
         if self.unit == "accelerator-hour" and self.count != 1:
-            raise ValueError("a price per accelerator-hour is for count 1")
+            raise wrong("a price per accelerator-hour is for one", "Write `count: 1`, or `unit: instance-hour`.")
         return self
 
 
@@ -238,12 +241,17 @@ class PriceList(Frozen):
         seen = [(price.accelerator, price.count) for price in self.prices]
         for pair in seen:
             if seen.count(pair) > 1:
-                raise ValueError(f"{pair[0]} x {pair[1]} has two prices in one list: keep one")
+                raise wrong(f"{pair[0]} x {pair[1]} has two prices in one list", "Keep one of the two.")
         for price in self.prices:
             if "cpu" not in price.includes and self.vcpu_hour is None:
-                raise ValueError(f"{price.accelerator} does not include cpu and the list has no vcpu_hour")
+                raise wrong(
+                    f"{price.accelerator} does not include cpu, and the list has no vcpu_hour", "Write vcpu_hour."
+                )
             if "memory" not in price.includes and self.memory_gib_hour is None:
-                raise ValueError(f"{price.accelerator} does not include memory and the list has no memory_gib_hour")
+                raise wrong(
+                    f"{price.accelerator} does not include memory, and the list has no memory_gib_hour",
+                    "Write memory_gib_hour.",
+                )
         return self
 
 
@@ -277,7 +285,7 @@ class RuntimeEntry(Frozen):
     @classmethod
     def _pinned(cls, image: str) -> str:
         if image.rsplit(":", 1)[1] in ("latest", "nightly", "main", "dev"):
-            raise ValueError("the tag moves: name a released version")
+            raise wrong("the tag moves", "Name a released version, such as v0.32.0.")
         return image
 
     @property
