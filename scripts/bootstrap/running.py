@@ -1,0 +1,91 @@
+"""Running the programs that set-up consists of, so that people see that they are alive and why they failed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+HEARTBEAT_SECONDS = 10.0
+_SHOWN_LINES = 12
+
+
+class SetupError(Exception):
+    """Set-up cannot go on; the message is one sentence for the user, at times with a program's last lines under it."""
+
+
+def say(text: str) -> None:
+    """One line for the user, at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    doing: str,
+    log: Path,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    describe: Callable[[str], str] | None = None,
+) -> str:
+    """Run a program and return its standard output.
+
+    What it writes to standard error goes to `log`; every ten seconds a line says what `describe` makes of the log (its
+    last line, where that is None). Raises SetupError naming what it was `doing` when the program fails.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    output_file = log.with_suffix(".out")
+    with log.open("wb") as errors, output_file.open("wb") as output:
+        try:
+            process = subprocess.Popen(
+                [str(part) for part in command],
+                cwd=cwd,
+                env=dict(env) if env is not None else None,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SetupError(f"{doing} failed: {command[0]} could not be started ({error.strerror}).") from error
+        try:
+            _wait(process, log, describe or last_line)
+        except BaseException:
+            # The program's whole group, so that no compiler stays behind after Ctrl-C.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+    text = output_file.read_text(encoding="utf-8", errors="replace")
+    if process.returncode != 0:
+        lines = (log.read_text(encoding="utf-8", errors="replace").strip() or text.strip()).splitlines()
+        shown = "\n".join(f"    {line}" for line in lines[-_SHOWN_LINES:])
+        raise SetupError(
+            f"{doing} failed with exit status {process.returncode}; the whole log is {log}. "
+            f"Run the same command again to resume.\n{shown}"
+        )
+    return text
+
+
+def last_line(log: str) -> str:
+    """The last line of a program's output, shortened."""
+    lines = log.strip().splitlines()
+    return lines[-1].strip()[:100] if lines else "working"
+
+
+def _wait(process: subprocess.Popen[bytes], log: Path, describe: Callable[[str], str]) -> None:
+    start = time.monotonic()
+    while True:
+        try:
+            process.wait(timeout=HEARTBEAT_SECONDS)
+        except subprocess.TimeoutExpired:
+            text = log.read_text(encoding="utf-8", errors="replace")
+            say(f"      {time.monotonic() - start:4.0f} s: {describe(text)}")
+        else:
+            return
