@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neuroscale.catalog import load_catalog
+from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.errors import InputError
 from neuroscale.planning import memory
 from neuroscale.planning.architecture import architecture, count_parameters
@@ -294,6 +294,46 @@ def test_the_reasons_say_why_the_next_cheaper_choice_does_not_do() -> None:
     assert "The next cheaper choice" in text
     assert "GiB short" in text
     assert all(reason.endswith((".", "test")) for reason in planned(DENSE).reasons)
+
+
+def test_a_tight_plan_says_why() -> None:
+    made = planned(MOE_QAT, concurrent_users=8, longest_prompt_tokens=8000, longest_answer_tokens=1000)
+    assert made.verdict == "tight"
+    assert any(reason.startswith("Tight: ") for reason in made.reasons)
+
+
+def with_model(name: str, **changes: Any) -> Catalog:
+    """The catalog with one field of a model's `serving` or `weights` changed."""
+    model = CATALOG.models[name]
+    parts = {part: getattr(model, part).model_copy(update=values) for part, values in changes.items()}
+    models = {**CATALOG.models, name: model.model_copy(update=parts)}
+    return Catalog(models, CATALOG.accelerators, CATALOG.prices, CATALOG.runtimes, CATALOG.teams)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"serving": {"families": ("tpu",)}}, "is not known to run on NVIDIA L4"),
+        ({"serving": {"minimum_vllm_version": "0.100.0"}}, "needs vLLM 0.100.0"),
+        ({"config": {"num_attention_heads": 15}}, "15 attention heads"),
+        ({"config": {"num_experts": 129}}, "129 experts"),
+        ({"checkpoint": {"quantization_group_size": 999}}, "quantised in groups of 999"),
+    ],
+)
+def test_what_vllm_cannot_do_is_refused_in_words(changes: dict[str, Any], words: str) -> None:
+    request = ask(MOE_QAT, overrides=forced("nvidia-l4", 2))
+    made = plan(request, with_model(MOE_QAT, **changes), SETTINGS)
+    assert made.verdict == "refused"
+    assert words in " ".join(made.reasons)
+
+
+def test_a_stored_model_is_refused_where_the_environment_has_no_store() -> None:
+    environment = SETTINGS.environments["prod"]
+    bare = environment.model_copy(update={"models": environment.models.model_copy(update={"store": None})})
+    other = SETTINGS.model_copy(update={"environments": {**SETTINGS.environments, "prod": bare}})
+    made = plan(ask(MOE_QAT), CATALOG, other)
+    assert made.verdict == "refused"
+    assert "model store" in " ".join(made.reasons)
 
 
 # Overrides.

@@ -142,8 +142,13 @@ class Weights(Frozen):
 
 
 class Serving(Frozen):
-    """vLLM's parsers for this model (null: none), and whether it takes images or sound as well as text."""
+    """How vLLM serves this model. A parser is null where there is none.
 
+    `families`: kinds of accelerators on which it is known to run; a kind that is not listed is not planned with.
+    `multimodal`: it takes images or sound as well as text.
+    """
+
+    families: Annotated[tuple[Family, ...], Field(min_length=1)]
     tool_call_parser: str | None
     reasoning_parser: str | None
     multimodal: bool

@@ -6,6 +6,7 @@ The count is of the text tower: towers for images and sound are not in it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from neuroscale.catalog import ModelConfig
 from neuroscale.planning.plan import Architecture
@@ -46,6 +47,7 @@ def layers_with_cache(config: ModelConfig) -> int:
     return config.num_hidden_layers - config.num_kv_shared_layers
 
 
+@lru_cache(maxsize=256)
 def count_parameters(config: ModelConfig) -> Parameters:
     """Every weight that the config implies. Source: the layouts of transformers' modelling code for each family."""
     embedding = config.vocab_size * config.hidden_size

@@ -297,6 +297,8 @@ def _unsupported(
     if count not in accelerator.counts:
         offered = ", ".join(map(str, accelerator.counts))
         against("support", f"A pod can hold {offered} of {accelerator.title}, not {count}.")
+    if accelerator.family not in model.serving.families:
+        against("support", f"{model.name} is not known to run on {accelerator.title} under vLLM {runtime.version}.")
     if quantization not in accelerator.quantizations:
         what = "16-bit" if quantization == "none" else quantization
         against("support", f"{accelerator.title} cannot serve {what} weights under vLLM {runtime.version}.")
@@ -337,13 +339,12 @@ def _too_small(
     if accelerator.memory_gib.value is None:
         return Failure("memory", f"The memory of {accelerator.title} is not known, so nothing can be fitted to it.")
     requests = "one request" if sequences == 1 else f"{sequences} requests"
-    short = needed.weights + needed.overhead + needed.kv_cache - usable
+    total = needed.weights + needed.overhead + needed.kv_cache
     return Failure(
         "memory",
         f"{case.model.name} does not fit {count} x {accelerator.title}: weights {needed.weights:.2f} GiB + overhead "
         f"{needed.overhead:.2f} GiB + KV cache for {requests} of {case.max_model_len} tokens {needed.kv_cache:.2f} GiB "
-        f"= {needed.weights + needed.overhead + needed.kv_cache:.2f} GiB on each, and {usable:.2f} GiB are usable "
-        f"({short:.2f} GiB short).",
+        f"= {total:.2f} GiB on each accelerator, and {usable:.2f} GiB are usable ({total - usable:.2f} GiB short).",
     )
 
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import Literal
 
 from neuroscale.planning.architecture import architecture
-from neuroscale.planning.choose import Candidate, Case
+from neuroscale.planning.choose import TIGHT_SHARE, Candidate, Case
 from neuroscale.planning.plan import AppliedOverride
+from neuroscale.planning.startup import startup
 
 Confidence = Literal["high", "medium", "low"]
 
 
 def confidence(chosen: Candidate) -> Confidence:
-    """Low where the weights are only bounded or the workspace is not modelled; medium where a figure is derived."""
+    """How far the memory, the price and the speed rest on published or measured figures.
+
+    Low: the weights are only bounded, or the compiler's workspace is not modelled. Medium: the weights are the files'
+    bytes, or a price or the speed is unknown. High: the weights were measured under vLLM, and nothing is missing.
+    """
     if chosen.weights_basis == "upper bound" or chosen.accelerator.memory_gib.value is None:
         return "low"
     if chosen.runtime.family == "tpu":
@@ -34,6 +39,13 @@ def reasons(
     else:
         sentences += [failure.sentence for failure in chosen.failures]
         sentences += _other_failures(tried, chosen)
+    if chosen.works and chosen.memory.free < TIGHT_SHARE * chosen.memory.usable:
+        sentences.append(
+            f"Tight: {chosen.memory.free:.2f} GiB free is less than {TIGHT_SHARE:.0%} of what is usable, so an "
+            "estimate that is a little off makes requests wait, or the start fail."
+        )
+    elif chosen.works and confidence(chosen) == "low":
+        sentences.append("Tight: the numbers rest on figures that are not known, so try it before relying on it.")
     sentences += [
         f"Override: {override.field} is {override.value} (planned: {override.planned}) until "
         f"{override.expires.isoformat()}, because: {_one_line(override.reason)}"
@@ -139,6 +151,11 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
             if "kv_cache_dtype" not in case.overrides
             else "The KV cache is kept in 8 bits (fp8); scales are uncalibrated, so check the answers' quality."
         )
+    start = startup(case.model, chosen.runtime, case.environment)
+    sentences.append(
+        f"A replica takes about {start.expected_seconds} s from the container's start to ready; the startup probe "
+        f"waits {start.probe_budget_seconds} s."
+    )
     pace = chosen.speed
     if pace.ttft_seconds is not None and pace.decode_tokens_per_second is not None:
         sentences.append(

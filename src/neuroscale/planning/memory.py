@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from neuroscale.catalog import Accelerator, ModelConfig, ModelEntry, RuntimeEntry
@@ -66,6 +67,7 @@ def download_gib(model: ModelEntry) -> float:
     return model.checkpoint.download_gib.value or weights(model).gib
 
 
+@lru_cache(maxsize=1024)
 def kv_bytes_per_token(config: ModelConfig, tensor_parallel: int, bytes_per_value: int) -> tuple[int, int]:
     """Bytes per token on one rank, of the layers that see everything and of the windowed ones.
 
