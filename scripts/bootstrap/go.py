@@ -135,7 +135,8 @@ def version_numbers(text: str) -> tuple[int, ...]:
 def _describe_build(log: str) -> str:
     lines = log.strip().splitlines()
     fetched = sum(line.startswith("go: downloading ") for line in lines)
-    return f"{fetched} modules fetched, {len(lines) - fetched} packages compiled, {last_line(log)}"
+    counts = [(fetched, "modules fetched"), (len(lines) - fetched, "packages compiled")]
+    return ", ".join([*(f"{count} {what}" for count, what in counts if count), last_line(log)])
 
 
 def _json_values(text: str) -> Iterator[dict[str, str]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +30,8 @@ class Step:
 
 def main() -> int:
     """Set up what is missing; the exit status."""
+    # Ended by another program, set-up must end its children as it does on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         prerequisites.check(prerequisites.inspect())
         cache = toolcache.cache_folder()
@@ -37,6 +41,7 @@ def main() -> int:
         prerequisites.check_space(REPOSITORY, prerequisites.NEEDED_FOR_PACKAGES)
         # One set-up at a time, in this checkout and in this cache.
         with locked(REPOSITORY / ".state" / "setup.lock"), locked(cache / "setup.lock"):
+            remove_unfinished(cache)
             perform(steps)
     except (SetupError, toolcache.PinError) as error:
         say(f"set-up: {error}")
@@ -116,6 +121,13 @@ def perform(steps: list[Step]) -> None:
         if not step.done():
             raise SetupError(f"{step.title} ended well, but its result is not there. This is a defect of set-up.")
         say(f"      done in {time.monotonic() - start:.1f} s")
+
+
+def remove_unfinished(cache: Path) -> None:
+    """Remove what a killed set-up left half written: everything is written under such a name first."""
+    for pattern in ("tools/*/.new-*", "schemas/.new-*", "go/.new-*", "logs/.new-*"):
+        for folder in cache.glob(pattern):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
