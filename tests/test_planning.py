@@ -543,6 +543,14 @@ def test_a_plan_that_is_not_refused_fits_and_its_parallelism_divides_the_heads(d
         assert made.max_concurrency * made.replicas.min >= 1
 
 
+@QUICK
+@given(number=st.floats(allow_nan=False, allow_infinity=False))
+def test_any_number_in_a_plan_file_round_trips(number: float) -> None:
+    made = planned(MOE_QAT)
+    changed = made.model_copy(update={"memory_gib": made.memory_gib.model_copy(update={"free": number})})
+    assert load_plan(dump_plan(changed), "plan.yaml") == changed
+
+
 def test_the_order_of_the_accelerators_in_the_settings_does_not_change_a_plan() -> None:
     environment = SETTINGS.environments["prod"]
     shuffled = list(environment.accelerators)

@@ -251,7 +251,9 @@ def scalar(value: str | float | bool | None) -> str:
         if _PLAIN.fullmatch(value) and not _ambiguous(value):
             return value
         return quoted(value)
-    return json.dumps(value, allow_nan=False)
+    text = json.dumps(value, allow_nan=False)
+    # A mantissa without a point is text to YAML 1.1: 1e-05 is written as 1.0e-05.
+    return text.replace("e", ".0e", 1) if isinstance(value, float) and "e" in text and "." not in text else text
 
 
 def quoted(text: str) -> str:
