@@ -114,6 +114,22 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
             refuse(field, str(error), "Write plain text.")
             return Scalar('""')
 
+    def file(dump: Callable[[], str]) -> FileText:
+        try:
+            return FileText(dump().removesuffix("\n"))
+        except ValueError as error:
+            # The field's own check says more, where there is one.
+            if not problems:
+                refuse("", str(error), "Write plain text.")
+            return FileText("")
+
+    def literal(field: str, value: str) -> Scalar:
+        # KServe fills the container as a Go template, and Kubernetes expands $(NAME) in arguments and variables.
+        for opening, reader in (("{{", "KServe"), ("$(", "Kubernetes")):
+            if opening in value:
+                refuse(field, f"holds {opening!r}, which {reader} would replace", "Write the value itself.")
+        return text(field, value)
+
     def matching(field: str, value: str, pattern: re.Pattern[str], what: str) -> Scalar:
         if not pattern.fullmatch(value):
             refuse(field, f"{_shown(value)} is not {what}", f"Write text that matches {pattern.pattern}.")
@@ -164,8 +180,8 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
     stored = plan.model_source.startswith(_STORES)
     downloaded_gib = 0 if stored else max(plan.memory_gib.weights * plan.tensor_parallel_size, 0)
     values = TemplateValues(
-        request_yaml=_file_text(dump_request(request)),
-        plan_yaml=_file_text(dump_plan(plan)),
+        request_yaml=FileText(""),
+        plan_yaml=FileText(""),
         service=text("service", plan.service),
         namespace=matching("tenancy.namespace", plan.tenancy.namespace, _NAMESPACE, "a namespace's name"),
         owner=label("tenancy.owner", plan.tenancy.owner),
@@ -173,19 +189,19 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
         model_architecture=Scalar(plan.architecture.kind),
         active_param_ratio=Scalar(yaml_io.quoted(_ratio(plan.architecture.kind, plan.architecture.active_ratio))),
         total_params=Scalar(yaml_io.quoted(_parameters(plan.architecture.total_params))),
-        runtime=text("runtime.name", plan.runtime.name),
-        image=text("runtime.image", plan.runtime.image),
+        runtime=literal("runtime.name", plan.runtime.name),
+        image=literal("runtime.image", plan.runtime.image),
         user_id=positive("runtime.uid", plan.runtime.uid),
         group_id=positive("runtime.gid", plan.runtime.gid),
         home=text("environment_variables.HOME", home),
-        home_size=Scalar(_gibibytes(math.ceil(downloaded_gib * 1.1) + _HOME_HEADROOM_GIB)),
+        home_size=Scalar(_gibibytes(math.ceil(downloaded_gib * 11 / 10) + _HOME_HEADROOM_GIB)),
         has_storage_uri=stored,
-        storage_uri=text("model_source", plan.model_source),
-        args=[text(f"vllm_args[{index}]", argument) for index, argument in enumerate(plan.vllm_args)],
+        storage_uri=literal("model_source", plan.model_source),
+        args=[literal(f"vllm_args[{index}]", argument) for index, argument in enumerate(plan.vllm_args)],
         environment_variables=[
             NamedValue(
                 name=matching("environment_variables", name, _VARIABLE, "an environment variable's name"),
-                value=Scalar(text(f"environment_variables.{name}", value)),
+                value=literal(f"environment_variables.{name}", value),
             )
             for name, value in sorted(plan.environment_variables.items())
         ],
@@ -216,6 +232,8 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
             "startup.probe_budget_seconds", math.ceil(plan.startup.probe_budget_seconds / _STARTUP_PERIOD_SECONDS)
         ),
     )
+    values["request_yaml"] = file(lambda: dump_request(request))
+    values["plan_yaml"] = file(lambda: dump_plan(plan))
     if problems:
         raise InputError(problems)
     return values
@@ -227,10 +245,6 @@ def decoded(scalar: str) -> str | int:
         text: str = json.loads(scalar)
         return text
     return int(scalar) if scalar.isdigit() else scalar
-
-
-def _file_text(text: str) -> FileText:
-    return FileText(text.removesuffix("\n"))
 
 
 def _shown(text: str) -> str:
