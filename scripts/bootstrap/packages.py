@@ -29,13 +29,13 @@ class PythonPackages:
         self.uv = self._folder / "bin" / "uv"
 
     def key(self) -> str:
-        """Names what the environment is made of: the interpreter, the locks, and how the package is installed."""
+        """Names what the environment is made of: Python's version, the locks, and how the package is installed."""
         project = tomllib.loads((self._repository / "pyproject.toml").read_text(encoding="utf-8"))
         metadata = {name: project.get(name) for name in ("project", "build-system")}
         metadata["hatch"] = project.get("tool", {}).get("hatch")
         texts = [path.read_text(encoding="utf-8") for path in (self._bootstrap, self._locked)]
         # A virtual environment holds absolute paths: it is not the same in another folder.
-        return digest(_interpreter(), sys.version, str(self._folder), json.dumps(metadata, sort_keys=True), *texts)
+        return digest(_python_version(), str(self._folder), json.dumps(metadata, sort_keys=True), *texts)
 
     def done(self) -> bool:
         """Whether the environment is as locked."""
@@ -67,17 +67,13 @@ class PythonPackages:
         started.unlink()
 
     def _usable(self) -> bool:
-        """Whether there is an environment of this interpreter with the locked uv in it."""
+        """Whether there is an environment of this Python's version with the locked uv in it."""
         wanted = locked_version(self._bootstrap.read_text(encoding="utf-8"), "uv")
         if wanted is None:
             raise SetupError(f"{self._bootstrap} does not pin uv.")
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        packages = self._folder / "lib" / f"python{version}" / "site-packages"
-        return (
-            Path(os.path.realpath(self.python)) == Path(os.path.realpath(_interpreter()))
-            and self.uv.exists()
-            and (packages / f"uv-{wanted}.dist-info" / "RECORD").exists()
-        )
+        packages = self._folder / "lib" / f"python{_python_version()}" / "site-packages"
+        # `exists` follows the link to the interpreter, which may have been removed.
+        return self.python.exists() and self.uv.exists() and (packages / f"uv-{wanted}.dist-info" / "RECORD").exists()
 
     def _create(self) -> None:
         run(
@@ -162,6 +158,10 @@ def write_stamp(path: Path, key: str) -> None:
     temporary = path.with_name(f"{path.name}.new")
     temporary.write_text(json.dumps({"key": key}) + "\n", encoding="utf-8")
     temporary.rename(path)
+
+
+def _python_version() -> str:
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def _interpreter() -> str:
