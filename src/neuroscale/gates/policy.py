@@ -65,6 +65,7 @@ def evaluate_policies(
 
     `folder` is an empty scratch folder. Raises UntrustedError as soon as one answer cannot be trusted.
     """
+    check_reach(policy_set.policies, schemas)
     pairs, homeless = applicable(policy_set.policies, manifests, schemas)
     count = workers or os.cpu_count() or 1
     batches = _batches(policy_set.policies, manifests, pairs, count)
@@ -95,6 +96,32 @@ def evaluate_policies(
     covered = {id(manifest) for manifest in manifests if pairs[id(manifest)]}
     detail = f"{len(policy_set.policies)} policies, {len(covered)} of {len(manifests)} objects have one that applies"
     return Evaluation(tuple(findings), evaluated, expected, "policy results", caught, caught, detail)
+
+
+def check_reach(policies: Iterable[Policy], schemas: SchemaSet) -> None:
+    """Every rule names resources that exist, and every version of them: another version would slip past the policy.
+
+    Raises UntrustedError naming the policy and the rule.
+    """
+    versions: dict[tuple[str, str], set[str]] = {}
+    for (api_version, _), kind in schemas.kinds.items():
+        group, _, version = api_version.rpartition("/")
+        versions.setdefault((group, kind.plural), set()).add(version)
+    for policy in policies:
+        for rule in policy.rules:
+            for group in rule.groups:
+                for resource in rule.resources:
+                    known = versions.get((group, resource.partition("/")[0]))
+                    if known is None:
+                        raise UntrustedError(
+                            f"the policy {policy.name} names {group or 'core'}/{resource}, which no cluster has. "
+                            f"Correct {policy.file}."
+                        )
+                    if "*" not in rule.versions and not known <= rule.versions:
+                        raise UntrustedError(
+                            f"the policy {policy.name} leaves out {', '.join(sorted(known - rule.versions))} of "
+                            f"{group or 'core'}/{resource}. Name every version in {policy.file}."
+                        )
 
 
 def applicable(
@@ -181,6 +208,8 @@ def _judge(
         environment={"GOGC": "400"},
     )
     answers = _answers(run.output)
+    if not answers:
+        raise UntrustedError(f"Kyverno evaluated nothing, not even the tripwires. It printed: {_quote(run.errors)}")
     expected = {
         (policy.name, reference(manifest))
         for manifest in batch.manifests

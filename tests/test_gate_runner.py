@@ -1,0 +1,395 @@
+"""The whole gate on a copy of this repository: what a pull request can do, and what the gate answers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from neuroscale.commands.gate import Reports, run_gate
+from neuroscale.commands.new import new_service
+from neuroscale.commands.render import render_request, replan_service
+from repositories import Repository
+
+pytestmark = pytest.mark.tools
+
+ROOT = Path(__file__).resolve().parent.parent
+SERVICE = "manifests/dev/support-chat"
+ISVC = f"{SERVICE}/inferenceservice.yaml"
+EXAMPLE = ROOT / "templates/examples/gemma-4-26b-a4b-qat.yaml"
+
+
+@pytest.fixture(scope="session")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This repository's files as one commit on main, and a service on the branch `added`."""
+    made = Repository(tmp_path_factory.mktemp("platform") / "repository")
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for name in listed.split("\0"):
+        if name and (ROOT / name).is_file():
+            (made.root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, made.root / name)
+    made.commit({}, "platform")
+    made.run("switch", "--quiet", "--create", "added")
+    new_service(EXAMPLE, made.root, interactive=False)
+    made.commit({}, "Add support-chat")
+    made.git.close()
+    return made.root
+
+
+@pytest.fixture
+def repository(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
+    shutil.copytree(pristine, tmp_path / "repository")
+    made = Repository(tmp_path / "repository")
+    monkeypatch.chdir(made.root)
+    yield made
+    made.git.close()
+
+
+def gate(repository: Repository, *paths: str, base: str = "main", head: str = "HEAD") -> dict[str, Any]:
+    """Run the gate as the command does; returns its verdict after comparing every report with the exit status."""
+    files = Reports(*(repository.root.parent / f"verdict.{kind}" for kind in ("json", "junit", "md")))
+    assert files.json is not None
+    assert files.junit is not None
+    assert files.markdown is not None
+    given = [repository.root / path for path in paths]
+    status = run_gate(given, "" if paths else base, "" if paths else head, repository.root, files)
+    verdict: dict[str, Any] = json.loads(files.json.read_text())
+    assert verdict["exit_status"] == status
+    schema = json.loads((ROOT / "src/neuroscale/report/verdict.schema.json").read_text())
+    jsonschema.validate(verdict, schema)
+    suites = ElementTree.parse(files.junit).getroot()
+    red = int(suites.get("failures", "0")) + int(suites.get("errors", "0"))
+    assert (red > 0) == (status != 0)
+    assert files.markdown.read_text().startswith("<!-- neuroscale-gate")
+    return verdict
+
+
+def rules(verdict: dict[str, Any], severity: str = "error") -> set[str]:
+    return {f"{item['gate']}/{item['rule']}" for item in verdict["findings"] if item["severity"] == severity}
+
+
+def check(verdict: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [item for item in verdict["checks"] if item["name"] == name]
+    return dict(found)
+
+
+def edit(repository: Repository, path: str, change: Callable[[str], str]) -> None:
+    text = (repository.root / path).read_text()
+    assert change(text) != text, "the edit changes nothing"
+    repository.commit({path: change(text)}, f"Edit {path}")
+
+
+def test_a_service_as_the_platform_makes_it_passes(repository: Repository) -> None:
+    verdict = gate(repository)
+    assert (verdict["exit_status"], verdict["findings"]) == (0, [])
+    assert {item["outcome"] for item in verdict["checks"]} == {"passed"}
+    policies = check(verdict, "policy")
+    assert policies["tripwires"] == policies["tripwires_caught"] == len(list((ROOT / "policies").glob("*/policy.yaml")))
+    (service,) = verdict["services"]
+    assert (service["name"], service["change"], service["plan"]["accelerator"]) == (
+        "support-chat",
+        "added",
+        "nvidia-l4",
+    )
+
+
+def test_a_folder_of_the_work_tree_passes_without_git(repository: Repository) -> None:
+    shutil.rmtree(repository.root / ".git")
+    assert gate(repository, "manifests")["exit_status"] == 0
+
+
+def test_manifests_of_others_are_judged_without_drift_and_the_verdict_says_so(repository: Repository) -> None:
+    shutil.copytree(repository.root / SERVICE, repository.root.parent / "theirs")
+    for name in ("request.yaml", "plan.yaml"):
+        (repository.root.parent / "theirs" / name).unlink()
+    verdict = gate(repository, "../theirs")
+    assert verdict["exit_status"] == 0
+    assert check(verdict, "drift")["outcome"] == "not_run"
+    assert any("Drift" in line for line in verdict["not_checked"])
+
+
+def test_a_change_with_nothing_to_check_passes_and_runs_its_tripwires_all_the_same(repository: Repository) -> None:
+    base = repository.run("rev-parse", "HEAD")
+    repository.commit({"README.md": "hello"})
+    verdict = gate(repository, base=base)
+    assert verdict["exit_status"] == 0
+    assert "Nothing to check" in verdict["headline"]
+    assert all(item["tripwires"] == item["tripwires_caught"] > 0 for item in verdict["checks"])
+
+
+def test_removing_a_service_passes(repository: Repository) -> None:
+    base = repository.run("rev-parse", "HEAD")
+    repository.run("rm", "--quiet", "-r", SERVICE)
+    repository.commit({})
+    verdict = gate(repository, base=base)
+    assert verdict["exit_status"] == 0
+    assert [item["change"] for item in verdict["services"]] == ["removed"]
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "expected"),
+    [
+        (ISVC, "v0.32.0", "latest", {"policy/no-mutable-image-tags", "drift/edited"}),
+        (ISVC, "    cost-center: cc-ml-inference\n", "", {"drift/edited", "policy/ownership-labels"}),
+        (ISVC, "minReplicas: 1", "minReplicas: one", {"schema/invalid", "drift/edited"}),
+        (ISVC, "predictor:", "predicter:", {"schema/invalid", "drift/edited"}),
+        (ISVC, "  namespace: team-alpha", "  namespace: kube-system", {"files/wrong-namespace", "drift/edited"}),
+        (ISVC, "metadata:\n", "metadata:\n  name: twice\n", {"files/unreadable", "drift/edited"}),
+        (f"{SERVICE}/networkpolicy.yaml", "port: 8080", "port: 8081", {"drift/edited"}),
+        (f"{SERVICE}/poddisruptionbudget.yaml", "maxUnavailable: 1", "maxUnavailable: 0", {"drift/edited"}),
+        (f"{SERVICE}/request.yaml", "concurrent_users: 4", "concurrent_users: 400", {"drift/outdated-plan"}),
+        (f"{SERVICE}/request.yaml", "concurrent_users: 4", "concurrent_users: four", {"drift/request"}),
+        (f"{SERVICE}/request.yaml", "service: support-chat", "service: other", {"drift/wrong-folder"}),
+        (f"{SERVICE}/plan.yaml", "max_concurrency:", "max_concurency:", {"drift/plan"}),
+    ],
+)  # fmt: skip
+def test_each_edit_by_hand_is_found_by_its_own_gate(
+    repository: Repository, file: str, old: str, new: str, expected: set[str]
+) -> None:
+    edit(repository, file, lambda text: text.replace(old, new, 1))
+    verdict = gate(repository)
+    assert verdict["exit_status"] == 1
+    assert expected <= rules(verdict)
+    assert all(item["message"] and item["fix"] for item in verdict["findings"])
+
+
+def test_a_lock_that_was_edited_together_with_its_manifests_is_found(repository: Repository) -> None:
+    """Request, plan and manifests agree with each other, but the planner never said so."""
+    edit(repository, f"{SERVICE}/plan.yaml", lambda text: text.replace("max_concurrency: ", "max_concurrency: 9", 1))
+    render_request(repository.root / SERVICE / "request.yaml", None, repository.root)
+    repository.commit({})
+    assert rules(gate(repository)) == {"drift/edited-plan"}
+
+
+def test_a_new_price_is_a_notice_and_moves_no_manifest(repository: Repository) -> None:
+    base = repository.run("rev-parse", "HEAD")
+    (prices,) = (repository.root / "platform/catalog/prices").glob("*.yaml")
+    edit(
+        repository,
+        prices.relative_to(repository.root).as_posix(),
+        lambda text: text.replace('"0.72"', '"0.82"'),
+    )
+    verdict = gate(repository, base=base)
+    assert (verdict["exit_status"], rules(verdict)) == (0, set())
+    assert rules(verdict, "notice") == {"drift/old-lock"}
+    replan_service("support-chat", repository.root)
+    repository.commit({})
+    verdict = gate(repository, base=base)
+    assert (verdict["exit_status"], verdict["findings"]) == (0, [])
+
+
+def test_an_old_lock_brought_in_by_a_change_is_found(repository: Repository) -> None:
+    """The lock names another catalog, so its plan cannot be told from one that was edited."""
+    edit(
+        repository,
+        f"{SERVICE}/plan.yaml",
+        lambda text: text.replace("planner_version: ", "planner_version: 0", 1).replace(
+            "max_concurrency: ", "max_concurrency: 9", 1
+        ),
+    )
+    render_request(repository.root / SERVICE / "request.yaml", None, repository.root)
+    repository.commit({})
+    assert "drift/edited-plan" in rules(gate(repository))
+
+
+def test_an_expired_override_is_found(repository: Repository) -> None:
+    override = '\noverrides:\n  - field: max_num_seqs\n    value: 8\n    reason: trial\n    expires: "2026-01-01"\n'
+    edit(repository, f"{SERVICE}/request.yaml", lambda text: text.replace("\noverrides: []\n", override))
+    replan_service("support-chat", repository.root)
+    repository.commit({})
+    assert rules(gate(repository)) == {"drift/override-expired"}
+
+
+def test_a_typo_in_the_catalog_is_a_finding_with_file_and_line(repository: Repository) -> None:
+    edit(
+        repository,
+        "platform/catalog/accelerators/nvidia-l4.yaml",
+        lambda text: (
+            text.replace("schema_version", "schema_verson", 1)
+            if "schema_version" in text
+            else text.replace("name:", "nmae:", 1)
+        ),
+    )
+    verdict = gate(repository)
+    assert verdict["exit_status"] == 1
+    found = [item for item in verdict["findings"] if item["gate"] == "catalog"]
+    assert found
+    assert all(item["file"].startswith("platform/catalog/accelerators/nvidia-l4.yaml") for item in found)
+    assert check(verdict, "drift")["outcome"] == "not_run"
+
+
+def test_a_change_cannot_weaken_the_policy_that_judges_it(repository: Repository) -> None:
+    policy = "policies/no-mutable-image-tags/policy.yaml"
+    edit(
+        repository,
+        policy,
+        lambda text: text.replace("- expression: size(variables.mutable) == 0", "- expression: 'true'"),
+    )
+    edit(repository, ISVC, lambda text: text.replace("v0.32.0", "latest"))
+    verdict = gate(repository)
+    assert "policy/no-mutable-image-tags" in rules(verdict)
+    assert any("base's decided" in note for note in verdict["notes"])
+
+
+def test_a_change_cannot_exempt_itself(repository: Repository) -> None:
+    edit(repository, ISVC, lambda text: text.replace("v0.32.0", "latest"))
+    exception = (
+        "schema_version: 1\npolicy: no-mutable-image-tags\nkind: InferenceService\nnamespace: team-alpha\n"
+        'name: support-chat\nreason: hurry\napproved_by: me\nexpires: "2099-01-01"\n'
+    )
+    repository.commit({"policies/exceptions/mine.yaml": exception})
+    assert "policy/no-mutable-image-tags" in rules(gate(repository))
+
+
+@pytest.mark.parametrize(
+    "sabotage",
+    [
+        lambda text: text.replace("- expression: size(", "- expression: no_such_function() && size(", 1),
+        lambda text: text.replace("- expression: size(variables.mutable) == 0", "- expression: 'true'"),
+        lambda text: text.replace("resources: [inferenceservices]", "resources: [inferenceservice]"),
+        lambda text: text.replace("apiVersions: [v1beta1]", "apiVersions: [v1]"),
+        lambda text: text.replace("  validations:", "  validatons:"),
+        lambda text: text.replace("validationActions: [Deny]", "validationActions: [Audit]"),
+        lambda text: text.replace("kind: ValidatingPolicy", "kind: ConfigMap"),
+        lambda text: text[: len(text) // 2],
+    ],
+    ids=["compile-error", "always-true", "wrong-plural", "wrong-version", "misspelt", "audit", "other-kind", "cut-off"],
+)
+def test_a_sabotaged_policy_of_the_base_makes_the_gate_untrusted(
+    repository: Repository, sabotage: Callable[[str], str]
+) -> None:
+    repository.run("switch", "--quiet", "main")
+    edit(repository, "policies/no-mutable-image-tags/policy.yaml", sabotage)
+    repository.run("switch", "--quiet", "added")
+    verdict = gate(repository)
+    assert verdict["exit_status"] == 3
+    assert check(verdict, "policy")["outcome"] == "untrusted"
+    assert "cannot be trusted" in verdict["headline"]
+
+
+def test_a_change_that_replaces_the_gate_is_judged_by_the_gate_it_replaces(repository: Repository) -> None:
+    repository.commit({"src/neuroscale/cli.py": "import sys\n\n\ndef main() -> None:\n    sys.exit(0)\n"})
+    edit(repository, ISVC, lambda text: text.replace("v0.32.0", "latest"))
+    verdict = gate(repository)
+    assert verdict["exit_status"] == 3
+    assert "policy/no-mutable-image-tags" in rules(verdict)
+    assert check(verdict, "gate-of-head")["outcome"] == "untrusted"
+    assert any("gate's own code" in note for note in verdict["notes"])
+
+
+def test_a_change_to_the_gate_that_still_works_passes_and_says_who_judged(repository: Repository) -> None:
+    edit(repository, "src/neuroscale/gates/drift.py", lambda text: text + "\n# A remark.\n")
+    verdict = gate(repository)
+    assert verdict["exit_status"] == 0
+    assert check(verdict, "gate-of-head")["outcome"] == "passed"
+
+
+def test_a_secret_is_found_in_a_commit_that_a_later_one_undid(repository: Repository) -> None:
+    token = "hf_" + "QzBvTkxRrEwYpLmNsKdJfHgUiOaZxCvBnM"
+    first = repository.commit({"notes.txt": f"token: {token}\n"}, "Add notes")
+    repository.commit({"notes.txt": None}, "Remove notes")
+    verdict = gate(repository)
+    (finding,) = verdict["findings"]
+    assert (finding["gate"], finding["file"], finding["line"]) == ("secrets", "notes.txt", 1)
+    assert first[:7] in finding["message"]
+    assert token not in json.dumps(verdict)
+
+
+@pytest.mark.parametrize("place", ["message", "allow-comment", "utf-16", "ignore-file"])
+def test_a_secret_cannot_hide(repository: Repository, place: str) -> None:
+    token = "hf_" + "QzBvTkxRrEwYpLmNsKdJfHgUiOaZxCvBnM"
+    if place == "message":
+        repository.commit({}, f"Use {token}")
+    elif place == "allow-comment":
+        repository.commit({"a.txt": f"{token} # gitleaks:allow\n"})
+    elif place == "utf-16":
+        repository.commit({"a.txt": f"token: {token}\n".encode("utf-16")})
+    else:
+        repository.commit({"go.sum": f"token: {token}\n", ".gitleaks.toml": "[allowlist]\npaths = ['.*']\n"})
+    assert any(rule.startswith("secrets/") for rule in rules(gate(repository)))
+
+
+def test_a_missing_tool_is_untrusted_and_every_report_says_so(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "empty"))
+    verdict = gate(repository)
+    assert verdict["exit_status"] == 3
+    assert {item["outcome"] for item in verdict["checks"] if item["name"] in ("policy", "schema", "secrets")} == {
+        "untrusted"
+    }
+    assert "make setup" in json.dumps(verdict)
+
+
+@pytest.mark.parametrize(
+    ("paths", "base", "head", "word"),
+    [
+        (["nowhere"], "", "", "does not exist"),
+        (["docs-only"], "", "", "holds no manifests"),
+        ([], "main", "nowhere", "not a commit"),
+        ([], "", "", "names neither"),
+        (["manifests"], "main", "HEAD", "names neither"),
+    ],
+)
+def test_input_that_cannot_be_judged_is_unusable_and_leaves_no_green_report(
+    repository: Repository, paths: list[str], base: str, head: str, word: str
+) -> None:
+    (repository.root / "docs-only").mkdir()
+    (repository.root / "docs-only/README.md").write_text("hi")
+    report = repository.root.parent / "verdict.json"
+    report.write_text('{"exit_status": 0}')
+    given = [repository.root / path for path in paths]
+    assert run_gate(given, base, head, repository.root, Reports(json=report)) == 2
+    verdict = json.loads(report.read_text())
+    assert verdict["exit_status"] == 2
+    assert word in verdict["headline"]
+
+
+def test_a_defect_of_the_gate_is_untrusted_and_not_a_traceback(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr("neuroscale.gates.runner.evaluate_schemas", broken)
+    verdict = gate(repository)
+    assert verdict["exit_status"] == 3
+    assert "boom" in check(verdict, "schema")["detail"]
+    monkeypatch.setattr("neuroscale.gates.runner.read_change", broken)
+    assert gate(repository)["exit_status"] == 3
+
+
+def test_untrusted_outranks_findings(repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    edit(repository, ISVC, lambda text: text.replace("8080", "8081"))
+    monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "empty"))
+    verdict = gate(repository)
+    assert verdict["exit_status"] == 3
+    assert "drift/edited" in rules(verdict)
+
+
+@pytest.mark.slow
+def test_two_hundred_new_services_are_each_judged(repository: Repository) -> None:
+    files: dict[str, bytes | str | None] = {}
+    for number in range(200):
+        for path in sorted((repository.root / SERVICE).iterdir()):
+            text = path.read_text().replace("support-chat", f"chat-{number}")
+            files[f"manifests/dev/chat-{number}/{path.name}"] = text
+    repository.commit(files)
+    verdict = gate(repository)
+    assert check(verdict, "drift")["evaluated"] == 201
+    assert check(verdict, "schema")["evaluated"] == 603
+    # Their plans were copied, not planned: the request digest tells.
+    assert rules(verdict) == {"drift/outdated-plan"}
+    assert len(verdict["findings"]) == 200
