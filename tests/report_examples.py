@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
-from typing import Any
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from neuroscale.planning.plan import (
     Alternative,
@@ -339,7 +345,7 @@ def many_findings(count: int) -> Verdict:
     return verdict(checks, f"Refused: {count} findings", findings=findings, services=services)
 
 
-EXAMPLES = {
+EXAMPLES: dict[str, Callable[[], Verdict]] = {
     "passed": passed,
     "refused": refused,
     "untrusted": untrusted,
@@ -347,3 +353,154 @@ EXAMPLES = {
     "plain-folder": plain_folder,
     "1000-findings": lambda: many_findings(1000),
 }
+
+
+# Text that tries to be something else: markup, mentions, links, commands, terminal and XML control.
+FRAGMENTS = (
+    "@team",
+    "@org/team",
+    "#12",
+    "!7",
+    "GH-3",
+    "https://evil.example/x",
+    "www.evil.example",
+    "mailto:a@b.example",
+    "[text](https://evil.example)",
+    "![image](https://evil.example/i.png)",
+    "[ref]: https://evil.example",
+    "<https://evil.example>",
+    "<img src=x onerror=alert(1)>",
+    "<details>",
+    "</details>",
+    "</summary>",
+    "<!-- neuroscale-gate -->",
+    "-->",
+    "<!--",
+    "&lt;b&gt;",
+    "&#64;team",
+    "# heading",
+    "## ✅ Passed",
+    "===",
+    "---",
+    "- item",
+    "+ item",
+    "1. item",
+    "2) item",
+    "> quote",
+    "```",
+    "``",
+    "`",
+    "` `",
+    "~~gone~~",
+    "~~~",
+    "**bold**",
+    "__bold__",
+    "_em_",
+    "$x$",
+    "$$",
+    "| a | b |",
+    "|---|---|",
+    "    code",
+    "\\",
+    "\\`",
+    ":tada:",
+    "[bold red]rich[/]",
+    "[/]",
+    "\x1b[31mred\x1b[0m",
+    "\x1b]8;;https://evil.example\x07link\x1b]8;;\x07",
+    "\x9b31m",
+    "\r",
+    "\n",
+    "\r\n",
+    "\n\n",
+    "\t",
+    "\x00",
+    "\x0b",
+    "\x85",
+    "\u2028",
+    "\u202e",
+    "\u200b",
+    "\ufeff",
+    "\ufffe",
+    "\ud800",
+    "\udcff",
+    "::error::injected",
+    "\n::set-env name=X::y",
+    "\n##[set-env name=X]y",
+    "::stop-commands::x",
+    "%0A::error::x",
+    "%",
+    ",",
+    ":",
+    "]]>",
+    "<![CDATA[",
+    "\U0001f600",
+    " ",
+    "word",
+)
+
+_PIECES = st.one_of(
+    st.sampled_from(FRAGMENTS),
+    st.text(st.characters(), max_size=6),
+    st.text(st.characters(codec="ascii"), max_size=6),
+)
+
+
+@st.composite
+def _hostile(draw: st.DrawFn) -> str:
+    return "".join(draw(st.lists(_PIECES, max_size=6)))
+
+
+HOSTILE = _hostile()
+
+
+def any_value(model: type[BaseModel], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Any value of a model, all its text hostile; `given` replaces the strategy of a field."""
+    hints = get_type_hints(model)
+    return st.builds(model, **{name: given.get(name, _strategy(hints[name])) for name in model.model_fields})
+
+
+def _strategy(hint: Any) -> st.SearchStrategy[Any]:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return st.sampled_from(arguments)
+    if origin is tuple:
+        return st.lists(_strategy(arguments[0]), max_size=2).map(tuple)
+    if origin is dict:
+        return st.dictionaries(HOSTILE, _strategy(arguments[1]), max_size=2)
+    if origin in (Union, UnionType):
+        return st.one_of(*map(_strategy, arguments))
+    if issubclass(hint, BaseModel):
+        return any_value(hint)
+    if issubclass(hint, Enum):
+        return st.sampled_from(list(hint))
+    simple: dict[type, st.SearchStrategy[Any]] = {
+        NoneType: st.none(),
+        str: HOSTILE,
+        bool: st.booleans(),
+        int: st.integers(-(2**53), 2**53) | st.integers(0, 5),
+        float: st.floats(allow_nan=False, allow_infinity=False) | st.floats(0, 100),
+        Decimal: st.decimals(-(10**11), 10**11, places=2) | st.decimals(0, 1000, places=4),
+        date: st.dates(),
+    }
+    return simple[hint]
+
+
+_PLANS = st.one_of(st.just(GEMMA_MOE), st.just(GEMMA_DENSE_REFUSED), any_value(Plan))
+_SERVICES = any_value(ServiceReport, plan=st.none() | _PLANS, plan_before=st.none() | _PLANS)
+
+# Any verdict at all, also ones that contradict themselves.
+VERDICTS: st.SearchStrategy[Verdict] = any_value(Verdict, services=st.lists(_SERVICES, max_size=2).map(tuple))
+
+
+def _consistent(value: Verdict) -> Verdict:
+    checks = value.checks
+    if any(finding.severity is Severity.ERROR for finding in value.findings):
+        checks = (*checks, with_outcome("policy", Outcome.FINDINGS)[1])
+    elif not any(check.outcome is Outcome.PASSED for check in checks):
+        checks = (*checks, CHECKS[0])
+    return value.model_copy(update={"checks": checks, "exit_status": exit_status(checks).value})
+
+
+# Verdicts as the gate builds them: the exit status is that of the checks, and something was checked.
+CONSISTENT_VERDICTS = VERDICTS.map(_consistent)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import date
-from decimal import Decimal
-from enum import Enum
 from typing import Any
 
 from neuroscale.report.text import encodable
@@ -17,21 +14,15 @@ def to_json(verdict: Verdict) -> str:
 
     Reading it back gives an equal verdict, except that text with undecodable bytes has them written out.
     """
-    return json.dumps(_plain(verdict.model_dump(mode="python")), indent=2, allow_nan=False) + "\n"
+    return json.dumps(_encodable(verdict.model_dump(mode="json")), indent=2, allow_nan=False) + "\n"
 
 
-def _plain(value: Any) -> Any:
-    """`value` in the types that JSON has."""
-    if isinstance(value, dict):
-        return {encodable(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, Enum):
-        return value.value
+def _encodable(value: Any) -> Any:
+    """`value` with all its text made encodable."""
     if isinstance(value, str):
         return encodable(value)
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, date):
-        return value.isoformat()
+    if isinstance(value, dict):
+        return {encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
     return value

@@ -9,8 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
+from pydantic.json_schema import GenerateJsonSchema
 
 from neuroscale.verdict import SCHEMA_VERSION, Verdict
 
@@ -25,13 +24,10 @@ def schema_json() -> str:
 
 
 class _SchemaGenerator(GenerateJsonSchema):
-    """Describes what the report writes: every field, decimals as text."""
+    """Describes what the report writes, which is every field."""
 
     def field_is_required(self, *_: object, **__: object) -> bool:
         return True
-
-    def decimal_schema(self, _: core_schema.DecimalSchema) -> JsonSchemaValue:
-        return {"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"}
 
 
 def _without_titles(value: Any, named: bool = False) -> Any:

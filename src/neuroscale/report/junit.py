@@ -11,6 +11,8 @@ from neuroscale.report import summary, words
 from neuroscale.report.text import one_line, xml
 from neuroscale.verdict import Check, Finding, Outcome, Verdict
 
+_LONGEST = 1e9  # seconds; what is longer was not measured
+
 
 @dataclass
 class _Suite:
@@ -26,7 +28,7 @@ class _Suite:
         self, name: str, time: float = 0.0, tag: str = "", message: str = "", kind: str = "", text: str = ""
     ) -> None:
         """Add a test case; `tag` is failure, error or skipped, "" for one that passed."""
-        name = one_line(name, 500)
+        name, time = one_line(name, 500), min(max(time, 0.0), _LONGEST)
         self.names[name] += 1
         if self.names[name] > 1:  # readers merge cases of one name
             name = f"{name} ({self.names[name]})"
@@ -70,7 +72,7 @@ def to_junit(verdict: Verdict) -> str:
 
 
 def _add_check(suite: _Suite, check: Check) -> None:
-    suite.time += check.seconds
+    suite.time += min(max(check.seconds, 0.0), _LONGEST)
     if check.outcome is Outcome.PASSED:
         suite.add(check.title, check.seconds)
     elif check.outcome is Outcome.NOT_RUN:

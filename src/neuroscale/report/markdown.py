@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from neuroscale.errors import ExitStatus
 from neuroscale.planning.plan import Plan
 from neuroscale.report import summary, words
 from neuroscale.report.memory_bar import memory_bar
+from neuroscale.report.text import lines as lines_of
 from neuroscale.report.text import markdown as prose
 from neuroscale.report.text import markdown_code as code
 from neuroscale.report.words import plural
@@ -27,9 +29,7 @@ _BYTES = {
     "not checked": 3_000,
     "notes": 3_000,
 }
-_SERVICES_IN_FULL = 8
 _RULES_SHOWN = 15
-_SEE_JSON = "see the JSON report"
 
 _SYMBOLS = {
     ExitStatus.PASSED: "✅",
@@ -73,7 +73,7 @@ def _top(verdict: Verdict) -> str:
         facts.append(plural(numbers.services, "service"))
     if change := words.total_change(verdict.services):
         facts.append(f"**{change}**")
-    lines = [MARKER, f"## {_SYMBOLS[ended]} {prose(summary.title(verdict), 400)}", "", " · ".join(facts)]
+    lines = [MARKER, f"## {_SYMBOLS[ended]} {prose(summary.title(verdict), 250)}", "", " · ".join(facts)]
     if ended is ExitStatus.UNTRUSTED:
         lines += ["", "**This is no judgement of the change.** Repair the gate and run it again before you merge."]
     return "\n".join(lines)
@@ -81,12 +81,13 @@ def _top(verdict: Verdict) -> str:
 
 def _problems(verdict: Verdict) -> str:
     checks = summary.untrusted_or_unusable(verdict)
-    blocks = [
-        f"- **{prose(check.title, 100)}** {words.outcome(check)}: {prose(check.detail, 1500)}" for check in checks
-    ]
     if summary.status(verdict) is ExitStatus.UNTRUSTED and not checks:
-        blocks = ["- No check passed, so nothing was shown to be right."]
-    return _section("### Why", blocks, "problems", "check")
+        return "### Why\n\n- No check passed, so nothing was shown to be right."
+    blocks = (
+        f"- **{prose(check.title, 100)}** {words.outcome(check)}: {'<br>'.join(map(prose, lines_of(check.detail)))}"
+        for check in checks
+    )
+    return _section("### Why", blocks, len(checks), "problems", "check")
 
 
 def _findings(verdict: Verdict) -> str:
@@ -105,16 +106,18 @@ def _listed(heading: str, findings: Sequence[Finding], section: str, noun: str) 
     overview = ""
     if len(findings) > summary.FINDINGS_SHOWN:
         rules = summary.by_rule(findings)
-        rows = [f"- {count:,} x {code(name, 120)}" for name, count in rules[:_RULES_SHOWN]]
-        if len(rules) > _RULES_SHOWN:
-            rows.append(f"- and {plural(len(rules) - _RULES_SHOWN, 'more rule')}")
-        overview = "\n" + "\n".join(rows) + "\n"
-    blocks: list[str] = []
-    for file, group in summary.by_file(findings[: summary.FINDINGS_SHOWN]):
-        for index, finding in enumerate(group):
-            lead = f"\n**{code(file, 250) if file else 'No file'}**\n" if index == 0 else ""
-            blocks.append(lead + _finding(finding))
-    return _section(heading + overview, blocks, section, noun, len(findings))
+        rows = (f"- {count:,} x {code(name, 120)}" for name, count in rules[:_RULES_SHOWN])
+        overview = _fitting(rows, len(rules), _BYTES[section] // 4, "rule")
+    heading = "\n\n".join(part for part in (heading, overview) if part)
+    return _section(heading, _by_file(findings[: summary.FINDINGS_SHOWN]), len(findings), section, noun)
+
+
+def _by_file(findings: Sequence[Finding]) -> Iterator[str]:
+    for file, group in summary.by_file(findings):
+        lead = f"\n**{code(file, 250) if file else 'No file'}**\n"
+        for finding in group:
+            yield lead + _finding(finding)
+            lead = ""
 
 
 def _finding(finding: Finding) -> str:
@@ -126,9 +129,8 @@ def _finding(finding: Finding) -> str:
 
 def _services(verdict: Verdict) -> str:
     shown, unchanged = summary.services_to_show(verdict)
-    blocks = [_service(service) for service in shown[:_SERVICES_IN_FULL]]
-    blocks += [_short_service(service) for service in shown[_SERVICES_IN_FULL:]]
-    text = _section("### Services", blocks, "services", "service")
+    show = _service if len(shown) <= summary.SERVICES_IN_FULL else _short_service
+    text = _section("### Services", map(show, shown), len(shown), "services", "service")
     line = f"{plural(unchanged, 'service')} checked whose plan and price stay the same." if unchanged else ""
     return "\n\n".join(part for part in (text, line) if part)
 
@@ -138,21 +140,24 @@ def _service(service: ServiceReport) -> str:
     lines = [f"\n#### {_service_title(service)}\n"]
     if plan is None:
         change = words.price_change(service)
-        lines.append(f"**Price** {change}" if change else _without_plan(service))
+        lines.append(f"**Change** {change}" if change else _without_plan(service))
         return "\n".join(lines) + "\n"
-    lines.append(words.placement(plan, code))
+    facts = [words.placement(plan, code)]
     if changed := words.differences(service, code):
-        lines.append(f"<br>Changed: {'; '.join(changed)}")
+        facts.append(f"Changed: {'; '.join(changed)}")
     if plan.accelerator_count > 1:
-        lines.append(f"<br>{words.memory_caption(plan)}")
+        facts.append(words.memory_caption(plan))
+    lines.append("<br>".join(facts))
     lines.append(f"\n```text\n{memory_bar(plan.memory_gib)}\n```\n")
     if plan.verdict != "refused":
         lines.append(f"**Price** {_price(service, plan)}")
-    lines += [f"- **Override** {words.override(override, code, prose)}" for override in plan.overrides[:10]]
-    if plan.alternatives:
-        lines += ["\n**What works instead**"]
-        lines += [f"- {words.alternative(alternative, code, prose)}" for alternative in plan.alternatives[:5]]
+    overrides = (f"- **Override** {words.override(override, code, prose)}" for override in plan.overrides)
+    lines.append(_fitting(overrides, len(plan.overrides), _BYTES["services"] // 4, "override"))
     lines.append(_reasons(plan))
+    if plan.alternatives:
+        lines += ["**What works instead**\n"]
+        alternatives = (f"- {words.alternative(alternative, code, prose)}" for alternative in plan.alternatives)
+        lines.append(_fitting(alternatives, len(plan.alternatives), _BYTES["services"] // 4, "alternative"))
     return "\n".join(lines)
 
 
@@ -167,56 +172,56 @@ def _without_plan(service: ServiceReport) -> str:
 
 def _price(service: ServiceReport, plan: Plan) -> str:
     if words.unpriced(service) is not None:
-        known = words.price(plan.cost)
+        known = words.price(plan)
         return f"{known}: the catalog has no price for {code(plan.accelerator, 80)}"
     change = words.price_change(service)
-    return words.price(plan.cost) + (f"<br>**Change** {change}" if change else "")
+    return words.price(plan) + (f"<br>**Change** {change}" if change else "")
 
 
 def _reasons(plan: Plan) -> str:
     """Confidence and reasons, folded; the reasons of a refusal are what the reader came for and stay open."""
-    rows = [f"- {prose(reason)}" for reason in plan.reasons[:12]]
-    if len(plan.reasons) > 12:
-        rows.append(f"- and {plural(len(plan.reasons) - 12, 'more reason')}, {_SEE_JSON}")
+    reasons = (f"- {prose(reason)}" for reason in plan.reasons)
+    rows = _fitting(reasons, len(plan.reasons), _BYTES["services"] // 4, "reason")
     if plan.verdict == "refused":
-        return "\n".join(["\n**Why**", *rows]) + "\n"
-    rows.append(f"- Startup: {words.startup(plan.startup)}.")
+        return f"\n**Why**\n\n{rows}\n" if rows else ""
     head = f"Confidence {plan.confidence}, {plural(len(plan.reasons), 'reason')}"
-    body = "\n".join(rows)
-    return f"\n<details><summary>{head}</summary>\n\n{body}\n\n</details>\n"
+    startup = f"- Startup: {words.startup(plan.startup)}."
+    return f"\n<details><summary>{head}</summary>\n\n{rows}\n{startup}\n\n</details>\n"
 
 
 def _short_service(service: ServiceReport) -> str:
     plan = service.plan
-    facts = f": {words.accelerators(plan, code)}, {words.price(plan.cost)}" if plan else ""
-    change = words.price_change(service)
-    return f"- {_service_title(service)}{facts}" + (f"; {change}" if change else "")
+    facts = f": {words.accelerators(plan, code)}, {words.price(plan)}" if plan else ""
+    more = [change] if (change := words.price_change(service)) else []
+    if plan and plan.overrides:
+        more.append(plural(len(plan.overrides), "override"))
+    return "; ".join([f"- {_service_title(service)}{facts}", *more])
 
 
 def _checks(verdict: Verdict) -> str:
     numbers = summary.counts(verdict)
     if not verdict.checks:
         return ""
-    rows = [
+    ran = [check for check in verdict.checks if check.outcome is not Outcome.NOT_RUN]
+    rows = (
         f"- {_CHECK_SYMBOLS[check.outcome]} **{prose(check.title, 80)}** {words.outcome(check)}: "
-        f"{words.evaluated(check, lambda unit: prose(unit, 40))}, "
-        f"{words.tripwires(check.tripwires_caught, check.tripwires)}, {words.seconds(check.seconds)}"
-        for check in verdict.checks
-        if check.outcome is not Outcome.NOT_RUN
-    ]
-    ran = numbers.checks - numbers.not_run
+        + ", ".join([*words.account(check, lambda unit: prose(unit, 40)), words.seconds(check.seconds)])
+        for check in ran
+    )
     head = (
-        f"What was checked: {plural(ran, 'check')}, {words.tripwires(numbers.caught, numbers.tripwires)}, "
+        f"What was checked: {plural(len(ran), 'check')}, {words.tripwires(numbers.caught, numbers.tripwires)}, "
         f"{words.seconds(numbers.seconds)}"
     )
-    body = _section("", rows, "checks", "check")
+    body = _section("", rows, len(ran), "checks", "check")
     return f"<details><summary>{head}</summary>\n\n{body}\n\n</details>"
 
 
 def _not_checked(verdict: Verdict) -> str:
-    rows = [f"- {_check_not_run(check)}" for check in verdict.checks if check.outcome is Outcome.NOT_RUN]
-    rows += [f"- {prose(reason, 300)}" for reason in verdict.not_checked]
-    return _section("### Not checked", rows, "not checked", "item")
+    not_run = [check for check in verdict.checks if check.outcome is Outcome.NOT_RUN]
+    checks = (f"- {_check_not_run(check)}" for check in not_run)
+    reasons = (f"- {prose(reason, 300)}" for reason in verdict.not_checked)
+    total = len(not_run) + len(verdict.not_checked)
+    return _section("### Not checked", chain(checks, reasons), total, "not checked", "item")
 
 
 def _check_not_run(check: Check) -> str:
@@ -224,25 +229,29 @@ def _check_not_run(check: Check) -> str:
 
 
 def _notes(verdict: Verdict) -> str:
-    rows = [f"- {prose(note, 300)}" for note in verdict.notes]
+    rows = (f"- {prose(note, 300)}" for note in verdict.notes)
     commits = ""
     if verdict.base or verdict.head:
         commits = f" · {code(verdict.base[:12] or 'start', 12)} to {code(verdict.head[:12], 12)}"
-    text = _section("", rows, "notes", "note")
+    text = _section("", rows, len(verdict.notes), "notes", "note")
     footer = f"neuroscale {code(verdict.tool_version, 40)}{commits}"
     return f"{text}\n\n{footer}" if text else footer
 
 
-def _section(heading: str, blocks: Sequence[str], name: str, noun: str, total: int | None = None) -> str:
-    """The heading and as many of the blocks as fit, with an honest count of the rest.
-
-    `total` is how many there are in all where `blocks` holds only the first of them.
-    """
-    total = len(blocks) if total is None else total
+def _section(heading: str, blocks: Iterable[str], total: int, name: str, noun: str) -> str:
+    """A heading and as many of the blocks as the section has room for; nothing where there are none."""
     if not total:
         return ""
-    more: Callable[[int], str] = lambda left: f"\n- and {plural(left, f'more {noun}')}, {_SEE_JSON}"  # noqa: E731
-    room = _BYTES[name] - _size(heading) - _size(more(total)) - 4
+    body = _fitting(blocks, total, _BYTES[name] - _size(heading) - 2, noun)
+    return f"{heading}\n\n{body}" if heading else body
+
+
+def _fitting(blocks: Iterable[str], total: int, room: int, noun: str) -> str:
+    """As many of the blocks as fit into `room` bytes, with an honest count of the rest.
+
+    `total` is how many there are in all where `blocks` yields only the first of them.
+    """
+    room -= _size(_more(total, noun))
     kept: list[str] = []
     for block in blocks:
         room -= _size(block) + 1
@@ -250,9 +259,12 @@ def _section(heading: str, blocks: Sequence[str], name: str, noun: str, total: i
             break
         kept.append(block)
     if len(kept) < total:
-        kept.append(more(total - len(kept)))
-    body = "\n".join(kept).strip("\n")
-    return f"{heading}\n\n{body}" if heading else body
+        kept.append(_more(total - len(kept), noun))
+    return "\n".join(kept).strip("\n")
+
+
+def _more(count: int, noun: str) -> str:
+    return f"\n- and {plural(count, f'more {noun}')}, see the JSON report"
 
 
 def _size(text: str) -> int:

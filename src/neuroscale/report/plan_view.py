@@ -52,7 +52,7 @@ def print_placement(plan: Plan, console: Console) -> None:
 
 def price(plan: Plan) -> str:
     """The price in words; names what has none."""
-    known = words.price(plan.cost)
+    known = words.price(plan)
     missing = None in (plan.cost.monthly_min, plan.cost.monthly_max)
     return f"{known}: the catalog has no price for {terminal(plan.accelerator)}" if missing else known
 

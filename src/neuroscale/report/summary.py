@@ -10,13 +10,14 @@ from itertools import groupby
 from neuroscale.errors import ExitStatus
 from neuroscale.verdict import Check, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
 
-FINDINGS_SHOWN = 50  # in a report that a person reads from top to bottom; JSON and JUnit hold all
+FINDINGS_SHOWN = 30  # in a report that a person reads from top to bottom; JSON and JUnit hold all
+SERVICES_IN_FULL = 8  # a change that touches more is shown with one line for each
 
 # What a headline may begin with, so that no report can say "passed" over a run that did not.
 _LABELS = {
     ExitStatus.PASSED: ("Passed", "Nothing to check"),
     ExitStatus.FINDINGS: ("Refused",),
-    ExitStatus.UNUSABLE: ("Unusable input",),
+    ExitStatus.UNUSABLE: ("The input cannot be judged",),
     ExitStatus.UNTRUSTED: ("The gate cannot be trusted",),
 }
 

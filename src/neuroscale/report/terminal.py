@@ -19,11 +19,9 @@ from neuroscale.report.plan_view import (
     print_reasons,
     verdict_word,
 )
-from neuroscale.report.text import terminal
+from neuroscale.report.text import lines, terminal
 from neuroscale.report.words import plural
 from neuroscale.verdict import Check, Finding, Outcome, ServiceReport, Verdict
-
-_SERVICES_SHOWN = 8
 
 # A symbol of its own shape for each outcome, with a stand-in where the terminal has only ASCII.
 _SYMBOLS = {
@@ -59,15 +57,13 @@ def _print_checks(checks: Sequence[Check], console: Console) -> None:
         mark = _symbol(ended, console) if ended is not None else ("-", "dim")
         facts = words.outcome(check)
         if check.outcome is not Outcome.NOT_RUN:
-            facts = (
-                f"{facts:{outcomes}}  {words.seconds(check.seconds):>7}  "
-                f"{words.evaluated(check, lambda unit: terminal(unit, 40))}, "
-                f"{words.tripwires(check.tripwires_caught, check.tripwires)}"
-            )
+            account = ", ".join(words.account(check, lambda unit: terminal(unit, 40)))
+            facts = f"{facts:{outcomes}}  {words.seconds(check.seconds):>7}  {account}"
         title = terminal(check.title, 40).ljust(titles)
         line(console, Text.assemble(mark, " ", (title, "bold"), "  ", facts))
         if check.detail and check.outcome is not Outcome.PASSED:
-            line(console, terminal(check.detail, 1500), 4)
+            for row in lines(check.detail):
+                line(console, terminal(row), 4)
 
 
 def _print_findings(heading: str, findings: Sequence[Finding], style: str, console: Console) -> None:
@@ -101,18 +97,17 @@ def _print_services(verdict: Verdict, console: Console) -> None:
     if not verdict.services:
         return
     _print_heading("Services", console)
-    for service in shown[:_SERVICES_SHOWN]:
-        _print_service(service, console)
-    if len(shown) > _SERVICES_SHOWN:
-        line(console, f"and {plural(len(shown) - _SERVICES_SHOWN, 'more service')}, see the JSON report", 2)
+    show = _print_service if len(shown) <= summary.SERVICES_IN_FULL else _print_short_service
+    for service in shown[: summary.FINDINGS_SHOWN]:
+        show(service, console)
+    if len(shown) > summary.FINDINGS_SHOWN:
+        line(console, f"and {plural(len(shown) - summary.FINDINGS_SHOWN, 'more service')}, see the JSON report", 2)
     if unchanged:
         line(console, f"{plural(unchanged, 'service')} checked whose plan and price stay the same", 2)
 
 
 def _print_service(service: ServiceReport, console: Console) -> None:
-    name = f"{terminal(service.environment, 80)}/{terminal(service.name, 80)}"
-    word = ("  ", verdict_word(service.plan)) if service.plan else ()
-    line(console, Text.assemble((name, "bold"), f"  {service.change}", *word), 2)
+    line(console, _service_title(service), 2)
     if (plan := service.plan) is not None:
         print_placement(plan, console)
         if changed := words.differences(service, terminal):
@@ -125,6 +120,19 @@ def _print_service(service: ServiceReport, console: Console) -> None:
             print_alternatives(plan, console)
     if change := words.price_change(service):
         field(console, "Change", change)
+
+
+def _print_short_service(service: ServiceReport, console: Console) -> None:
+    plan = service.plan
+    facts = f": {words.accelerators(plan, terminal)}, {words.price(plan)}" if plan else ""
+    change = words.price_change(service)
+    line(console, Text.assemble(_service_title(service), facts, f"; {change}" if change else ""), 2)
+
+
+def _service_title(service: ServiceReport) -> Text:
+    name = f"{terminal(service.environment, 80)}/{terminal(service.name, 80)}"
+    word = ("  ", verdict_word(service.plan)) if service.plan else ()
+    return Text.assemble((name, "bold"), f"  {service.change}", *word)
 
 
 def _print_list(heading: str, values: Sequence[str], console: Console) -> None:

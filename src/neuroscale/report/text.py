@@ -33,6 +33,7 @@ _MARKDOWN_BREAK = re.compile(
     r"|(?<=:)(?=[\w+-]+:)",
     re.IGNORECASE,
 )
+_BACKTICKS = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _EMPTY_COMMENT = "<!-- -->"
 
 
@@ -50,10 +51,17 @@ def one_line(text: str, limit: int = 1000) -> str:
     White space becomes single spaces. What cannot be seen (control characters, bidirectional overrides, zero-width
     characters, undecodable bytes) is written out as an escape such as `\x1b`.
     """
-    line = _SPACE.sub(" ", text).strip()
+    start = text[: 4 * limit]  # what is behind it is not worth the time
+    line = _SPACE.sub(" ", start).strip()
     if not line.isprintable():
         line = "".join(character if character.isprintable() else _escaped(character) for character in line)
-    return line if len(line) <= limit else line[: limit - 3] + "..."
+    return line if len(line) <= limit and len(start) == len(text) else line[: limit - 3] + "..."
+
+
+def lines(text: str, limit: int = 20) -> list[str]:
+    """The lines of `text` that are not empty; at most `limit`, the last of which then says how many are left."""
+    found = [line for line in text.splitlines() if line.strip()]
+    return found if len(found) <= limit else [*found[: limit - 1], f"and {len(found) - limit + 1:,} more lines"]
 
 
 def terminal(text: str, limit: int = 1000) -> str:
@@ -63,12 +71,21 @@ def terminal(text: str, limit: int = 1000) -> str:
 
 
 def markdown(text: str, limit: int = 600) -> str:
-    """`text` as plain inline Markdown: no markup, HTML, link, mention, reference or emoji comes of it."""
-    line = one_line(text, limit)
-    pieces = [piece.translate(_MARKDOWN_SPECIAL) for piece in _MARKDOWN_BREAK.split(line)]
-    start = _MARKDOWN_START.match(line)
-    if start:
-        pieces[0] = _escaped_start(pieces[0], start.end() - 1)
+    """`text` as plain inline Markdown: no markup, HTML, link, mention, reference or emoji comes of it.
+
+    What stands between two backticks is kept as a code span, in which nothing is interpreted.
+    """
+    parts = _BACKTICKS.split(one_line(text, limit))
+    parts[::2] = [_markdown_words(part) for part in parts[::2]]
+    parts[1::2] = [markdown_code(part) for part in parts[1::2]]
+    return "".join(parts)
+
+
+def _markdown_words(text: str) -> str:
+    pieces = [piece.translate(_MARKDOWN_SPECIAL) for piece in _MARKDOWN_BREAK.split(text)]
+    if start := _MARKDOWN_START.match(text):
+        position = start.end() - 1
+        pieces[0] = f"{pieces[0][:position]}\\{pieces[0][position:]}"
     return _EMPTY_COMMENT.join(pieces)
 
 
@@ -109,7 +126,3 @@ def _escaped(character: str) -> str:
     if code <= 0xFF:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
-
-
-def _escaped_start(piece: str, position: int) -> str:
-    return f"{piece[:position]}\\{piece[position:]}"

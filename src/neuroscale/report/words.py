@@ -7,14 +7,14 @@ made of numbers and of words from here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Context, Decimal, localcontext
+from decimal import Decimal
 
-from neuroscale.planning.plan import Alternative, AppliedOverride, Cost, Plan, Replicas, Startup
+from neuroscale.planning.plan import Alternative, AppliedOverride, Plan, Replicas, Startup
 from neuroscale.verdict import Check, Outcome, ServiceReport
 
 Escape = Callable[[str], str]
 
-_LARGEST_WRITTEN = 12  # decimal digits; a larger amount is shown with an exponent
+_LONGEST = 1e9  # seconds; what is longer was not measured
 
 
 def plural(count: int, noun: str) -> str:
@@ -30,8 +30,6 @@ def gib(value: float) -> str:
 def amount(value: Decimal, signed: bool = False) -> str:
     """US dollars, without their unit."""
     sign = "+" if signed else ""
-    if not value.is_finite() or value.adjusted() > _LARGEST_WRITTEN:
-        return f"{value:{sign}.3g}"
     cents = value.quantize(Decimal("0.01"))
     if abs(value) >= 1 or value == cents:
         return f"{cents:{sign},.2f}"
@@ -86,11 +84,12 @@ def differences(service: ServiceReport, name: Escape) -> list[str]:
     return [f"{what} from {old} to {new}" for what, old, new in pairs if old != new]
 
 
-def price(cost: Cost) -> str:
-    """What a plan costs, with the date of the price; says so where a figure has no price."""
-    known = []
+def price(plan: Plan) -> str:
+    """What a plan costs, with the date of the price; `unknown` where it has none."""
+    cost, known = plan.cost, []
     if cost.hourly is not None:
-        known.append(f"{amount(cost.hourly)} USD an hour")
+        start = "from " if plan.replicas.min != plan.replicas.max else ""
+        known.append(f"{start}{amount(cost.hourly)} USD an hour")
     if cost.monthly_min is not None and cost.monthly_max is not None:
         known.append(f"{between(cost.monthly_min, cost.monthly_max)} a month of 730 h")
     if not known:
@@ -119,8 +118,7 @@ def monthly_change(service: ServiceReport) -> tuple[Decimal, Decimal] | None:
         after = (Decimal(0), Decimal(0))
     if before is None or after is None:
         return None
-    with localcontext(Context(prec=40, traps=[])):
-        return after[0] - before[0], after[1] - before[1]
+    return after[0] - before[0], after[1] - before[1]
 
 
 def _monthly(plan: Plan | None) -> tuple[Decimal, Decimal] | None:
@@ -131,24 +129,24 @@ def _monthly(plan: Plan | None) -> tuple[Decimal, Decimal] | None:
 
 
 def price_change(service: ServiceReport) -> str:
-    """The change of the price a month, with its share of the old price; empty where nothing changes or is known."""
+    """The change of the price a month, with its share of the old price.
+
+    Empty where nothing changes or is known, and for a new service, whose change is its price.
+    """
     change = monthly_change(service)
-    if change is None or not any(change):
+    if change is None or not any(change) or service.change == "added":
         return ""
     before = _monthly(service.plan_before)
     share = ""
     if service.change != "removed" and before is not None and before[1] > 0:
-        with localcontext(Context(prec=40, traps=[])):
-            percent = change[1] / before[1] * 100
-        share = f", {percent:+,.0f} %" if percent.adjusted() <= _LARGEST_WRITTEN else f", {percent:+.3g} %"
+        share = f", {change[1] / before[1] * 100:+,.0f} %"
     return f"{between(*change, signed=True)} a month{share}"
 
 
 def total_change(services: tuple[ServiceReport, ...]) -> str:
     """The change of the monthly price over all services for which it is known; empty where it is nothing."""
     changes = [change for service in services if (change := monthly_change(service)) is not None]
-    with localcontext(Context(prec=40, traps=[])):
-        low, high = sum((one[0] for one in changes), Decimal(0)), sum((one[1] for one in changes), Decimal(0))
+    low, high = sum((one[0] for one in changes), Decimal(0)), sum((one[1] for one in changes), Decimal(0))
     return f"{between(low, high, signed=True)} a month" if low or high else ""
 
 
@@ -175,6 +173,7 @@ def startup(value: Startup) -> str:
 
 def seconds(value: float) -> str:
     """A duration: `0.42 s`, `45 s`, `12 min`, `12 min 30 s`."""
+    value = min(max(value, 0.0), _LONGEST)
     if value < 10 and value != int(value):
         return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
     whole = round(value)
@@ -195,9 +194,15 @@ def outcome(check: Check) -> str:
     }[check.outcome]
 
 
-def evaluated(check: Check, prose: Escape) -> str:
-    """`6 of 6 objects`."""
-    return f"{check.evaluated:,} of {check.expected:,} {prose(check.unit)}"
+def account(check: Check, prose: Escape) -> list[str]:
+    """What a check looked at and caught: `6 of 6 objects`, `5 of 5 tripwires caught`; nothing where it never began."""
+    began = check.outcome in (Outcome.PASSED, Outcome.FINDINGS)
+    facts = []
+    if began or check.expected:
+        facts.append(f"{check.evaluated:,} of {check.expected:,} {prose(check.unit)}")
+    if began or check.tripwires:
+        facts.append(tripwires(check.tripwires_caught, check.tripwires))
+    return facts
 
 
 def tripwires(caught: int, laid: int) -> str:
