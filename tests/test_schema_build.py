@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuroscale import schema_build
@@ -184,6 +184,7 @@ structural_schemas: st.SearchStrategy[Schema] = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(structural_schemas, json_values)
 def test_sharing_what_a_definition_repeats_changes_no_judgement(node: Schema, value: object) -> None:
     closed = schema_build._structural({"type": "object", "properties": {"x": node, "y": node}}, "")
