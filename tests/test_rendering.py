@@ -237,7 +237,7 @@ def test_the_hugging_face_token_is_only_ever_a_reference_to_a_secret() -> None:
     entries = {entry["name"]: entry for entry in container(needs_hugging_face_token=True)["env"]}
     assert entries["HF_TOKEN"] == {
         "name": "HF_TOKEN",
-        "valueFrom": {"secretKeyRef": {"name": "hugging-face-token", "key": "token"}},
+        "valueFrom": {"secretKeyRef": {"name": "hugging-face", "key": "token"}},
     }
     assert "HF_TOKEN" not in {entry["name"] for entry in container(needs_hugging_face_token=False)["env"]}
 
