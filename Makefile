@@ -1,6 +1,7 @@
 # Two commands on a fresh machine: `make demo` and `make test`. The scripts do the work.
-PYTHON ?= python3
 BIN := .venv/bin
+# The interpreter that .venv was made with, once it is there: another one would make it anew.
+PYTHON ?= $(shell test -e $(BIN)/python && echo $(BIN)/python || echo python3)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint lock clean

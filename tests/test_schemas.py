@@ -1,4 +1,4 @@
-"""The schemas that set-up wrote, as kubeconform applies them: each compiles, takes good objects and refuses bad ones."""
+"""The schemas that set-up wrote, under kubeconform: each compiles, takes good objects and refuses bad ones."""
 
 from __future__ import annotations
 
