@@ -29,7 +29,13 @@ def policy(name: str, label: str, **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "policies.kyverno.io/v1",
         "kind": "ValidatingPolicy",
-        "metadata": {"name": name, "annotations": {"neuroscale.dev/fix": f"Set the label {label}."}},
+        "metadata": {
+            "name": name,
+            "annotations": {
+                "neuroscale.dev/fix": f"Set the label {label}.",
+                "neuroscale.dev/tripwire-message": f"no {label}",
+            },
+        },
         "spec": {
             "validationActions": ["Deny"],
             "autogen": {"podControllers": {"controllers": []}},
@@ -56,19 +62,9 @@ def deployment(name: str, namespace: str = "team", **labels: str) -> dict[str, A
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {}}
 
 
-def tripwire(name: str, label: str) -> dict[str, Any]:
-    bad = deployment(f"neuroscale-tripwire-{name}", "neuroscale-tripwire")
-    bad["metadata"]["annotations"] = {"neuroscale.dev/expect-message": f"no {label}"}
-    return bad
-
-
 def files(*policies: dict[str, Any]) -> dict[str, bytes]:
-    made = {}
-    for value in policies:
-        name = value["metadata"]["name"]
-        made[f"policies/{name}/policy.yaml"] = dump(value).encode()
-        made[f"policies/{name}/tripwire.yaml"] = dump(tripwire(name, name)).encode()
-    return made
+    made = {f"policies/{value['metadata']['name']}/policy.yaml": dump(value).encode() for value in policies}
+    return {**made, "policies/tripwires.yaml": dump(deployment("neuroscale-tripwire", "neuroscale-tripwire")).encode()}
 
 
 def policy_set(*policies: dict[str, Any], **others: bytes) -> PolicySet:
@@ -251,8 +247,9 @@ def test_a_policy_whose_reach_cannot_be_computed_is_untrusted(change: dict[str, 
         (dict, "holds no policy"),
         (lambda: {"policies/README.md": b"hi"}, "holds no policy"),
         (lambda: {**files(OWNER), "policies/empty/README.md": b"hi"}, "missing"),
-        (lambda: {**files(OWNER), "policies/owner/tripwire.yaml": dump(deployment("x")).encode()}, "tripwire"),
-        (lambda: {**files(OWNER), "policies/other/policy.yaml": dump(OWNER).encode()}, "missing"),
+        (lambda: {**files(OWNER), "policies/tripwires.yaml": dump(deployment("x")).encode()}, "reserved name"),
+        (lambda: {**files(OWNER), "policies/tripwires.yaml": b"a: b"}, "apiVersion"),
+        (lambda: {**files(OWNER), "policies/other/policy.yaml": dump(OWNER).encode()}, "folder's name"),
         (lambda: {**files(OWNER), "policies/exceptions/a.yaml": b"policy: owner\n"}, "missing"),
         (lambda: {**files(OWNER), "policies/exceptions/a.txt": b"x"}, "exception file"),
         (lambda: {**files(OWNER), "policies/owner/policy.yaml": b"a: ["}, "YAML"),
@@ -283,8 +280,8 @@ def fake(folder: Path, text: str) -> Path:
 
 
 LIES = {
-    "says nothing": ("sys.exit(0)", "not loaded|no answer"),
-    "says nothing but the right status": ("sys.exit(1)", "not loaded|no answer"),
+    "says nothing": ("sys.exit(0)", "evaluated nothing"),
+    "says nothing but the right status": ("sys.exit(1)", "evaluated nothing"),
     "ends with 0": ("status = 0", "exit status 0"),
     "crashes": ("status = 2", "exit status 2"),
     "is killed": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "signal 9"),

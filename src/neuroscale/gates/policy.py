@@ -1,8 +1,8 @@
 """The policy gate: Kyverno's CLI judges, and its answers are compared with what it had to answer.
 
 The exit status alone says nothing: Kyverno ends with 0 when a policy was not loaded or no object matched. So the gate
-computes which policy applies to which object, demands one answer for every such pair, and sends a known-bad object for
-each policy through the same process.
+computes which policy applies to which object, demands one answer for every such pair, and sends a known-bad object
+through every process, which each of its policies must refuse with its own message.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from neuroscale.errors import UntrustedError
 from neuroscale.gates.check import Evaluation
 from neuroscale.gates.manifests import Manifest
-from neuroscale.gates.policy_set import Policy, PolicyException, PolicySet
+from neuroscale.gates.policy_set import TRIPWIRES, Policy, PolicyException, PolicySet
 from neuroscale.gates.process import run_tool
 from neuroscale.schemas import SchemaSet
 from neuroscale.verdict import Finding, Severity
@@ -45,9 +45,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Batch:
-    """One Kyverno process: its policies with their tripwires, and objects of which no two share a reference."""
+    """One Kyverno process: its policies, the tripwire of each, and objects of which no two share a reference."""
 
     policies: tuple[Policy, ...]
+    tripwires: tuple[Manifest, ...]
     manifests: tuple[Manifest, ...]
 
 
@@ -68,9 +69,9 @@ def evaluate_policies(
     check_reach(policy_set.policies, schemas)
     pairs, homeless = applicable(policy_set.policies, manifests, schemas)
     count = workers or os.cpu_count() or 1
-    batches = _batches(policy_set.policies, manifests, pairs, count)
+    batches = _batches(policy_set, manifests, pairs, schemas, count)
     findings = list(homeless)
-    expected = evaluated = caught = 0
+    expected = evaluated = 0
     # Threads only wait for the processes; a failure in one batch cancels those that have not started.
     with ThreadPoolExecutor(max_workers=count) as pool:
         futures = [
@@ -83,7 +84,6 @@ def evaluate_policies(
             for future in futures:
                 future.cancel()
     for batch, answers in zip(batches, outcomes, strict=True):
-        caught += len(batch.policies)
         for policy in batch.policies:
             for manifest in batch.manifests:
                 if policy.name not in pairs[id(manifest)]:
@@ -95,7 +95,9 @@ def evaluate_policies(
                     findings.append(_finding(policy, manifest, answer, policy_set.exceptions, today))
     covered = {id(manifest) for manifest in manifests if pairs[id(manifest)]}
     detail = f"{len(policy_set.policies)} policies, {len(covered)} of {len(manifests)} objects have one that applies"
-    return Evaluation(tuple(findings), evaluated, expected, "policy results", caught, caught, detail)
+    # Every policy is in at least one batch, and a batch that did not catch each of its tripwires has raised.
+    caught = len({policy.name for batch in batches for policy in batch.policies})
+    return Evaluation(tuple(findings), evaluated, expected, "policy results", len(policy_set.policies), caught, detail)
 
 
 def check_reach(policies: Iterable[Policy], schemas: SchemaSet) -> None:
@@ -155,10 +157,24 @@ def reference(manifest: Manifest) -> Reference:
     return (manifest.api_version, manifest.kind, manifest.namespace or "default", manifest.name)
 
 
+def _tripwire(policy: Policy, tripwires: Iterable[Manifest], schemas: SchemaSet) -> Manifest:
+    """The tripwire that a policy must refuse. Raises UntrustedError where none is of a kind that it judges."""
+    for tripwire in tripwires:
+        kind = schemas.kinds.get((tripwire.api_version, tripwire.kind))
+        if kind is not None and policy.applies(tripwire, kind.plural):
+            return tripwire
+    raise UntrustedError(f"no tripwire in {TRIPWIRES} is of a kind that the policy {policy.name} judges. Add one.")
+
+
 def _batches(
-    policies: Sequence[Policy], manifests: Sequence[Manifest], pairs: Mapping[int, frozenset[str]], count: int
+    policy_set: PolicySet,
+    manifests: Sequence[Manifest],
+    pairs: Mapping[int, frozenset[str]],
+    schemas: SchemaSet,
+    count: int,
 ) -> list[_Batch]:
     """Every (policy, object) pair in exactly one batch, every policy in at least one."""
+    policies = policy_set.policies
     # Long policies take long to compile: hand them out longest first, always to the lightest group.
     groups: list[list[Policy]] = [[] for _ in range(min(count, len(policies)))]
     weights = [0] * len(groups)
@@ -181,7 +197,8 @@ def _batches(
                     break
             else:
                 rounds.append({name: manifest})
-        batches.extend(_Batch(tuple(group), tuple(place.values())) for place in rounds)
+        needed = {id(tripwire): tripwire for tripwire in (_tripwire(p, policy_set.tripwires, schemas) for p in group)}
+        batches.extend(_Batch(tuple(group), tuple(needed.values()), tuple(place.values())) for place in rounds)
     return batches
 
 
@@ -196,8 +213,7 @@ def _judge(
         path.write_text(flow(policy.value))
         files.append(path)
     resources = folder / "resources.yaml"
-    tripwires = [policy.tripwire for policy in batch.policies]
-    objects = [*batch.manifests, *tripwires]
+    objects = [*batch.manifests, *batch.tripwires]
     resources.write_text("".join(f"---\n{flow(manifest.value)}\n" for manifest in objects))
     run = run_tool(
         [kyverno, "apply", *files, "--resource", resources, "--policy-report", "--output-format", "json"],
@@ -216,27 +232,23 @@ def _judge(
         for policy in batch.policies
         if policy.name in pairs[id(manifest)]
     }
+    for tripwire in batch.tripwires:
+        plural = schemas.kinds[tripwire.api_version, tripwire.kind].plural
+        expected |= {
+            (policy.name, reference(tripwire)) for policy in batch.policies if policy.applies(tripwire, plural)
+        }
     for policy in batch.policies:
-        for tripwire in tripwires:
-            kind = schemas.kinds.get((tripwire.api_version, tripwire.kind))
-            if kind is None or not policy.applies(tripwire, kind.plural):
-                if policy.tripwire is tripwire:
-                    raise UntrustedError(f"the tripwire {tripwire.file} is of a kind that its policy does not judge.")
-                continue
-            expected.add((policy.name, reference(tripwire)))
-            if policy.tripwire is not tripwire:
-                continue
-            answer = answers.get((policy.name, reference(tripwire)))
-            if answer is None:
-                raise UntrustedError(
-                    f"Kyverno did not evaluate the policy {policy.name}: its tripwire came back without an answer, so "
-                    f"the policy was not loaded. Check {policy.file}. Kyverno printed: {_quote(run.errors)}"
-                )
-            if (answer.result, answer.message) != ("fail", policy.tripwire_message):
-                raise UntrustedError(
-                    f"the policy {policy.name} did not refuse its tripwire {tripwire.file} as expected: it answered "
-                    f"{answer.result!r} with {answer.message!r} instead of {policy.tripwire_message!r}."
-                )
+        answer = answers.get((policy.name, reference(_tripwire(policy, batch.tripwires, schemas))))
+        if answer is None:
+            raise UntrustedError(
+                f"Kyverno did not evaluate the policy {policy.name}: its tripwire came back without an answer, so the "
+                f"policy was not loaded. Check {policy.file}. Kyverno printed: {_quote(run.errors)}"
+            )
+        if (answer.result, answer.message) != ("fail", policy.tripwire_message):
+            raise UntrustedError(
+                f"the policy {policy.name} did not refuse its tripwire as it must: it answered {answer.result!r} with "
+                f"{answer.message!r} instead of {policy.tripwire_message!r}."
+            )
     if missing := sorted(expected - set(answers)):
         raise UntrustedError(f"Kyverno gave no answer for {len(missing)} of {len(expected)} pairs: {_pairs(missing)}.")
     if surplus := sorted(set(answers) - expected):

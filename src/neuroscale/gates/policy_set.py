@@ -14,7 +14,9 @@ from neuroscale.snapshot import Snapshot, read_text
 from neuroscale.yaml_io import read_mapping
 
 EXPECTED_MESSAGE = "neuroscale.dev/expect-message"
+TRIPWIRE_MESSAGE = "neuroscale.dev/tripwire-message"
 FIX = "neuroscale.dev/fix"
+TRIPWIRES = f"{POLICIES}/tripwires.yaml"
 
 # What a policy may say. Everything else could make it apply to less than the computed list.
 _SPEC_FIELDS = {
@@ -48,14 +50,16 @@ class ResourceRule:
 
 @dataclass(frozen=True)
 class Policy:
-    """A ValidatingPolicy with its tripwire. `value` is the whole policy object."""
+    """A ValidatingPolicy. `value` is the whole policy object.
+
+    `tripwire_message` is what it must say of the first tripwire that it applies to.
+    """
 
     name: str
     file: str
     value: dict[str, Any]
     rules: tuple[ResourceRule, ...]
     fix: str
-    tripwire: Manifest
     tripwire_message: str
 
     def applies(self, manifest: Manifest, plural: str) -> bool:
@@ -88,9 +92,10 @@ class PolicyException:
 
 @dataclass(frozen=True)
 class PolicySet:
-    """All policies, and the exceptions from them."""
+    """All policies, the known-bad objects that they must refuse, and the exceptions from them."""
 
     policies: tuple[Policy, ...]
+    tripwires: tuple[Manifest, ...]
     exceptions: tuple[PolicyException, ...] = ()
 
 
@@ -123,15 +128,14 @@ def _load(snapshot: Snapshot) -> PolicySet:
             folders.setdefault(parts[1], set()).add("/".join(parts[2:]))
     policies = []
     for name, files in sorted(folders.items()):
-        for needed in ("policy.yaml", "tripwire.yaml"):
-            if needed not in files:
-                raise InputError(
-                    Problem(f"{POLICIES}/{name}/{needed}", "", "is missing", "Every policy folder has one: add it.")
-                )
+        if "policy.yaml" not in files:
+            raise InputError(
+                Problem(f"{POLICIES}/{name}/policy.yaml", "", "is missing", "Every policy folder has one: add it.")
+            )
         policies.append(_policy(snapshot, name))
     if not policies:
         raise InputError(Problem(POLICIES, "", "holds no policy", "Restore the policies: nothing would be judged."))
-    return PolicySet(tuple(policies), tuple(exceptions))
+    return PolicySet(tuple(policies), _tripwires(snapshot), tuple(exceptions))
 
 
 def _policy(snapshot: Snapshot, name: str) -> Policy:
@@ -147,10 +151,13 @@ def _policy(snapshot: Snapshot, name: str) -> Policy:
     metadata = value.get("metadata")
     if not isinstance(metadata, dict) or metadata.get("name") != name:
         raise wrong("metadata.name", "differs from the folder's name", f"Write name: {name}.")
-    annotations = metadata.get("annotations")
-    fix = annotations.get(FIX) if isinstance(annotations, dict) else None
-    if not isinstance(fix, str) or not fix.strip():
-        raise wrong("metadata.annotations", f"lacks {FIX}", "Say in one sentence what to write instead.")
+    texts = []
+    for annotation, meaning in ((FIX, "what to write instead"), (TRIPWIRE_MESSAGE, "what it says of its tripwire")):
+        annotations = metadata.get("annotations")
+        text = annotations.get(annotation) if isinstance(annotations, dict) else None
+        if not isinstance(text, str) or not text.strip():
+            raise wrong("metadata.annotations", f"lacks {annotation}", f"Say in one sentence {meaning}.")
+        texts.append(" ".join(text.split()))
     spec = value.get("spec")
     if not isinstance(spec, dict):
         raise wrong("spec", "is missing", "Write the policy's spec.")
@@ -169,7 +176,7 @@ def _policy(snapshot: Snapshot, name: str) -> Policy:
         )
     if not isinstance(spec.get("validations"), list) or not spec["validations"]:
         raise wrong("spec.validations", "is empty", "Write at least one validation.")
-    return Policy(name, file, value, _rules(spec, wrong), " ".join(fix.split()), *_tripwire(snapshot, name))
+    return Policy(name, file, value, _rules(spec, wrong), *texts)
 
 
 def _rules(spec: Mapping[str, Any], wrong: Any) -> tuple[ResourceRule, ...]:
@@ -188,19 +195,20 @@ def _rules(spec: Mapping[str, Any], wrong: Any) -> tuple[ResourceRule, ...]:
     return tuple(rules)
 
 
-def _tripwire(snapshot: Snapshot, name: str) -> tuple[Manifest, str]:
-    file = f"{POLICIES}/{name}/tripwire.yaml"
-    manifests = read_manifests(read_text(snapshot, file).encode(), file)
-    if len(manifests) != 1 or manifests[0].name != f"{TRIPWIRE_PREFIX}-{name}":
-        raise InputError(
-            Problem(file, "metadata.name", "is not the policy's own tripwire", f"Write one {TRIPWIRE_PREFIX}-{name}.")
-        )
-    message = manifests[0].value["metadata"].get("annotations", {}).get(EXPECTED_MESSAGE)
-    if not isinstance(message, str) or not message:
-        raise InputError(
-            Problem(file, "metadata.annotations", f"lacks {EXPECTED_MESSAGE}", "Write the policy's exact message.")
-        )
-    return manifests[0], message
+def _tripwires(snapshot: Snapshot) -> tuple[Manifest, ...]:
+    manifests = read_manifests(read_text(snapshot, TRIPWIRES).encode(), TRIPWIRES)
+    for manifest in manifests:
+        if not manifest.name.startswith(TRIPWIRE_PREFIX):
+            raise InputError(
+                Problem(
+                    TRIPWIRES,
+                    "metadata.name",
+                    f"{manifest.name!r} is not a reserved name",
+                    f"Start the name with {TRIPWIRE_PREFIX}.",
+                    manifest.line("metadata", "name"),
+                )
+            )
+    return tuple(manifests)
 
 
 def _exception(text: str, file: str) -> PolicyException:

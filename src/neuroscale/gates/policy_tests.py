@@ -31,10 +31,10 @@ def evaluate_policy_tests(
     snapshot: Snapshot, schemas: SchemaSet, kyverno: Path, folder: Path, *, today: date
 ) -> Evaluation:
     """Run the tests of every policy in a repository. `folder` is an empty scratch folder."""
-    policies = load_policy_set(snapshot).policies
+    policy_set = load_policy_set(snapshot)
     findings: list[Finding] = []
     evaluated = expected = caught = 0
-    for policy in policies:
+    for policy in policy_set.policies:
         try:
             good = _resources(snapshot, policy, "good")
             bad = _resources(snapshot, policy, "bad")
@@ -42,7 +42,13 @@ def evaluate_policy_tests(
             findings.extend(problem_findings(GATE, "unreadable", error))
             continue
         seen = evaluate_policies(
-            PolicySet((policy,)), [*good, *bad], schemas, kyverno, folder / policy.name, today=today, workers=1
+            PolicySet((policy,), policy_set.tripwires),
+            [*good, *bad],
+            schemas,
+            kyverno,
+            folder / policy.name,
+            today=today,
+            workers=1,
         )
         caught += seen.caught
         findings.extend(_compare(policy, good, bad, seen.findings))
