@@ -57,6 +57,7 @@ HOSTILE = (
     "$(id)",
     "../../etc/passwd",
     "marker:image:",
+    "\ud800",
 )
 """Text that some reader on the way to the cluster would take for something else."""
 

@@ -333,7 +333,7 @@ def test_a_variable_that_the_template_sets_already_is_refused() -> None:
 
 # -- any text --------------------------------------------------------------------------------------------------------
 
-FAST = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FAST = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def expected_service(request: Request, plan: Plan) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from jsonschema import Draft7Validator
 import plan_strategies as strategies
 from neuroscale.catalog import load_catalog
 from neuroscale.errors import ExitStatus, InputError, Problem
+from neuroscale.gates.runner import gate_paths
 from neuroscale.planning.planner import plan as make_real_plan
-from neuroscale.rendering import RefusedPlanError, Template, load_template, render, scaffold
+from neuroscale.rendering import RefusedPlanError, Template, load_template, render, scaffold, to_work_tree
 from neuroscale.repository import TEMPLATE as TEMPLATE_FOLDER
 from neuroscale.request import load_request
 from neuroscale.scaffolder import interpreter, plan_step
@@ -27,6 +29,7 @@ from neuroscale.scaffolder.lint import lint, lint_name
 from neuroscale.scaffolder.values import KINDS
 from neuroscale.settings import load_settings
 from neuroscale.snapshot import FolderSnapshot, MemorySnapshot
+from neuroscale.verdict import Outcome
 from neuroscale.yaml_io import dump, read_documents
 from plan_factory import make_plan, make_request
 
@@ -521,3 +524,32 @@ def test_any_answer_in_any_field_is_refused_by_name_or_becomes_the_request(name:
 def test_a_template_is_read_from_the_repository_as_it_is() -> None:
     assert isinstance(TEMPLATE, Template)
     assert {path.split("/")[0] for path in TEMPLATE.files} == {"template.yaml", "skeleton"}
+
+
+# -- the gate --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.tools
+def test_what_is_rendered_passes_every_schema_and_policy(tmp_path: Path) -> None:
+    """Served from the hub and from a store, on GPUs and on the CPU, on one and on several accelerators."""
+    answers: list[dict[str, Any]] = [
+        {"service": "stored", "availability": "high"},
+        {"service": "hub", "model": "Qwen/Qwen3-30B-A3B"},
+        {"service": "gated", "model": "meta-llama/Llama-3.1-8B-Instruct"},
+        {"service": "large", "model": "mistralai/Mixtral-8x7B-Instruct-v0.1", "environment": "prod"},
+        {"service": "tiny", "model": "tiny-qwen3-moe", "environment": "local", "longest_prompt_tokens": 256},
+    ]
+    for changes in answers:
+        given = {**ANSWERS, "p95_ttft_seconds": 30, "longest_answer_tokens": 128, **changes}
+        scaffold(given, TEMPLATE, CATALOG, SETTINGS, to_work_tree(tmp_path))
+    folders = sorted(path.parent for path in tmp_path.rglob("request.yaml"))
+    assert len(folders) == len(answers)
+    for folder in folders:
+        for name in ("request.yaml", "plan.yaml"):
+            (folder / name).unlink()
+    verdict = gate_paths(folders, ROOT, date(2026, 1, 1))
+    assert [str(finding) for finding in verdict.findings] == []
+    checks = {check.name: check for check in verdict.checks}
+    for name in ("schema", "policy"):
+        assert checks[name].outcome is Outcome.PASSED
+        assert checks[name].evaluated >= len(answers)

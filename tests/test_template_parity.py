@@ -62,7 +62,7 @@ def test_backstage_fills_every_file_with_the_same_bytes(backstage: Backstage, pa
             assert filled.encode() == files[name].encode(), (engine, name)
 
 
-@settings(FEW_HUNDRED, max_examples=100)
+@settings(FEW_HUNDRED, max_examples=50)
 @given(pair=strategies.pairs())
 def test_backstage_evaluates_the_steps_inputs_to_the_same_values(
     backstage: Backstage, pair: tuple[Request, Plan]
