@@ -535,6 +535,7 @@ def test_what_is_rendered_passes_every_schema_and_policy(tmp_path: Path) -> None
     answers: list[dict[str, Any]] = [
         {"service": "stored", "availability": "high"},
         {"service": "hub", "model": "Qwen/Qwen3-30B-A3B"},
+        {"service": "embeddings", "model": "google/gemma-4-E2B-it"},
         {"service": "gated", "model": "meta-llama/Llama-3.1-8B-Instruct"},
         {"service": "large", "model": "mistralai/Mixtral-8x7B-Instruct-v0.1", "environment": "prod"},
         {"service": "tiny", "model": "tiny-qwen3-moe", "environment": "local", "longest_prompt_tokens": 256},

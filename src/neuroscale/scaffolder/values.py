@@ -262,10 +262,16 @@ def _gibibytes(number: int) -> str:
 
 
 def _ratio(kind: str, ratio: float) -> str:
-    """Active parameters divided by all, to two places; more where two would say 0 or, for experts, 1."""
+    """Active parameters divided by all, to two places; more where two would say 0 or 1 of a mixture of experts.
+
+    A dense model's is 1: it computes with every layer for every token. (Gemma's E models look up their per-layer
+    embeddings instead of multiplying by them, which the plan's own ratio counts as inactive.)
+    """
+    if kind == "dense":
+        return "1.00"
     for places in range(2, 8):
         text = f"{ratio:.{places}f}"
-        if float(text) > 0 and (kind == "dense" or float(text) < 1):
+        if 0 < float(text) < 1:
             break
     return text
 
