@@ -15,7 +15,8 @@ from markdown_it.token import Token
 
 from neuroscale.planning.plan import Alternative, AppliedOverride
 from neuroscale.report.markdown import MARKER, markdown
-from neuroscale.report.text import one_line
+from neuroscale.report.text import markdown as prose
+from neuroscale.report.text import markdown_code, one_line
 from neuroscale.verdict import Check, Finding, Outcome, ServiceReport, Severity, Verdict
 from report_examples import (
     CHECKS,
@@ -184,6 +185,18 @@ def test_text_of_a_change_never_becomes_structure(hostile: str) -> None:
     tokens = _PARSER.parse(markdown(_filled(hostile)))
     assert _structure(tokens) == _harmless_structure()
     _assert_inert(tokens)
+
+
+@settings(deadline=None, max_examples=300)
+@given(HOSTILE)
+def test_text_of_a_change_reads_as_it_was_written(hostile: str) -> None:
+    shown = one_line(hostile)
+    words = "".join(node.content for node in _inline(_PARSER.parse(f"- {prose(hostile)}")) if node.type in _LEAVES)
+    assert words.replace("`", "") == shown.replace("`", "")
+    code = [
+        node.content for node in _inline(_PARSER.parse(f"- {markdown_code(hostile)}")) if node.type == "code_inline"
+    ]
+    assert code == ([shown] if shown else [])
 
 
 @pytest.mark.parametrize("fragment", [fragment for fragment in FRAGMENTS if one_line(fragment)])

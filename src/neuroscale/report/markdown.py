@@ -12,6 +12,7 @@ from neuroscale.report.memory_bar import memory_bar
 from neuroscale.report.text import lines as lines_of
 from neuroscale.report.text import markdown as prose
 from neuroscale.report.text import markdown_code as code
+from neuroscale.report.text import one_line
 from neuroscale.report.words import plural
 from neuroscale.verdict import Check, Finding, Outcome, ServiceReport, Verdict
 
@@ -73,14 +74,20 @@ def _top(verdict: Verdict) -> str:
         facts.append(plural(numbers.services, "service"))
     if change := words.total_change(verdict.services):
         facts.append(f"**{change}**")
-    lines = [MARKER, f"## {_SYMBOLS[ended]} {prose(summary.title(verdict), 250)}", "", " · ".join(facts)]
+    lines = [MARKER, f"## {_SYMBOLS[ended]} {prose(_title(verdict))}", "", " · ".join(facts)]
     if ended is ExitStatus.UNTRUSTED:
         lines += ["", "**This is no judgement of the change.** Repair the gate and run it again before you merge."]
     return "\n".join(lines)
 
 
+def _title(verdict: Verdict) -> str:
+    return one_line(summary.title(verdict), 250)
+
+
 def _problems(verdict: Verdict) -> str:
     checks = summary.untrusted_or_unusable(verdict)
+    if len(checks) == 1 and summary.says(_title(verdict), checks[0]):
+        return ""
     if summary.status(verdict) is ExitStatus.UNTRUSTED and not checks:
         return "### Why\n\n- No check passed, so nothing was shown to be right."
     blocks = (
@@ -185,8 +192,7 @@ def _reasons(plan: Plan) -> str:
     if plan.verdict == "refused":
         return f"\n**Why**\n\n{rows}\n" if rows else ""
     head = f"Confidence {plan.confidence}, {plural(len(plan.reasons), 'reason')}"
-    startup = f"- Startup: {words.startup(plan.startup)}."
-    return f"\n<details><summary>{head}</summary>\n\n{rows}\n{startup}\n\n</details>\n"
+    return f"\n<details><summary>{head}</summary>\n\n{rows}\n\n</details>\n" if rows else f"\n{head}\n"
 
 
 def _short_service(service: ServiceReport) -> str:
@@ -200,9 +206,9 @@ def _short_service(service: ServiceReport) -> str:
 
 def _checks(verdict: Verdict) -> str:
     numbers = summary.counts(verdict)
-    if not verdict.checks:
+    ran = [check for check in verdict.checks if words.account(check, prose)]
+    if not ran:
         return ""
-    ran = [check for check in verdict.checks if check.outcome is not Outcome.NOT_RUN]
     rows = (
         f"- {_CHECK_SYMBOLS[check.outcome]} **{prose(check.title, 80)}** {words.outcome(check)}: "
         + ", ".join([*words.account(check, lambda unit: prose(unit, 40)), words.seconds(check.seconds)])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from neuroscale.errors import ExitStatus
+from neuroscale.report.text import lines
 from neuroscale.verdict import Check, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
 
 FINDINGS_SHOWN = 30  # in a report that a person reads from top to bottom; JSON and JUnit hold all
@@ -65,11 +66,15 @@ def status(verdict: Verdict) -> ExitStatus:
 
 
 def title(verdict: Verdict) -> str:
-    """The headline, with the word for how the run ended before it where it does not begin with it."""
+    """The headline's first line, with the word for how the run ended before it where it does not begin with it."""
     labels = _LABELS[status(verdict)]
-    if not verdict.headline.strip():
-        return labels[0]
-    return verdict.headline if verdict.headline.startswith(labels) else f"{labels[0]}: {verdict.headline}"
+    first = next(iter(lines(verdict.headline)), labels[0])
+    return first if first.startswith(labels) else f"{labels[0]}: {first}"
+
+
+def says(shown: str, check: Check) -> bool:
+    """Whether a title already holds all of the detail of a check."""
+    return bool(check.detail.strip()) and check.detail.strip() in shown
 
 
 def label(verdict: Verdict) -> str:

@@ -40,7 +40,7 @@ _OUTCOMES = {
 
 def print_verdict(verdict: Verdict, console: Console) -> None:
     """Show a verdict to a person: what is wrong first, the title last, where a terminal leaves the eye."""
-    _print_checks(verdict.checks, console)
+    _print_checks(verdict.checks, summary.title(verdict), console)
     _print_findings("Findings", summary.errors_of(verdict), "red", console)
     _print_services(verdict, console)
     _print_findings("Notices", summary.notices_of(verdict), "cyan", console)
@@ -49,7 +49,7 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
     _print_title(verdict, console)
 
 
-def _print_checks(checks: Sequence[Check], console: Console) -> None:
+def _print_checks(checks: Sequence[Check], title: str, console: Console) -> None:
     titles = max((len(terminal(check.title, 40)) for check in checks), default=0)
     outcomes = max((len(words.outcome(check)) for check in checks), default=0)
     for check in checks:
@@ -59,9 +59,9 @@ def _print_checks(checks: Sequence[Check], console: Console) -> None:
         if check.outcome is not Outcome.NOT_RUN:
             account = ", ".join(words.account(check, lambda unit: terminal(unit, 40)))
             facts = f"{facts:{outcomes}}  {words.seconds(check.seconds):>7}  {account}"
-        title = terminal(check.title, 40).ljust(titles)
-        line(console, Text.assemble(mark, " ", (title, "bold"), "  ", facts))
-        if check.detail and check.outcome is not Outcome.PASSED:
+        name = terminal(check.title, 40).ljust(titles)
+        line(console, Text.assemble(mark, " ", (name, "bold"), "  ", facts))
+        if check.outcome is not Outcome.PASSED and not summary.says(title, check):
             for row in lines(check.detail):
                 line(console, terminal(row), 4)
 

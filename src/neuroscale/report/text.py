@@ -33,7 +33,7 @@ _MARKDOWN_BREAK = re.compile(
     r"|(?<=:)(?=[\w+-]+:)",
     re.IGNORECASE,
 )
-_BACKTICKS = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+_BACKTICKS = re.compile(r"(?<!`)`([^`\s](?:[^`]*[^`\s])?)`(?!`)")
 _EMPTY_COMMENT = "<!-- -->"
 
 

@@ -28,12 +28,13 @@ def gib(value: float) -> str:
 
 
 def amount(value: Decimal, signed: bool = False) -> str:
-    """US dollars, without their unit."""
+    """US dollars, without their unit: to the cent, a price below 100 to as many as four decimals."""
     sign = "+" if signed else ""
-    cents = value.quantize(Decimal("0.01"))
-    if abs(value) >= 1 or value == cents:
-        return f"{cents:{sign},.2f}"
-    return f"{value:{sign}.4f}"
+    cents = f"{value:{sign},.2f}"
+    if abs(value) >= 100:
+        return cents
+    exact = f"{value:{sign},.4f}".rstrip("0")
+    return exact if len(exact) > len(cents) else cents
 
 
 def between(low: Decimal, high: Decimal, signed: bool = False) -> str:
@@ -196,8 +197,10 @@ def outcome(check: Check) -> str:
 
 def account(check: Check, prose: Escape) -> list[str]:
     """What a check looked at and caught: `6 of 6 objects`, `5 of 5 tripwires caught`; nothing where it never began."""
+    facts: list[str] = []
+    if check.outcome is Outcome.NOT_RUN:
+        return facts
     began = check.outcome in (Outcome.PASSED, Outcome.FINDINGS)
-    facts = []
     if began or check.expected:
         facts.append(f"{check.evaluated:,} of {check.expected:,} {prose(check.unit)}")
     if began or check.tripwires:

@@ -1,0 +1,79 @@
+"""Figures in words."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from neuroscale.report import words
+from neuroscale.report.text import lines, one_line
+from neuroscale.verdict import ServiceReport
+from report_examples import GEMMA_DENSE_REFUSED, GEMMA_MOE
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("0", "0.00"),
+        ("0.71", "0.71"),
+        ("0.7", "0.70"),
+        ("1.3536", "1.3536"),
+        ("1.375", "1.375"),
+        ("0.00001", "0.00"),
+        ("3.7600", "3.76"),
+        ("100.005", "100.00"),
+        ("1554.9", "1,554.90"),
+        ("-518.3", "-518.30"),
+    ],
+)
+def test_an_amount_keeps_the_decimals_that_matter(value: str, shown: str) -> None:
+    assert words.amount(Decimal(value)) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "0 s"),
+        (0.021, "0.02 s"),
+        (7.25, "7.2 s"),
+        (45, "45 s"),
+        (119, "119 s"),
+        (120, "2 min"),
+        (410, "6 min 50 s"),
+    ],
+)
+def test_a_duration_is_as_exact_as_it_is_short(value: float, shown: str) -> None:
+    assert words.seconds(value) == shown
+
+
+def test_the_change_of_the_price_counts_only_what_is_known() -> None:
+    unpriced = GEMMA_MOE.model_copy(update={"cost": GEMMA_MOE.cost.model_copy(update={"monthly_max": None})})
+    added = ServiceReport(environment="dev", name="a", change="added", plan=GEMMA_MOE)
+    services = (
+        added,
+        added.model_copy(update={"plan": unpriced}),
+        added.model_copy(update={"plan": GEMMA_DENSE_REFUSED}),
+        ServiceReport(environment="dev", name="b", change="changed", plan=GEMMA_MOE),
+    )
+    assert words.total_change(services) == "+518.30 to +1,554.90 USD a month"
+    assert words.total_change(services[1:]) == ""
+    assert words.unpriced(services[1]) == "nvidia-l4"
+    assert words.unpriced(services[2]) is None
+
+
+def test_invisible_text_is_written_out() -> None:
+    assert one_line("a\u202eb\x1b[0m\udcff\x00\u200b") == r"a\u202eb\x1b[0m\xff\x00\u200b"
+    assert one_line("  a\r\n\tb\u2028c ") == "a b c"
+
+
+@pytest.mark.parametrize("text", ["a" * 101, " " * 1000 + "a", "a " * 100])
+def test_shortened_text_says_so(text: str) -> None:
+    short = one_line(text, 100)
+    assert len(short) <= 100
+    assert short.endswith("...")
+
+
+def test_long_details_say_how_many_lines_are_left() -> None:
+    assert lines("a\n\n b\r\nc", 3) == ["a", " b", "c"]
+    assert lines("\n".join("abcde"), 3) == ["a", "b", "and 3 more lines"]
