@@ -100,9 +100,12 @@ class Verdict(Frozen):
 
 
 def exit_status(checks: tuple[Check, ...] | list[Check]) -> ExitStatus:
-    """The exit status of a run: untrusted before unusable before findings before passed."""
+    """The exit status of a run: untrusted before unusable before findings before passed.
+
+    A run in which no check gave an answer is untrusted.
+    """
     outcomes = {check.outcome for check in checks}
-    if Outcome.UNTRUSTED in outcomes:
+    if Outcome.UNTRUSTED in outcomes or outcomes <= {Outcome.NOT_RUN}:
         return ExitStatus.UNTRUSTED
     if Outcome.UNUSABLE in outcomes:
         return ExitStatus.UNUSABLE

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from neuroscale import __version__, schemas, tools
 from neuroscale.errors import ExitStatus, InputError, UntrustedError
 from neuroscale.gates.change import Change, read_change, texts_of
-from neuroscale.gates.check import Evaluation, GateResult, guarded, problem_findings
+from neuroscale.gates.check import Evaluation, GateResult, guarded, problem_finding, problem_findings
 from neuroscale.gates.files import evaluate_files
 from neuroscale.gates.inputs import GateInput, read_paths
 from neuroscale.gates.manifests import Manifest
@@ -172,7 +172,8 @@ def _load_platform(snapshot: Snapshot) -> tuple[list[Finding], Platform | None]:
     from neuroscale.catalog import load_catalog
     from neuroscale.gates.drift import Platform
     from neuroscale.rendering import load_template
-    from neuroscale.settings import load_settings
+    from neuroscale.scaffolder.form import check_form
+    from neuroscale.settings import check_settings, load_settings
 
     findings: list[Finding] = []
     loaded = []
@@ -181,7 +182,15 @@ def _load_platform(snapshot: Snapshot) -> tuple[list[Finding], Platform | None]:
             loaded.append(load(snapshot))
         except InputError as error:
             findings.extend(problem_findings("catalog", "invalid", error))
-    return (findings, None) if findings else ([], Platform(*loaded))  # type: ignore[arg-type]
+    if findings:
+        return findings, None
+    platform = Platform(*loaded)  # type: ignore[arg-type]
+    problems = check_form(platform.template, platform.catalog, platform.settings)
+    try:
+        check_settings(platform.settings, platform.catalog)
+    except InputError as error:
+        problems = [*error.problems, *problems]
+    return [problem_finding("catalog", "disagreement", problem) for problem in problems], platform
 
 
 def _catalog_tripwire() -> int:
