@@ -14,9 +14,10 @@ from neuroscale.errors import InputError
 from neuroscale.yaml_io import decode, dotted, dump, quoted, read_document, read_documents, read_mapping, scalar
 
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]))
+KEYS = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=80)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | TEXT,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
     max_leaves=12,
 )
 

@@ -30,6 +30,7 @@ from neuroscale.errors import InputError, Problem
 Path = tuple[str | int, ...]
 
 _DEEPEST = 100
+_LONGEST_KEY = 1000  # YAML 1.1 gives a key on one line at most 1024 characters
 
 _NULL = re.compile(r"(?:~|null|Null|NULL)?")
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -236,6 +237,7 @@ def dump(value: Any) -> str:
     """Block-style YAML in insertion order; `read_document` gives the same value back.
 
     Every piece of text is written as a JSON string unless it is a plain word that no parser reads as anything else.
+    Raises ValueError for what YAML cannot hold: half a surrogate pair, a key of more than a thousand characters.
     """
     lines: list[str] = []
     _dump(value, 0, "", lines)
@@ -289,7 +291,10 @@ def _dump(value: Any, indent: int, prefix: str, lines: list[str]) -> None:
     pad = " " * indent
     if isinstance(value, dict) and value:
         for key, item in value.items():
-            head = f"{prefix or pad}{scalar(str(key))}:"
+            name = scalar(str(key))
+            if len(name) > _LONGEST_KEY:
+                raise ValueError(f"the key {name[:20]}... is longer than YAML allows")
+            head = f"{prefix or pad}{name}:"
             prefix = ""
             if isinstance(item, dict | list | tuple) and item:
                 lines.append(head)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,21 +39,32 @@ def evaluate_schemas(manifests: Sequence[Manifest], schemas: SchemaSet, kubeconf
     Raises UntrustedError when kubeconform's answers do not cover every object exactly once, or disagree with its exit
     status.
     """
-    kinds = sorted({*_RENDERED_KINDS, *((manifest.api_version, manifest.kind) for manifest in manifests)})
-    tripwires = [(kind, _tripwire(*kind)) for kind in kinds if kind in schemas.kinds]
-    answers = _kubeconform(
-        [*(manifest.value for manifest in manifests), *(value for _, value in tripwires)], schemas, kubeconform, folder
-    )
-    findings: list[Finding] = []
-    for manifest, answer in zip(manifests, answers, strict=False):
+    known = [manifest for manifest in manifests if (manifest.api_version, manifest.kind) in schemas.kinds]
+    # kubeconform builds a file's path from the kind: it is asked about kinds of the index only.
+    findings = [
+        _finding(
+            manifest,
+            "no-schema",
+            f"there is no schema for {manifest.api_version} {manifest.kind}",
+            "Correct apiVersion and kind, or add the module with its CRD to the set-up: nothing is skipped.",
+            ("kind",),
+        )
+        for manifest in manifests
+        if (manifest.api_version, manifest.kind) not in schemas.kinds
+    ]
+    kinds = sorted({*_RENDERED_KINDS, *((manifest.api_version, manifest.kind) for manifest in known)})
+    tripwires = [(kind, _tripwire(*kind)) for kind in kinds]
+    objects = [*(manifest.value for manifest in known), *(value for _, value in tripwires)]
+    answers = _kubeconform(objects, schemas, kubeconform, folder)
+    for manifest, answer in zip(known, answers, strict=False):
         findings.extend(_findings(manifest, answer))
-    for (kind, _), answer in zip(tripwires, answers[len(manifests) :], strict=True):
+    for (kind, _), answer in zip(tripwires, answers[len(known) :], strict=True):
         if answer["status"] != "statusInvalid" or _TRIPWIRE_FIELD not in answer.get("msg", ""):
             raise UntrustedError(
                 f"kubeconform did not refuse the tripwire of {kind[0]} {kind[1]}: it answered {answer['status']!r} "
                 f"with {answer.get('msg', '')!r}. The schema of that kind is not strict or was not used."
             )
-    caught = len(tripwires) + _validate_native(manifests, tripwires, schemas, findings)
+    caught = len(tripwires) + _validate_native(known, tripwires, schemas, findings)
     return Evaluation(
         tuple(findings),
         evaluated=len(manifests),
@@ -119,13 +131,17 @@ def _findings(manifest: Manifest, answer: dict[str, Any]) -> list[Finding]:
         raise UntrustedError(f"kubeconform read {answer.get('kind')} {answer.get('name')} for {manifest.subject}.")
     if answer["status"] == "statusValid":
         return []
-    message = str(answer.get("msg", "")) or "refused without a reason"
+    message = str(answer.get("msg", ""))
     if answer["status"] == "statusError":
-        rule = "no-schema" if "could not find schema" in message else "unreadable"
-        fix = "Correct apiVersion and kind, or add the module with its CRD to the set-up: nothing is skipped."
-        return [_finding(manifest, rule, message, fix, ("kind",))]
-    errors = answer.get("validationErrors") or [{"path": "", "msg": message}]
-    return [_invalid(manifest, _field_path(str(error.get("path", ""))), str(error.get("msg", ""))) for error in errors]
+        raise UntrustedError(f"kubeconform could not judge {manifest.subject} of {manifest.file}: {message}")
+    errors = [(path, text) for path, text in _ERROR.findall(message) if text != "validation failed"] or [
+        ("", message.partition("Check JSON formatting: ")[2] or message or "refused without a reason")
+    ]
+    return [_invalid(manifest, _field_path(path), text) for path, text in errors]
+
+
+# One error in kubeconform's message. Its list of errors leaves out the details where a field has several.
+_ERROR = re.compile(r"- at '([^']*)': (.*?)(?=\s+- at '|$)", re.DOTALL)
 
 
 def _field_path(pointer: str) -> FieldPath:
