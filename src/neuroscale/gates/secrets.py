@@ -6,9 +6,12 @@ itself. Known-bad texts go through the same run.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import re
+import tarfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +23,14 @@ from neuroscale.verdict import Finding
 
 GATE = "secrets"
 _LEAKS_FOUND = 9
+_ARCHIVES = {
+    b"\x1f\x8b": ".gz",
+    b"PK\x03\x04": ".zip",
+    b"BZh": ".bz2",
+    b"\xfd7zXZ\0": ".xz",
+    b"\x28\xb5\x2f\xfd": ".zst",
+    b"7z\xbc\xaf\x27\x1c": ".7z",
+}
 _REVOKE = (
     "Revoke the secret now: it is in the history. Refer to a Secret by secretKeyRef instead, and rewrite the commits "
     "so that they never held it."
@@ -52,6 +63,8 @@ def evaluate_secrets(texts: Iterable[Text], gitleaks: Path, folder: Path) -> Eva
         by_file.setdefault(name, []).append(text)
         if len(by_file[name]) == 1:
             (scanned / name).write_bytes(_plain(text.content))
+            if suffix := _archive_suffix(text.content):
+                (scanned / f"{name}{suffix}").write_bytes(text.content)
     tripwires = _tripwires()
     for rule, content in tripwires.items():
         (scanned / f"tripwire-{rule}").write_text(content)
@@ -84,7 +97,10 @@ def evaluate_secrets(texts: Iterable[Text], gitleaks: Path, folder: Path) -> Eva
                 if name == f"tripwire-{rule}":
                     caught.add(rule)
                 continue
-            findings.extend(_finding(text, rule, int(leak["StartLine"]), leak["Description"]) for text in by_file[name])
+            findings.extend(
+                _finding(text, rule, int(leak["StartLine"]), leak["Description"])
+                for text in by_file[name.partition(".")[0]]
+            )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UntrustedError(f"gitleaks' report cannot be read: {error!r}") from error
     if missed := sorted(set(tripwires) - caught):
@@ -110,6 +126,16 @@ def _plain(content: bytes) -> bytes:
     except UnicodeDecodeError:
         pass
     return re.sub(rb"[^\t\n\r\x20-\x7e]", b" ", content.replace(b"\0", b""))
+
+
+def _archive_suffix(content: bytes) -> str:
+    """The ending by which gitleaks knows an archive and looks into it; "" for anything else."""
+    for magic, suffix in _ARCHIVES.items():
+        if content.startswith(magic):
+            with contextlib.suppress(tarfile.TarError, EOFError, OSError), tarfile.open(fileobj=io.BytesIO(content)):
+                return f".tar{suffix}"
+            return suffix
+    return ""
 
 
 def _tripwires() -> dict[str, str]:

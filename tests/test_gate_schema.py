@@ -1,0 +1,127 @@
+"""The schema gate: every object has one answer, every kind a schema, and a kubeconform that lies is not believed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neuroscale import schemas, tools
+from neuroscale.errors import UntrustedError
+from neuroscale.gates.check import Evaluation
+from neuroscale.gates.manifests import read_manifests
+from neuroscale.gates.schema import evaluate_schemas
+
+pytestmark = pytest.mark.tools
+
+GOOD: dict[str, Any] = {
+    "apiVersion": "policy/v1",
+    "kind": "PodDisruptionBudget",
+    "metadata": {"name": "good", "namespace": "team"},
+    "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"a": "b"}}},
+}
+
+
+def judge(folder: Path, *values: dict[str, Any], kubeconform: Path | None = None) -> Evaluation:
+    given = [item for value in values for item in read_manifests(json.dumps(value).encode(), "a.json")]
+    return evaluate_schemas(given, schemas.find(), kubeconform or tools.find("kubeconform"), folder)
+
+
+def changed(**fields: Any) -> dict[str, Any]:
+    return {**GOOD, **fields}
+
+
+def test_a_valid_object_passes_and_a_tripwire_of_each_kind_is_caught(tmp_path: Path) -> None:
+    seen = judge(tmp_path, GOOD)
+    assert (seen.findings, seen.evaluated, seen.expected) == ((), 1, 1)
+    # Three rendered kinds by kubeconform, the two native ones by kubernetes-validate too.
+    assert seen.tripwires == seen.caught == 5
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        (changed(extra=1), "extra"),
+        (changed(metadata={"name": "good", "lables": {}}), "lables"),
+        (changed(metadata={"name": "good", "labels": {"a": 7}}), "labels.a"),
+        (changed(spec={"maxUnavailable": 1, "selektor": {}}), "selektor"),
+        (changed(spec=[]), "spec"),
+        (changed(spec={"maxUnavailable": {}}), "spec.maxUnavailable"),
+    ],
+)
+def test_each_wrong_field_is_a_finding_that_names_it(tmp_path: Path, value: dict[str, Any], word: str) -> None:
+    findings = judge(tmp_path, GOOD, value).findings
+    assert findings
+    assert all(finding.rule == "invalid" and finding.subject.startswith("PodDisruptionBudget") for finding in findings)
+    assert word in " ".join(finding.message for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind"),
+    [
+        ("policy/v2", "PodDisruptionBudget"),
+        ("policy/v1", "PodDisruptionBuget"),
+        ("example.org/v1", "Thing"),
+        ("serving.kserve.io/v1", "InferenceService"),
+        ("policy/v1", "../policy/poddisruptionbudget"),
+        ("../../../etc/v1", "Passwd"),
+        ("{{ .Group }}/v1", "{{ .ResourceKind }}"),
+    ],
+)
+def test_a_kind_without_a_schema_is_a_finding_and_never_skipped(tmp_path: Path, api_version: str, kind: str) -> None:
+    seen = judge(tmp_path, GOOD, changed(apiVersion=api_version, kind=kind))
+    assert [finding.rule for finding in seen.findings] == ["no-schema"]
+    assert seen.evaluated == 2
+
+
+def fake(folder: Path, text: str) -> Path:
+    """A kubeconform that answers through Python code, with the real one's report in `report`."""
+    path = folder / "kubeconform"
+    path.write_text(
+        "#!/usr/bin/env python3\n"
+        "import json, subprocess, sys\n"
+        f"done = subprocess.run([{str(tools.find('kubeconform'))!r}, *sys.argv[1:]], capture_output=True, text=True)\n"
+        "report = json.loads(done.stdout)\n"
+        "resources, summary, status = report['resources'], report['summary'], done.returncode\n"
+        "bad = [r for r in resources if r['status'] == 'statusInvalid']\n"
+        f"{text}\n"
+        "print(json.dumps(report))\n"
+        "sys.exit(status)\n"
+    )
+    path.chmod(0o755)
+    return path
+
+
+LIES = {
+    "says nothing": ("sys.exit(0)", "cannot be read"),
+    "ends with 0": ("status = 0", "exit status 0"),
+    "crashes": ("status = 2", "exit status 2"),
+    "leaves out an object": ("resources.pop()", "answered for"),
+    "answers twice": ("resources.append(resources[0])", "answered for"),
+    "counts wrong": ("summary['valid'] += 1", "disagrees"),
+    "skips": (
+        "resources[0].update(status='statusSkipped'); summary['valid'] -= 1; summary['skipped'] = 1",
+        "disagrees",
+    ),
+    "passes a tripwire": (
+        "bad[-1].update(status='statusValid', msg=''); summary['invalid'] -= 1; summary['valid'] += 1",
+        "did not refuse the tripwire",
+    ),
+    "refuses a tripwire for another reason": ("bad[-1].update(msg='?')", "did not refuse the tripwire"),
+    "cannot read a schema": (
+        "good = next(r for r in resources if r['status'] == 'statusValid'); "
+        "good.update(status='statusError'); summary['valid'] -= 1; summary['errors'] += 1",
+        "could not judge",
+    ),
+    "reads another object": ("min(resources, key=lambda r: r['filename']).update(name='other')", "kubeconform read"),
+    "prints something else": ("print('panic')", "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_kubeconform_that_lies_is_not_believed(tmp_path: Path, lie: str) -> None:
+    text, word = LIES[lie]
+    with pytest.raises(UntrustedError, match=word):
+        judge(tmp_path / "run", GOOD, kubeconform=fake(tmp_path, text))
