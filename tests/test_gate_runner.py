@@ -393,3 +393,16 @@ def test_two_hundred_new_services_are_each_judged(repository: Repository) -> Non
     # Their plans were copied, not planned: the request digest tells.
     assert rules(verdict) == {"drift/outdated-plan"}
     assert len(verdict["findings"]) == 200
+
+
+@pytest.mark.slow
+def test_a_change_to_a_policy_runs_its_tests_and_finds_what_it_broke(repository: Repository) -> None:
+    edit(repository, "policies/non-root/good.yaml", lambda text: text.replace("runAsUser: 1001", "runAsUser: 0", 1))
+    edit(repository, "policies/non-root/bad.yaml", lambda text: text.replace("runAsUser: 0", "runAsUser: 1001", 1))
+    verdict = gate(repository)
+    assert verdict["exit_status"] == 1
+    messages = [item["message"] for item in verdict["findings"] if item["rule"] == "non-root"]
+    assert any("is refused" in message for message in messages)
+    assert any("is not refused" in message or "announces" in message for message in messages)
+    tests = check(verdict, "policy-tests")
+    assert tests["evaluated"] == tests["expected"] > 500

@@ -7,7 +7,9 @@ resources, where every bad one must be refused with the message that it announce
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -32,30 +34,40 @@ def evaluate_policy_tests(
 ) -> Evaluation:
     """Run the tests of every policy in a repository. `folder` is an empty scratch folder."""
     policy_set = load_policy_set(snapshot)
-    findings: list[Finding] = []
-    evaluated = expected = caught = 0
-    for policy in policy_set.policies:
-        try:
-            good = _resources(snapshot, policy, "good")
-            bad = _resources(snapshot, policy, "bad")
-        except InputError as error:
-            findings.extend(problem_findings(GATE, "unreadable", error))
-            continue
-        seen = evaluate_policies(
-            PolicySet((policy,), policy_set.tripwires),
-            [*good, *bad],
-            schemas,
-            kyverno,
-            folder / policy.name,
-            today=today,
-            workers=1,
-        )
-        caught += seen.caught
-        findings.extend(_compare(policy, good, bad, seen.findings))
-        findings.extend(_kyverno_test(snapshot, policy, [*good, *bad], kyverno, folder / f"{policy.name}-test"))
-        expected += len(good) + len(bad)
-        evaluated += seen.evaluated
-    return Evaluation(tuple(findings), evaluated, expected, "test resources", caught, caught)
+
+    def test(policy: Policy) -> Evaluation:
+        alone = PolicySet((policy,), policy_set.tripwires)
+        return _test_policy(snapshot, alone, schemas, kyverno, folder / policy.name, today)
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        tested = list(pool.map(test, policy_set.policies))
+    return Evaluation(
+        tuple(finding for seen in tested for finding in seen.findings),
+        evaluated=sum(seen.evaluated for seen in tested),
+        expected=sum(seen.expected for seen in tested),
+        unit="test resources",
+        tripwires=len(policy_set.policies),
+        caught=sum(seen.caught for seen in tested),
+    )
+
+
+def _test_policy(
+    snapshot: Snapshot, alone: PolicySet, schemas: SchemaSet, kyverno: Path, folder: Path, today: date
+) -> Evaluation:
+    """The tests of the one policy in `alone`."""
+    (policy,) = alone.policies
+    try:
+        good, bad = _resources(snapshot, policy, "good"), _resources(snapshot, policy, "bad")
+    except InputError as error:
+        return Evaluation(tuple(problem_findings(GATE, "unreadable", error)), 0, 0, "test resources", 1, 1)
+    seen = evaluate_policies(alone, [*good, *bad], schemas, kyverno, folder / "apply", today=today, workers=1)
+    findings = [
+        *_compare(policy, good, bad, seen.findings),
+        *_kyverno_test(snapshot, policy, [*good, *bad], kyverno, folder / "test"),
+    ]
+    return Evaluation(
+        tuple(findings), seen.evaluated, len(good) + len(bad), "test resources", seen.tripwires, seen.caught
+    )
 
 
 def _resources(snapshot: Snapshot, policy: Policy, which: str) -> list[Manifest]:
