@@ -365,7 +365,7 @@ SEARCH = settings(max_examples=3, deadline=None, phases=(Phase.reuse, Phase.gene
 @SEARCH
 @given(
     lines=st.lists(
-        st.tuples(command_lines(flags(DATA), flags(DATA), EXPERTS, flags(TENSOR)), WAYS), min_size=50, max_size=60
+        st.tuples(command_lines(flags(DATA), flags(DATA), EXPERTS, flags(TENSOR)), WAYS), min_size=40, max_size=50
     )
 )
 def test_data_parallelism_that_vllm_would_run_without_experts_is_refused(
@@ -390,8 +390,8 @@ def test_data_parallelism_that_vllm_would_run_without_experts_is_refused(
 @given(
     lines=st.lists(
         st.tuples(command_lines(flags(TENSOR), flags(PIPELINE)), WAYS, st.sampled_from([1, 2, 4, 16])),
-        min_size=50,
-        max_size=60,
+        min_size=40,
+        max_size=50,
     )
 )
 def test_a_server_passes_only_when_vllm_would_use_all_of_its_accelerators(
