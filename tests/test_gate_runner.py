@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
@@ -188,6 +189,18 @@ def test_a_new_price_is_a_notice_and_moves_no_manifest(repository: Repository) -
     repository.commit({})
     verdict = gate(repository, base=base)
     assert (verdict["exit_status"], verdict["findings"]) == (0, [])
+
+
+def test_changed_settings_are_a_notice_and_an_edited_lock_is_an_error(repository: Repository) -> None:
+    base = repository.run("rev-parse", "HEAD")
+    edit(repository, "platform/settings.yaml", lambda text: text.replace("max_replicas: ", "max_replicas: 9", 1))
+    edit(
+        repository,
+        "platform/settings.yaml",
+        lambda text: re.sub(r"(dev:.*?max_replicas: )", r"\g<1>9", text, flags=re.S),
+    )
+    verdict = gate(repository, base=base)
+    assert (verdict["exit_status"], rules(verdict, "notice")) == (0, {"drift/old-lock"})
 
 
 def test_an_old_lock_brought_in_by_a_change_is_found(repository: Repository) -> None:

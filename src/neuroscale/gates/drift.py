@@ -13,7 +13,7 @@ from neuroscale.errors import InputError, UntrustedError
 from neuroscale.gates.check import Evaluation, problem_findings
 from neuroscale.gates.inputs import ServiceFolder
 from neuroscale.planning.plan import Plan, load_plan
-from neuroscale.planning.planner import plan, request_digest
+from neuroscale.planning.planner import plan, request_digest, settings_key
 from neuroscale.rendering import Template, render
 from neuroscale.repository import PLAN_FILE, REQUEST_FILE
 from neuroscale.request import Request, check_request, load_request
@@ -156,7 +156,7 @@ def _plan_findings(service: ServiceFolder, request: Request, locked: Plan, platf
             _finding(
                 "old-lock",
                 file,
-                "is older than the catalog, the planner or the template; a new plan says the same",
+                "is older than the catalog, the settings, the planner or the template; a new plan says the same",
                 f"{command} when it suits.",
                 Severity.NOTICE,
             )
@@ -176,15 +176,18 @@ def _plan_findings(service: ServiceFolder, request: Request, locked: Plan, platf
         _finding(
             "old-lock",
             file,
-            f"is older than the catalog, the planner or the template; a new plan would differ: {shown}",
+            f"is older than the catalog, the settings, the planner or the template; a new plan would differ: {shown}",
             f"{command} when it suits.",
             Severity.NOTICE,
         )
     ]
 
 
-def _origin(made: Plan) -> tuple[str, str, str]:
-    return (made.lock.catalog_digest, made.lock.planner_version, made.lock.template_version)
+def _origin(made: Plan) -> tuple[str | None, ...]:
+    """What a plan was made from, its request apart."""
+    lock = made.lock
+    settings = lock.entries.get(settings_key(made.environment))
+    return (lock.catalog_digest, settings, lock.planner_version, lock.template_version)
 
 
 def _differing_fields(locked: Plan, fresh: Plan) -> list[str]:

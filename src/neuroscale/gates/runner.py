@@ -150,6 +150,12 @@ def _platform_checks(subject: Subject, report: _Report, today: date) -> None:
 
         evaluation, plans = evaluate_drift(subject.given.snapshot, subject.given.services, platform[0], today)
         report.plans.update(plans)
+        old = sum(finding.rule == "old-lock" for finding in evaluation.findings)
+        if change is None and old:
+            report.not_checked.append(
+                f"{_count(old, 'plan')} older than the catalog: without a base, an edited plan cannot be told from an "
+                "old one."
+            )
         return evaluation
 
     report.results.append(guarded("catalog", "Catalog, settings and template", catalog))
@@ -235,6 +241,14 @@ def _say_who_judged(change: Change, report: _Report) -> None:
         report.notes.append(
             "The change alters policies or exceptions: the base's decided, and the change's own ran beside them."
         )
+        kept, had = (
+            {entry.path for entry in side.entries(POLICIES) if entry.path.endswith("/policy.yaml")}
+            for side in (change.after, change.before)
+        )
+        if removed := sorted(path.split("/")[1] for path in had - kept):
+            report.notes.append(
+                f"The change removes policies, which then judge nothing any more: {', '.join(removed)}."
+            )
 
 
 def _verdict(subject: Subject, report: _Report) -> Verdict:

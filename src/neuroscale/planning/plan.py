@@ -128,7 +128,8 @@ class Alternative(Frozen):
 class Lock(Frozen):
     """What the plan was made from. Digests are `sha256:` and 64 hexadecimal digits of canonical JSON.
 
-    `entries` maps each catalog entry that the plan depends on (`model/NAME`, `accelerator/NAME`, ...) to its digest.
+    `entries` maps each catalog entry that the plan depends on (`model/NAME`, `accelerator/NAME`, ...), and the settings
+    of its environment (`settings/NAME`), to their digests.
     """
 
     catalog_digest: str

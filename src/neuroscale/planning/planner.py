@@ -13,7 +13,7 @@ from neuroscale.planning.plan import AppliedOverride, Lock, Plan, Runtime, Tenan
 from neuroscale.planning.startup import startup
 from neuroscale.planning.version import PLANNER_VERSION, TEMPLATE_VERSION
 from neuroscale.request import Request, check_request
-from neuroscale.settings import Settings, check_settings
+from neuroscale.settings import Environment, Settings, check_settings
 
 
 def plan(request: Request, catalog: Catalog, settings: Settings, template_version: str = TEMPLATE_VERSION) -> Plan:
@@ -94,6 +94,16 @@ def request_digest(request: Request) -> str:
     return sha256(request.model_dump(mode="json"))
 
 
+def settings_key(environment: str) -> str:
+    """The lock's entry for what the settings say of an environment."""
+    return f"settings/{environment}"
+
+
+def _settings_digest(environment: Environment) -> str:
+    """The digest of an environment's settings, whatever the order of its accelerators."""
+    return sha256({**environment.model_dump(mode="json"), "accelerators": sorted(environment.accelerators)})
+
+
 def _lock(case: Case, chosen: Candidate, template_version: str) -> Lock:
     catalog = case.catalog
     keys = [
@@ -106,7 +116,10 @@ def _lock(case: Case, chosen: Candidate, template_version: str) -> Lock:
         keys.append(f"price/{chosen.price.price_list}")
     return Lock(
         catalog_digest=catalog.digest,
-        entries={key: catalog.entry_digest(key) for key in sorted(keys)},
+        entries={
+            **{key: catalog.entry_digest(key) for key in sorted(keys)},
+            settings_key(case.environment_name): _settings_digest(case.environment),
+        },
         request_digest=request_digest(case.request),
         planner_version=PLANNER_VERSION,
         template_version=template_version,
