@@ -10,6 +10,22 @@ from typing import IO
 
 from neuroscale.errors import InputError, NeuroscaleError, Problem
 
+# What a merge and a comparison give must not depend on anybody's configuration.
+_SETTINGS = (
+    "advice.graftFileDeprecated=false",
+    "core.quotePath=false",
+    "core.attributesFile=/dev/null",
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "diff.ignoreSubmodules=none",
+    "diff.orderFile=/dev/null",
+    "diff.renames=true",
+    "log.showSignature=false",
+    "merge.default=text",
+    "merge.directoryRenames=conflict",
+    "merge.renames=true",
+)
+
 
 class GitError(NeuroscaleError):
     """Git ended with an error; the message holds what it printed."""
@@ -62,7 +78,7 @@ class Git:
 
     def read_object(self, name: str) -> bytes | None:
         """The content of a blob, by id or `TREE:PATH`; None where there is no such blob."""
-        if "\n" in name:
+        if "\n" in name or name.endswith("\r"):  # the helper process reads lines, and drops a carriage return
             return self._show(name)
         with self._lock:  # several checks read at once through the one process
             batch = self._batch_process()
@@ -108,8 +124,7 @@ class Git:
             "git",
             "-C",
             str(self.root),
-            "-c",
-            "core.quotePath=false",
+            *(part for setting in _SETTINGS for part in ("-c", setting)),
             "--no-replace-objects",
             "--literal-pathspecs",
             *arguments,
@@ -122,6 +137,9 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 def _environment() -> dict[str, str]:
-    """The caller's environment without the variables that point git at another repository or object store."""
+    """The caller's environment without the variables that point git at another repository or object store.
+
+    Grafts, as replacements do, would show another history than the one that is merged.
+    """
     keep = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key.startswith("GIT_SSL")}
-    return keep | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    return keep | {"GIT_TERMINAL_PROMPT": "0", "GIT_GRAFT_FILE": os.devnull, "LC_ALL": "C"}

@@ -14,7 +14,9 @@ from neuroscale.repository import CATALOG, MANIFESTS, PLAN_FILE, POLICIES, SETTI
 from neuroscale.snapshot import Entry, GitSnapshot
 
 # Everything that decides how a change is judged.
-GATE_CODE = ("src/neuroscale/", "platform/local/tools/", "requirements/", "pyproject.toml")
+GATE_CODE = ("src/", "platform/local/tools/", "requirements/", "pyproject.toml")
+
+_MOST_PATHS = 300
 
 
 @dataclass(frozen=True)
@@ -49,16 +51,21 @@ class Change:
 def find_change(git: Git, base: str, head: str) -> Change:
     """The change that merging `head` into `base` makes.
 
-    Raises InputError for revisions that are none, for a change that does not merge, and for a shallow clone: commits
-    that are not there cannot be searched for secrets.
+    Raises InputError for revisions that are none, for a change that does not merge, for a folder inside a repository
+    (its paths in git are others), and for a shallow clone: commits that are not there cannot be searched for secrets.
     """
     if git.text("rev-parse", "--is-shallow-repository") == "true":
         raise InputError(
             Problem("the repository", "", "is a shallow clone", "Fetch the whole history (git fetch --unshallow).")
         )
+    if inside := git.text("rev-parse", "--show-prefix"):
+        fix = "Keep the platform repository in a git repository of its own, and name its root."
+        raise InputError(Problem("the repository", "", f"is only the folder {inside} of a git repository", fix))
     base_commit, head_commit = git.commit(base, "--base"), git.commit(head, "--head")
     tree = _merged_tree(git, base_commit, head_commit)
-    paths = git.records("diff-tree", "-r", "-z", "--no-renames", "--name-only", base_commit, tree)
+    # A .gitmodules of the change could otherwise ask for its own submodules to be left out.
+    options = ("-r", "-z", "--no-renames", "--name-only", "--ignore-submodules=none")
+    paths = git.records("diff-tree", *options, base_commit, tree)
     return Change(git, base_commit, head_commit, tree, tuple(paths))
 
 
@@ -87,11 +94,13 @@ def read_change(change: Change) -> GateInput:
     after, before = change.after, change.before
     below = [path for path in change.paths if path == MANIFESTS or path.startswith(f"{MANIFESTS}/")]
     touched = {service for path in below if (service := ServicePath.of(path)) is not None}
-    if change.touches(POLICIES, TEMPLATE, CATALOG, SETTINGS):
+    if change.touches(POLICIES, TEMPLATE, CATALOG, SETTINGS, *GATE_CODE):
         touched |= set(group_services(after.entries(MANIFESTS))[0])
     # A path above the service folders can hide them all: a link or a submodule in place of an environment.
     outside = [path for path in below if ServicePath.of(path) is None]
-    strays = group_services(after.entries(*outside))[1] if outside else []
+    # A command line has an end: beyond some paths, everything is listed.
+    listed = after.entries(*(outside if len(outside) <= _MOST_PATHS else [MANIFESTS])) if outside else []
+    strays = group_services(listed)[1]
     entries = _by_service(after, touched)
     entries_before = _by_service(before, touched)
     folders = []
@@ -113,13 +122,13 @@ def read_change(change: Change) -> GateInput:
 def _by_service(snapshot: GitSnapshot, services: set[ServicePath]) -> dict[ServicePath, list[Entry]]:
     if not services:
         return {}
-    prefixes = [MANIFESTS] if len(services) > 500 else [service.folder for service in services]
+    prefixes = [MANIFESTS] if len(services) > _MOST_PATHS else [service.folder for service in services]
     grouped, _ = group_services(snapshot.entries(*prefixes))
     return grouped
 
 
 def texts_of(change: Change) -> Iterator[Text]:
-    """Every file content and message of every commit that head has and base has not.
+    """Every file name, file content and message of every commit that head has and base has not.
 
     Raises UntrustedError when an object of the range cannot be read.
     """
@@ -129,19 +138,21 @@ def texts_of(change: Change) -> Iterator[Text]:
         yield Text("commit message", message, partial(str, f"commit {commit[:12]}"))
     listed = git.run("rev-list", "--objects", f"{change.base}..{change.head}").stdout
     names = {}
-    for line in listed.decode(errors="surrogateescape").splitlines():
+    # Git cuts a name at its first line end: a file can seem to have none.
+    for line in listed.decode(errors="surrogateescape").split("\n"):
         object_id, _, name = line.partition(" ")
-        if name:
+        if object_id:
             names[object_id] = name
+    yield Text("file names", "\n".join(sorted(names.values())).encode(errors="surrogateescape"), lambda: "the change")
     kinds = git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", data="\n".join(names).encode())
     for line in kinds.stdout.decode().splitlines():
         object_id, _, kind = line.partition(" ")
-        if kind == "tree":
+        if kind in ("tree", "commit"):
             continue
         content = git.read_object(object_id) if kind == "blob" else None
         if content is None:
             raise UntrustedError(f"git cannot read the object {object_id} of the range ({kind}).")
-        yield Text(names[object_id], content, partial(_introduced, change, object_id))
+        yield Text(names[object_id] or object_id, content, partial(_introduced, change, object_id))
 
 
 def _introduced(change: Change, object_id: str) -> str:
