@@ -51,7 +51,7 @@ class FolderSnapshot:
                 if start.is_symlink() or start.exists():
                     found.add(self._entry(start))
                 continue
-            for folder, folders, files in os.walk(start):
+            for folder, folders, files in os.walk(start, onerror=_unreadable):
                 below = Path(folder)
                 for name in list(folders):
                     if name == ".git":
@@ -83,6 +83,11 @@ class FolderSnapshot:
         else:
             kind = "other"
         return Entry(path.relative_to(self.root).as_posix(), kind)
+
+
+def _unreadable(error: OSError) -> None:
+    problem = Problem(str(error.filename), "", f"cannot be read: {error.strerror}", "Allow reading it.")
+    raise InputError(problem) from error
 
 
 class MemorySnapshot:

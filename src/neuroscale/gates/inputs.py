@@ -105,10 +105,17 @@ def group_services(entries: list[Entry]) -> tuple[dict[ServicePath, list[Entry]]
 
 
 def _below_manifests(path: Path, root: Path) -> str | None:
-    """The repository path to look at when `path` lies in the manifests folder or holds it; None elsewhere."""
+    """The repository path to look at when `path` is the repository or lies in its manifests folder; None elsewhere.
+
+    Raises InputError for a folder around the repository: what else lies there would go unseen.
+    """
     manifests = root / MANIFESTS
-    if manifests.is_relative_to(path):
+    if path == root:
         return MANIFESTS
+    if root.is_relative_to(path):
+        raise _unusable(
+            path, "holds a whole platform repository", f"Name {manifests} and the other folders one by one."
+        )
     if path.is_relative_to(manifests):
         return path.relative_to(root).as_posix()
     return None

@@ -126,6 +126,9 @@ def _load(snapshot: Snapshot) -> PolicySet:
             if entry.kind not in ("file", "executable"):
                 raise InputError(Problem(entry.path, "", f"is a {entry.kind}", "Keep regular files only."))
             folders.setdefault(parts[1], set()).add("/".join(parts[2:]))
+        elif entry.kind != "file" or entry.path not in (TRIPWIRES, f"{POLICIES}/README.md"):
+            fix = f"A policy is {POLICIES}/NAME/policy.yaml: what lies elsewhere would judge nothing."
+            raise InputError(Problem(entry.path, "", "is not the folder of a policy", fix))
     policies = []
     for name, files in sorted(folders.items()):
         if "policy.yaml" not in files:
@@ -168,8 +171,8 @@ def _policy(snapshot: Snapshot, name: str) -> Policy:
     if spec.get("failurePolicy", "Fail") != "Fail":
         raise wrong("spec.failurePolicy", "is not Fail", "Write failurePolicy: Fail.")
     evaluation = spec.get("evaluation", {})
-    if not isinstance(evaluation, dict) or evaluation.get("mode", "Kubernetes") != "Kubernetes":
-        raise wrong("spec.evaluation", "is not the Kubernetes mode", "Remove evaluation.mode.")
+    if evaluation not in ({}, {"mode": "Kubernetes"}):
+        raise wrong("spec.evaluation", "could switch the policy off somewhere", "Remove it, or write mode: Kubernetes.")
     if spec.get("autogen", {}).get("podControllers", {}).get("controllers") != []:
         raise wrong(
             "spec.autogen", "derives rules that cannot be computed here", "Write podControllers: {controllers: []}."
