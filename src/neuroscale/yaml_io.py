@@ -37,7 +37,7 @@ _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": Fals
 _INT = re.compile(r"-?(?:0|[1-9][0-9]*)")
 # A plain number with an exponent needs a point and a sign: YAML 1.1 reads any other spelling as text.
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+][0-9]+)?")
-_LARGEST_INTEGER = 2**53 - 1  # what JavaScript and JSON numbers hold exactly
+LARGEST_INTEGER = 2**53 - 1  # what JavaScript and JSON numbers hold exactly
 # Plain scalars that YAML 1.2 or go-yaml reads as something other than text although YAML 1.1 does not.
 _AMBIGUOUS = re.compile(
     r"""
@@ -199,7 +199,7 @@ class _Reader:
             return _BOOL[text]
         if _INT.fullmatch(text):
             # Python refuses to convert thousands of digits.
-            if len(text) > 17 or abs(int(text)) > _LARGEST_INTEGER:
+            if len(text) > 17 or abs(int(text)) > LARGEST_INTEGER:
                 raise self._error(event, path, f"{text[:20]} is too large for JSON numbers", "Quote it if it is text.")
             return int(text)
         if _FLOAT.fullmatch(text):

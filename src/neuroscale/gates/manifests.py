@@ -9,7 +9,7 @@ from typing import Any
 
 from neuroscale.errors import InputError, Problem
 from neuroscale.repository import ServicePath
-from neuroscale.yaml_io import Document, decode, flow, read_documents
+from neuroscale.yaml_io import LARGEST_INTEGER, Document, decode, flow, read_documents
 
 LARGEST_FILE = 1024 * 1024  # bytes; etcd refuses larger objects by default (1.5 MiB a request)
 TRIPWIRE_PREFIX = "neuroscale-tripwire"
@@ -143,11 +143,19 @@ def _json_document(text: str, file: str) -> Document:
             mapping[key] = value
         return mapping
 
+    def whole(digits: str) -> int:
+        # Python refuses to convert thousands of digits.
+        if len(digits) > 17 or abs(int(digits)) > LARGEST_INTEGER:
+            raise InputError(
+                Problem(file, "", f"{digits[:20]} is too large for JSON numbers", "Quote it if it is text.")
+            )
+        return int(digits)
+
     def refuse(constant: str) -> None:
         raise InputError(Problem(file, "", f"{constant} is not a JSON number", "Write a finite number."))
 
     try:
-        value = json.loads(text, object_pairs_hook=pairs, parse_constant=refuse)
+        value = json.loads(text, object_pairs_hook=pairs, parse_constant=refuse, parse_int=whole)
         flow(value)  # refuses half a character, which JSON can spell and no cluster stores
         return Document(value, {(): 1})
     except json.JSONDecodeError as error:
