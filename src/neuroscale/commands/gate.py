@@ -38,9 +38,16 @@ def run_gate(paths: list[Path], base: str, head: str, repository: Path | None, r
         if os.environ.get("NEUROSCALE_DEBUG"):
             raise
         verdict = _no_verdict(UntrustedError(f"a defect of this program: {type(error).__name__}: {error}"))
-    _write(verdict, reports)
+    try:
+        _write(verdict, reports)
+    except InputError as error:
+        # Untrusted outranks unusable, and the terminal still shows what was found.
+        sys.stderr.write(f"neuroscale: {error}\n")
+        status = ExitStatus(max(verdict.exit_status, error.exit_status))
+    else:
+        status = ExitStatus(verdict.exit_status)
     if reports.json is not None and str(reports.json) == "-":
-        return verdict.exit_status
+        return status
     from rich.console import Console
 
     from neuroscale.report.terminal import print_verdict
@@ -50,7 +57,7 @@ def run_gate(paths: list[Path], base: str, head: str, repository: Path | None, r
         from neuroscale.report.annotations import to_annotations
 
         sys.stdout.write(to_annotations(verdict))
-    return verdict.exit_status
+    return status
 
 
 def _judge(paths: list[Path], base: str, head: str, repository: Path | None) -> Verdict:
@@ -62,10 +69,10 @@ def _judge(paths: list[Path], base: str, head: str, repository: Path | None) -> 
         raise InputError(
             Problem("the command line", "", "names neither paths nor a change", "Give PATH..., or --base and --head.")
         )
-    root = _root(repository)
     if paths:
-        return gate_paths(paths, root, today)
-    git = Git(root)
+        return gate_paths(paths, _root(repository), today)
+    # The revisions are those of the repository around here, and never of the one that this program lies in.
+    git = Git(find_root(repository or Path.cwd()))
     try:
         change = find_change(git, base, head)
         from neuroscale.gates.judges import judge_by_both, needs_judges
