@@ -40,6 +40,34 @@ def test_a_valid_object_passes_and_a_tripwire_of_each_kind_is_caught(tmp_path: P
     assert seen.tripwires == seen.caught == 5
 
 
+POD: dict[str, Any] = {"containers": [{"name": "a", "image": "b"}]}
+TEMPLATE: dict[str, Any] = {"metadata": {"labels": {"a": "b"}}, "spec": POD}
+SELECTOR: dict[str, Any] = {"matchLabels": {"a": "b"}}
+WORKLOADS: dict[tuple[str, str], dict[str, Any]] = {
+    ("v1", "Pod"): POD,
+    ("v1", "Service"): {"ports": [{"port": 80}]},
+    ("apps/v1", "Deployment"): {"selector": SELECTOR, "template": TEMPLATE},
+    ("apps/v1", "StatefulSet"): {"selector": SELECTOR, "template": TEMPLATE, "serviceName": "a"},
+    ("apps/v1", "DaemonSet"): {"selector": SELECTOR, "template": TEMPLATE},
+    ("apps/v1", "ReplicaSet"): {"selector": SELECTOR, "template": TEMPLATE},
+    ("batch/v1", "Job"): {"template": TEMPLATE},
+    ("batch/v1", "CronJob"): {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": TEMPLATE}}},
+    ("autoscaling/v2", "HorizontalPodAutoscaler"): {
+        "maxReplicas": 2,
+        "scaleTargetRef": {"kind": "Deployment", "name": "a"},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", WORKLOADS, ids=lambda kind: kind[1])
+def test_good_and_bad_objects_of_the_native_kinds_are_told_apart(tmp_path: Path, kind: tuple[str, str]) -> None:
+    api_version, name = kind
+    good: dict[str, Any] = {"apiVersion": api_version, "kind": name, "metadata": {"name": "a"}, "spec": WORKLOADS[kind]}
+    assert judge(tmp_path / "good", good).findings == ()
+    for number, bad in enumerate(({**good, "spec": []}, {**good, "spec": {**good["spec"], "unknown": 1}})):
+        assert judge(tmp_path / f"bad-{number}", bad).findings, bad
+
+
 @pytest.mark.parametrize(
     ("value", "word"),
     [

@@ -178,17 +178,28 @@ def _validate_native(
     schemas: SchemaSet,
     findings: list[Finding],
 ) -> int:
-    """Judge the native kinds by kubernetes-validate too; returns how many tripwires it caught."""
-    native = [manifest for manifest in manifests if _is_native(schemas, manifest.api_version, manifest.kind)]
-    known = [(kind, value) for kind, value in tripwires if _is_native(schemas, *kind)]
+    """Judge the native kinds by kubernetes-validate too; returns how many tripwires it caught.
+
+    It names one error of an object only, which for a bare tripwire can be a missing field. So the tripwire of a kind is
+    the first valid object of that kind with an unknown field added, and the bare one where there is none.
+    """
     seen = {(finding.file, finding.subject) for finding in findings}
-    for kind, value in known:
-        if not any(_TRIPWIRE_FIELD in message for _, message in _native_errors(value)):
-            raise UntrustedError(f"kubernetes-validate did not refuse the tripwire of {kind[0]} {kind[1]}.")
-    for manifest in native:
-        for path, message in _native_errors(manifest.value):
-            if (manifest.file, manifest.subject) not in seen:
-                findings.append(_invalid(manifest, path, message))
+    bases: dict[tuple[str, str], dict[str, Any]] = {}
+    for manifest in manifests:
+        if not _is_native(schemas, manifest.api_version, manifest.kind):
+            continue
+        errors = _native_errors(manifest.value)
+        if not errors:
+            bases.setdefault((manifest.api_version, manifest.kind), manifest.value)
+        elif (manifest.file, manifest.subject) not in seen:
+            findings.extend(_invalid(manifest, path, message) for path, message in errors)
+    known = [(kind, value) for kind, value in tripwires if _is_native(schemas, *kind)]
+    for kind, bare in known:
+        base = bases.get(kind)
+        errors = _native_errors(bare if base is None else {**base, _TRIPWIRE_FIELD: True})
+        named = any(_TRIPWIRE_FIELD in message for _, message in errors)
+        if not errors or (base is not None and not named):
+            raise UntrustedError(f"kubernetes-validate did not refuse the tripwire of {kind[0]} {kind[1]}: {errors}.")
     return len(known)
 
 
