@@ -84,8 +84,7 @@ def _judge(subject: Subject, today: date) -> Verdict:
         running = _start(subject, manifests, folder, pool, today)
         _platform_checks(subject, report, today)
         report.results.extend(future.result() for future in running)
-    if subject.change is not None:
-        _say_who_judged(subject.change, report)
+    _say_who_judged(subject, report)
     return _verdict(subject, report)
 
 
@@ -236,19 +235,13 @@ def _texts_of_files(given: GateInput) -> Iterable[Text]:
             yield Text(file.name, data)
 
 
-def _say_who_judged(change: Change, report: _Report) -> None:
-    if change.touches(POLICIES):
+def _say_who_judged(subject: Subject, report: _Report) -> None:
+    if subject.change is None and subject.given.services:
+        report.notes.append("No base was named: the policies and exceptions of this work tree decided.")
+    elif subject.change is not None and subject.change.touches(POLICIES):
         report.notes.append(
             "The change alters policies or exceptions: the base's decided, and the change's own ran beside them."
         )
-        kept, had = (
-            {entry.path for entry in side.entries(POLICIES) if entry.path.endswith("/policy.yaml")}
-            for side in (change.after, change.before)
-        )
-        if removed := sorted(path.split("/")[1] for path in had - kept):
-            report.notes.append(
-                f"The change removes policies, which then judge nothing any more: {', '.join(removed)}."
-            )
 
 
 def _verdict(subject: Subject, report: _Report) -> Verdict:
