@@ -120,6 +120,8 @@ def _write(verdict: Verdict, reports: Reports) -> None:
 
 def _replace(path: Path, text: Callable[[Verdict], str], verdict: Verdict) -> None:
     """Write a report so that a half-written one never stands under its name."""
+    if path.is_dir():
+        raise InputError(Problem(str(path), "", "is a folder", "Name a file for the report."))
     half = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         half.write_text(text(verdict), encoding="utf-8")
