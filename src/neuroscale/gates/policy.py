@@ -95,6 +95,8 @@ def evaluate_policies(
                     findings.append(_finding(policy, manifest, answer, policy_set.exceptions, today))
     covered = {id(manifest) for manifest in manifests if pairs[id(manifest)]}
     detail = f"{len(policy_set.policies)} policies, {len(covered)} of {len(manifests)} objects have one that applies"
+    if others := sorted({manifest.kind for manifest in manifests if id(manifest) not in covered}):
+        detail += f"; none judges {', '.join(others)}"
     # Every policy is in at least one batch, and a batch that did not catch each of its tripwires has raised.
     caught = len({policy.name for batch in batches for policy in batch.policies})
     return Evaluation(tuple(findings), evaluated, expected, "policy results", len(policy_set.policies), caught, detail)

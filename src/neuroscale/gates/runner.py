@@ -242,6 +242,13 @@ def _say_who_judged(subject: Subject, report: _Report) -> None:
         report.notes.append(
             "The change alters policies or exceptions: the base's decided, and the change's own ran beside them."
         )
+        if removed := sorted(_policies(subject.change.before) - _policies(subject.change.after)):
+            report.notes.append(f"The change removes policies, which will judge nothing then: {', '.join(removed)}.")
+
+
+def _policies(snapshot: Snapshot) -> set[str]:
+    paths = (entry.path for entry in snapshot.entries(POLICIES))
+    return {path.split("/")[1] for path in paths if path.endswith("/policy.yaml")}
 
 
 def _verdict(subject: Subject, report: _Report) -> Verdict:
