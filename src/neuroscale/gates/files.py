@@ -26,6 +26,9 @@ _KIND_WORDS: dict[Kind, str] = {
     "submodule": "a git submodule",
     "executable": "executable",
 }
+_ATTRIBUTES = ".gitattributes"
+_CONVERTS = re.compile(r"\s(?:working-tree-encoding=|filter=|ident(?:\s|$))")
+_OTHER_FILES = re.compile(r"\s*\*\.(?!ya?ml\s|json\s)[A-Za-z0-9]+\s")
 _RENDERED_BY_OTHERS = {"kustomization.yaml", "kustomization.yml", "Kustomization", "Chart.yaml", "values.yaml"}
 
 
@@ -45,7 +48,7 @@ def evaluate_files(given: GateInput, environments: Sequence[str] | None) -> tupl
 
 
 def _look(given: GateInput, environments: Sequence[str] | None) -> tuple[list[Finding], list[Manifest], int]:
-    findings: list[Finding] = []
+    findings = _attribute_findings(given.snapshot)
     manifests: list[Manifest] = []
     looked_at = 0
     for service in given.services:
@@ -86,6 +89,25 @@ def _look(given: GateInput, environments: Sequence[str] | None) -> tuple[list[Fi
                 )
             )
     return findings, [m for m in manifests if not m.name.startswith(TRIPWIRE_PREFIX)], looked_at
+
+
+def _attribute_findings(snapshot: Snapshot) -> list[Finding]:
+    """Git attributes with which a checkout of the manifests is not what lies in Git.
+
+    Those of folders below manifests/ are files that do not belong there.
+    """
+    lines = (snapshot.read(_ATTRIBUTES) or b"").decode("utf-8", "replace").split("\n")
+    return [
+        _finding(
+            "attributes",
+            _ATTRIBUTES,
+            "lets a checkout change files that could be manifests, so that Argo CD would read others than the gate",
+            "Name files that are no YAML or JSON (*.png), or remove working-tree-encoding, ident and filter.",
+            number,
+        )
+        for number, line in enumerate(lines, 1)
+        if _CONVERTS.search(line) and not line.lstrip().startswith("#") and not _OTHER_FILES.match(line)
+    ]
 
 
 def _folder_findings(service: ServiceFolder, environments: Sequence[str] | None) -> list[Finding]:
@@ -250,5 +272,6 @@ def _tripwires() -> list[tuple[str, GateInput]]:
         ("wrong-name", folder({file: good.replace(b"name: bad,", b"name: other,")})),
         ("wrong-namespace", folder({file: good.replace(b", namespace: bad", b"")})),
         ("missing-file", folder({file: good})),
+        ("attributes", GateInput(MemorySnapshot({_ATTRIBUTES: b"* filter=tripwire\n"}))),
         ("stray-file", GateInput(stray, strays=tuple(stray.entries()))),
     ]

@@ -109,7 +109,10 @@ def _judge(change: Change, treeish: str) -> _Answer:
             return _Answer(ExitStatus.UNTRUSTED, None, "the tree holds no src folder")
         archive.write_bytes(change.git.run("archive", "--format=tar", treeish, "--", *present).stdout)
         with tarfile.open(archive) as code:
-            code.extractall(folder / "code", filter="data")
+            try:
+                code.extractall(folder / "code", filter="data")
+            except tarfile.TarError as error:
+                return _Answer(ExitStatus.UNTRUSTED, None, f"its code cannot be unpacked: {error}")
         report = folder / "verdict.json"
         command = [sys.executable, "-P", "-m", "neuroscale", "gate", "--base", change.base, "--head", change.head]
         # The change's code gets no variable that could hold a secret.

@@ -142,10 +142,13 @@ def _write_pieces(content: bytes, folder: Path, name: str) -> dict[str, int]:
     stands there. So each piece starts with a line of blanks, is short, and repeats the end of the one before.
     """
     added = {}
+    lines = counted = 0
     for index, start in enumerate(range(0, max(len(content) - _OVERLAP, 1), _PIECE - _OVERLAP)):
         file = f"{name}.{index}"
         (folder / file).write_bytes(_BLANKS + content[start : start + _PIECE])
-        added[file] = content.count(b"\n", 0, start) - 1
+        lines += content.count(b"\n", counted, start)
+        counted = start
+        added[file] = lines - 1
     return added
 
 
