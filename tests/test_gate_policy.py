@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fake_tools import lying_tool
 from neuroscale import schemas, tools
 from neuroscale.errors import UntrustedError
 from neuroscale.gates.check import Evaluation
@@ -260,25 +261,6 @@ def test_a_policy_folder_that_is_not_whole_is_untrusted(files_of: Callable[[], d
         load_policy_set(MemorySnapshot(files_of()))
 
 
-def fake(folder: Path, text: str) -> Path:
-    """A kyverno that answers through Python code, with the real one's report in `report`."""
-    path = folder / "kyverno"
-    path.write_text(
-        "#!/usr/bin/env python3\n"
-        "import json, subprocess, sys\n"
-        f"done = subprocess.run([{str(tools.find('kyverno'))!r}, *sys.argv[1:]], capture_output=True, text=True)\n"
-        "report = json.loads(done.stdout)\n"
-        "results = report['results']\n"
-        "summary = report['summary']\n"
-        "status = done.returncode\n"
-        f"{text}\n"
-        "print(json.dumps(report))\n"
-        "sys.exit(status)\n"
-    )
-    path.chmod(0o755)
-    return path
-
-
 LIES = {
     "says nothing": ("sys.exit(0)", "evaluated nothing"),
     "says nothing but the right status": ("sys.exit(1)", "evaluated nothing"),
@@ -286,39 +268,39 @@ LIES = {
     "crashes": ("status = 2", "exit status 2"),
     "is killed": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "signal 9"),
     "leaves out one object": (
-        "report['results'] = [r for r in results if r['resources'][0]['name'] != 'good']; summary['pass'] -= 1",
+        "report['results'] = [r for r in answers if r['resources'][0]['name'] != 'good']; summary['pass'] -= 1",
         "no answer for 1",
     ),
     "skips one object": (
-        "[r.update(result='skip') for r in results if r['resources'][0]['name'] == 'good']; "
+        "[r.update(result='skip') for r in answers if r['resources'][0]['name'] == 'good']; "
         "summary['pass'] -= 1; summary['skip'] = 1",
         "neither passed nor refused",
     ),
     "warns in place of failing": (
-        "[r.update(result='warn') for r in results if r['resources'][0]['name'] == 'bad']; "
+        "[r.update(result='warn') for r in answers if r['resources'][0]['name'] == 'bad']; "
         "summary['fail'] -= 1; summary['warn'] = 1",
         "neither passed nor refused",
     ),
-    "answers twice": ("results.append(results[0])", "twice"),
+    "answers twice": ("answers.append(answers[0])", "twice"),
     "answers for something else": (
-        "extra = json.loads(json.dumps(results[0])); extra['resources'][0]['name'] = 'x'; results.append(extra); "
+        "extra = json.loads(json.dumps(answers[0])); extra['resources'][0]['name'] = 'x'; answers.append(extra); "
         "summary[extra['result']] += 1",
         "no policy rule covers",
     ),
     "passes the tripwire": (
-        "[r.update(result='pass') for r in results if 'tripwire' in r['resources'][0]['name']]; "
+        "[r.update(result='pass') for r in answers if 'tripwire' in r['resources'][0]['name']]; "
         "summary['pass'] += 1; summary['fail'] -= 1",
         "did not refuse its tripwire",
     ),
     "refuses the tripwire for another reason": (
-        "[r.update(message='?') for r in results if 'tripwire' in r['resources'][0]['name']]",
+        "[r.update(message='?') for r in answers if 'tripwire' in r['resources'][0]['name']]",
         "did not refuse its tripwire",
     ),
     "counts wrong": ("summary['pass'] += 1", "disagrees"),
     "prints something else": ("print('level=error msg=boom')", "not a report"),
     "prints half a report": ("print(json.dumps(report)[:100]); sys.exit(1)", "not a report"),
     "prints another object": ("report['kind'] = 'Other'", "a report was expected"),
-    "names no resource": ("results[0]['resources'] = []", "cannot be read"),
+    "names no resource": ("answers[0]['resources'] = []", "cannot be read"),
 }
 
 
@@ -327,11 +309,11 @@ def test_a_kyverno_that_lies_is_not_believed(tmp_path: Path, lie: str) -> None:
     text, word = LIES[lie]
     given = manifests(deployment("good", owner="x"), deployment("bad"))
     with pytest.raises(UntrustedError, match=word):
-        judge(given, policy_set(OWNER), tmp_path / "run", fake(tmp_path, text), workers=1)
+        judge(given, policy_set(OWNER), tmp_path / "run", lying_tool(tmp_path, "kyverno", text), workers=1)
 
 
 def test_warnings_before_the_report_are_no_reason_for_distrust(tmp_path: Path) -> None:
-    kyverno = fake(tmp_path, "print('Warning: something is deprecated')")
+    kyverno = lying_tool(tmp_path, "kyverno", "print('Warning: something is deprecated')")
     seen = judge(manifests(deployment("bad")), policy_set(OWNER), tmp_path / "run", kyverno, workers=1)
     assert len(seen.findings) == 1
 

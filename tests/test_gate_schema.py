@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fake_tools import lying_tool
 from neuroscale import schemas, tools
 from neuroscale.errors import UntrustedError
 from neuroscale.gates.check import Evaluation
@@ -104,46 +105,32 @@ def test_a_kind_without_a_schema_is_a_finding_and_never_skipped(tmp_path: Path, 
     assert seen.evaluated == 2
 
 
-def fake(folder: Path, text: str) -> Path:
-    """A kubeconform that answers through Python code, with the real one's report in `report`."""
-    path = folder / "kubeconform"
-    path.write_text(
-        "#!/usr/bin/env python3\n"
-        "import json, subprocess, sys\n"
-        f"done = subprocess.run([{str(tools.find('kubeconform'))!r}, *sys.argv[1:]], capture_output=True, text=True)\n"
-        "report = json.loads(done.stdout)\n"
-        "resources, summary, status = report['resources'], report['summary'], done.returncode\n"
-        "bad = [r for r in resources if r['status'] == 'statusInvalid']\n"
-        f"{text}\n"
-        "print(json.dumps(report))\n"
-        "sys.exit(status)\n"
-    )
-    path.chmod(0o755)
-    return path
-
-
+TRIPWIRE = "[r for r in answers if r['status'] == 'statusInvalid'][-1]"
 LIES = {
     "says nothing": ("sys.exit(0)", "cannot be read"),
     "ends with 0": ("status = 0", "exit status 0"),
     "crashes": ("status = 2", "exit status 2"),
-    "leaves out an object": ("resources.pop()", "answered for"),
-    "answers twice": ("resources.append(resources[0])", "answered for"),
+    "leaves out an object": ("answers.pop()", "answered for"),
+    "answers twice": ("answers.append(answers[0])", "answered for"),
     "counts wrong": ("summary['valid'] += 1", "disagrees"),
     "skips": (
-        "resources[0].update(status='statusSkipped'); summary['valid'] -= 1; summary['skipped'] = 1",
+        "answers[0].update(status='statusSkipped'); summary['valid'] -= 1; summary['skipped'] = 1",
         "disagrees",
     ),
     "passes a tripwire": (
-        "bad[-1].update(status='statusValid', msg=''); summary['invalid'] -= 1; summary['valid'] += 1",
+        f"{TRIPWIRE}.update(status='statusValid', msg=''); summary['invalid'] -= 1; summary['valid'] += 1",
         "did not refuse the tripwire",
     ),
-    "refuses a tripwire for another reason": ("bad[-1].update(msg='?')", "did not refuse the tripwire"),
+    "refuses a tripwire for another reason": (
+        f"{TRIPWIRE}.update(msg='?')",
+        "did not refuse the tripwire",
+    ),
     "cannot read a schema": (
-        "good = next(r for r in resources if r['status'] == 'statusValid'); "
+        "good = next(r for r in answers if r['status'] == 'statusValid'); "
         "good.update(status='statusError'); summary['valid'] -= 1; summary['errors'] += 1",
         "could not judge",
     ),
-    "reads another object": ("min(resources, key=lambda r: r['filename']).update(name='other')", "kubeconform read"),
+    "reads another object": ("min(answers, key=lambda r: r['filename']).update(name='other')", "kubeconform read"),
     "prints something else": ("print('panic')", "cannot be read"),
 }
 
@@ -152,4 +139,4 @@ LIES = {
 def test_a_kubeconform_that_lies_is_not_believed(tmp_path: Path, lie: str) -> None:
     text, word = LIES[lie]
     with pytest.raises(UntrustedError, match=word):
-        judge(tmp_path / "run", GOOD, kubeconform=fake(tmp_path, text))
+        judge(tmp_path / "run", GOOD, kubeconform=lying_tool(tmp_path, "kubeconform", text))
