@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,10 @@ from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.errors import InputError
 from neuroscale.planning import memory
 from neuroscale.planning.architecture import architecture, count_parameters
-from neuroscale.planning.plan import Plan, dump_plan, load_plan
+from neuroscale.planning.plan import Alternative, Plan, dump_plan, load_plan
 from neuroscale.planning.planner import plan, request_digest
 from neuroscale.planning.version import PLANNER_VERSION, TEMPLATE_VERSION
-from neuroscale.request import Request, dump_request, load_request
+from neuroscale.request import Override, Request, dump_request, load_request
 from neuroscale.settings import load_settings
 from neuroscale.snapshot import FolderSnapshot
 from neuroscale.yaml_io import dump
@@ -381,7 +383,7 @@ def test_overrides_are_honoured_and_shown_with_what_was_planned() -> None:
         (forced("tpu-v6e-1", 1), "cannot serve compressed-tensors-w4a16 weights"),
         ({"accelerator": "nvidia-a100-80gb", "kv_cache_dtype": "fp8"}, "cannot keep its KV cache as fp8"),
         ({"max_model_len": 1_000_000}, "reads at most 262144"),
-        ({"replicas.min": 3, "replicas.max": 2}, "At most 2 replicas"),
+        ({"max_num_seqs": 1, "replicas.max": 2}, "At most 2 replicas"),
         ({"replicas.min": 100}, "the environment allows 32"),
     ],
 )
@@ -566,3 +568,112 @@ def test_the_order_of_the_accelerators_in_the_settings_does_not_change_a_plan() 
     )
     for model in CATALOG.models:
         assert plan(ask(model), CATALOG, other) == planned(model)
+
+
+# What a refusal offers, applied as its words say.
+
+
+def applied(request: Request, choice: Alternative) -> Request:
+    """The request after the change that an alternative asks for, read from its words alone."""
+    text = choice.change
+    update: dict[str, Any] = {}
+    overrides = {override.field: override for override in request.overrides}
+    for fields in re.findall(r"[Rr]emove the overrides? of ([a-z_., ]+?)(?::|, on|\.$)", text):
+        for field in re.split(r", | and ", fields):
+            del overrides[field]
+    if found := re.search(r"override accelerator with (\S+) and accelerator_count with (\d+)", text):
+        for field, value in (("accelerator", found[1]), ("accelerator_count", int(found[2]))):
+            overrides[field] = Override(field=field, value=value, reason="r", expires=date(2099, 1, 1))
+    for pattern, name, kind in (
+        (r"the model '([^']+)'", "model", str),
+        (r"the environment '([^']+)'", "environment", str),
+        (r"longest prompt to (\d+) tokens|prompts up to (\d+)", "longest_prompt_tokens", int),
+        (r"answers up to (\d+) tokens", "longest_answer_tokens", int),
+        (r"Serve (\d+) users? at once", "concurrent_users", int),
+        (r"([0-9.e+-]+) s for the first token", "p95_ttft_seconds", float),
+    ):
+        if found := re.search(pattern, text):
+            update[name] = kind(next(group for group in found.groups() if group))
+    assert update or overrides.keys() != {override.field for override in request.overrides}, text
+    return request.model_copy(update={**update, "overrides": tuple(overrides.values())})
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_every_alternative_of_every_refusal_works_when_its_words_are_followed(data: st.DataObject) -> None:
+    overrides = data.draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "accelerator": st.sampled_from(sorted(CATALOG.accelerators)),
+                "accelerator_count": st.sampled_from([1, 2, 3, 8]),
+                "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),
+                "max_model_len": st.sampled_from([1024, 16_384, 1_048_576]),
+                "max_num_seqs": st.sampled_from([1, 64, 1024]),
+                "replicas.max": st.sampled_from([1, 4]),
+            },
+        )
+        | st.just({})
+    )
+    request = ask(
+        data.draw(st.sampled_from(sorted(CATALOG.models))),
+        environment=data.draw(st.sampled_from(sorted(SETTINGS.environments))),
+        concurrent_users=data.draw(st.sampled_from([1, 8, 300, 4096])),
+        longest_prompt_tokens=data.draw(st.sampled_from([16, 4096, 60_000, 1_000_000])),
+        longest_answer_tokens=data.draw(st.sampled_from([16, 2048, 100_000])),
+        p95_ttft_seconds=data.draw(st.sampled_from([0.04, 0.2, 3.0, 60.0])),
+        availability=data.draw(st.sampled_from(["standard", "high"])),
+        overrides=overrides,
+    )
+    made = plan(request, CATALOG, SETTINGS)
+    if made.verdict != "refused":
+        assert made.memory_gib.free >= 0
+        return
+    for choice in made.alternatives:
+        again = plan(applied(request, choice), CATALOG, SETTINGS)
+        assert again.verdict != "refused", choice.change
+        assert (again.accelerator, again.accelerator_count) == (choice.accelerator, choice.accelerator_count)
+        assert again.cost.hourly == choice.hourly
+
+
+def test_a_request_that_is_too_large_in_every_way_is_told_what_would_work() -> None:
+    made = planned(
+        "deepseek-ai/DeepSeek-V3",
+        concurrent_users=4096,
+        longest_prompt_tokens=100_000,
+        longest_answer_tokens=8192,
+        p95_ttft_seconds=30.0,
+        environment="dev",
+    )
+    assert made.verdict == "refused"
+    assert [choice.change.split(" with ")[0] for choice in made.alternatives] == ["Serve 64 users at once"]
+
+
+def test_a_model_that_an_environment_cannot_serve_is_offered_where_it_can_be() -> None:
+    made = planned("meta-llama/Llama-3.1-8B-Instruct", environment="local")
+    assert {choice.change.split("'")[1] for choice in made.alternatives} == {"dev", "prod"}
+
+
+def test_the_nearest_attempt_is_the_one_that_fits_the_memory() -> None:
+    made = planned(MOE_QAT, environment="dev", concurrent_users=4096, longest_prompt_tokens=100_000)
+    assert made.verdict == "refused"
+    assert made.memory_gib.free >= 0
+    assert any("the environment allows 8" in reason for reason in made.reasons)
+
+
+def test_more_requests_at_once_than_the_cache_holds_are_honoured_and_said() -> None:
+    made = planned(MOE_QAT, overrides=forced("nvidia-l4", 1, max_num_seqs=64))
+    assert "--max-num-seqs=64" in made.vllm_args
+    assert made.memory_gib.free >= 0
+    assert any("Of the 64 requests" in reason and f"{made.max_concurrency} fit" in reason for reason in made.reasons)
+
+
+def test_the_sampler_of_more_requests_than_memory_allows_is_refused() -> None:
+    made = planned(MOE_QAT, overrides=forced("nvidia-l4", 1, max_num_seqs=1024))
+    assert made.verdict == "refused"
+    assert made.memory_gib.overhead > 5
+
+
+def test_replicas_that_an_override_sets_are_not_explained_by_the_load() -> None:
+    made = planned(MOE_QAT, concurrent_users=4, overrides={"replicas.min": 3})
+    assert any(reason.startswith("Replicas: 3, as the override says. Needed: ") for reason in made.reasons)

@@ -2,40 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from neuroscale.planning.choose import CHAT_TEMPLATE_TOKENS, Candidate, Case, candidates
 from neuroscale.planning.cost import cost
 from neuroscale.planning.plan import Alternative
+from neuroscale.settings import Environment
 
 _MOST = 5
-_SHORTEST_PROMPT = 256
+_SHORTEST = 256  # tokens; nobody is helped by a prompt or an answer below it
+_HARDWARE = frozenset({"accelerator", "accelerator_count", "kv_cache_dtype", "gpu_memory_utilization"})
+_LONGEST_WAIT = 120.0  # seconds to the first token: the most that a form takes
 
 
-def alternatives(case: Case) -> tuple[Alternative, ...]:
+@dataclass(frozen=True)
+class _Choice:
+    """A change of the request, and the candidate that the planner chooses for it."""
+
+    candidate: Candidate
+    change: str
+    model: str
+
+
+def alternatives(case: Case, environments: Mapping[str, Environment]) -> tuple[Alternative, ...]:
     """The nearest choices that work, cheapest first: another accelerator, more of them, a quantised copy of the same
-    model, a shorter prompt, more patience for the first token."""
-    found: list[tuple[Candidate, str]] = []
-    found += _other_hardware(case)
-    found += _same_family(case)
+    model, a shorter prompt, more patience for the first token. Where none of them helps: less of everything at once, or
+    another of the `environments`."""
+    found = _without_overrides(case) + _same_family(case)
     if not found:
         found += _relaxed(case)
-    found += _shorter(case)
-    unique: dict[tuple[str, str, str, int], tuple[Candidate, str, str]] = {}
-    for candidate, change in found:
-        model = change.split("'")[1] if change.startswith("Choose the model") else case.model.name
-        key = (change, model, candidate.accelerator.name, candidate.count)
-        unique.setdefault(key, (candidate, change, model))
-    ordered = sorted(unique.values(), key=lambda entry: (entry[0].rank, entry[1]))[:_MOST]
+    if not found or "max_model_len" not in case.overrides:
+        found += _shorter(case)
+    if not found:
+        found = _less_of_everything(case)
+    if not found:
+        found = _elsewhere(case, environments)
+    unique: dict[tuple[str, str, str, int], _Choice] = {}
+    for choice in found:
+        candidate = choice.candidate
+        unique.setdefault((choice.change, choice.model, candidate.accelerator.name, candidate.count), choice)
+    ordered = sorted(unique.values(), key=lambda choice: (choice.candidate.rank, choice.change))[:_MOST]
     return tuple(
         Alternative(
-            change=change,
-            model=model,
-            accelerator=candidate.accelerator.name,
-            accelerator_count=candidate.count,
-            hourly=cost(candidate.price, candidate.replicas).hourly,
+            change=choice.change,
+            model=choice.model,
+            accelerator=choice.candidate.accelerator.name,
+            accelerator_count=choice.candidate.count,
+            hourly=cost(choice.candidate.price, choice.candidate.replicas).hourly,
         )
-        for candidate, change, model in ordered
+        for choice in ordered
     )
 
 
@@ -43,22 +59,42 @@ def _best(case: Case) -> Candidate | None:
     return next((candidate for candidate in candidates(case) if candidate.works), None)
 
 
-def _other_hardware(case: Case) -> list[tuple[Candidate, str]]:
-    """Without the forced hardware: the cheapest that works of each accelerator."""
-    if not {"accelerator", "accelerator_count", "kv_cache_dtype", "gpu_memory_utilization"} & set(case.overrides):
+def _without_overrides(case: Case) -> list[_Choice]:
+    """Without what is forced, but for the context where that alone may stay.
+
+    The cheapest choice of all, and where hardware is forced the cheapest of each other accelerator, which needs
+    overrides of its own.
+    """
+    if not case.overrides:
         return []
-    kept = {field: value for field, value in case.overrides.items() if field in ("max_model_len",)}
-    best: dict[str, Candidate] = {}
-    for candidate in candidates(replace(case, overrides=kept)):
-        if candidate.works:
-            best.setdefault(candidate.accelerator.name, candidate)
-    return [
-        (candidate, f"Use {candidate.label}{_replicas(candidate)}: remove the overrides of the hardware.")
-        for candidate in best.values()
-    ]
+    kept = {field: value for field, value in case.overrides.items() if field == "max_model_len"}
+    for remaining in (kept, {}) if 0 < len(kept) < len(case.overrides) else ({},):
+        best: dict[str, Candidate] = {}
+        for candidate in candidates(replace(case, overrides=dict(remaining))):
+            if candidate.works:
+                best.setdefault(candidate.accelerator.name, candidate)
+        if not best:
+            continue
+        removed = [field for field in case.overrides if field not in remaining]
+        cheapest, *others = best.values()
+        found = [_Choice(cheapest, f"Remove {_overrides(removed)}: the plan is then {_on(cheapest)}.", case.model.name)]
+        if not _HARDWARE & set(removed):
+            return found
+        removed = [field for field in removed if field not in ("accelerator", "accelerator_count")]
+        rest = f", and remove {_overrides(removed)}" if removed else ""
+        return found + [
+            _Choice(
+                candidate,
+                f"Use {_on(candidate)}: override accelerator with {candidate.accelerator.name} and accelerator_count "
+                f"with {candidate.count}{rest}.",
+                case.model.name,
+            )
+            for candidate in others
+        ]
+    return []
 
 
-def _same_family(case: Case) -> list[tuple[Candidate, str]]:
+def _same_family(case: Case) -> list[_Choice]:
     """Quantised copies of the same model (or the model that this one is a copy of), as asked."""
     root = case.model.variant_of or case.model.name
     found = []
@@ -66,45 +102,93 @@ def _same_family(case: Case) -> list[tuple[Candidate, str]]:
         if model.name != case.model.name and root in (model.name, model.variant_of):
             best = _best(replace(case, model=model))
             if best is not None:
-                found.append((best, f"Choose the model '{model.name}' on {best.label}{_replicas(best)}."))
+                found.append(_Choice(best, f"Choose the model '{model.name}' on {_on(best)}.", model.name))
     return found
 
 
-def _shorter(case: Case) -> list[tuple[Candidate, str]]:
+def _shorter(case: Case) -> list[_Choice]:
     """The longest prompt, halved until something works."""
     prompt = case.request.longest_prompt_tokens
     kept = {field: value for field, value in case.overrides.items() if field != "max_model_len"}
+    also = " and remove the override of max_model_len" if kept != case.overrides else ""
     limit = case.model.config.max_position_embeddings
-    while prompt > _SHORTEST_PROMPT:
+    while prompt > _SHORTEST:
         room = limit - case.request.longest_answer_tokens - CHAT_TEMPLATE_TOKENS
         prompt = room if 0 < room < prompt // 2 else prompt // 2
         shorter = case.request.model_copy(update={"longest_prompt_tokens": prompt})
         best = _best(replace(case, request=shorter, overrides=kept))
         if best is not None:
-            change = f"Shorten the longest prompt to {prompt} tokens, on {best.label}{_replicas(best)}."
-            return [(best, change)]
+            change = f"Shorten the longest prompt to {prompt} tokens{also}, on {_on(best)}."
+            return [_Choice(best, change, case.model.name)]
     return []
 
 
-def _relaxed(case: Case) -> list[tuple[Candidate, str]]:
+def _relaxed(case: Case) -> list[_Choice]:
     """More time for the first token, or fewer users at once, where only that stands in the way."""
-    found = []
-    patient = _best(replace(case, request=case.request.model_copy(update={"p95_ttft_seconds": 120.0})))
+    name = case.model.name
+    patient = _best(replace(case, request=case.request.model_copy(update={"p95_ttft_seconds": _LONGEST_WAIT})))
     if patient is not None and patient.speed.ttft_seconds is not None:
-        found.append(
-            (
-                patient,
-                f"Allow {patient.speed.ttft_seconds:g} s for the first token, on {patient.label}{_replicas(patient)}.",
-            )
-        )
+        change = f"Allow {patient.speed.ttft_seconds:g} s for the first token, on {_on(patient)}."
+        return [_Choice(patient, change, name)]
     users = case.request.concurrent_users
-    while users > 1 and not found:
+    while users > 1:
         users //= 2
         best = _best(replace(case, request=case.request.model_copy(update={"concurrent_users": users})))
         if best is not None:
-            found.append((best, f"Serve {users} users at once, on {best.label}{_replicas(best)}."))
+            return [_Choice(best, f"Serve {_users(users)} at once, on {_on(best)}.", name)]
+    return []
+
+
+def _less_of_everything(case: Case) -> list[_Choice]:
+    """Users, prompt and answer halved together, with all the time there is, until something works."""
+    request = case.request
+    users, prompt, answer = request.concurrent_users, request.longest_prompt_tokens, request.longest_answer_tokens
+    while users > 1 or prompt > _SHORTEST or answer > _SHORTEST:
+        users = max(users // 2, 1)
+        prompt = max(prompt // 2, min(prompt, _SHORTEST))
+        answer = max(answer // 2, min(answer, _SHORTEST))
+        less = request.model_copy(
+            update={
+                "concurrent_users": users,
+                "longest_prompt_tokens": prompt,
+                "longest_answer_tokens": answer,
+                "p95_ttft_seconds": _LONGEST_WAIT,
+            }
+        )
+        best = _best(replace(case, request=less, overrides={}))
+        if best is None:
+            continue
+        seconds = best.speed.ttft_seconds
+        wait = f", with {seconds:g} s for the first token" if seconds and seconds > request.p95_ttft_seconds else ""
+        also = f", and remove {_overrides(list(case.overrides))}" if case.overrides else ""
+        change = (
+            f"Serve {_users(users)} at once with prompts up to {prompt} and answers up to {answer} tokens{wait}{also}, "
+            f"on {_on(best)}."
+        )
+        return [_Choice(best, change, case.model.name)]
+    return []
+
+
+def _elsewhere(case: Case, environments: Mapping[str, Environment]) -> list[_Choice]:
+    """The request as it is, in another environment."""
+    found = []
+    for name, environment in environments.items():
+        if name == case.environment_name:
+            continue
+        best = _best(replace(case, environment_name=name, environment=environment))
+        if best is not None:
+            found.append(_Choice(best, f"Choose the environment '{name}', on {_on(best)}.", case.model.name))
     return found
 
 
-def _replicas(candidate: Candidate) -> str:
-    return f" with {candidate.replicas.min} replicas" if candidate.replicas.min > 1 else ""
+def _on(candidate: Candidate) -> str:
+    return candidate.label + (f" with {candidate.replicas.min} replicas" if candidate.replicas.min > 1 else "")
+
+
+def _users(number: int) -> str:
+    return "1 user" if number == 1 else f"{number} users"
+
+
+def _overrides(fields: list[str]) -> str:
+    names = f"{', '.join(fields[:-1])} and {fields[-1]}" if len(fields) > 1 else fields[0]
+    return f"the override{'s' if len(fields) > 1 else ''} of {names}"

@@ -82,6 +82,9 @@ class Candidate:
     memory: Memory
     weights_basis: WeightsBasis
     sequences: int
+    """Requests that a replica computes at once: `--max-num-seqs`."""
+    held: int
+    """Requests of full length that the memory is planned for."""
     capacity: int
     replicas: Replicas
     speed: Speed
@@ -116,10 +119,12 @@ class Candidate:
         )
 
     @property
-    def distance(self) -> tuple[int, float, tuple[bool, Decimal, int, str, int, bool]]:
-        """How far from working: other obstacles first, then the memory that is missing on a rank."""
-        others = sum(failure.kind != "memory" for failure in self.failures)
-        return others, max(0.0, -self.memory.free), self.rank
+    def distance(self) -> tuple[int, float, int, tuple[bool, Decimal, int, str, int, bool]]:
+        """How far from working: what can never be served first, then the memory that is missing on a rank, then what
+        fewer users or more patience would mend."""
+        impossible = sum(failure.kind in ("support", "context") for failure in self.failures)
+        missing = max(0.0, -self.memory.free) if any(failure.kind == "memory" for failure in self.failures) else 0.0
+        return impossible, missing, len(self.failures) - impossible, self.rank
 
 
 def candidates(case: Case) -> list[Candidate]:
@@ -165,17 +170,16 @@ def judge(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: in
         return float(math.ceil(gib)) if runtime.family == "cpu" else gib
 
     def other(requests: int) -> float:
-        return memory.overhead_gib(model, runtime, count, sequences=requests, batched_tokens=tokens)
+        at_once = most if isinstance(most, int) else requests
+        return memory.overhead_gib(model, runtime, count, sequences=at_once, batched_tokens=tokens)
 
     def fits(requests: int) -> bool:
         return size.gib / count + other(requests) + cache(requests) <= usable
 
     capacity = _largest(fits, ceiling)
     replicas = _replicas(case, capacity)
-    sequences = max(1, min(capacity, math.ceil(request.concurrent_users / replicas.min)))
-    if isinstance(most, int):
-        sequences = most
-    parts = [round(part, 2) for part in (size.gib / count, cache(sequences), other(sequences), usable)]
+    held = max(1, min(capacity, math.ceil(request.concurrent_users / replicas.min)))
+    parts = [round(part, 2) for part in (size.gib / count, cache(held), other(held), usable)]
     needed = Memory(
         weights=parts[0],
         kv_cache=parts[1],
@@ -184,7 +188,7 @@ def judge(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: in
         free=round(parts[3] - parts[0] - parts[1] - parts[2], 2),
     )
     if capacity == 0:
-        failures.append(_too_small(case, accelerator, count, needed, sequences, usable))
+        failures.append(_too_small(case, accelerator, count, needed, held, usable))
     elif replicas.min > case.environment.max_replicas:
         failures.append(
             Failure(
@@ -217,7 +221,8 @@ def judge(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: in
         batched_tokens=tokens,
         memory=needed,
         weights_basis=size.basis,
-        sequences=sequences,
+        sequences=most if isinstance(most, int) else held,
+        held=held,
         capacity=capacity,
         replicas=replicas,
         speed=pace,

@@ -74,7 +74,7 @@ def _memory(case: Case, chosen: Candidate) -> str:
     memory = chosen.memory
     return (
         f"On each accelerator, of {memory.usable:.2f} GiB usable: weights {memory.weights:.2f} GiB, overhead "
-        f"{memory.overhead:.2f} GiB, KV cache of {chosen.sequences} request{'s' if chosen.sequences > 1 else ''} of "
+        f"{memory.overhead:.2f} GiB, KV cache of {chosen.held} request{'s' if chosen.held > 1 else ''} of "
         f"{case.max_model_len} tokens {memory.kv_cache:.2f} GiB, free {memory.free:.2f} GiB."
     )
 
@@ -123,10 +123,23 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
     else:
         sentences.append("Tensor parallelism is 1: the model fits one accelerator.")
     needed = -(-request.concurrent_users // max(chosen.capacity, 1))
-    because = f"one replica holds {chosen.capacity} users at full length, and {request.concurrent_users} are asked for"
+    because = (
+        f"one replica holds {_count(chosen.capacity, 'user')} at full length, and {request.concurrent_users} "
+        f"{'is' if request.concurrent_users == 1 else 'are'} asked for"
+    )
     if request.availability == "high" and needed < 2:
+        needed = 2
         because += "; high availability needs two"
-    sentences.append(f"Replicas: {replicas.min}, because {because}.")
+    sentences.append(
+        f"Replicas: {replicas.min}, as the override says. Needed: {needed}, because {because}."
+        if "replicas.min" in case.overrides
+        else f"Replicas: {replicas.min}, because {because}."
+    )
+    if chosen.capacity < chosen.sequences:
+        sentences.append(
+            f"Of the {chosen.sequences} requests that the override of max_num_seqs computes at once, "
+            f"{chosen.capacity} fit the KV cache at full length: vLLM interrupts the others when it is full."
+        )
     if replicas.max > replicas.min:
         sentences.append(f"Up to {replicas.max} replicas are allowed, and nothing scales between the two yet.")
     if chosen.capacity * replicas.min < request.concurrent_users:
@@ -212,6 +225,10 @@ def _unknown(case: Case, chosen: Candidate) -> list[str]:
 
 def _billions(parameters: int) -> str:
     return f"{parameters / 1e9:.2f} billion" if parameters >= 1e8 else f"{parameters:,}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _one_line(text: str) -> str:

@@ -39,7 +39,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
     else:
         verdict = "fits"
     applied = _applied(case)
-    others = alternatives(case) if not working else ()
+    others = alternatives(case, settings.environments) if not working else ()
     kv_cache = chosen.memory.kv_cache
     team = catalog.teams[request.team]
     return Plan(

@@ -15,6 +15,7 @@ from neuroscale.catalog import Catalog
 from neuroscale.errors import ExitStatus, InputError, Problem
 from neuroscale.planning.plan import Alternative, Plan
 from neuroscale.planning.planner import plan
+from neuroscale.repository import REQUEST_FILE
 from neuroscale.request import Request, check_request, load_request
 from neuroscale.scaffolder.form import FORM_FIELDS
 from neuroscale.scaffolder.values import template_values
@@ -48,7 +49,7 @@ def answer(answers: Mapping[str, Any], catalog: Catalog, settings: Settings, tem
 def request_of(answers: Mapping[str, Any], where: str = FORM) -> Request:
     """The request that a form's answers make. Raises InputError naming the fields."""
     problems = [
-        Problem(where, shorten(name), "is not a field of the form", suggest(name, FORM_FIELDS))
+        Problem(where, yaml_io.dotted((name[:60],)), "is not a field of the form", _not_asked(name))
         for name in answers
         if name not in FORM_FIELDS
     ]
@@ -71,6 +72,12 @@ def request_of(answers: Mapping[str, Any], where: str = FORM) -> Request:
         return load_request(yaml_io.dump(dict(answers)), where)
     except InputError as error:
         raise InputError([replace(problem, line=None) for problem in error.problems]) from error
+
+
+def _not_asked(name: str) -> str:
+    if name in Request.model_fields:
+        return f"Leave it out: {name} stands in the service's {REQUEST_FILE}, for `neuroscale replan` to read."
+    return suggest(name, FORM_FIELDS)
 
 
 def answers_of(request: Request) -> dict[str, Any]:
@@ -111,5 +118,5 @@ def summary(planned: Plan) -> str:
 
 def _instead(alternatives: tuple[Alternative, ...]) -> str:
     if not alternatives:
-        return "Ask for fewer users, shorter texts or a smaller model."
+        return "Nothing near it works: choose another model or another environment."
     return "What works: " + "; ".join(alternative.change.rstrip(".") for alternative in alternatives) + "."
