@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from neuroscale import server
 from neuroscale.catalog import load_catalog
+from neuroscale.cli import app
+from neuroscale.commands.serve import serve_plans
+from neuroscale.errors import InputError
 from neuroscale.planning.planner import plan
 from neuroscale.rendering import load_template, render
 from neuroscale.request import load_request
@@ -118,7 +122,7 @@ def test_a_refused_plan_stops_backstage_with_the_reason_first() -> None:
         ({"team": "x", "environment": "y"}, ["team", "environment"]),
         ({"service": "A\n---\nkind: Secret"}, ["service"]),
         ({"concurrent_users": "many"}, ["concurrent_users"]),
-        ({"gpus": 8}, ["'gpus'"]),
+        ({"gpus": 8}, ["gpus"]),
         ({"model": {"a": 1}}, ["model"]),
     ],
 )
@@ -208,10 +212,23 @@ def test_it_says_when_it_is_alive() -> None:
 
 
 def test_it_listens_on_this_machine_only_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[dict[str, Any]] = []
-    monkeypatch.setattr(uvicorn, "run", lambda _app, **options: started.append(options))
-    server.serve(ROOT)
-    assert started[0]["host"] == "127.0.0.1"
+    addresses: list[Any] = []
+
+    def listened(*given: Any) -> None:
+        addresses.append(given[-1].getsockname()[0])
+
+    monkeypatch.setattr(server, "serve", listened)
+    assert CliRunner().invoke(app, ["serve", "--port", "0", "--repository", str(ROOT)]).exit_code == 0
+    assert addresses == ["127.0.0.1"]
+
+
+def test_an_address_in_use_is_refused_in_words() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(InputError, match=r"nothing can listen at 127.0.0.1 port") as caught,
+    ):
+        serve_plans("127.0.0.1", taken.getsockname()[1], ROOT)
+    assert caught.value.exit_status == 2
 
 
 json_values = st.recursive(

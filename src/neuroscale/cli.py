@@ -141,6 +141,12 @@ def main() -> None:
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:
+        if os.environ.get("NEUROSCALE_DEBUG"):
+            raise
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"neuroscale: {place}{error.strerror or error}. What it printed is not complete.", file=sys.stderr)  # noqa: T201
+        sys.exit(ExitStatus.UNTRUSTED)
     except Exception as error:
         if os.environ.get("NEUROSCALE_DEBUG"):
             raise

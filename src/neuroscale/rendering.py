@@ -146,7 +146,12 @@ def write(files: Mapping[str, str], folder: Path) -> None:
                 target.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(
-            Problem(str(error.filename or folder), "", f"cannot be written: {error.strerror}", "Check its permissions.")
+            Problem(
+                str(error.filename or folder),
+                "",
+                f"cannot be written: {error.strerror}",
+                "Name a folder that you may write to.",
+            )
         ) from error
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import date
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from neuroscale.catalog import Catalog
 from neuroscale.errors import InputError, Problem
 from neuroscale.model import Frozen
 from neuroscale.settings import Settings
-from neuroscale.validation import parse, shorten, suggest, wrong
-from neuroscale.yaml_io import dump
+from neuroscale.validation import from_document, parse, shorten, suggest, wrong
+from neuroscale.yaml_io import dotted, dump, read_mapping
 
 Availability = Literal["standard", "high"]
 SERVICE_NAME = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
@@ -72,18 +73,23 @@ class Override(Frozen):
             raise wrong("the reason is empty", "Write what a reviewer needs to understand the exception.")
         return reason
 
-    @model_validator(mode="after")
-    def _typed(self) -> Override:
-        wanted, adapter = _OVERRIDES[self.field]
-        if self.field.startswith("replicas.") and self.value == 0 and not isinstance(self.value, bool):
+    @field_validator("value", mode="before")
+    @classmethod
+    def _typed(cls, value: Any, info: ValidationInfo) -> Any:
+        field = info.data.get("field")
+        if field is None:  # told already
+            return value if isinstance(value, str | int | float) else ""
+        wanted, adapter = _OVERRIDES[field]
+        if field.startswith("replicas.") and value == 0 and not isinstance(value, bool):
             raise _scale_to_zero()
+        unsuitable = wrong(f"the value {shorten(value)} does not suit {field}", f"Write {wanted}.")
         try:
-            adapter.validate_python(self.value, strict=True)
+            adapter.validate_python(value, strict=True)
         except ValidationError as error:
-            raise wrong(f"the value {shorten(self.value)} does not suit {self.field}", f"Write {wanted}.") from error
-        if isinstance(self.value, float) and self.value != round(self.value, 3):
-            raise wrong(f"the value {shorten(self.value)} does not suit {self.field}", f"Write {wanted}.")
-        return self
+            raise unsuitable from error
+        if isinstance(value, float) and value != round(value, 3):
+            raise unsuitable
+        return value
 
 
 class Request(Frozen):
@@ -108,6 +114,13 @@ class Request(Frozen):
         for field in fields:
             if fields.count(field) > 1:
                 raise wrong(f"{field} is overridden twice", "Keep one of the two.")
+        values = {override.field: override.value for override in overrides}
+        fewest, most = values.get("replicas.min"), values.get("replicas.max")
+        if isinstance(fewest, int) and isinstance(most, int) and most < fewest:
+            raise wrong(
+                f"replicas.max is overridden with {most}, and replicas.min with {fewest}",
+                "Raise replicas.max or lower replicas.min.",
+            )
         return overrides
 
 
@@ -126,6 +139,18 @@ _FIXES = {
 def load_request(text: str, where: str) -> Request:
     """The request in a `request.yaml`. Raises InputError with file, field, line and what to write instead."""
     return parse(Request, text, where, _FIXES)
+
+
+def read_request(text: str, where: str, catalog: Catalog, settings: Settings) -> Request:
+    """As `load_request`, and names only what the catalog and the settings have: problems carry their lines."""
+    document = read_mapping(text, where)
+    request = from_document(Request, document, where, _FIXES)
+    try:
+        check_request(request, catalog, settings, where)
+    except InputError as error:
+        lines = {dotted(path): line for path, line in document.lines.items()}
+        raise InputError([replace(problem, line=lines.get(problem.field)) for problem in error.problems]) from error
+    return request
 
 
 def dump_request(request: Request) -> str:

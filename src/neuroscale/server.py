@@ -7,11 +7,12 @@ plan too: a status of 200 would let the next step render it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -20,15 +21,14 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from neuroscale.catalog import Catalog, load_catalog
+from neuroscale.catalog import Catalog
 from neuroscale.errors import InputError, Problem
 from neuroscale.request import Request as ServiceRequest
 from neuroscale.scaffolder.actions import PLAN_ROUTE
 from neuroscale.scaffolder.form import expected_enums
 from neuroscale.scaffolder.plan_step import FORM, SCHEMA_VERSION, RefusedPlanError, answer
-from neuroscale.scaffolder.template import Template, load_template
-from neuroscale.settings import Settings, check_settings, load_settings
-from neuroscale.snapshot import FolderSnapshot
+from neuroscale.scaffolder.template import Template
+from neuroscale.settings import Settings
 
 LARGEST_BODY = 64 * 1024
 """Bytes of a request's body; a form's answers take less than one kibibyte."""
@@ -89,15 +89,14 @@ def create_app(catalog: Catalog, settings: Settings, template: Template) -> Fast
     return app
 
 
-def serve(root: Path, host: str = "127.0.0.1", port: int = 8086) -> None:
-    """Serves the platform repository at `root`, as it is at this moment, until interrupted.
+def serve(catalog: Catalog, settings: Settings, template: Template, listener: socket.socket) -> None:
+    """Serves one state of the repository on a socket that listens already, until interrupted.
 
-    There is no authentication: Backstage's proxy stands before it. Raises InputError for a repository with problems.
+    There is no authentication: Backstage's proxy stands before it.
     """
-    snapshot = FolderSnapshot(root)
-    catalog, settings, template = load_catalog(snapshot), load_settings(snapshot), load_template(snapshot)
-    check_settings(settings, catalog)
-    uvicorn.run(create_app(catalog, settings, template), host=host, port=port, server_header=False)
+    application = create_app(catalog, settings, template)
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(uvicorn.Config(application, server_header=False)).run(sockets=[listener])
 
 
 class _BodyLimit:

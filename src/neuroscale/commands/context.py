@@ -8,10 +8,14 @@ from pathlib import Path
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.errors import InputError, Problem
 from neuroscale.rendering import Template, load_template
-from neuroscale.repository import find_root
+from neuroscale.repository import REQUEST_FILE, find_root
+from neuroscale.request import Request, read_request
 from neuroscale.settings import Settings, check_settings, load_settings
 from neuroscale.snapshot import FolderSnapshot
 from neuroscale.yaml_io import decode
+
+LARGEST_FILE = 1024 * 1024
+"""Bytes of a file of answers or of a plan; neither takes a tenth of it, and a device file never ends."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,10 @@ class Context:
     catalog: Catalog
     settings: Settings
     template: Template
+
+    def read_request(self, path: Path) -> Request:
+        """The request in a file. Raises InputError where it cannot be read, or names what the platform lacks."""
+        return read_request(read_file(path), str(path), self.catalog, self.settings)
 
 
 def open_repository(named: Path | None) -> Context:
@@ -36,8 +44,20 @@ def open_repository(named: Path | None) -> Context:
 def read_file(path: Path) -> str:
     """The text of a file that a user named. Raises InputError where it cannot be read."""
     try:
-        return decode(path.read_bytes(), str(path))
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+    except IsADirectoryError as error:
+        raise InputError(
+            Problem(str(path), "", "is a folder", f"Name a file, such as {path / REQUEST_FILE}.")
+        ) from error
     except OSError as error:
         raise InputError(
             Problem(str(path), "", f"cannot be read: {error.strerror}", "Name a readable file.")
         ) from error
+    except ValueError as error:  # a NUL byte in the path
+        raise InputError(Problem(ascii(str(path)), "", "is not a path", "Name a readable file.")) from error
+    if len(data) > LARGEST_FILE:
+        raise InputError(
+            Problem(str(path), "", f"is larger than {LARGEST_FILE} bytes", "Name a file that holds a form's answers.")
+        )
+    return decode(data, str(path))

@@ -5,17 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from neuroscale.commands.context import open_repository, read_file
+from neuroscale.commands.context import open_repository
 from neuroscale.errors import ExitStatus
 from neuroscale.planning.planner import plan
-from neuroscale.request import check_request, load_request
 
 
 def show_plan(path: Path, repository: Path | None, *, as_json: bool) -> int:
     """Print the plan for a request, as text or JSON; a refused plan is exit status 1."""
     context = open_repository(repository)
-    request = load_request(read_file(path), str(path))
-    check_request(request, context.catalog, context.settings, str(path))
+    request = context.read_request(path)
     made = plan(request, context.catalog, context.settings, context.template.version)
     if as_json:
         sys.stdout.write(made.model_dump_json(indent=2) + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from pathlib import Path
 
 import typer
@@ -12,14 +13,13 @@ from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.planning.planner import plan, request_digest
 from neuroscale.rendering import render, write
 from neuroscale.repository import MANIFESTS, PLAN_FILE, REQUEST_FILE, ServicePath
-from neuroscale.request import Request, check_request, load_request
+from neuroscale.request import Request
 
 
 def render_request(path: Path, out: Path | None, repository: Path | None) -> int:
     """Write what a request renders to: with the plan beside it where there is one, else with a new plan."""
     context = open_repository(repository)
-    request = load_request(read_file(path), str(path))
-    check_request(request, context.catalog, context.settings, str(path))
+    request = context.read_request(path)
     lock = path.parent / PLAN_FILE
     if lock.exists():
         planned = load_plan(read_file(lock), str(lock))
@@ -45,8 +45,17 @@ def replan_service(named: str, repository: Path | None) -> int:
     context = open_repository(repository)
     folder = _service_folder(context.root, named)
     file = folder / REQUEST_FILE
-    request = load_request(read_file(file), str(file))
-    check_request(request, context.catalog, context.settings, str(file))
+    request = context.read_request(file)
+    wanted = ServicePath(request.environment, request.service).folder
+    if folder.resolve() != (context.root / wanted).resolve():
+        raise InputError(
+            Problem(
+                str(file),
+                "",
+                f"is the request of {request.environment}/{request.service}, and does not lie in {wanted}",
+                "Correct its service and environment, or move the folder.",
+            )
+        )
     planned = _new_plan(context, request)
     write(render(request, planned, context.template), folder)
     typer.echo(f"Planned and rendered {folder.relative_to(context.root)} again.")
@@ -64,7 +73,8 @@ def _service_folder(root: Path, named: str) -> Path:
     candidates = [absolute] if (absolute / REQUEST_FILE).is_file() else []
     parts = given.parts
     if not candidates and 1 <= len(parts) <= 2 and not given.is_absolute() and ".." not in parts:
-        pattern = f"*/{parts[0]}" if len(parts) == 1 else "/".join(parts)
+        literal = [glob.escape(part) for part in parts]
+        pattern = f"*/{literal[0]}" if len(literal) == 1 else "/".join(literal)
         below = root / MANIFESTS
         candidates = [folder for folder in sorted(below.glob(pattern)) if (folder / REQUEST_FILE).is_file()]
     if len(candidates) > 1:
