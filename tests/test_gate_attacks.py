@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
@@ -511,7 +513,8 @@ def test_a_report_that_cannot_be_written_lowers_no_exit_status(
 @pytest.mark.parametrize("limit", ["-n 16", "-f 20", "-v 700000"])
 def test_too_little_of_the_machine_is_untrusted(repository: Repository, limit: str) -> None:
     """Open files, file size, memory."""
-    command = f"ulimit {limit}; exec neuroscale gate --base main --head HEAD --json -"
+    program = shlex.join([sys.executable, "-P", "-m", "neuroscale"])
+    command = f"ulimit {limit}; exec {program} gate --base main --head HEAD --json -"
     done = subprocess.run(["bash", "-c", command], cwd=repository.root, capture_output=True, text=True, timeout=120)
     assert done.returncode == 3
     assert "Traceback" not in done.stderr

@@ -86,8 +86,7 @@ def test_nothing_to_check_passes() -> None:
 @pytest.mark.parametrize("status", [1, 2, 3])
 def test_a_verdict_without_checks_is_still_red(status: Any) -> None:
     root = _parse(Verdict(tool_version="1", exit_status=status, headline="Passed"))
-    reds = {1: root.get("failures"), 2: root.get("errors"), 3: root.get("errors")}
-    assert reds[status] == "1"
+    assert int(root.get("failures", "0")) + int(root.get("errors", "0")) == 1
 
 
 def test_a_check_with_findings_that_names_none_is_still_red() -> None:
