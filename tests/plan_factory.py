@@ -17,6 +17,7 @@ from neuroscale.planning.plan import (
     Runtime,
     Speed,
     Startup,
+    Surroundings,
     Tenancy,
 )
 from neuroscale.request import Request
@@ -84,6 +85,9 @@ def make_plan(request: Request | None = None, **changes: Any) -> Plan:
             node_selector={"cloud.google.com/gke-accelerator": "nvidia-l4"},
         ),
         tenancy=Tenancy(team=request.team, owner="team-alpha", cost_center="cc-ml-inference", namespace="team-alpha"),
+        surroundings=Surroundings(
+            token_secret="hugging-face", token_key="token", client_namespaces=("kourier-system", "monitoring")
+        ),
         overrides=(),
         alternatives=(),
         confidence="high",

@@ -8,7 +8,17 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from neuroscale.planning.plan import Architecture, Memory, Plan, Replicas, Resources, Runtime, Startup, Tenancy
+from neuroscale.planning.plan import (
+    Architecture,
+    Memory,
+    Plan,
+    Replicas,
+    Resources,
+    Runtime,
+    Startup,
+    Surroundings,
+    Tenancy,
+)
 from neuroscale.request import Override, Request
 from plan_factory import make_plan, make_request
 
@@ -147,6 +157,11 @@ def plans(draw: st.DrawFn, request: Request) -> Plan:
             node_selector=draw(
                 st.dictionaries(st.sampled_from(("a", "true", "1", "example.com/b.c", "n")), label_values, max_size=3)
             ),
+        ),
+        surroundings=Surroundings(
+            token_secret=draw(names),
+            token_key=draw(label_values),
+            client_namespaces=tuple(draw(st.lists(names, min_size=1, max_size=3))),
         ),
         tenancy=Tenancy(
             team=request.team,

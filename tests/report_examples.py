@@ -25,6 +25,7 @@ from neuroscale.planning.plan import (
     Runtime,
     Speed,
     Startup,
+    Surroundings,
     Tenancy,
 )
 from neuroscale.verdict import Check, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
@@ -69,6 +70,9 @@ GEMMA_MOE = Plan(
         cpu=4, memory_gib=24, shared_memory_gib=2, accelerator_resource="nvidia.com/gpu", node_selector={}
     ),
     tenancy=Tenancy(team="team-alpha", owner="team-alpha", cost_center="cc-1001", namespace="team-alpha"),
+    surroundings=Surroundings(
+        token_secret="hugging-face", token_key="token", client_namespaces=("kourier-system", "monitoring")
+    ),
     overrides=(),
     alternatives=(),
     confidence="medium",

@@ -363,6 +363,9 @@ def expected_service(request: Request, plan: Plan) -> Any:
         model["storageUri"] = plan.model_source
     model["args"] = list(plan.vllm_args)
     token = [entry for entry in model["env"] if entry["name"] == "HF_TOKEN"]
+    for entry in token:
+        around = plan.surroundings
+        entry["valueFrom"]["secretKeyRef"] = {"name": around.token_secret, "key": around.token_key}
     model["env"] = [
         {"name": name, "value": value} for name, value in sorted(plan.environment_variables.items())
     ] + token
@@ -400,6 +403,9 @@ def test_any_text_in_a_plan_becomes_that_text_and_nothing_else(pair: tuple[Reque
         expected = parsed(plain, name)
         expected["metadata"] = text["metadata"]
         selector = "podSelector" if name == "networkpolicy.yaml" else "selector"
+        if name == "networkpolicy.yaml":
+            clients = expected["spec"]["ingress"][0]["from"][1]["namespaceSelector"]["matchExpressions"][0]
+            clients["values"] = list(plan.surroundings.client_namespaces)
         expected["spec"][selector]["matchLabels"]["serving.kserve.io/inferenceservice"] = plan.service
         assert text == expected
     assert load_request(files["request.yaml"], "request.yaml") == request
@@ -417,6 +423,15 @@ TEXT_FIELDS: dict[str, Callable[[Plan, str], dict[str, Any]]] = {
     "tenancy.owner": lambda plan, text: {"tenancy": plan.tenancy.model_copy(update={"owner": text})},
     "tenancy.cost_center": lambda plan, text: {"tenancy": plan.tenancy.model_copy(update={"cost_center": text})},
     "tenancy.namespace": lambda plan, text: {"tenancy": plan.tenancy.model_copy(update={"namespace": text})},
+    "surroundings.token_secret": lambda plan, text: {
+        "surroundings": plan.surroundings.model_copy(update={"token_secret": text})
+    },
+    "surroundings.token_key": lambda plan, text: {
+        "surroundings": plan.surroundings.model_copy(update={"token_key": text})
+    },
+    "surroundings.client_namespaces[0]": lambda plan, text: {
+        "surroundings": plan.surroundings.model_copy(update={"client_namespaces": (text,)})
+    },
     "resources.node_selector": lambda plan, text: {"resources": resources(node_selector={text: "x"})},
     "resources.node_selector.x": lambda plan, text: {"resources": resources(node_selector={"x": text})},
     "resources.accelerator_resource": lambda plan, text: {"resources": resources(accelerator_resource=text)},

@@ -27,7 +27,7 @@ from neuroscale.scaffolder.form import FORM_FIELDS, check_form, expected_enums
 from neuroscale.scaffolder.interpreter import PullRequest
 from neuroscale.scaffolder.lint import lint, lint_name
 from neuroscale.scaffolder.values import KINDS
-from neuroscale.settings import load_settings
+from neuroscale.settings import TokenSecret, load_settings
 from neuroscale.snapshot import FolderSnapshot, MemorySnapshot
 from neuroscale.verdict import Outcome
 from neuroscale.yaml_io import dump, read_documents
@@ -149,20 +149,24 @@ def test_a_pull_request_to_another_repository_than_the_settings_name_is_reported
     assert problem.field == f"spec.steps[2].input.{field}"
 
 
-def test_the_namespaces_and_the_secret_in_the_skeleton_are_those_of_every_environment() -> None:
-    """They are constants of the skeleton: a fork that changes its settings changes the skeleton too."""
-    request = make_request()
-    files = render(request, make_plan(request), TEMPLATE)
+def test_the_namespaces_and_the_secret_are_those_that_the_settings_give_an_environment() -> None:
+    """A fork changes them in one place, and two environments may differ."""
+    changed = SETTINGS.environments["dev"].model_copy(
+        update={
+            "token_secret": TokenSecret(name="hub-token", key="hf"),
+            "ingress_namespaces": ("envoy-gateway",),
+            "monitoring_namespaces": ("observability", "envoy-gateway"),
+        }
+    )
+    forked = SETTINGS.model_copy(update={"environments": {**SETTINGS.environments, "dev": changed}})
+    request = make_request(model="meta-llama/Llama-3.1-8B-Instruct")
+    files = render(request, make_real_plan(request, CATALOG, forked), TEMPLATE)
     (policy,) = read_documents(files["networkpolicy.yaml"], "networkpolicy.yaml")
     (service,) = read_documents(files["inferenceservice.yaml"], "inferenceservice.yaml")
     selector = policy.value["spec"]["ingress"][0]["from"][1]["namespaceSelector"]
+    assert selector["matchExpressions"][0]["values"] == ["envoy-gateway", "observability"]
     token = next(entry for entry in service.value["spec"]["predictor"]["model"]["env"] if entry["name"] == "HF_TOKEN")
-    for environment in SETTINGS.environments.values():
-        assert selector["matchExpressions"][0]["values"] == [
-            *environment.ingress_namespaces,
-            *environment.monitoring_namespaces,
-        ]
-        assert token["valueFrom"]["secretKeyRef"] == environment.token_secret.model_dump()
+    assert token["valueFrom"]["secretKeyRef"] == {"name": "hub-token", "key": "hf"}
 
 
 # -- steps -----------------------------------------------------------------------------------------------------------
@@ -464,9 +468,9 @@ def test_a_request_that_cannot_be_met_publishes_nothing() -> None:
         ({"availability": None}, "availability"),
         ({"model": ["a"]}, "model"),
         ({"team": "\ud800"}, "team"),
-        ({"gpus": 8}, "'gpus'"),
-        ({"overrides": []}, "'overrides'"),
-        ({"schema_version": 1}, "'schema_version'"),
+        ({"gpus": 8}, "gpus"),
+        ({"overrides": []}, "overrides"),
+        ({"schema_version": 1}, "schema_version"),
     ],
 )
 def test_an_answer_that_cannot_be_used_is_named(changes: dict[str, Any], field: str) -> None:

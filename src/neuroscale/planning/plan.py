@@ -105,6 +105,18 @@ class Tenancy(Frozen):
     namespace: str
 
 
+class Surroundings(Frozen):
+    """What the settings say of the cluster around the pods of an environment.
+
+    `token_secret` and `token_key`: where the Hugging Face token lies in the team's namespace. `client_namespaces`:
+    whose pods may call the service beside those of its own namespace, such as the ingress gateway and Prometheus.
+    """
+
+    token_secret: str
+    token_key: str
+    client_namespaces: tuple[str, ...]
+
+
 class AppliedOverride(Frozen):
     """An override of the request and what the planner would have chosen without it."""
 
@@ -165,6 +177,7 @@ class Plan(Frozen):
     runtime: Runtime
     resources: Resources
     tenancy: Tenancy
+    surroundings: Surroundings
     overrides: tuple[AppliedOverride, ...]
     alternatives: tuple[Alternative, ...]
     confidence: Literal["high", "medium", "low"]

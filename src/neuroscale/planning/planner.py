@@ -9,7 +9,7 @@ from neuroscale.planning.architecture import architecture
 from neuroscale.planning.choose import TIGHT_SHARE, Candidate, Case, candidates
 from neuroscale.planning.cost import cost
 from neuroscale.planning.explain import confidence, reasons
-from neuroscale.planning.plan import AppliedOverride, Lock, Plan, Runtime, Tenancy
+from neuroscale.planning.plan import AppliedOverride, Lock, Plan, Runtime, Surroundings, Tenancy
 from neuroscale.planning.startup import startup
 from neuroscale.planning.version import PLANNER_VERSION, TEMPLATE_VERSION
 from neuroscale.request import Request, check_request
@@ -81,6 +81,13 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
         ),
         resources=chosen.resources,
         tenancy=Tenancy(team=team.name, owner=team.owner, cost_center=team.cost_center, namespace=team.namespace),
+        surroundings=Surroundings(
+            token_secret=environment.token_secret.name,
+            token_key=environment.token_secret.key,
+            client_namespaces=tuple(
+                dict.fromkeys((*environment.ingress_namespaces, *environment.monitoring_namespaces))
+            ),
+        ),
         overrides=applied,
         alternatives=others,
         confidence=sure,

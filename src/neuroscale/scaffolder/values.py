@@ -51,6 +51,9 @@ class TemplateValues(TypedDict):
     args: list[Scalar]
     environment_variables: list[NamedValue]
     needs_hugging_face_token: bool
+    token_secret: Scalar
+    token_key: Scalar
+    client_namespaces: list[Scalar]
     min_replicas: Scalar
     max_replicas: Scalar
     cpu: Scalar
@@ -94,6 +97,8 @@ _STORES = ("gs://", "s3://", "pvc://")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_NAME = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SECRET = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_SECRET_KEY = re.compile(r"[-._A-Za-z0-9]{1,253}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -159,6 +164,9 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
         )
     if not plan.vllm_args:
         refuse("vllm_args", "is empty", "Renew the plan: run `neuroscale replan` for this service.")
+    around = plan.surroundings
+    if not around.client_namespaces:
+        refuse("surroundings.client_namespaces", "is empty", "Name the ingress gateway's namespace in the settings.")
     resources = plan.resources
     has_accelerator = resources.accelerator_resource != ""
     replicas = plan.replicas
@@ -206,6 +214,12 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
             for name, value in sorted(plan.environment_variables.items())
         ],
         needs_hugging_face_token=plan.needs_hugging_face_token,
+        token_secret=matching("surroundings.token_secret", around.token_secret, _SECRET, "a Secret's name"),
+        token_key=matching("surroundings.token_key", around.token_key, _SECRET_KEY, "a key of a Secret"),
+        client_namespaces=[
+            matching(f"surroundings.client_namespaces[{index}]", namespace, _NAMESPACE, "a namespace's name")
+            for index, namespace in enumerate(around.client_namespaces)
+        ],
         min_replicas=positive("replicas.min", replicas.min),
         max_replicas=positive("replicas.max", replicas.max),
         cpu=positive("resources.cpu", resources.cpu, _count),
