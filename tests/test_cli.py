@@ -175,6 +175,7 @@ def test_what_is_no_file_is_named(platform: Path, run: Any) -> None:
         ("service", "Bad_Name", "lower-case letters"),
         ("service", ["a"], "is a list or a mapping"),
         ("model", "google/gemma-4-E2B", "Did you mean 'google/gemma-4-E2B-it'?"),
+        ("model", "E2B", "Did you mean 'google/gemma-4-E2B-it'?"),
         ("team", 3, "quote it"),
         ("environment", "staging", "Valid: dev, local, prod"),
         ("concurrent_users", "4", "Write a whole number from 1 to 4096"),
@@ -204,6 +205,13 @@ def test_a_missing_answer_is_named(platform: Path, run: Any) -> None:
     assert said.status == 2
     for field in FORM_FIELDS[1:]:
         assert f"{field}: is missing" in said.err
+
+
+def test_a_thousand_wrong_fields_do_not_flood_the_terminal(platform: Path, run: Any) -> None:
+    said = run("new", "--answers", answers(platform, {f"k{number}": 1 for number in range(1000)}))
+    assert said.status == 2
+    assert len(said.err.splitlines()) == 51
+    assert said.err.endswith("and 950 more\n")
 
 
 def test_new_wants_one_source_of_answers(platform: Path, run: Any) -> None:
@@ -399,6 +407,14 @@ def test_a_wrong_override_is_told_with_its_line(platform: Path, run: Any) -> Non
         assert f"{path}:{line}: overrides[0].value: " in said.err
         assert words in said.err
         assert len(said.err.splitlines()) == 1
+
+
+def test_an_expired_override_is_told_and_planned_with_all_the_same(platform: Path, run: Any) -> None:
+    override = {"field": "max_num_seqs", "value": 5, "reason": "Tested.", "expires": "2020-01-01"}
+    said = run("plan", answers(platform, overrides=[override]), "--json")
+    assert said.status == 0
+    assert "the override of max_num_seqs expired on 2020-01-01" in said.err
+    assert "--max-num-seqs=5" in json.loads(said.out)["vllm_args"]
 
 
 def test_overrides_that_contradict_each_other_are_refused(platform: Path, run: Any) -> None:

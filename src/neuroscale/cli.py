@@ -21,6 +21,8 @@ app = typer.Typer(
     add_completion=False,
 )
 
+_MOST_LINES = 50  # of an error: a file of a thousand wrong fields is wrong as a whole
+
 RepositoryOption = Annotated[
     Path | None,
     typer.Option("--repository", help="The platform repository. Default: the one that the current folder lies in."),
@@ -137,7 +139,9 @@ def main() -> None:
     try:
         app()
     except NeuroscaleError as error:
-        print(f"neuroscale: {error}", file=sys.stderr)  # noqa: T201
+        lines = str(error).splitlines()
+        more = [f"and {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []
+        print("neuroscale: " + "\n".join([*lines[:_MOST_LINES], *more]), file=sys.stderr)  # noqa: T201
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
         sys.exit(130)

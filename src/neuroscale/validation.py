@@ -63,6 +63,8 @@ def suggest(name: str, known: Iterable[str]) -> str:
     """`Did you mean X?` and the valid names, for the fix of a problem."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if not close and len(name) > 1:
+        close = sorted((known for known in names if name.lower() in known.lower()), key=len)[:1]
     hint = f"Did you mean {close[0]!r}? " if close else ""
     return f"{hint}Valid: {', '.join(names) if names else 'none'}."
 
@@ -94,7 +96,9 @@ def _problem(model: type[BaseModel], document: Document, where: str, entry: Any,
         return Problem(where, field, message.rstrip("."), entry["ctx"]["fix"], line)
     message = message[:1].lower() + message[1:]
     if not isinstance(given := entry.get("input"), dict | list):
-        message = f"{shorten(given)} is wrong: {message}"
+        # A pattern tells a reader less than the fix does.
+        detail = "" if kind == "string_pattern_mismatch" else f": {message}"
+        message = f"{shorten(given)} is wrong{detail}"
     fix = fixes.get(last) or fixes.get(name) or _fix(kind, entry)
     return Problem(where, field, message.rstrip("."), fix, line)
 

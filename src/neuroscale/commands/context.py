@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+
+import typer
 
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.errors import InputError, Problem
@@ -28,8 +31,20 @@ class Context:
     template: Template
 
     def read_request(self, path: Path) -> Request:
-        """The request in a file. Raises InputError where it cannot be read, or names what the platform lacks."""
-        return read_request(read_file(path), str(path), self.catalog, self.settings)
+        """The request in a file; tells of overrides that have expired.
+
+        Raises InputError where it cannot be read, or names what the platform lacks.
+        """
+        request = read_request(read_file(path), str(path), self.catalog, self.settings)
+        today = datetime.now(UTC).date()
+        for override in request.overrides:
+            if override.expires < today:
+                typer.echo(
+                    f"{path}: the override of {override.field} expired on {override.expires}, and the gate refuses it. "
+                    "Remove it, or have a new expiry reviewed.",
+                    err=True,
+                )
+        return request
 
 
 def open_repository(named: Path | None) -> Context:
