@@ -280,7 +280,7 @@ def _verdict(subject: Subject, report: _Report) -> Verdict:
     not_checked = [*report.not_checked, *_NEVER_CHECKED]
     if given.ignored:
         names = ", ".join(given.ignored[:5]) + (" and others" if len(given.ignored) > 5 else "")
-        not_checked.append(f"{len(given.ignored)} files that are no manifests: {names}.")
+        not_checked.append(f"{_count(len(given.ignored), 'file')} without a manifest's ending: {names}.")
     status = exit_status(checks)
     return Verdict(
         tool_version=__version__,
