@@ -22,6 +22,19 @@ from neuroscale.planning.plan import (
 )
 from neuroscale.request import Request
 
+ANSWERS: dict[str, Any] = {
+    "service": "support-chat",
+    "model": "google/gemma-4-26B-A4B-it-qat-w4a16-ct",
+    "team": "team-alpha",
+    "environment": "dev",
+    "concurrent_users": 4,
+    "longest_prompt_tokens": 2048,
+    "longest_answer_tokens": 512,
+    "p95_ttft_seconds": 5,
+    "availability": "standard",
+}
+"""A form's answers that lead to a plan."""
+
 DIGEST = "sha256:" + "0" * 64
 
 

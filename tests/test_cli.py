@@ -25,19 +25,9 @@ from neuroscale.commands.new import new_service
 from neuroscale.errors import InputError
 from neuroscale.rendering import RENDERED_FILES
 from neuroscale.scaffolder.form import FORM_FIELDS
+from plan_factory import ANSWERS
 
 ROOT = Path(__file__).resolve().parent.parent
-ANSWERS: dict[str, Any] = {
-    "service": "support-chat",
-    "model": "google/gemma-4-26B-A4B-it-qat-w4a16-ct",
-    "team": "team-alpha",
-    "environment": "dev",
-    "concurrent_users": 4,
-    "longest_prompt_tokens": 2048,
-    "longest_answer_tokens": 512,
-    "p95_ttft_seconds": 5,
-    "availability": "standard",
-}
 OVERRIDE = {"reason": "Tested.", "expires": "2099-12-31"}
 
 

@@ -28,6 +28,7 @@ from neuroscale.scaffolder.actions import PLAN_PATH, PLAN_ROUTE, REQUEST
 from neuroscale.scaffolder.form import expected_enums
 from neuroscale.settings import load_settings
 from neuroscale.snapshot import FolderSnapshot
+from plan_factory import ANSWERS
 
 ROOT = Path(__file__).resolve().parent.parent
 SNAPSHOT = FolderSnapshot(ROOT)
@@ -35,17 +36,6 @@ CATALOG = load_catalog(SNAPSHOT)
 SETTINGS = load_settings(SNAPSHOT)
 TEMPLATE = load_template(SNAPSHOT)
 APP = server.create_app(CATALOG, SETTINGS, TEMPLATE)
-ANSWERS: dict[str, Any] = {
-    "service": "support-chat",
-    "model": "google/gemma-4-26B-A4B-it-qat-w4a16-ct",
-    "team": "team-alpha",
-    "environment": "dev",
-    "concurrent_users": 4,
-    "longest_prompt_tokens": 2048,
-    "longest_answer_tokens": 512,
-    "p95_ttft_seconds": 5,
-    "availability": "standard",
-}
 
 
 def call(method: str, path: str, content: Any = None, content_type: str = "application/json") -> httpx.Response:

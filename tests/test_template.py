@@ -31,24 +31,13 @@ from neuroscale.settings import TokenSecret, load_settings
 from neuroscale.snapshot import FolderSnapshot, MemorySnapshot
 from neuroscale.verdict import Outcome
 from neuroscale.yaml_io import dump, read_documents
-from plan_factory import make_plan, make_request
+from plan_factory import ANSWERS, make_plan, make_request
 
 ROOT = Path(__file__).resolve().parent.parent
 SNAPSHOT = FolderSnapshot(ROOT)
 CATALOG = load_catalog(SNAPSHOT)
 SETTINGS = load_settings(SNAPSHOT)
 TEMPLATE = load_template(SNAPSHOT)
-ANSWERS: dict[str, Any] = {
-    "service": "support-chat",
-    "model": "google/gemma-4-26B-A4B-it-qat-w4a16-ct",
-    "team": "team-alpha",
-    "environment": "dev",
-    "concurrent_users": 4,
-    "longest_prompt_tokens": 2048,
-    "longest_answer_tokens": 512,
-    "p95_ttft_seconds": 5,
-    "availability": "standard",
-}
 
 
 def with_file(path: str, text: str | None) -> MemorySnapshot:

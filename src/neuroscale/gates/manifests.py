@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from neuroscale.errors import InputError, Problem
@@ -164,8 +164,3 @@ def _json_document(text: str, file: str) -> Document:
         ) from error
     except (RecursionError, ValueError) as error:
         raise InputError(Problem(file, "", f"not usable JSON: {error}", "Write plain, flat JSON.")) from error
-
-
-def with_file(manifest: Manifest, file: str) -> Manifest:
-    """The same object under another file name."""
-    return replace(manifest, file=file)
