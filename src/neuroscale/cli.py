@@ -137,7 +137,7 @@ def demo() -> None:
 def main() -> None:
     """Run the command line; every foreseen error is one clear message, and every other one is exit status 3."""
     try:
-        app()
+        app(prog_name="neuroscale")
     except NeuroscaleError as error:
         lines = str(error).splitlines()
         more = [f"and {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []
