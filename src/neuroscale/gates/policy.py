@@ -180,10 +180,11 @@ def _batches(
     # Long policies take long to compile: hand them out longest first, always to the lightest group.
     groups: list[list[Policy]] = [[] for _ in range(min(count, len(policies)))]
     weights = [0] * len(groups)
-    for policy in sorted(policies, key=lambda policy: (-len(json.dumps(policy.value)), policy.name)):
+    lengths = {policy.name: len(json.dumps(policy.value)) for policy in policies}
+    for policy in sorted(policies, key=lambda policy: (-lengths[policy.name], policy.name)):
         lightest = weights.index(min(weights))
         groups[lightest].append(policy)
-        weights[lightest] += len(json.dumps(policy.value))
+        weights[lightest] += lengths[policy.name]
     batches: list[_Batch] = []
     for group in groups:
         names = {policy.name for policy in group}

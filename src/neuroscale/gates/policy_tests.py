@@ -129,27 +129,18 @@ def _kyverno_test(
     rows = _rows(run.output)
     failing = [row for row in rows if row.get("RESULT") != "Pass" or row.get("REASON") != "Ok"]
     named = {str(row.get("RESOURCE", "")).rpartition("/")[2] for row in rows if row.get("POLICY") == policy.name}
-    findings = [
-        Finding(
-            gate=GATE,
-            rule=policy.name,
-            file=cases,
-            message=f"{row.get('RESOURCE')} ends with {row.get('RESULT')}: {row.get('REASON')}",
-            fix="Correct the policy or the expected result.",
+    wrong = [
+        (
+            f"{row.get('RESOURCE')} ends with {row.get('RESULT')}: {row.get('REASON')}",
+            "Correct the policy or the expected result.",
         )
         for row in failing
-    ]
-    findings += [
-        Finding(
-            gate=GATE,
-            rule=policy.name,
-            file=cases,
-            message=f"{manifest.subject} of {manifest.file} is not among the test's results",
-            fix="Name it in the test's results.",
-        )
+    ] + [
+        (f"{manifest.subject} of {manifest.file} is not among the test's results", "Name it in the test's results.")
         for manifest in resources
         if manifest.name not in named
     ]
+    findings = [Finding(gate=GATE, rule=policy.name, file=cases, message=message, fix=fix) for message, fix in wrong]
     if run.exit_status != (1 if failing else 0) and not findings:
         raise UntrustedError(
             f"`kyverno test` ended with {run.exit_status} for {policy.name}, which its results do not explain: "
