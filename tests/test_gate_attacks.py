@@ -18,7 +18,7 @@ from neuroscale import schemas, tools
 from neuroscale.commands.gate import Reports, run_gate
 from neuroscale.commands.render import render_request
 from neuroscale.errors import InputError, UntrustedError
-from neuroscale.gates.change import GATE_CODE, Change, find_change, read_change, texts_of
+from neuroscale.gates.change import Change, find_change, read_change, texts_of
 from neuroscale.gates.check import Evaluation
 from neuroscale.gates.files import evaluate_files
 from neuroscale.gates.inputs import read_paths
@@ -28,6 +28,7 @@ from neuroscale.gates.policy_set import load_policy_set
 from neuroscale.gates.schema import evaluate_schemas
 from neuroscale.gates.secrets import Text, evaluate_secrets
 from neuroscale.git import Git
+from neuroscale.repository import GATE_CODE
 from neuroscale.snapshot import FolderSnapshot, MemorySnapshot
 from neuroscale.yaml_io import dump, read_document
 from repositories import Repository

@@ -14,6 +14,20 @@ CATALOG = "platform/catalog"
 SETTINGS = "platform/settings.yaml"
 TEMPLATE = "templates/llm-inference-service"
 
+# Everything that decides how a change is judged. Whose name ends in a slash is a folder.
+GATE_CODE = (
+    ".ci/",
+    ".github/",
+    "Makefile",
+    "platform/local/tools/",
+    "pyproject.toml",
+    "requirements/",
+    "scripts/",
+    "src/",
+)
+PROTECTED = (*GATE_CODE, f"{POLICIES}/")
+"""What only an owner may merge a change of, by hand: gate code, workflows, policies and their exceptions."""
+
 REQUEST_FILE = "request.yaml"
 PLAN_FILE = "plan.yaml"
 # The files of a service that reach the cluster, and the one kind that each may hold.

@@ -10,11 +10,8 @@ from neuroscale.errors import InputError, Problem, UntrustedError
 from neuroscale.gates.inputs import GateInput, ServiceFolder, group_services
 from neuroscale.gates.secrets import Text
 from neuroscale.git import Git
-from neuroscale.repository import CATALOG, MANIFESTS, PLAN_FILE, POLICIES, SETTINGS, TEMPLATE, ServicePath
+from neuroscale.repository import CATALOG, GATE_CODE, MANIFESTS, PLAN_FILE, POLICIES, SETTINGS, TEMPLATE, ServicePath
 from neuroscale.snapshot import Entry, GitSnapshot
-
-# Everything that decides how a change is judged.
-GATE_CODE = ("src/", "platform/local/tools/", "requirements/", "pyproject.toml")
 
 _MOST_PATHS = 300
 

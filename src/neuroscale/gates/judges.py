@@ -18,7 +18,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from neuroscale.errors import ExitStatus, UntrustedError
-from neuroscale.gates.change import GATE_CODE, Change
+from neuroscale.gates.change import Change
+from neuroscale.repository import GATE_CODE
 from neuroscale.verdict import Check, Outcome, Verdict, exit_status
 
 _SECONDS = 1800
