@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuroscale import schema_build
+from neuroscale import module_zip, schema_build
+from neuroscale.module_zip import ModuleError
 from neuroscale.schema_build import BuildError, Found, Schema
 from neuroscale.schemas import LAYOUT, load, schema_file
 from neuroscale.toolcache import Module
@@ -249,7 +250,7 @@ def archive(files: dict[str, str]) -> zipfile.ZipFile:
 def test_the_checksum_of_a_module_is_the_one_that_go_computes() -> None:
     # What HashZip of golang.org/x/mod/sumdb/dirhash says of these two files.
     content = archive({"example.com/m@v1.0.0/go.mod": "module example.com/m\n", "example.com/m@v1.0.0/a/b.txt": "b\n"})
-    assert schema_build.module_checksum(content) == "h1:FZp2jBaO7snuPfKa4NyuWkyQgzPQsAb4wD9BUX6xT2I="
+    assert module_zip.module_checksum(content) == "h1:FZp2jBaO7snuPfKa4NyuWkyQgzPQsAb4wD9BUX6xT2I="
 
 
 def test_a_module_whose_content_differs_from_its_pin_is_not_read(tmp_path: Path) -> None:
@@ -257,19 +258,38 @@ def test_a_module_whose_content_differs_from_its_pin_is_not_read(tmp_path: Path)
     with zipfile.ZipFile(path, "w") as writer:
         writer.writestr("m@v1/a", "good")
     with zipfile.ZipFile(path) as content:
-        module = Module("m", "v1", schema_build.module_checksum(content))
-    schema_build.open_module(module, path).close()
+        module = Module("m", "v1", module_zip.module_checksum(content))
+    module_zip.open_module(module, path).close()
     with zipfile.ZipFile(path, "w") as writer:
         writer.writestr("m@v1/a", "evil")
-    with pytest.raises(BuildError, match=r"The content of m@v1 is h1:.*; go\.sum pins h1:.*\. Nothing was used\."):
-        schema_build.open_module(module, path)
+    with pytest.raises(ModuleError, match=r"The content of m@v1 is h1:.*; go\.sum pins h1:.*\. Nothing was used\."):
+        module_zip.open_module(module, path)
 
 
 @pytest.mark.parametrize("data", [b"", b"not a zip"])
 def test_a_broken_module_is_named(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "m.zip").write_bytes(data)
-    with pytest.raises(BuildError, match="The module m@v1 cannot be read"):
-        schema_build.open_module(Module("m", "v1", "h1:"), tmp_path / "m.zip")
+    with pytest.raises(ModuleError, match="The module m@v1 cannot be read"):
+        module_zip.open_module(Module("m", "v1", "h1:"), tmp_path / "m.zip")
+
+
+def test_a_folder_of_a_module_is_unpacked_without_the_modules_name(tmp_path: Path) -> None:
+    module = Module("example.com/m", "v1", "h1:")
+    content = archive({"example.com/m@v1/templates/a/b.tmpl": "b", "example.com/m@v1/templates2/c": "c"})
+    module_zip.extract(content, module, ("templates",), tmp_path)
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()] == [
+        "templates/a/b.tmpl"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("example.com/m@v1/templates/../../x", "leaves its folder"), ("example.com/m@v1/other/x", "holds no folder")],
+)
+def test_a_module_with_unusable_folders_is_refused(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(ModuleError, match=message):
+        module_zip.extract(archive({name: "x"}), Module("example.com/m", "v1", "h1:"), ("templates",), tmp_path / "in")
+    assert not (tmp_path / "x").exists()
 
 
 CRD = """\

@@ -22,7 +22,7 @@ import pytest
 from bootstrap import main as setup
 from bootstrap import packages, prerequisites, running
 from bootstrap.go import Go, version_numbers
-from bootstrap.main import Step
+from bootstrap.main import PURPOSES, Step
 from bootstrap.prerequisites import Machine
 from bootstrap.running import SetupError
 from neuroscale import toolcache
@@ -58,6 +58,12 @@ def test_each_missing_prerequisite_gives_one_sentence(machine: Machine, message:
 def test_a_full_disk_is_noticed_before_anything_is_fetched(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"needs 1048576 GiB of free disk space"):
         prerequisites.check_space(tmp_path / "not" / "there", 2**50)
+
+
+def test_a_missing_compiler_is_named_with_what_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler -m64")
+    with pytest.raises(SetupError, match=r"gitea is built with a C compiler, and no-such-compiler is not installed\."):
+        prerequisites.check_compiler("gitea")
 
 
 @pytest.mark.parametrize("version", [(2, 7), (3, 6), (3, 10)])
@@ -114,6 +120,26 @@ def test_a_complete_set_up_says_and_does_nothing(
     assert (log, capsys.readouterr().out) == ([], "")
 
 
+def test_the_gates_set_up_reads_a_complete_cache_without_writing_to_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log: list[str] = []
+    own = Step("own", lambda: bool(log), lambda: log.append("own"), shared=False)
+    monkeypatch.setattr(setup, "steps_of", lambda *_: [step("tool", {"tool"}, log), own])
+    monkeypatch.setattr(setup, "REPOSITORY", tmp_path / "checkout")
+    monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "cache"))
+    assert run_main(monkeypatch, "--for", "gate") == 0
+    assert log == ["own"]
+    assert not (tmp_path / "cache").exists()
+
+
+def test_the_gates_set_up_leaves_the_forge_and_the_tests_out(tmp_path: Path) -> None:
+    titles = [" ".join(step.title for step in setup.steps_of(REPOSITORY, tmp_path, purpose)) for purpose in PURPOSES]
+    for word in ("gitea", "Node"):
+        assert [word in title for title in titles] == [True, False]
+    assert all("kyverno" in title for title in titles)
+
+
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
@@ -142,11 +168,11 @@ def test_whatever_goes_wrong_is_said_in_one_line(
     assert capsys.readouterr().out == message
 
 
-def run_main(monkeypatch: pytest.MonkeyPatch) -> int:
+def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     """`main`, without what it changes in this process."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(prerequisites, "inspect", lambda: GOOD)
-    return setup.main()
+    return setup.main(arguments)
 
 
 def test_two_set_ups_do_not_run_at_once(tmp_path: Path) -> None:
@@ -422,6 +448,16 @@ def test_a_changed_lock_is_synchronised_into_the_same_environment(checkout: Path
     environment.install()
     assert recorder.kinds() == ["sync", "--editable"]
     assert environment.done()
+
+
+def test_the_gate_needs_the_runtimes_packages_only(checkout: Path, recorder: Recorder) -> None:
+    environment = packages.PythonPackages(checkout, checkout, runtime_only=True)
+    environment.install()
+    assert environment.done()
+    assert not packages.PythonPackages(checkout, checkout).done()
+    assert "--editable" not in recorder.kinds()
+    sync = next(command for command in recorder.commands if "sync" in command)
+    assert [Path(word).name for word in sync if word.endswith(".txt")] == ["bootstrap.txt", "runtime.txt"]
 
 
 def test_an_interrupted_installation_is_thrown_away(checkout: Path, recorder: Recorder) -> None:

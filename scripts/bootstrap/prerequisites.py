@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from bootstrap.running import SetupError
 GIT = (2, 38)  # the first whose `git merge-tree --write-tree` merges without a work tree
 GIB = 2**30
 # Measured on a set-up from nothing: modules, build cache and binaries of the Go tools; packages of Python and Node.
-NEEDED_FOR_TOOLS = 8 * GIB
+NEEDED_FOR_TOOLS = 10 * GIB
 NEEDED_FOR_PACKAGES = 2 * GIB
 
 
@@ -54,6 +55,16 @@ def check(machine: Machine) -> None:
         raise SetupError(
             "This Python cannot make virtual environments. "
             "Install its venv package (Debian and Ubuntu: apt install python3-venv)."
+        )
+
+
+def check_compiler(tool: str) -> None:
+    """Raises SetupError when there is no C compiler, which `tool` is built with."""
+    compiler = os.environ.get("CC", "gcc").split()[0]
+    if shutil.which(compiler) is None:
+        raise SetupError(
+            f"{tool} is built with a C compiler, and {compiler} is not installed. "
+            "Install one (Debian and Ubuntu: apt install gcc libc6-dev), or name it in CC."
         )
 
 

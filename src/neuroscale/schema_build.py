@@ -9,8 +9,6 @@ Every schema stands alone, so that kubeconform reads one small file a kind; it r
 from __future__ import annotations
 
 import argparse
-import base64
-import hashlib
 import json
 import re
 import shutil
@@ -27,6 +25,7 @@ from typing import Any
 import yaml
 
 from neuroscale import toolcache
+from neuroscale.module_zip import ModuleError, open_module
 from neuroscale.schemas import INDEX, load, schema_file
 
 Schema = dict[str, Any]
@@ -90,32 +89,6 @@ class Found:
     native: bool
     schema: Schema
     source: str
-
-
-# ---------------------------------------------------------------- modules
-
-
-def module_checksum(archive: zipfile.ZipFile) -> str:
-    """The `h1:` checksum of a Go module's zip, as go.sum holds it.
-
-    Source: golang.org/x/mod/sumdb/dirhash, Hash1: SHA-256 over one `<SHA-256 of the file>  <name>` line a file.
-    """
-    total = hashlib.sha256()
-    for name in sorted(archive.namelist()):
-        total.update(f"{hashlib.sha256(archive.read(name)).hexdigest()}  {name}\n".encode())
-    return f"h1:{base64.b64encode(total.digest()).decode()}"
-
-
-def open_module(module: toolcache.Module, path: Path) -> zipfile.ZipFile:
-    """The module's zip, once its content has the pinned checksum. Raises BuildError where it has another."""
-    try:
-        archive = zipfile.ZipFile(path)
-        checksum = module_checksum(archive)
-    except (OSError, zipfile.BadZipFile) as error:
-        raise BuildError(f"The module {module} cannot be read from {path}: {error}") from error
-    if checksum != module.checksum:
-        raise BuildError(f"The content of {module} is {checksum}; go.sum pins {module.checksum}. Nothing was used.")
-    return archive
 
 
 # ---------------------------------------------------------------- custom resources
@@ -420,7 +393,7 @@ def main() -> None:
     archives = dict(argument.split("=", 1) for argument in parser.parse_args().archives)
     try:
         count = build(toolcache.schema_pins(), {module: Path(path) for module, path in archives.items()})
-    except (BuildError, toolcache.PinError) as error:
+    except (BuildError, ModuleError, toolcache.PinError) as error:
         sys.exit(str(error))
     sys.stdout.write(f"{count} kinds\n")
 

@@ -18,9 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TOOL_NAMES = ("kubeconform", "gitleaks", "kyverno")
+GATE_TOOLS = ("kubeconform", "gitleaks", "kyverno")
+FORGE_TOOLS = ("gitea-runner", "gitea")
+TOOL_NAMES = (*GATE_TOOLS, *FORGE_TOOLS)
 BUILD_FLAGS = ("-trimpath", "-ldflags=-s -w")
 STAMP = "stamp.json"
+FILES = "files"
+"""The folder beside a binary that holds what it reads at run time."""
 
 _TOOLS_FOLDER = Path("platform/local/tools")
 _REQUIREMENT = re.compile(r"^(?:require\s+)?(?P<path>[^\s()]+)\s+(?P<version>v[^\s]+)")
@@ -44,6 +48,39 @@ class Module:
 
 
 @dataclass(frozen=True)
+class Build:
+    """What a tool's build needs beyond a plain `go build`.
+
+    `files` are top folders of its module that it reads at run time; `version` are the arguments that try the binary.
+    """
+
+    version: tuple[str, ...]
+    tags: tuple[str, ...] = ()
+    cgo: bool = False
+    files: tuple[str, ...] = ()
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags of `go build`."""
+        return (*BUILD_FLAGS, *([f"-tags={','.join(self.tags)}"] if self.tags else []))
+
+
+_BUILDS = {
+    "kubeconform": Build(version=("-v",)),
+    "gitleaks": Build(version=("version",)),
+    "kyverno": Build(version=("version",)),
+    # SQLite comes as C, so this build needs a C compiler. Pages, locales and hooks lie in files beside the binary.
+    "gitea": Build(
+        version=("--version",),
+        tags=("sqlite", "sqlite_unlock_notify"),
+        cgo=True,
+        files=("options", "public", "templates"),
+    ),
+    "gitea-runner": Build(version=("--version",)),
+}
+
+
+@dataclass(frozen=True)
 class Tool:
     """An upstream tool: its pinned module, the folder that pins it, and where its binary belongs in the cache."""
 
@@ -51,6 +88,14 @@ class Tool:
     module: Module
     source: Path
     folder: Path
+
+    @property
+    def build(self) -> Build:
+        return _BUILDS[self.name]
+
+    @property
+    def files(self) -> Path:
+        return self.folder / FILES
 
     @property
     def binary(self) -> Path:
@@ -84,7 +129,9 @@ def tool(name: str, repository: Path = REPOSITORY) -> Tool:
     if not paths:
         raise PinError(f"{source / 'go.mod'} requires no module that holds {package}.")
     module = _module(source, max(paths, key=len))
-    key = digest("\n".join(BUILD_FLAGS), platform.system(), platform.machine(), go_mod, go_sum)
+    build = _BUILDS[name]
+    flags = "\n".join([*build.flags, *build.files])
+    key = digest(flags, platform.system(), platform.machine(), go_mod, go_sum)
     return Tool(name, module, source, cache_folder() / "tools" / name / f"{module.version}-{key}")
 
 

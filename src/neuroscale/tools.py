@@ -8,7 +8,7 @@ from typing import Literal
 from neuroscale import toolcache
 from neuroscale.errors import UntrustedError
 
-ToolName = Literal["kyverno", "kubeconform", "gitleaks"]
+ToolName = Literal["kyverno", "kubeconform", "gitleaks", "gitea", "gitea-runner"]
 
 
 def find(name: ToolName) -> Path:
@@ -16,6 +16,11 @@ def find(name: ToolName) -> Path:
 
     Raises UntrustedError when it is missing, not executable, or not the file that set-up built.
     """
+    return find_tool(name).binary
+
+
+def find_tool(name: ToolName) -> toolcache.Tool:
+    """The same with the files that the tool reads at run time."""
     try:
         wanted = toolcache.tool(name)
         problem = toolcache.problem(wanted)
@@ -23,4 +28,4 @@ def find(name: ToolName) -> Path:
         raise UntrustedError(f"{error} Install the package with `make setup` in a complete clone.") from error
     if problem is not None:
         raise UntrustedError(f"{problem}. Run `make setup`.")
-    return wanted.binary
+    return wanted
