@@ -1,0 +1,441 @@
+"""JSON over HTTP with a forge: bounded in time, size and attempts, careful with the token and with repeating."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import random
+import re
+import ssl
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl, quote, urljoin, urlsplit
+
+import httpx
+
+from neuroscale import __version__
+from neuroscale.errors import InputError, Problem
+from neuroscale.forge.model import ForgeError, ForgeUnavailableError, Token
+from neuroscale.forge.token import redact
+from neuroscale.report.text import one_line
+
+Query = Mapping[str, str | int | bool]
+
+
+class AnswerError(ForgeError):
+    """The forge understood and said no. `status` is HTTP's, `said` the forge's own message."""
+
+    def __init__(self, message: str, status: int, said: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.said = said
+
+
+class OutcomeUnknownError(ForgeUnavailableError):
+    """A request that must not be repeated blindly got no answer: the forge may have done it, or not."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one call, in seconds except where the name says otherwise.
+
+    `deadline` covers every attempt and every pause of a call; what a page takes is a call of its own.
+    """
+
+    deadline: float = 120.0
+    attempts: int = 6
+    connect: float = 10.0
+    silence: float = 30.0
+    first_pause: float = 0.5
+    longest_pause: float = 15.0
+    largest_bytes: int = 16 * 1024 * 1024
+    pages: int = 200
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the forge answered: HTTP's status, headers, and the JSON value of the body (None where it is empty)."""
+
+    status: int
+    headers: Mapping[str, str]
+    data: Any
+
+
+@dataclass(frozen=True)
+class _Received:
+    status: int
+    headers: httpx.Headers
+    body: bytes
+
+
+class _AttemptError(Exception):
+    """An attempt without a usable answer. `delivered`: the forge may have got the request, whole or in part."""
+
+    def __init__(self, reason: str, delivered: bool, pause: float | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.delivered = delivered
+        self.pause = pause
+
+
+class Client:
+    """A forge's REST API below `base_url`, such as `https://api.github.com` or `http://127.0.0.1:3000/api/v1`.
+
+    Every attempt is a connection of its own: nothing is held open, and no request is lost on a connection that the
+    forge closed meanwhile. Raises InputError for an address that the token must not go to.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        token: Token | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.base_url = checked_address(base_url)
+        self.limits = limits or Limits()
+        self.token = token
+        self._headers = {
+            "Accept": "application/json",
+            "User-Agent": f"neuroscale/{__version__}",
+            **(headers or {}),
+            **({"Authorization": f"Bearer {token.secret}"} if token else {}),
+        }
+        address = urlsplit(self.base_url)
+        self._loopback = is_loopback(address.hostname or "")
+        # Over plain HTTP nothing needs the certificates, which take a while to load.
+        plain = address.scheme == "http"
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else httpx.create_ssl_context()
+
+    def __repr__(self) -> str:
+        return f"Client({self.base_url!r})"
+
+    def get(self, path: str, query: Query | None = None, *, accept: Sequence[int] = ()) -> Answer:
+        """As `send`, for what only reads."""
+        return self.send("GET", path, query=query, idempotent=True, accept=accept)
+
+    def pages(self, path: str, query: Query | None = None) -> Iterator[Any]:
+        """The entries of a list that comes in pages, from the first on. Raises ForgeError when there is no end."""
+        asked = dict(query or {})
+        for _ in range(self.limits.pages):
+            answer = self.get(path, asked)
+            if not isinstance(answer.data, list):
+                raise ForgeError(f"GET {self._url(path)}: the forge did not answer with a list.")
+            yield from answer.data
+            # Only the query is taken over: the address in a link may be another server, or a name that it goes by.
+            following = _next_query(answer.headers.get("link", ""))
+            if following is None:
+                return
+            if not following.items() - {key: str(value) for key, value in asked.items()}.items():
+                break
+            asked = {**asked, **following}
+        raise ForgeError(f"GET {self._url(path)}: the forge's list has no end after {self.limits.pages} pages.")
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        idempotent: bool,
+        query: Query | None = None,
+        body: Any = None,
+        accept: Sequence[int] = (),
+    ) -> Answer:
+        """Send a request and return the answer, whose status is from 200 to 299 or in `accept`.
+
+        `path` is below the base address; its variable parts come out of `segments`. `body` is sent as JSON.
+        `idempotent` says whether the request may be repeated when nobody knows whether the forge has done it already.
+
+        Raises AnswerError when the forge says no, ForgeUnavailableError when no answer comes within the limits, and
+        OutcomeUnknownError (one of the latter) when a request that is not idempotent may have been done.
+        """
+        what = f"{method} {self._url(path)}"
+        content = None if body is None else json.dumps(body).encode()
+        ends = time.monotonic() + self.limits.deadline
+        began = time.monotonic()
+        for attempt in range(1, self.limits.attempts + 1):
+            try:
+                received = self._follow(method, self._url(path), query, content, ends)
+                return self._answer(what, received, accept)
+            except _AttemptError as failure:
+                if failure.delivered and not idempotent:
+                    raise OutcomeUnknownError(
+                        self._safe(f"{what}: {failure.reason}. Nobody knows whether the forge has done it: look there.")
+                    ) from None
+                pause = self._pause(attempt, failure)
+                left = ends - time.monotonic()
+                if pause >= left and failure.pause is not None:
+                    raise ForgeUnavailableError(
+                        self._safe(f"{what}: {failure.reason}, {_until(failure.pause)}. Run it again then.")
+                    ) from None
+                if pause >= left or attempt == self.limits.attempts:
+                    took = f"{attempt} attempt{'s' if attempt > 1 else ''} in {time.monotonic() - began:.0f} s"
+                    raise ForgeUnavailableError(
+                        self._safe(f"{what}: {failure.reason} ({took}). See whether the forge is up, and run it again.")
+                    ) from None
+                time.sleep(pause)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _url(self, path: str) -> str:
+        return f"{self.base_url}/{path.lstrip('/')}"
+
+    def _safe(self, text: str) -> str:
+        return redact(text, self.token)
+
+    def _pause(self, attempt: int, failure: _AttemptError) -> float:
+        if failure.pause is not None:
+            return failure.pause + random.uniform(0, 0.5)  # noqa: S311 - spreads the load, guards nothing
+        longest = min(self.limits.longest_pause, self.limits.first_pause * 2 ** (attempt - 1))
+        return random.uniform(0, longest)  # noqa: S311
+
+    def _follow(self, method: str, url: str, query: Query | None, content: bytes | None, ends: float) -> _Received:
+        """One attempt, with redirects within the same server. The token never goes to another one."""
+        parameters: Query | None = query
+        for _ in range(5):
+            received = self._attempt(method, url, parameters, content, ends)
+            if received.status not in (301, 302, 303, 307, 308):
+                return received
+            target = urljoin(url, received.headers.get("location", ""))
+            told = self._safe(one_line(target.split("?", 1)[0], 200))
+            if _origin(target) != _origin(url):
+                raise ForgeError(
+                    f"{method} {url}: the forge points to another server ({told}), to which the token does not go. "
+                    "If the repository moved there, change the address of the git remote."
+                )
+            if method not in ("GET", "HEAD") and received.status not in (307, 308):
+                raise ForgeError(
+                    f"{method} {url}: the forge points to {told}. If the repository moved, change the git remote."
+                )
+            url, parameters = target, None
+        raise ForgeError(f"{method} {url}: the forge's redirects lead nowhere.")
+
+    def _attempt(self, method: str, url: str, query: Query | None, content: bytes | None, ends: float) -> _Received:
+        seconds = ends - time.monotonic()
+        sent = False
+
+        async def trace(event: str, _: Mapping[str, Any]) -> None:
+            nonlocal sent
+            sent = sent or event.endswith("send_request_headers.started")
+
+        async def exchange() -> _Received:
+            # Awaited, because only so the deadline holds for everything: look-up, handshake, and a trickle of bytes.
+            async with (
+                asyncio.timeout(seconds),
+                httpx.AsyncClient(
+                    verify=self._tls,
+                    trust_env=not self._loopback,
+                    timeout=httpx.Timeout(self.limits.silence, connect=self.limits.connect),
+                    follow_redirects=False,
+                ) as client,
+                client.stream(
+                    method,
+                    url,
+                    params=None if query is None else dict(query),
+                    content=content,
+                    headers=self._headers | ({"Content-Type": "application/json"} if content is not None else {}),
+                    extensions={"trace": trace},
+                ) as response,
+            ):
+                body = bytearray()
+                async for chunk in response.aiter_bytes():
+                    body += chunk
+                    if len(body) > self.limits.largest_bytes:
+                        raise ForgeError(
+                            f"{method} {url}: the answer is larger than {self.limits.largest_bytes} bytes."
+                        )
+                return _Received(response.status_code, response.headers, bytes(body))
+
+        try:
+            return asyncio.run(exchange())
+        except TimeoutError:
+            raise _AttemptError(f"no whole answer within {self.limits.deadline:g} s", sent) from None
+        except httpx.HTTPError as error:
+            if certificate := _certificate_error(error):
+                raise ForgeError(
+                    f"{method} {url}: the forge's certificate is not valid ({certificate}). Nothing was sent. "
+                    "If your organisation has its own authority, name its certificates in SSL_CERT_FILE."
+                ) from None
+            raise _AttemptError(_reason(error, self.limits), sent) from None
+
+    def _answer(self, what: str, received: _Received, accept: Sequence[int]) -> Answer:
+        """The answer of the forge, or the reason to ask again, or the error that it is."""
+        status = received.status
+        data, readable = _decoded(received.body)
+        said = self._safe(_message(data))
+        if limit := _rate_limit(received, said):
+            raise _AttemptError("the forge limits how many requests may be made", False, limit)
+        if 200 <= status < 300 or status in accept:
+            if not readable and status not in accept:
+                raise _AttemptError("the answer is no JSON, or only a part of it", True)
+            return Answer(status, {key.lower(): value for key, value in received.headers.items()}, data)
+        told = f"{status} {_phrase(status)}" + (f": {said}" if said else "")
+        if status == 408 or (status >= 500 and status != 501):
+            raise _AttemptError(f"the forge answered {told}", True, _retry_after(received.headers))
+        raise AnswerError(f"{what}: the forge answered {told}. {_advice(status)}", status, said)
+
+
+def segments(*parts: str | int) -> str:
+    """Parts of a path, quoted so that each stays one part whatever it holds. Raises InputError for `.` and `..`."""
+    for part in parts:
+        if str(part) in ("", ".", ".."):
+            raise InputError(Problem("a request to the forge", "", f"has {str(part)!r} as a name", "Use another name."))
+    return "/".join(quote(str(part), safe="") for part in parts)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host is this machine, so that plain HTTP to it does not cross a network."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def checked_address(url: str) -> str:
+    """`url` without a slash at its end. Raises InputError unless it is https, or http on this machine."""
+    where = "the forge's address"
+    try:
+        address = urlsplit(url)
+        host, _ = address.hostname, address.port
+    except ValueError:
+        host = None
+        address = urlsplit("")
+    if not host or address.scheme not in ("http", "https") or address.query or address.fragment:
+        raise InputError(Problem(where, "", "is no web address", "Write something like https://forge.example.com."))
+    if address.username is not None or address.password is not None:
+        raise InputError(Problem(where, "", "holds a user or a password", "Take them out: the token is enough."))
+    if address.scheme == "http" and not is_loopback(host):
+        raise InputError(
+            Problem(where, "", f"http://{host} is not encrypted, so the token could be read on the way", "Use https.")
+        )
+    return url.rstrip("/")
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    address = urlsplit(url)
+    try:
+        port = address.port
+    except ValueError:
+        port = -1
+    return address.scheme, address.hostname or "", port or {"http": 80, "https": 443}.get(address.scheme, 0)
+
+
+def _reason(error: httpx.HTTPError, limits: Limits) -> str:
+    if isinstance(error, httpx.ConnectTimeout):
+        return f"no connection within {limits.connect:g} s"
+    if isinstance(error, httpx.TimeoutException):
+        return f"no answer within {limits.silence:g} s"
+    detail = one_line(str(error), 200) or type(error).__name__
+    if isinstance(error, httpx.ConnectError):
+        return f"no connection ({detail})"
+    return f"the connection broke ({detail})"
+
+
+def _certificate_error(error: BaseException | None) -> str:
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return one_line(error.verify_message, 200)
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def _decoded(body: bytes) -> tuple[Any, bool]:
+    """The JSON value and whether there is one; an empty body is None."""
+    if not body.strip():
+        return None, True
+    try:
+        return json.loads(body), True
+    except (ValueError, RecursionError):
+        return None, False
+
+
+def _message(data: Any) -> str:
+    """What the forge says in the body of a refusal: GitHub's and Gitea's fields."""
+    if not isinstance(data, Mapping):
+        return ""
+    parts = [data.get("message")]
+    errors = data.get("errors")
+    for entry in errors if isinstance(errors, list) else []:
+        if isinstance(entry, Mapping):
+            parts.append(entry.get("message") or " ".join(str(entry.get(key, "")) for key in ("field", "code")).strip())
+        else:
+            parts.append(entry)
+    return one_line("; ".join(part for part in parts if isinstance(part, str) and part), 400)
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "unknown status"
+
+
+def _advice(status: int) -> str:
+    return {
+        401: "The token is wrong, expired or withdrawn: make a new one.",
+        403: "The token's account may not do that, or the token lacks the scope for it.",
+        404: "It is not there, or the token may not see it: check the name and the token's scopes.",
+        410: "It is gone.",
+    }.get(status, "Repair what it names and run it again.")
+
+
+def _rate_limit(received: _Received, said: str) -> float | None:
+    """Seconds until the forge takes requests again; None where it does not limit them."""
+    headers = received.headers
+    if received.status not in (403, 429):
+        return None
+    after = _retry_after(headers)
+    exhausted = headers.get("x-ratelimit-remaining", "").strip() == "0"
+    if received.status == 403 and after is None and not exhausted and "rate limit" not in said.lower():
+        return None
+    if after is not None:
+        return after
+    reset = headers.get("x-ratelimit-reset", "").strip()
+    if exhausted and re.fullmatch(r"[0-9]{1,12}", reset):
+        return max(1.0, float(reset) - _now(headers))
+    return 60.0  # what GitHub asks for where it names no time
+
+
+def _retry_after(headers: httpx.Headers) -> float | None:
+    value = headers.get("retry-after", "").strip()
+    if re.fullmatch(r"[0-9]{1,9}", value):
+        return float(value)
+    date = _date(value)
+    return None if date is None else max(0.0, date - _now(headers))
+
+
+def _now(headers: httpx.Headers) -> float:
+    """The forge's clock, which its other times are read by; else this machine's."""
+    date = _date(headers.get("date", ""))
+    return time.time() if date is None else date
+
+
+def _date(value: str) -> float | None:
+    try:
+        return parsedate_to_datetime(value).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _until(seconds: float) -> str:
+    try:
+        at = datetime.fromtimestamp(time.time() + seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except (ValueError, OverflowError, OSError):
+        return "for a very long time"
+    return f"for {seconds:.0f} more seconds, until {at}"
+
+
+def _next_query(header: str) -> dict[str, str] | None:
+    for link in header.split(","):
+        address, _, attributes = link.partition(";")
+        if re.search(r"""\brel\s*=\s*"?next\b""", attributes):
+            return dict(parse_qsl(urlsplit(address.strip().strip("<>")).query))
+    return None
