@@ -557,3 +557,18 @@ def test_code_that_cannot_be_unpacked_is_untrusted_and_the_base_still_judges(rep
     verdict = gate(repository)
     assert verdict["exit_status"] == 3
     assert "policy/no-mutable-image-tags" in rules(verdict)
+
+
+def test_where_a_token_is_in_reach_no_code_of_the_change_runs(repository: Repository, tmp_path: Path) -> None:
+    witness = tmp_path / "it-ran"
+    code = f"import pathlib, os\npathlib.Path({str(witness)!r}).touch()\nos._exit(0)\n"
+    edit(repository, "src/neuroscale/__main__.py", lambda _: code)
+    edit(repository, "src/neuroscale/__init__.py", lambda _: code)
+    edit(repository, ISVC, lambda text: text.replace("v0.32.0", "latest"))
+    verdict = gate(repository, only_read_head=True)
+    assert not witness.exists()
+    assert verdict["exit_status"] == 1
+    assert "policy/no-mutable-image-tags" in rules(verdict)
+    assert any("no code of a change runs here" in entry for entry in verdict["not_checked"])
+    assert gate(repository)["exit_status"] == 3
+    assert witness.exists()

@@ -58,14 +58,17 @@ def repository(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     made.git.close()
 
 
-def gate(repository: Repository, *paths: str, base: str = "main", head: str = "HEAD") -> dict[str, Any]:
+def gate(
+    repository: Repository, *paths: str, base: str = "main", head: str = "HEAD", only_read_head: bool = False
+) -> dict[str, Any]:
     """Run the gate as the command does; returns its verdict after comparing every report with the exit status."""
     files = Reports(*(repository.root.parent / f"verdict.{kind}" for kind in ("json", "junit", "md")))
     assert files.json is not None
     assert files.junit is not None
     assert files.markdown is not None
     given = [repository.root / path for path in paths]
-    status = run_gate(given, "" if paths else base, "" if paths else head, repository.root, files)
+    revisions = ("", "") if paths else (base, head)
+    status = run_gate(given, *revisions, repository.root, files, only_read_head=only_read_head)
     verdict: dict[str, Any] = json.loads(files.json.read_text())
     assert verdict["exit_status"] == status
     schema = json.loads((ROOT / "src/neuroscale/report/verdict.schema.json").read_text())

@@ -134,6 +134,7 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
     ]
     if everything:
         steps += [
+            build("actionlint", ""),
             build("gitea-runner", ""),
             build("gitea", " (about three minutes on two cores)"),
             Step("Installing the locked Node packages of the tests", node.done, node.install, shared=False),

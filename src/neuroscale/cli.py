@@ -106,12 +106,17 @@ def gate(
     markdown_file: Annotated[
         Path | None, typer.Option("--markdown", help="Write the verdict as Markdown here.")
     ] = None,
+    only_read_head: Annotated[
+        bool,
+        typer.Option("--only-read-head", help="Run no code of the change; for workflows that hold a token."),
+    ] = False,
     repository: RepositoryOption = None,
 ) -> None:
     """Judge manifests. Exit status: 0 passed, 1 findings, 2 unusable input, 3 the gate cannot be trusted."""
     from neuroscale.commands.gate import Reports, run_gate
 
-    raise typer.Exit(run_gate(paths or [], base, head, repository, Reports(json_file, junit_file, markdown_file)))
+    reports = Reports(json_file, junit_file, markdown_file)
+    raise typer.Exit(run_gate(paths or [], base, head, repository, reports, only_read_head=only_read_head))
 
 
 @app.command()

@@ -20,7 +20,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 GATE_TOOLS = ("kubeconform", "gitleaks", "kyverno")
 FORGE_TOOLS = ("gitea-runner", "gitea")
-TOOL_NAMES = (*GATE_TOOLS, *FORGE_TOOLS)
+LINT_TOOLS = ("actionlint",)
+TOOL_NAMES = (*GATE_TOOLS, *LINT_TOOLS, *FORGE_TOOLS)
 BUILD_FLAGS = ("-trimpath", "-ldflags=-s -w")
 STAMP = "stamp.json"
 FILES = "files"
@@ -66,6 +67,7 @@ class Build:
 
 
 _BUILDS = {
+    "actionlint": Build(version=("-version",)),
     "kubeconform": Build(version=("-v",)),
     "gitleaks": Build(version=("version",)),
     "kyverno": Build(version=("version",)),

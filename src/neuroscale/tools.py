@@ -8,7 +8,7 @@ from typing import Literal
 from neuroscale import toolcache
 from neuroscale.errors import UntrustedError
 
-ToolName = Literal["kyverno", "kubeconform", "gitleaks", "gitea", "gitea-runner"]
+ToolName = Literal["actionlint", "gitea", "gitea-runner", "gitleaks", "kubeconform", "kyverno"]
 
 
 def find(name: ToolName) -> Path:

@@ -25,13 +25,18 @@ class Reports:
     markdown: Path | None = None
 
 
-def run_gate(paths: list[Path], base: str, head: str, repository: Path | None, reports: Reports) -> int:
-    """Judge, write the reports, print the verdict; returns the exit status."""
+def run_gate(
+    paths: list[Path], base: str, head: str, repository: Path | None, reports: Reports, *, only_read_head: bool = False
+) -> int:
+    """Judge, write the reports, print the verdict; returns the exit status.
+
+    `only_read_head`: no code of the change is run, not even beside the base's.
+    """
     for path in (reports.json, reports.junit, reports.markdown):
         if path is not None and path.is_file():
             path.unlink()  # an older run's report must never be taken for this run's
     try:
-        verdict = _judge(paths, base, head, repository)
+        verdict = _judge(paths, base, head, repository, only_read_head)
     except NeuroscaleError as error:
         verdict = _no_verdict(error)
     except Exception as error:
@@ -60,7 +65,7 @@ def run_gate(paths: list[Path], base: str, head: str, repository: Path | None, r
     return status
 
 
-def _judge(paths: list[Path], base: str, head: str, repository: Path | None) -> Verdict:
+def _judge(paths: list[Path], base: str, head: str, repository: Path | None, only_read_head: bool) -> Verdict:
     from neuroscale.gates.change import find_change
     from neuroscale.gates.runner import gate_change, gate_paths
 
@@ -75,9 +80,11 @@ def _judge(paths: list[Path], base: str, head: str, repository: Path | None) -> 
     git = Git(find_root(repository or Path.cwd()))
     try:
         change = find_change(git, base, head)
-        from neuroscale.gates.judges import judge_by_both, needs_judges
+        from neuroscale.gates.judges import judge_by_base, judge_by_both, needs_judges
 
-        return judge_by_both(change) if needs_judges(change) else gate_change(change, today)
+        if not needs_judges(change):
+            return gate_change(change, today)
+        return judge_by_base(change) if only_read_head else judge_by_both(change)
     finally:
         git.close()
 

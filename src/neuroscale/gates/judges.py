@@ -36,9 +36,28 @@ class _Answer:
     errors: str
 
 
+@dataclass(frozen=True)
+class _BaseAnswer:
+    status: int
+    verdict: Verdict
+
+
 def needs_judges(change: Change) -> bool:
     """Whether the change alters the code that judges it (and this process is not one of the judges already)."""
     return JUDGE not in os.environ and change.touches(*GATE_CODE)
+
+
+def judge_by_base(change: Change) -> Verdict:
+    """The base's verdict alone: for where the change's code must not run, since secrets are in reach.
+
+    Raises UntrustedError when the base's gate gives no readable verdict.
+    """
+    verdict = _judge_of_base(change).verdict
+    note = "The change alters the gate's own code: the base's version decided."
+    unseen = "The change's own gate: no code of a change runs here. Run `neuroscale gate --base --head` on its branch."
+    return verdict.model_copy(
+        update={"notes": (*verdict.notes, note), "not_checked": (unseen, *verdict.not_checked)},
+    )
 
 
 def judge_by_both(change: Change) -> Verdict:
@@ -46,9 +65,7 @@ def judge_by_both(change: Change) -> Verdict:
 
     Raises UntrustedError when the base's gate gives no readable verdict.
     """
-    base = _judge(change, change.base)
-    if base.verdict is None or base.status != base.verdict.exit_status:
-        raise UntrustedError(f"the base's gate gave no verdict (exit status {base.status}): {base.errors[-800:]}")
+    base = _judge_of_base(change)
     head = _judge(change, change.tree)
     note = "The change alters the gate's own code: the base's version decided, and the change's own ran beside it."
     check = _check_of_head(head)
@@ -94,6 +111,13 @@ def _check_of_head(head: _Answer) -> Check:
         unit="verdicts",
         detail=detail,
     )
+
+
+def _judge_of_base(change: Change) -> _BaseAnswer:
+    base = _judge(change, change.base)
+    if base.verdict is None or base.status != base.verdict.exit_status:
+        raise UntrustedError(f"the base's gate gave no verdict (exit status {base.status}): {base.errors[-800:]}")
+    return _BaseAnswer(base.status, base.verdict)
 
 
 def _judge(change: Change, treeish: str) -> _Answer:
