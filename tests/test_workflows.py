@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from neuroscale import tools
-from neuroscale.repository import GATE_CODE
+from neuroscale.repository import GATE_CODE, PROTECTED
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yaml"))
@@ -101,3 +102,40 @@ def test_what_the_required_check_runs_is_gate_code() -> None:
     used = {".github/workflows/gate.yaml", "scripts/setup.py", "src/neuroscale/cli.py", "requirements/runtime.txt"}
     used |= {path.relative_to(ROOT).as_posix() for path in ACTIONS}
     assert all(any(path.startswith(code) for code in GATE_CODE) for path in used)
+
+
+OWNERS = "@example/platform-owners"
+
+
+def test_on_github_what_judges_needs_its_owners_approval() -> None:
+    rows = [
+        line.split() for line in (ROOT / ".github/CODEOWNERS").read_text().splitlines() if line[:1] not in ("", "#")
+    ]
+    owned = {path.removeprefix("/") for path, owner in rows if owner == OWNERS}
+    assert set(PROTECTED) <= owned
+    assert rows[0][0] == "*"  # the last match counts, so the rest must follow
+
+
+def rules_of_github() -> dict[str, dict[str, Any]]:
+    ruleset = json.loads((ROOT / "platform/forge/github-ruleset.json").read_text())
+    return {rule["type"]: rule.get("parameters", {}) for rule in ruleset["rules"]}
+
+
+def test_the_ruleset_asks_for_the_gates_own_check_on_an_up_to_date_branch() -> None:
+    rules = rules_of_github()
+    checks = rules["required_status_checks"]
+    assert checks["strict_required_status_checks_policy"] is True
+    (check,) = checks["required_status_checks"]
+    assert check["context"] == read(GATE)["jobs"]["gate"]["name"]
+    assert rules["pull_request"]["require_code_owner_review"] is True
+    assert {"deletion", "non_fast_forward"} <= set(rules)
+
+
+def test_the_ruleset_has_the_fields_of_githubs_published_api_description() -> None:
+    described = (ROOT / "tests/node/node_modules/@octokit/openapi-types/types.d.ts").read_text()
+    for name, parameters in rules_of_github().items():
+        schema = re.search(
+            rf'^    "repository-rule-{name.replace("_", "-")}": \{{$.*?^    \}};$', described, re.M | re.S
+        )
+        assert schema, name
+        assert set(re.findall(r"^        (\w+)\??:", schema[0], re.M)) == set(parameters)
