@@ -35,7 +35,7 @@ def steps(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.tools
 def test_the_linter_of_workflows_finds_nothing() -> None:
-    command = [tools.find("actionlint"), "-shellcheck=", "-pyflakes=", *WORKFLOWS]
+    command = [str(tools.find("actionlint")), "-shellcheck=", "-pyflakes=", *map(str, WORKFLOWS)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
