@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -31,6 +33,10 @@ class GitError(NeuroscaleError):
     """Git ended with an error; the message holds what it printed."""
 
 
+class GitTimeoutError(GitError):
+    """Git did not end in time; it and what it started were stopped."""
+
+
 class Git:
     """A git repository by its work tree (or git directory)."""
 
@@ -39,15 +45,40 @@ class Git:
         self._lock = threading.Lock()
         self._batch: subprocess.Popen[bytes] | None = None
 
-    def run(self, *arguments: str, check: bool = True, data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-        """Run one git command. Raises GitError when it fails and `check` is set, or when git is missing."""
+    def run(
+        self,
+        *arguments: str,
+        check: bool = True,
+        data: bytes | None = None,
+        environment: Mapping[str, str] | None = None,
+        timeout: float = 600,
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run one git command for at most `timeout` seconds.
+
+        `environment` holds variables for this command alone; secrets belong there and never into `arguments`. Raises
+        GitError when it fails and `check` is set, or when git is missing, and GitTimeoutError.
+        """
         command = self._command(*arguments)
         try:
-            done = subprocess.run(
-                command, input=data, capture_output=True, check=False, timeout=600, env=_environment()
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=_environment() | dict(environment or {}),
             )
         except FileNotFoundError as error:
             raise GitError("git is not installed. Install git 2.38 or newer.") from error
+        with process:
+            try:
+                output, errors = process.communicate(data, timeout)
+            except subprocess.TimeoutExpired:
+                _stop(process)
+                raise GitTimeoutError(f"git {arguments[0]} did not end within {timeout:g} s.") from None
+            except BaseException:
+                _stop(process)
+                raise
+        done = subprocess.CompletedProcess(command, process.returncode, output, errors)
         if check and done.returncode != 0:
             text = done.stderr.decode(errors="replace").strip()
             raise GitError(f"git {arguments[0]} failed with exit status {done.returncode}: {text}")
@@ -131,6 +162,17 @@ class Git:
         ]
 
 
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End git and the transports that it started, which would hold its pipes open."""
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+    process.kill()
+
+
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     assert pipe is not None
     return pipe
@@ -139,7 +181,12 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 def _environment() -> dict[str, str]:
     """The caller's environment without the variables that point git at another repository or object store.
 
-    Grafts, as replacements do, would show another history than the one that is merged.
+    Which certificates to trust and which ssh to use stay the caller's. Grafts, as replacements do, would show another
+    history than the one that is merged.
     """
-    keep = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key.startswith("GIT_SSL")}
+    keep = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("GIT_") or (key.startswith(("GIT_SSL", "GIT_SSH")) and key != "GIT_SSL_NO_VERIFY")
+    }
     return keep | {"GIT_TERMINAL_PROMPT": "0", "GIT_GRAFT_FILE": os.devnull, "LC_ALL": "C"}
