@@ -54,7 +54,7 @@ class Limits:
     silence: float = 30.0
     first_pause: float = 0.5
     longest_pause: float = 15.0
-    largest_bytes: int = 16 * 1024 * 1024
+    largest_bytes: int = 64 * 1024 * 1024
     pages: int = 200
 
 
@@ -121,20 +121,31 @@ class Client:
         """As `send`, for what only reads."""
         return self.send("GET", path, query=query, idempotent=True, accept=accept)
 
-    def pages(self, path: str, query: Query | None = None) -> Iterator[Any]:
-        """The entries of a list that comes in pages, from the first on. Raises ForgeError when there is no end."""
+    def pages(self, path: str, query: Query | None = None, within: str | None = None) -> Iterator[Any]:
+        """The entries of a list that comes in pages, from the first on; `within` names the field that holds it.
+
+        Raises ForgeError when the list has no end.
+        """
         asked = dict(query or {})
-        for _ in range(self.limits.pages):
+        seen = 0
+        for page in range(1, self.limits.pages + 1):
             answer = self.get(path, asked)
-            if not isinstance(answer.data, list):
+            data = answer.data
+            entries = data.get(within) if within is not None and isinstance(data, Mapping) else data
+            if not isinstance(entries, list):
                 raise ForgeError(f"GET {self._url(path)}: the forge did not answer with a list.")
-            yield from answer.data
-            # Only the query is taken over: the address in a link may be another server, or a name that it goes by.
+            yield from entries
+            seen += len(entries)
             following = _next_query(answer.headers.get("link", ""))
             if following is None:
-                return
+                # Some of Gitea's lists come without links, with the number of all entries.
+                total = answer.headers.get("x-total-count", "")
+                if not entries or not total.isdecimal() or seen >= int(total):
+                    return
+                following = {"page": str(page + 1)}
             if not following.items() - {key: str(value) for key, value in asked.items()}.items():
                 break
+            # Only the query is taken over: the address in a link may be another server, or a name that it goes by.
             asked = {**asked, **following}
         raise ForgeError(f"GET {self._url(path)}: the forge's list has no end after {self.limits.pages} pages.")
 

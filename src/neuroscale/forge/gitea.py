@@ -1,0 +1,106 @@
+"""Gitea and Forgejo."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from neuroscale.forge.http import AnswerError, Client, Limits, Query
+from neuroscale.forge.model import Account, CommitStatus, RepositoryInfo, RepositoryRef, StatusState, Token
+from neuroscale.forge.rest import RepositoryShape, RestForge, newest, path_of, read
+
+_PAGE: Query = {"limit": 50}
+_STATES: dict[str, StatusState] = {"success": "success", "pending": "pending"}
+
+
+class _User(BaseModel):
+    login: str
+    full_name: str = ""
+    email: str = ""
+
+
+class _Commit(BaseModel):
+    id: str
+
+
+class _Branch(BaseModel):
+    commit: _Commit
+
+
+class _Status(BaseModel):
+    id: int
+    context: str
+    status: str
+    description: str = ""
+    target_url: str = ""
+
+
+class GiteaForge(RestForge):
+    """A repository on Gitea or Forgejo."""
+
+    kind = "gitea"
+    _page_size = _PAGE
+    _approval = "APPROVED"
+    # The first is what it says while it works out whether a pull request merges cleanly, and of one that does not.
+    _not_yet = ("please try again later", "merge push out of date")
+
+    def __init__(self, repository: RepositoryRef, token: Token, limits: Limits | None = None) -> None:
+        super().__init__(Client(f"{repository.server}/api/v1", token, limits=limits), repository)
+
+    def branch(self, repository: RepositoryRef, name: str) -> str | None:
+        answer = self._client.get(path_of(repository, "branches", name), accept=(404,))
+        return None if answer.status == 404 else read(_Branch, answer.data).commit.id
+
+    def statuses(self, sha: str) -> list[CommitStatus]:
+        shapes = (read(_Status, data) for data in self._client.pages(self._path("statuses", sha), _PAGE))
+        return newest(
+            (
+                shape.id,
+                CommitStatus(
+                    shape.context,
+                    _STATES.get(shape.status, "failure"),
+                    shape.description,
+                    self._absolute(shape.target_url),
+                ),
+            )
+            for shape in shapes
+        )
+
+    def _ask_account(self) -> Account:
+        user = read(_User, self._client.get("/user").data)
+        return Account(user.login, user.full_name or user.login, user.email or user.login)
+
+    def _find_fork(self, login: str) -> RepositoryInfo | None:
+        there, _ = self._own_fork(login)
+        if there is not None:
+            return there
+        # It may go by another name, so that only the list tells.
+        for data in self._client.pages(self._path("forks"), _PAGE):
+            shape = read(RepositoryShape, data)
+            if shape.owner.login == login:
+                return self._to_info(shape)
+        return None
+
+    def _make_fork(self, login: str) -> RepositoryInfo | None:
+        _, taken = self._own_fork(login)
+        name = f"{self.repository.owner}-{self.repository.name}" if taken else self.repository.name
+        # 409: it was made meanwhile.
+        answer = self._client.send("POST", self._path("forks"), idempotent=False, body={"name": name}, accept=(409,))
+        return None if answer.status == 409 else self._to_info(read(RepositoryShape, answer.data))
+
+    def _open_pulls(self, head_owner: str, head_branch: str, base_branch: str) -> Query:
+        del head_owner, head_branch  # it cannot search for them
+        return {**_PAGE, "state": "open", "base_branch": base_branch, "sort": "recentupdate"}
+
+    def _head(self, head: RepositoryRef, head_branch: str) -> str:
+        if head.slug.lower() == self.repository.slug.lower():
+            return head_branch
+        if head.name.lower() == self.repository.name.lower():
+            return f"{head.owner}:{head_branch}"
+        return f"{head.slug}:{head_branch}"
+
+    def _is_duplicate(self, error: AnswerError) -> bool:
+        return error.status == 409
+
+    def _send_merge(self, number: int, head_sha: str) -> None:
+        fields = {"do": "squash", "head_commit_id": head_sha}
+        self._client.send("POST", self._path("pulls", number, "merge"), idempotent=False, body=fields)

@@ -1,0 +1,157 @@
+"""GitHub and GitHub Enterprise Server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel
+
+from neuroscale.forge.http import AnswerError, Client, Limits, Query
+from neuroscale.forge.model import (
+    Account,
+    CommitStatus,
+    ForgeError,
+    RepositoryInfo,
+    RepositoryRef,
+    StatusState,
+    Token,
+)
+from neuroscale.forge.rest import RepositoryShape, RestForge, newest, path_of, read
+
+PUBLIC_SERVER = "https://github.com"
+PUBLIC_API = "https://api.github.com"
+
+_PAGE: Query = {"per_page": 100}
+_HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
+_STATES: dict[str, StatusState] = {"success": "success", "pending": "pending"}
+# Whom a workflow's own token belongs to; GitHub does not tell it.
+_WORKFLOW_LOGIN = "github-actions[bot]"
+_WORKFLOW_EMAIL = "41898282+github-actions[bot]@users.noreply.github.com"
+
+
+class _User(BaseModel):
+    id: int
+    login: str
+    name: str | None = None
+    email: str | None = None
+
+
+class _Object(BaseModel):
+    sha: str
+
+
+class _GitRef(BaseModel):
+    object: _Object
+
+
+class _Status(BaseModel):
+    id: int
+    context: str
+    state: str
+    description: str | None
+    target_url: str | None
+    updated_at: datetime
+
+
+class _CheckRun(BaseModel):
+    id: int
+    name: str
+    status: str
+    conclusion: str | None
+    started_at: datetime | None
+    html_url: str | None
+
+
+class GitHubForge(RestForge):
+    """A repository on GitHub. `workflow`: this runs in a workflow, whose token has no account to ask for."""
+
+    kind = "github"
+    _page_size = _PAGE
+    _approval = "APPROVE"
+    _not_yet = ("base branch was modified. review and try the merge again.",)
+
+    def __init__(
+        self,
+        repository: RepositoryRef,
+        token: Token,
+        limits: Limits | None = None,
+        *,
+        api: str = "",
+        workflow: bool = False,
+    ) -> None:
+        api = api or (PUBLIC_API if repository.server == PUBLIC_SERVER else f"{repository.server}/api/v3")
+        super().__init__(Client(api, token, headers=_HEADERS, limits=limits), repository)
+        self._workflow = workflow
+
+    def branch(self, repository: RepositoryRef, name: str) -> str | None:
+        # Not the list of branches, which answers for a renamed branch with the new one.
+        answer = self._client.get(path_of(repository, "git", "ref", f"heads/{name}"), accept=(404,))
+        return None if answer.status == 404 else read(_GitRef, answer.data).object.sha
+
+    def statuses(self, sha: str) -> list[CommitStatus]:
+        return newest([*self._commit_statuses(sha), *self._check_runs(sha)])
+
+    def _commit_statuses(self, sha: str) -> Iterator[tuple[tuple[float, int], CommitStatus]]:
+        for data in self._client.pages(self._path("commits", sha, "statuses"), _PAGE):
+            shape = read(_Status, data)
+            state = _STATES.get(shape.state, "failure")
+            status = CommitStatus(shape.context, state, shape.description or "", shape.target_url or "")
+            yield (shape.updated_at.timestamp(), shape.id), status
+
+    def _check_runs(self, sha: str) -> Iterator[tuple[tuple[float, int], CommitStatus]]:
+        """The check runs of a commit; one that has not begun counts as the newest of its name."""
+        query = {**_PAGE, "filter": "latest"}
+        for data in self._client.pages(self._path("commits", sha, "check-runs"), query, "check_runs"):
+            shape = read(_CheckRun, data)
+            state: StatusState = "failure"  # also skipped and neutral: nothing was shown to be right
+            if shape.status != "completed":
+                state = "pending"
+            elif shape.conclusion == "success":
+                state = "success"
+            began = shape.started_at.timestamp() if shape.started_at else float("inf")
+            told = CommitStatus(shape.name, state, shape.conclusion or shape.status, shape.html_url or "")
+            yield (began, shape.id), told
+
+    def _ask_account(self) -> Account:
+        try:
+            answer = self._client.get("/user")
+        except AnswerError as error:
+            if error.status != 403:
+                raise
+            if self._workflow:
+                return Account(_WORKFLOW_LOGIN, _WORKFLOW_LOGIN, _WORKFLOW_EMAIL)
+            raise ForgeError(
+                f"GitHub does not say whose the token is: {error.said or 'no reason given'}. "
+                "Use a token of a person, or the one that a workflow is given, inside that workflow."
+            ) from None
+        user = read(_User, answer.data)
+        host = urlsplit(self.repository.server).hostname or "github.com"
+        email = user.email or f"{user.id}+{user.login}@users.noreply.{host}"
+        return Account(user.login, user.name or user.login, email)
+
+    def _find_fork(self, login: str) -> RepositoryInfo | None:
+        return self._own_fork(login)[0]
+
+    def _make_fork(self, login: str) -> RepositoryInfo | None:
+        # Asked again, GitHub answers with the fork that is there, which may go by another name.
+        body = {"default_branch_only": False}
+        answer = self._client.send("POST", self._path("forks"), idempotent=True, body=body)
+        there = self._to_info(read(RepositoryShape, answer.data))
+        if there.ref.owner.lower() != login.lower():
+            raise ForgeError(f"GitHub made the fork {there.ref.slug}, which is not {login}'s.")
+        return there
+
+    def _open_pulls(self, head_owner: str, head_branch: str, base_branch: str) -> Query:
+        return {**_PAGE, "state": "open", "head": f"{head_owner}:{head_branch}", "base": base_branch}
+
+    def _head(self, head: RepositoryRef, head_branch: str) -> str:
+        return f"{head.owner}:{head_branch}"
+
+    def _is_duplicate(self, error: AnswerError) -> bool:
+        return error.status == 422 and "pull request already exists" in error.said.lower()
+
+    def _send_merge(self, number: int, head_sha: str) -> None:
+        fields = {"merge_method": "squash", "sha": head_sha}
+        self._client.send("PUT", self._path("pulls", number, "merge"), idempotent=False, body=fields)

@@ -1,0 +1,367 @@
+"""What the REST interfaces of GitHub and Gitea have in common."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+from urllib.parse import urljoin
+
+from pydantic import BaseModel, ValidationError
+
+from neuroscale.forge.http import AnswerError, Client, OutcomeUnknownError, Query, segments
+from neuroscale.forge.model import (
+    Account,
+    Comment,
+    CommitStatus,
+    ForgeError,
+    ForgeUnavailableError,
+    Kind,
+    MergeRefusedError,
+    PullRequest,
+    PullState,
+    RepositoryInfo,
+    RepositoryRef,
+)
+
+# Seconds between looks at something that the forge does in its own time: about half a minute in all.
+PAUSES = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 5.0, 5.0)
+# Seconds before something that may have been done is looked for and, where it is not there, asked for again.
+REPEATS = (0.5, 1.0, 2.0, 4.0)
+
+
+class UserShape(BaseModel):
+    """The fields of an answer that are read; forges send many more."""
+
+    login: str
+
+
+class PermissionsShape(BaseModel):
+    push: bool = False
+
+
+class RepositoryShape(BaseModel):
+    name: str
+    owner: UserShape
+    default_branch: str = ""
+    archived: bool = False
+    permissions: PermissionsShape | None = None
+    parent: RepositoryShape | None = None
+
+
+class BranchShape(BaseModel):
+    ref: str
+    sha: str
+    repo: RepositoryShape | None
+
+
+class PullShape(BaseModel):
+    number: int
+    html_url: str
+    title: str
+    body: str | None
+    state: str
+    merged_at: str | None
+    user: UserShape | None
+    head: BranchShape
+    base: BranchShape
+    mergeable: bool | None = None
+
+
+class CommentShape(BaseModel):
+    id: int
+    user: UserShape | None
+    body: str | None = None
+
+
+class ReviewShape(BaseModel):
+    user: UserShape | None
+    state: str
+    commit_id: str | None
+    dismissed: bool = False
+    stale: bool = False
+
+
+Shape = TypeVar("Shape", bound=BaseModel)
+
+
+class RestForge(ABC):
+    """One repository, over a client of the forge's REST interface. The paths below are the same on both kinds."""
+
+    kind: Kind
+    _page_size: Query
+    _approval: str
+    _not_yet: tuple[str, ...]
+
+    def __init__(self, client: Client, repository: RepositoryRef) -> None:
+        self._client = client
+        self.repository = repository
+        self._account: Account | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.repository.server}/{self.repository.slug})"
+
+    def account(self) -> Account:
+        if self._account is None:
+            self._account = self._ask_account()
+        return self._account
+
+    def info(self) -> RepositoryInfo:
+        return self._info_of(self.repository)
+
+    def fork(self) -> RepositoryInfo:
+        login = self.account().login
+        if login.lower() == self.repository.owner.lower():
+            raise ForgeError(
+                f"{self.repository.slug} belongs to {login}, whose token this is, and cannot be forked. "
+                "Give the token the right to push, or use somebody else's."
+            )
+        problem = ForgeUnavailableError(
+            f"The fork of {self.repository.slug} for {login} is not ready yet. Run it again in some minutes."
+        )
+        for _ in _tries(PAUSES):
+            there = self._find_fork(login)
+            if there is None:
+                try:
+                    there = self._make_fork(login)
+                except OutcomeUnknownError as error:
+                    problem = error
+            # A fork is listed before the forge has copied its branches.
+            if there is not None and self.branch(there.ref, there.default_branch) is not None:
+                return there
+        raise problem
+
+    def pull(self, number: int) -> PullRequest:
+        return self._to_pull(self._pull_shape(number))
+
+    def find_pull(self, head_owner: str, head_branch: str, base_branch: str) -> PullRequest | None:
+        for data in self._client.pages(self._path("pulls"), self._open_pulls(head_owner, head_branch, base_branch)):
+            pull = self._to_pull(read(PullShape, data))
+            wanted = (head_owner.lower(), head_branch, base_branch)
+            if pull.state == "open" and (pull.head_owner.lower(), pull.head_branch, pull.base_branch) == wanted:
+                return pull
+        return None
+
+    def open_pull(self, title: str, body: str, head: RepositoryRef, head_branch: str, base_branch: str) -> PullRequest:
+        fields = {"title": title, "body": body, "head": self._head(head, head_branch), "base": base_branch}
+        problem: ForgeError | None = None
+        for _ in _tries(PAUSES):
+            if there := self.find_pull(head.owner, head_branch, base_branch):
+                return there
+            # A branch that was pushed a moment ago may not be listed yet.
+            if self.branch(head, head_branch) is None:
+                problem = ForgeError(
+                    f"{head.slug} has no branch {head_branch}, so there is nothing to open a pull request for. Push it."
+                )
+                continue
+            try:
+                answer = self._client.send("POST", self._path("pulls"), idempotent=False, body=fields)
+                return self._to_pull(read(PullShape, answer.data))
+            except OutcomeUnknownError as error:
+                problem = error
+            except AnswerError as error:
+                if not self._is_duplicate(error):
+                    raise
+                problem = error
+        raise problem or AssertionError("unreachable: a try returns or leaves a problem")
+
+    def update_pull(self, number: int, title: str, body: str) -> PullRequest:
+        there = self.pull(number)
+        if (there.title, same_text(there.body)) == (title, same_text(body)):
+            return there
+        fields = {"title": title, "body": body}
+        answer = self._client.send("PATCH", self._path("pulls", number), idempotent=True, body=fields)
+        return self._to_pull(read(PullShape, answer.data))
+
+    def comments(self, number: int) -> list[Comment]:
+        listed = self._client.pages(self._path("issues", number, "comments"), self._page_size)
+        return sorted((_to_comment(data) for data in listed), key=lambda comment: comment.id)
+
+    def create_comment(self, number: int, body: str) -> Comment:
+        path = self._path("issues", number, "comments")
+        return _to_comment(self._client.send("POST", path, idempotent=False, body={"body": body}).data)
+
+    def update_comment(self, comment_id: int, body: str) -> Comment:
+        path = self._path("issues", "comments", comment_id)
+        return _to_comment(self._client.send("PATCH", path, idempotent=True, body={"body": body}).data)
+
+    def delete_comment(self, comment_id: int) -> None:
+        path = self._path("issues", "comments", comment_id)
+        self._client.send("DELETE", path, idempotent=True, accept=(404, 410))
+
+    def approve(self, number: int, head_sha: str) -> None:
+        fields = {"event": self._approval, "commit_id": head_sha, "body": ""}
+        problem: ForgeError | None = None
+        for _ in _tries(REPEATS):
+            if self.pull(number).head_sha != head_sha:
+                raise ForgeError(f"Pull request {number} has another head than {head_sha[:12]}. Look at it again.")
+            if self._approved(number, head_sha):
+                return
+            try:
+                self._client.send("POST", self._path("pulls", number, "reviews"), idempotent=False, body=fields)
+            except OutcomeUnknownError as error:
+                problem = error
+            else:
+                return
+        raise problem or AssertionError("unreachable: a try returns or leaves a problem")
+
+    def merge(self, number: int, head_sha: str) -> None:
+        problem: ForgeError | None = None
+        for _ in _tries(PAUSES):
+            there = self.pull(number)
+            if there.state == "merged":
+                return
+            if there.state == "closed":
+                raise MergeRefusedError(f"Pull request {number} is closed. Reopen it first.")
+            if there.head_sha != head_sha:
+                raise MergeRefusedError(
+                    f"Pull request {number} has another head than {head_sha[:12]}: {there.head_sha[:12]}. Judge that."
+                )
+            try:
+                self._send_merge(number, head_sha)
+            except OutcomeUnknownError as error:
+                problem = error
+            except AnswerError as error:
+                if error.status not in (405, 409, 422):
+                    raise
+                problem = MergeRefusedError(
+                    f"The forge does not merge pull request {number}: {error.said or 'it gives no reason'}. "
+                    "See what its page asks for."
+                )
+                # Refused only because the forge still works out whether it can be merged, or because the base moved.
+                if error.said.lower() not in self._not_yet and self._pull_shape(number).mergeable is not None:
+                    raise problem from None
+            else:
+                return
+        raise problem or AssertionError("unreachable: a try returns or leaves a problem")
+
+    @abstractmethod
+    def branch(self, repository: RepositoryRef, name: str) -> str | None: ...
+
+    @abstractmethod
+    def statuses(self, sha: str) -> list[CommitStatus]: ...
+
+    @abstractmethod
+    def _ask_account(self) -> Account: ...
+
+    @abstractmethod
+    def _find_fork(self, login: str) -> RepositoryInfo | None: ...
+
+    @abstractmethod
+    def _make_fork(self, login: str) -> RepositoryInfo | None:
+        """Asks for the fork; None where it is to be looked for again. Raises OutcomeUnknownError."""
+
+    @abstractmethod
+    def _open_pulls(self, head_owner: str, head_branch: str, base_branch: str) -> Query:
+        """A query for open pull requests that brings at least those from that branch."""
+
+    @abstractmethod
+    def _head(self, head: RepositoryRef, head_branch: str) -> str:
+        """How the forge wants the branch of another repository named."""
+
+    @abstractmethod
+    def _is_duplicate(self, error: AnswerError) -> bool:
+        """Whether a pull request was refused because it is there."""
+
+    @abstractmethod
+    def _send_merge(self, number: int, head_sha: str) -> None: ...
+
+    def _path(self, *parts: str | int) -> str:
+        return path_of(self.repository, *parts)
+
+    def _info_of(self, repository: RepositoryRef) -> RepositoryInfo:
+        return self._to_info(read(RepositoryShape, self._client.get(path_of(repository)).data))
+
+    def _own_fork(self, login: str) -> tuple[RepositoryInfo | None, bool]:
+        """The account's repository of the same name where that is a fork of this one, and whether the name is taken."""
+        path = path_of(RepositoryRef(self.repository.server, login, self.repository.name))
+        answer = self._client.get(path, accept=(404,))
+        if answer.status == 404:
+            return None, False
+        shape = read(RepositoryShape, answer.data)
+        parent = shape.parent
+        if parent is None or f"{parent.owner.login}/{parent.name}".lower() != self.repository.slug.lower():
+            return None, True
+        return self._to_info(shape), True
+
+    def _pull_shape(self, number: int) -> PullShape:
+        return read(PullShape, self._client.get(self._path("pulls", number)).data)
+
+    def _approved(self, number: int, head_sha: str) -> bool:
+        login = self.account().login
+        shapes = (
+            read(ReviewShape, data)
+            for data in self._client.pages(self._path("pulls", number, "reviews"), self._page_size)
+        )
+        mine = [shape for shape in shapes if shape.user is not None and shape.user.login == login]
+        verdicts = [shape for shape in mine if shape.state not in ("COMMENT", "COMMENTED", "PENDING")]
+        if not verdicts:
+            return False
+        last = verdicts[-1]
+        return last.state == "APPROVED" and last.commit_id == head_sha and not (last.dismissed or last.stale)
+
+    def _to_info(self, shape: RepositoryShape) -> RepositoryInfo:
+        ref = RepositoryRef(self.repository.server, shape.owner.login, shape.name)
+        may_push = shape.permissions is not None and shape.permissions.push and not shape.archived
+        return RepositoryInfo(ref, shape.default_branch, may_push)
+
+    def _to_pull(self, shape: PullShape) -> PullRequest:
+        state: PullState = "merged" if shape.merged_at else "open" if shape.state == "open" else "closed"
+        return PullRequest(
+            number=shape.number,
+            url=shape.html_url,
+            title=shape.title,
+            body=shape.body or "",
+            state=state,
+            author=shape.user.login if shape.user else "",
+            head_owner=shape.head.repo.owner.login if shape.head.repo else "",
+            head_branch=shape.head.ref,
+            head_sha=shape.head.sha,
+            base_branch=shape.base.ref,
+        )
+
+    def _absolute(self, url: str | None) -> str:
+        return urljoin(f"{self.repository.server}/", url) if url else ""
+
+
+def path_of(repository: RepositoryRef, *parts: str | int) -> str:
+    return "/" + segments("repos", repository.owner, repository.name, *parts)
+
+
+def read(shape: type[Shape], data: Any) -> Shape:
+    """The fields that are needed of a forge's answer. Raises ForgeError where one is missing or of another type."""
+    try:
+        return shape.model_validate(data)
+    except ValidationError as error:
+        fields = ", ".join(".".join(map(str, entry["loc"])) or "everything" for entry in error.errors()[:3])
+        raise ForgeError(
+            f"The forge's answer lacks what is needed ({fields}). See whether its version is supported."
+        ) from None
+
+
+def same_text(text: str) -> str:
+    """Text as it is compared: forges change line ends and cut white space at the end."""
+    return text.replace("\r\n", "\n").rstrip()
+
+
+def newest(entries: Iterable[tuple[Any, CommitStatus]]) -> list[CommitStatus]:
+    """The status with the highest key of each name, by name."""
+    found: dict[str, tuple[Any, CommitStatus]] = {}
+    for key, status in entries:
+        if status.context not in found or key >= found[status.context][0]:
+            found[status.context] = (key, status)
+    return [found[name][1] for name in sorted(found)]
+
+
+def _to_comment(data: Any) -> Comment:
+    shape = read(CommentShape, data)
+    return Comment(shape.id, shape.user.login if shape.user else "", shape.body or "")
+
+
+def _tries(pauses: Iterable[float]) -> Iterator[None]:
+    """Once, and again after each of the pauses."""
+    yield
+    for pause in pauses:
+        time.sleep(pause)
+        yield
