@@ -20,13 +20,14 @@ from neuroscale.repository import PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, Servi
 from neuroscale.request import Request
 from neuroscale.scaffolder import interpreter, plan_step
 from neuroscale.scaffolder.interpreter import Outcome, Publish, PullRequest
-from neuroscale.scaffolder.plan_step import RefusedPlanError
+from neuroscale.scaffolder.plan_step import Existing, RefusedPlanError
 from neuroscale.scaffolder.template import Template, load_template
 from neuroscale.scaffolder.values import TemplateValues, template_values
 from neuroscale.settings import Settings
 
 __all__ = [
     "RENDERED_FILES",
+    "Existing",
     "Outcome",
     "PullRequest",
     "RefusedPlanError",
@@ -74,9 +75,16 @@ def render(request: Request, plan: Plan, template: Template) -> dict[str, str]:
 
 
 def scaffold(
-    answers: Mapping[str, Any], template: Template, catalog: Catalog, settings: Settings, publish: Publish
+    answers: Mapping[str, Any],
+    template: Template,
+    catalog: Catalog,
+    settings: Settings,
+    publish: Publish,
+    there: Existing | None = None,
 ) -> Outcome:
     """Runs the template for a form's answers: plan, files, pull request (or whatever `publish` does instead).
+
+    `there` is the service as it is already: its overrides stay, and its plan where the answers are the same.
 
     Raises InputError naming the fields for answers that cannot be used, and RefusedPlanError for a refused plan;
     nothing is published then.
@@ -86,7 +94,7 @@ def scaffold(
     return interpreter.run(
         template,
         plan_step.answers_of(request),
-        plan=lambda body: plan_step.answer(body, catalog, settings, template.version),
+        plan=lambda body: plan_step.answer(body, catalog, settings, template.version, there),
         publish=publish,
     )
 

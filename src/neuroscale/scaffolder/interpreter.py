@@ -80,6 +80,18 @@ def run(template: Template, parameters: Mapping[str, Any], plan: Plan, publish: 
     return Outcome(workspace, expressions.evaluate(template.output, context, template.where, ("spec", "output")))
 
 
+def branch_name(template: Template, parameters: Mapping[str, Any]) -> str:
+    """The branch of the pull request that the template would open for these answers, before anything is planned.
+
+    Raises InputError where the template opens none, or names its branch after the plan.
+    """
+    for step in template.steps:
+        if step.action == PUBLISH:
+            path = (*step.path, "input", "branchName")
+            return str(expressions.evaluate(step.input["branchName"], {"parameters": parameters}, template.where, path))
+    raise InputError(Problem(template.where, "spec.steps", "open no pull request", f"Add a step {PUBLISH}."))
+
+
 def _fetch(template: Template, step: Step, given: Mapping[str, Any], workspace: dict[str, str]) -> None:
     target = given["targetPath"]
     place = dotted((*step.path, "input", "targetPath"))

@@ -7,16 +7,16 @@ values.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from neuroscale import yaml_io
 from neuroscale.catalog import Catalog
 from neuroscale.errors import ExitStatus, InputError, Problem
 from neuroscale.planning.plan import Alternative, Plan
-from neuroscale.planning.planner import plan
+from neuroscale.planning.planner import plan, request_digest
 from neuroscale.repository import REQUEST_FILE
-from neuroscale.request import Request, check_request, load_request
+from neuroscale.request import Override, Request, check_request, load_request
 from neuroscale.scaffolder.form import FORM_FIELDS
 from neuroscale.scaffolder.values import template_values
 from neuroscale.settings import Settings
@@ -39,10 +39,33 @@ class RefusedPlanError(InputError):
         )
 
 
-def answer(answers: Mapping[str, Any], catalog: Catalog, settings: Settings, template_version: str) -> dict[str, Any]:
-    """The body of the answer to a form. Raises InputError naming the fields, and RefusedPlanError."""
+@dataclass(frozen=True)
+class Existing:
+    """What a service that is there already keeps: its overrides, and its plan for as long as the answers are the
+    same."""
+
+    overrides: tuple[Override, ...] = ()
+    lock: Plan | None = None
+
+
+def answer(
+    answers: Mapping[str, Any],
+    catalog: Catalog,
+    settings: Settings,
+    template_version: str,
+    there: Existing | None = None,
+) -> dict[str, Any]:
+    """The body of the answer to a form, for a new service or one that is `there`.
+
+    Raises InputError naming the fields, and RefusedPlanError.
+    """
     request = request_of(answers)
     check_request(request, catalog, settings, FORM)
+    if there is not None:
+        request = request.model_copy(update={"overrides": there.overrides})
+        check_request(request, catalog, settings, REQUEST_FILE)
+        if there.lock is not None and there.lock.lock.request_digest == request_digest(request):
+            return body(request, there.lock)
     return body(request, plan(request, catalog, settings, template_version))
 
 
