@@ -1,0 +1,306 @@
+"""Branches of the forge, made in a clone without touching its work tree, index, branches or HEAD.
+
+Commits are built from trees (git's plumbing) and go straight to the forge's branch; the clone only gains objects.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+import re
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from neuroscale.errors import InputError, Problem
+from neuroscale.forge.http import is_loopback
+from neuroscale.forge.model import Account, ForgeError, ForgeUnavailableError, RepositoryRef, Token
+from neuroscale.forge.token import redact
+from neuroscale.git import Git, GitError, GitTimeoutError
+from neuroscale.report.text import one_line
+from neuroscale.snapshot import GitSnapshot
+
+_ATTEMPTS = 3
+# Seconds of one git command that talks to the forge: one that only reads names, and one that moves objects.
+_READING = 30.0
+_MOVING = 120.0
+_PAUSE = 0.5
+# Answers after which asking again is of no use; anything else may be the network's or the forge's passing trouble.
+_REFUSED = re.compile(
+    r"returned error: (?:3\d\d|4(?!08|29)\d\d)"
+    r"|unable to update url base from redirection"
+    r"|authentication failed|could not read (?:username|password)|permission denied|host key verification failed"
+    r"|repository .*not found|does not appear to be a git repository|certificate",
+    re.IGNORECASE,
+)
+# How a forge refuses a push because somebody else's came first.
+_OVERTAKEN = re.compile(r"lock|already exists|incorrect old value|failed to update|but expected", re.IGNORECASE)
+_HTTP = ("http://", "https://")
+
+
+class BranchMovedError(ForgeError):
+    """The branch is no longer what it was when it was looked at: look again."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """How git reaches repositories of the forge: as `remote`, the URL of a git remote, does.
+
+    Over HTTP the token goes along, in the environment of git alone; over SSH the user's own keys are used.
+    """
+
+    remote: str
+    token: Token
+
+    @property
+    def over_http(self) -> bool:
+        return self.remote.strip().lower().startswith(_HTTP)
+
+    def url(self, repository: RepositoryRef) -> str:
+        """The address of a repository on the same forge. It never holds a user's password or a token."""
+        if self.over_http:
+            return repository.clone_url
+        tail = re.fullmatch(r"(?P<host>.*[/:])[^/:]+/[^/]+/?", self.remote.strip())
+        if tail is None:
+            raise InputError(Problem("the git remote", "", "names no owner and repository", "Correct its address."))
+        return f"{tail['host']}{repository.slug}.git"
+
+    def environment(self, repository: RepositoryRef) -> dict[str, str]:
+        """Variables for a git command that talks to that repository: nothing asks, redirects or runs in between."""
+        settings = [
+            ("credential.helper", ""),
+            ("fetch.writeCommitGraph", "false"),
+            ("gc.auto", "0"),
+            ("maintenance.auto", "false"),
+            ("push.pushOption", ""),
+        ]
+        if self.over_http:
+            url = self.url(repository)
+            secret = base64.b64encode(f"x-access-token:{self.token.secret}".encode()).decode()
+            settings += [
+                # An empty one drops those that the user's configuration has for this address.
+                (f"http.{url}.extraHeader", ""),
+                (f"http.{url}.extraHeader", f"Authorization: Basic {secret}"),
+                (f"http.{url}.followRedirects", "false"),
+                (f"http.{url}.sslVerify", "true"),
+                (f"http.{url}.lowSpeedLimit", "1"),
+                (f"http.{url}.lowSpeedTime", "60"),
+            ]
+            if is_loopback(urlsplit(url).hostname or ""):
+                settings.append((f"http.{url}.proxy", ""))
+        variables = {"GIT_ASKPASS": "", "GIT_CONFIG_COUNT": str(len(settings))}
+        for index, (key, value) in enumerate(settings):
+            variables |= {f"GIT_CONFIG_KEY_{index}": key, f"GIT_CONFIG_VALUE_{index}": value}
+        return variables
+
+    def scrubbed(self, text: str) -> str:
+        return redact(text, self.token)
+
+
+class Branches:
+    """The branches of a forge's repositories, as git sees them."""
+
+    def __init__(self, git: Git, access: Access) -> None:
+        self.git = git
+        self._access = access
+
+    def tip(self, repository: RepositoryRef, branch: str) -> str | None:
+        """The commit that the branch points to on the forge; None where there is no such branch.
+
+        Raises ForgeUnavailableError and ForgeError.
+        """
+        name = f"refs/heads/{branch}"
+        answer = self._ask("read", repository, lambda url: ("ls-remote", "--quiet", "--", url, name))
+        for line in answer.splitlines():
+            commit, _, found = line.partition("\t")
+            if found == name:
+                return commit
+        return None
+
+    def fetch(self, repository: RepositoryRef, branch: str) -> str | None:
+        """As `tip`, and the clone has the commit and its history afterwards."""
+        options = ("--quiet", "--no-write-fetch-head", "--no-tags", "--no-recurse-submodules", "--no-prune")
+        for _ in range(_ATTEMPTS):
+            commit = self.tip(repository, branch)
+            if commit is None:
+                return None
+            self._ask("fetch", repository, lambda url: ("fetch", *options, "--", url, f"refs/heads/{branch}"))
+            # It may have been replaced between the two.
+            if self.git.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).returncode == 0:
+                return commit
+        raise BranchMovedError(f"The branch {branch} of {repository.slug} changes all the time. Run it again.")
+
+    def push(self, repository: RepositoryRef, branch: str, commit: str, seen: str | None) -> None:
+        """Point the branch to `commit`, if it still points to `seen` (None: if it is not there). Done already: nothing.
+
+        Raises BranchMovedError where it points elsewhere, ForgeUnavailableError and ForgeError.
+        """
+        name = f"refs/heads/{branch}"
+        lease = f"--force-with-lease={name}:{seen or ''}"
+        options = ("--porcelain", "--no-verify", "--no-signed", "--no-follow-tags", "--recurse-submodules=no", lease)
+
+        def overtaken(output: str, errors: str) -> None:
+            refusal = next((line for line in output.splitlines() if line.startswith("!")), "")
+            if not refusal or "[remote failure]" in refusal:
+                return
+            reason = refusal.rpartition("\t")[2]
+            if "[rejected]" in reason or _OVERTAKEN.search(reason):
+                raise BranchMovedError(f"Somebody else moved the branch {branch} of {repository.slug} meanwhile.")
+            remarks = [line.partition("remote:")[2].strip() for line in errors.splitlines() if "remote:" in line]
+            told = self._access.scrubbed(one_line(" ".join([reason, *remarks]), 400))
+            raise ForgeError(f"{repository.slug} does not take the branch {branch}: {told}. Repair what it names.")
+
+        def done() -> bool:
+            """Whether a push that got no answer arrived all the same. Raises BranchMovedError."""
+            now = self.tip(repository, branch)
+            if now not in (commit, seen):
+                raise BranchMovedError(f"Somebody else moved the branch {branch} of {repository.slug} meanwhile.")
+            return now == commit
+
+        self._ask("push", repository, lambda url: ("push", *options, "--", url, f"{commit}:{name}"), overtaken, done)
+
+    def _ask(
+        self,
+        what: str,
+        repository: RepositoryRef,
+        arguments: Callable[[str], Sequence[str]],
+        inspect: Callable[[str, str], None] | None = None,
+        done: Callable[[], bool] | None = None,
+    ) -> str:
+        """The output of a git command that talks to the forge, asked again a few times where the network fails.
+
+        `inspect` sees the output and errors of every failure and may raise; `done` says whether a failed command did
+        its work all the same.
+        """
+        url, environment = self._access.url(repository), self._access.environment(repository)
+        seconds, told = _READING if what == "read" else _MOVING, ""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                finished = self.git.run(*arguments(url), check=False, environment=environment, timeout=seconds)
+            except GitTimeoutError:
+                told = f"no answer within {seconds:g} s"
+            else:
+                output, errors = (part.decode(errors="replace") for part in (finished.stdout, finished.stderr))
+                if finished.returncode == 0:
+                    return output
+                if inspect is not None:
+                    inspect(output, errors)
+                told = self._access.scrubbed(one_line(errors.strip() or output.strip() or "it says nothing", 400))
+                if _REFUSED.search(errors):
+                    raise ForgeError(f"git cannot {what} {repository.slug}: {told}. {_advice(errors, self._access)}")
+            if attempt < _ATTEMPTS:
+                time.sleep(random.uniform(0.5, 1) * _PAUSE * 2 ** (attempt - 1))  # noqa: S311 - spreads the load
+            if done is not None and done():
+                return ""
+        raise ForgeUnavailableError(
+            f"git cannot {what} {repository.slug} after {_ATTEMPTS} attempts: {told}. "
+            "See whether the forge is up, and run it again."
+        )
+
+
+def _advice(errors: str, access: Access) -> str:
+    if re.search(r"error: 3\d\d|redirection", errors):
+        return "If the repository moved, change the address of the git remote."
+    if access.over_http:
+        return "Check the repository's name, and that the token is valid and may read and push there."
+    return "Check that your ssh key is known to the forge and may read and push there."
+
+
+def check_branch_name(git: Git, branch: str) -> None:
+    """Raises InputError for what git does not take as the name of a branch."""
+    if git.run("check-ref-format", f"refs/heads/{branch}", check=False).returncode != 0 or branch.startswith("-"):
+        raise InputError(
+            Problem("the template", "branchName", f"{branch!a} is no name for a branch", "Correct the template.")
+        )
+
+
+def is_ancestor(git: Git, old: str, new: str) -> bool:
+    """Whether `new` holds everything that `old` holds."""
+    return git.run("merge-base", "--is-ancestor", old, new, check=False).returncode == 0
+
+
+def holds(git: Git, tree: str, folder: str, files: Mapping[str, str]) -> bool:
+    """Whether the folder of a tree (or commit) holds exactly these plain files, by their path in the repository."""
+    snapshot = GitSnapshot(git, tree)
+    entries = snapshot.entries(folder)
+    if any(entry.kind != "file" for entry in entries) or {entry.path for entry in entries} != set(files):
+        return False
+    return all(snapshot.read(path) == text.encode() for path, text in files.items())
+
+
+def with_folder(git: Git, tree: str, folder: str, files: Mapping[str, str]) -> str:
+    """The tree in which `folder` holds exactly `files` (path in the repository to text). Returns its id."""
+    # The mode 0 removes a path.
+    records = [f"0 {entry.object_id}\t{entry.path}" for entry in GitSnapshot(git, tree).entries(folder)]
+    for path, text in files.items():
+        blob = git.run("hash-object", "-w", "--stdin", "--no-filters", data=text.encode()).stdout.decode().strip()
+        records.append(f"100644 {blob}\t{path}")
+    with tempfile.TemporaryDirectory(prefix="neuroscale-index-") as scratch:
+        index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
+        git.run("read-tree", tree, environment=index)
+        data = "".join(f"{record}\0" for record in records).encode(errors="surrogateescape")
+        git.run("update-index", "-z", "--add", "--replace", "--index-info", data=data, environment=index)
+        return git.run("write-tree", environment=index).stdout.decode().strip()
+
+
+def merged_tree(git: Git, ours: str, theirs: str, folder: str) -> tuple[str, bool]:
+    """The tree of merging two commits, and whether it is clean. Conflicts inside `folder` may stand in it.
+
+    Raises InputError for conflicts elsewhere.
+    """
+    done = git.run("merge-tree", "--write-tree", "--no-messages", "--name-only", "-z", ours, theirs, check=False)
+    if done.returncode not in (0, 1):
+        text = one_line(done.stderr.decode(errors="replace"), 400)
+        raise GitError(f"git cannot merge {theirs[:12]} into {ours[:12]}: {text}")
+    tree, *conflicts = [part for part in done.stdout.decode(errors="surrogateescape").split("\0") if part]
+    outside = sorted({path for path in conflicts if not path.startswith(f"{folder}/")})
+    if outside:
+        named = ", ".join(outside[:5]) + (" and others" if len(outside) > 5 else "")
+        raise InputError(
+            Problem(
+                "the pull request's branch",
+                "",
+                f"conflicts with its base outside {folder}: {one_line(named, 400)}",
+                "Merge the base into the branch by hand, resolve these conflicts, push, and run it again.",
+            )
+        )
+    return tree, done.returncode == 0
+
+
+def make_commit(git: Git, tree: str, parents: Sequence[str], message: str, account: Account) -> str:
+    """A commit by the account. Returns its id; no branch points to it yet."""
+    name = _ident(account.name) or _ident(account.login) or "neuroscale"
+    email = _ident(account.email) or _ident(account.login) or "neuroscale"
+    variables = {
+        f"GIT_{role}_{part}": value
+        for role in ("AUTHOR", "COMMITTER")
+        for part, value in (("NAME", name), ("EMAIL", email))
+    }
+    given = [part for parent in parents for part in ("-p", parent)]
+    done = git.run(
+        "-c",
+        "i18n.commitEncoding=UTF-8",
+        "commit-tree",
+        *given,
+        "-F",
+        "-",
+        tree,
+        data=f"{message.strip()}\n".encode(errors="replace"),
+        environment=variables,
+    )
+    return done.stdout.decode().strip()
+
+
+def same_commit(git: Git, one: str, other: str) -> bool:
+    """Whether two commits have the same files and the same parents."""
+    return git.text("show", "--no-patch", "--format=%T %P", one) == git.text(
+        "show", "--no-patch", "--format=%T %P", other
+    )
+
+
+def _ident(text: str) -> str:
+    """What git keeps of a name or an address in a commit."""
+    return re.sub(r"[<>\x00-\x1f\x7f]", "", text.encode(errors="replace").decode()).strip(" .,:;\"'\\")[:200]
