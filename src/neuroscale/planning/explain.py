@@ -34,7 +34,7 @@ def reasons(
     sentences: list[str] = []
     if chosen.works:
         sentences += [_choice(case, chosen), _memory(case, chosen)]
-        sentences += _passed_over(tried, chosen)
+        sentences += passed_over(tried, chosen)
         sentences += _settings(case, chosen)
     else:
         sentences += [failure.sentence for failure in chosen.failures]
@@ -54,32 +54,7 @@ def reasons(
     return tuple(sentences + _unknown(case, chosen))
 
 
-def _choice(case: Case, chosen: Candidate) -> str:
-    kind = architecture(case.model.config)
-    what = (
-        f"a mixture of experts of {_billions(kind.total_params)} parameters, {_billions(kind.active_params)} of them "
-        "active per token"
-        if kind.kind == "moe"
-        else f"a dense model of {_billions(kind.total_params)} parameters"
-    )
-    price = f" at {chosen.hourly:.4f} US dollars per hour" if chosen.hourly is not None else ""
-    forced = "accelerator" in case.overrides or "accelerator_count" in case.overrides
-    why = (
-        "as the override says" if forced else "the cheapest choice that fits" if chosen.price else "the first that fits"
-    )
-    return f"{case.model.name} is {what}; it runs on {chosen.label}{price}, {why}."
-
-
-def _memory(case: Case, chosen: Candidate) -> str:
-    memory = chosen.memory
-    return (
-        f"On each accelerator, of {memory.usable:.2f} GiB usable: weights {memory.weights:.2f} GiB, overhead "
-        f"{memory.overhead:.2f} GiB, KV cache of {chosen.held} request{'s' if chosen.held > 1 else ''} of "
-        f"{case.max_model_len} tokens {memory.kv_cache:.2f} GiB, free {memory.free:.2f} GiB."
-    )
-
-
-def _passed_over(tried: list[Candidate], chosen: Candidate) -> list[str]:
+def passed_over(tried: list[Candidate], chosen: Candidate) -> list[str]:
     """The next cheaper choice and why it does not do, and the next dearer one that would."""
     sentences = []
     if chosen.hourly is not None:
@@ -107,6 +82,31 @@ def _passed_over(tried: list[Candidate], chosen: Candidate) -> list[str]:
             + (f" ({dearer[0].replicas.min} replicas)." if dearer[0].replicas.min > 1 else ".")
         )
     return sentences
+
+
+def _choice(case: Case, chosen: Candidate) -> str:
+    kind = architecture(case.model.config)
+    what = (
+        f"a mixture of experts of {_billions(kind.total_params)} parameters, {_billions(kind.active_params)} of them "
+        "active per token"
+        if kind.kind == "moe"
+        else f"a dense model of {_billions(kind.total_params)} parameters"
+    )
+    price = f" at {chosen.hourly:.4f} US dollars per hour" if chosen.hourly is not None else ""
+    forced = "accelerator" in case.overrides or "accelerator_count" in case.overrides
+    why = (
+        "as the override says" if forced else "the cheapest choice that fits" if chosen.price else "the first that fits"
+    )
+    return f"{case.model.name} is {what}; it runs on {chosen.label}{price}, {why}."
+
+
+def _memory(case: Case, chosen: Candidate) -> str:
+    memory = chosen.memory
+    return (
+        f"On each accelerator, of {memory.usable:.2f} GiB usable: weights {memory.weights:.2f} GiB, overhead "
+        f"{memory.overhead:.2f} GiB, KV cache of {chosen.held} request{'s' if chosen.held > 1 else ''} of "
+        f"{case.max_model_len} tokens {memory.kv_cache:.2f} GiB, free {memory.free:.2f} GiB."
+    )
 
 
 def _settings(case: Case, chosen: Candidate) -> list[str]:
