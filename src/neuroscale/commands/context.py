@@ -14,7 +14,7 @@ from neuroscale.rendering import Template, load_template
 from neuroscale.repository import REQUEST_FILE, find_root
 from neuroscale.request import Request, read_request
 from neuroscale.settings import Settings, check_settings, load_settings
-from neuroscale.snapshot import FolderSnapshot
+from neuroscale.snapshot import FolderSnapshot, Snapshot
 from neuroscale.yaml_io import decode
 
 LARGEST_FILE = 1024 * 1024
@@ -23,7 +23,7 @@ LARGEST_FILE = 1024 * 1024
 
 @dataclass(frozen=True)
 class Context:
-    """A platform repository, read from its work tree."""
+    """A platform repository, read from its work tree or from a commit. `root` is its work tree."""
 
     root: Path
     catalog: Catalog
@@ -50,7 +50,11 @@ class Context:
 def open_repository(named: Path | None) -> Context:
     """The named repository, or the one around the current folder. Raises InputError with every problem in it."""
     root = find_root(named or Path.cwd())
-    snapshot = FolderSnapshot(root)
+    return read_platform(root, FolderSnapshot(root))
+
+
+def read_platform(root: Path, snapshot: Snapshot) -> Context:
+    """The repository at `root` as it is in a snapshot. Raises InputError with every problem in it."""
     catalog, settings = load_catalog(snapshot), load_settings(snapshot)
     check_settings(settings, catalog)
     return Context(root, catalog, settings, load_template(snapshot))

@@ -25,7 +25,7 @@ def print_plan(plan: Plan, console: Console) -> None:
     if plan.verdict != "refused":
         field(console, "Price", price(plan))
         field(console, "Startup", words.startup(plan.startup))
-        if speed := _speed(plan):
+        if speed := words.speed(plan.speed):
             field(console, "Speed", speed)
         field(console, "Runtime", f"{terminal(plan.runtime.name)} {terminal(plan.runtime.version)}")
         field(console, "vLLM", terminal(" ".join(plan.vllm_args), 4000))
@@ -95,12 +95,3 @@ def line(console: Console, value: str | Text, indent: int = 0) -> None:
     for row in rows:
         row.rstrip()
         console.print(Text.assemble(" " * indent, row), soft_wrap=True, highlight=False)
-
-
-def _speed(plan: Plan) -> str:
-    parts = []
-    if plan.speed.ttft_seconds is not None:
-        parts.append(f"{words.seconds(plan.speed.ttft_seconds)} to the first token of the longest prompt")
-    if plan.speed.decode_tokens_per_second is not None:
-        parts.append(f"{plan.speed.decode_tokens_per_second:.3g} tokens a second for one user")
-    return f"{', '.join(parts)} (estimated)" if parts else ""

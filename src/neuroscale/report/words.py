@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Decimal
 
-from neuroscale.planning.plan import Alternative, AppliedOverride, Plan, Replicas, Startup
+from neuroscale.planning.plan import Alternative, AppliedOverride, Plan, Replicas, Speed, Startup
 from neuroscale.verdict import Check, Outcome, ServiceReport
 
 Escape = Callable[[str], str]
@@ -170,6 +170,16 @@ def startup(value: Startup) -> str:
     """How long a pod takes to be ready, and how long its probe waits."""
     expected, budget = seconds(value.expected_seconds), seconds(value.probe_budget_seconds)
     return f"about {expected} to ready, the startup probe allows {budget}"
+
+
+def speed(value: Speed) -> str:
+    """What one idle replica is estimated to do; empty where nothing is known."""
+    parts = []
+    if value.ttft_seconds is not None:
+        parts.append(f"{seconds(value.ttft_seconds)} to the first token of the longest prompt")
+    if value.decode_tokens_per_second is not None:
+        parts.append(f"{value.decode_tokens_per_second:.3g} tokens a second for one user")
+    return f"{', '.join(parts)} (estimated)" if parts else ""
 
 
 def seconds(value: float) -> str:

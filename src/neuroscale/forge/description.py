@@ -1,0 +1,172 @@
+"""Title and description of a service's pull request.
+
+The description is one section between hidden markers; what people write around it stays, and so does a title that
+somebody changed. Text from outside (names, reasons) can become neither Markdown nor HTML, and mentions nobody.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+
+from neuroscale.forge.model import PullRequest, RepositoryRef
+from neuroscale.planning.considered import Considered, NotChosen
+from neuroscale.planning.plan import Plan
+from neuroscale.report import words
+from neuroscale.report.memory_bar import memory_bar
+from neuroscale.report.text import markdown as prose
+from neuroscale.report.text import markdown_code as code
+from neuroscale.report.text import one_line
+from neuroscale.request import Request
+from neuroscale.scaffolder.form import FORM_FIELDS
+from neuroscale.verdict import ServiceReport
+
+LONGEST_TITLE = 200
+_LONGEST = 50_000  # characters of the section; forges take 65,536 of a description
+_MOST = 40  # entries of a list
+_SECTION = re.compile(r"<!-- neuroscale-request (?P<title>[0-9a-f]{16}) -->.*?<!-- /neuroscale-request -->", re.DOTALL)
+_LABELS = {
+    "model": "Model",
+    "team": "Team",
+    "environment": "Environment",
+    "concurrent_users": "Concurrent users",
+    "longest_prompt_tokens": "Longest prompt (tokens)",
+    "longest_answer_tokens": "Longest answer (tokens)",
+    "p95_ttft_seconds": "Time to first token (seconds, p95)",
+    "availability": "Availability",
+}
+_VERDICTS = {"fits": "fits", "tight": "fits, but tight", "refused": "refused"}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a pull request asks for: the request, its plan, the plan at the base (None for a new service), and what was
+    not chosen."""
+
+    request: Request
+    plan: Plan
+    before: Plan | None
+    not_chosen: NotChosen
+    is_new: bool
+
+
+def title(text: str) -> str:
+    """A template's title as one line that a forge takes."""
+    return one_line(text, LONGEST_TITLE)
+
+
+def describe(subject: Subject, asked_by: str, head: RepositoryRef, branch: str, title_text: str) -> str:
+    """The section for a pull request from `branch` of `head`; the same for the same arguments.
+
+    `asked_by` is the account's login, `title_text` the title that goes with it.
+    """
+    parts = [
+        _lead(subject, asked_by),
+        _asked(subject.request),
+        _plan(subject),
+        _why(subject),
+        _not_chosen(subject.plan, subject.not_chosen.choices),
+        _check_out(head, branch),
+    ]
+    text = "\n\n".join(part for part in parts if part)
+    if len(text) > _LONGEST:
+        text = "\n\n".join(part for part in (parts[0], parts[1], "The rest is too long to be shown here.", parts[-1]))
+    return f"<!-- neuroscale-request {_digest(title_text)} -->\n{text}\n<!-- /neuroscale-request -->"
+
+
+def updated(pull: PullRequest, title_text: str, section: str) -> tuple[str, str]:
+    """Title and body that an open pull request should have: the section renewed, and people's own words kept."""
+    body = pull.body.replace("\r\n", "\n")
+    there = _SECTION.search(body)
+    if there is None:
+        return pull.title, f"{body.rstrip()}\n\n{section}".lstrip()
+    ours = there["title"] == _digest(pull.title)
+    return (title_text if ours else pull.title), body[: there.start()] + section + body[there.end() :]
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode(errors="replace")).hexdigest()[:16]
+
+
+def _lead(subject: Subject, asked_by: str) -> str:
+    request = subject.request
+    what = "a new service" if subject.is_new else "a change of the service"
+    return f"{code(asked_by, 80)} asks for {what} {code(f'{request.environment}/{request.service}', 120)}."
+
+
+def _asked(request: Request) -> str:
+    answers = request.model_dump(mode="json")
+    rows = [f"- {_LABELS.get(name, name)}: {code(str(answers[name]), 120)}" for name in FORM_FIELDS if name in _LABELS]
+    return _section("What is asked for", rows)
+
+
+def _plan(subject: Subject) -> str:
+    plan = subject.plan
+    facts = [words.placement(plan, code)]
+    report = ServiceReport(
+        environment=plan.environment,
+        name=plan.service,
+        change="added" if subject.is_new else "changed",
+        plan=plan,
+        plan_before=subject.before,
+    )
+    if changed := words.differences(report, code):
+        facts.append(f"Changed: {'; '.join(changed)}")
+    if plan.accelerator_count > 1:
+        facts.append(words.memory_caption(plan))
+    price = words.price(plan)
+    if words.unpriced(report) is not None:
+        price += f": the catalog has no price for {code(plan.accelerator, 80)}"
+    elif change := words.price_change(report):
+        price += f"<br>**Change** {change}"
+    rows = [f"**Price** {price}", f"**Startup** {words.startup(plan.startup)}"]
+    if speed := words.speed(plan.speed):
+        rows.append(f"**Speed** {speed}")
+    rows += [f"**Override** {words.override(override, code, prose)}" for override in plan.overrides]
+    return "\n\n".join(
+        [
+            f"### The plan: {_VERDICTS[plan.verdict]} (confidence {plan.confidence})",
+            "<br>".join(facts),
+            f"```text\n{memory_bar(plan.memory_gib)}\n```",
+            "<br>".join(rows),
+        ]
+    )
+
+
+def _why(subject: Subject) -> str:
+    told = subject.not_chosen.told
+    return _section("Why this plan", (f"- {prose(reason)}" for reason in subject.plan.reasons if reason not in told))
+
+
+def _not_chosen(plan: Plan, choices: Iterable[Considered]) -> str:
+    rows = [f"- {_choice(plan, choice)}" for choice in choices]
+    rows += [f"- {words.alternative(alternative, code, prose)}" for alternative in plan.alternatives]
+    return _section("What was not chosen", rows or ["- Nothing else is offered in this environment."])
+
+
+def _choice(plan: Plan, choice: Considered) -> str:
+    price = "price unknown" if choice.hourly is None else f"{words.amount(choice.hourly)} USD an hour"
+    pods = f" with {words.plural(choice.replicas, 'replica')}" if choice.replicas > 1 else ""
+    label = f"{code(choice.label, 120)}{pods}, {price}"
+    if choice.against:
+        return f"{label}: {prose(choice.against)}"
+    if choice.hourly is None or plan.cost.hourly is None:
+        return f"{label}: works, and its price cannot be compared."
+    if choice.hourly > plan.cost.hourly:
+        return f"{label}: works, and costs {words.amount(choice.hourly - plan.cost.hourly)} USD an hour more."
+    return f"{label}: works, and is not what the override says." if plan.overrides else f"{label}: works as well."
+
+
+def _check_out(head: RepositoryRef, branch: str) -> str:
+    fetch = one_line(shlex.join(["git", "fetch", head.clone_url, branch]), 1000)
+    lines = [fetch, "git switch --detach FETCH_HEAD", "neuroscale gate --base origin/main --head HEAD"]
+    return "### Look at it\n\n```sh\n" + "\n".join(lines) + "\n```"
+
+
+def _section(heading: str, rows: Iterable[str]) -> str:
+    listed = list(rows)
+    shown = listed[:_MOST] + ([f"- and {len(listed) - _MOST} more"] if len(listed) > _MOST else [])
+    return f"### {heading}\n\n" + "\n".join(shown)

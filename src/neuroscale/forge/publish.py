@@ -1,0 +1,216 @@
+"""From a service's files to its pull request: one branch and one pull request for each service, however often it runs.
+
+Everything before `publish` only reads. After it was interrupted anywhere, the next run finds what is there and goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from neuroscale.errors import InputError, Problem
+from neuroscale.forge import description
+from neuroscale.forge.branches import (
+    Branches,
+    BranchMovedError,
+    holds,
+    is_ancestor,
+    make_commit,
+    merged_tree,
+    same_commit,
+    with_folder,
+)
+from neuroscale.forge.model import (
+    Account,
+    Forge,
+    ForgeError,
+    ForgeUnavailableError,
+    PullRequest,
+    RepositoryInfo,
+    RepositoryRef,
+)
+
+Result = Literal["opened", "updated", "unchanged"]
+
+
+@dataclass(frozen=True)
+class Base:
+    """The branch that pull requests go to, and the commit that it points to."""
+
+    branch: str
+    commit: str
+
+
+@dataclass(frozen=True)
+class OpenRequest:
+    """An open pull request, the repository that its branch lies in, and the commit that this points to."""
+
+    pull: PullRequest
+    repository: RepositoryRef
+    tip: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the pull request is to bring: the folder of one service with all its files, by path in the repository."""
+
+    branch: str
+    folder: str
+    files: Mapping[str, str]
+    title: str
+    message: str
+    describe: Callable[[RepositoryRef, str], str]
+    """The description for a branch of that repository, asked for by the account with that login."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A commit that is in the clone alone, or the branch's own where that brings everything already (`is_new`)."""
+
+    commit: str
+    is_new: bool
+
+
+@dataclass(frozen=True)
+class Published:
+    """What was done. `notes` are sentences about what a person may not expect."""
+
+    result: Result
+    pull: PullRequest
+    repository: RepositoryRef
+    commit: str
+    notes: tuple[str, ...] = field(default=())
+
+
+class Publisher:
+    """Looks at the forge, builds commits in the clone, and brings branch and pull request up to date.
+
+    Every method raises ForgeUnavailableError and ForgeError; BranchMovedError (one of the latter) where somebody else
+    came first, after which looking again helps.
+    """
+
+    def __init__(self, forge: Forge, branches: Branches) -> None:
+        self._forge = forge
+        self._branches = branches
+        self._info: RepositoryInfo = forge.info()
+        self.account: Account = forge.account()
+
+    def base(self) -> Base:
+        """The forge's main branch as it is now; its commit is in the clone then."""
+        branch = self._info.default_branch
+        commit = self._branches.fetch(self._forge.repository, branch) if branch else None
+        if commit is None:
+            raise ForgeError(
+                f"{self._forge.repository.slug} has no branch {branch or 'at all'}. Push the platform's files to it."
+            )
+        return Base(branch, commit)
+
+    def open_request(self, base: Base, branch: str) -> OpenRequest | None:
+        """The open pull request from the branch of the repository, or of the account's fork.
+
+        Raises InputError for one from a branch that the account may not push to.
+        """
+        main, login = self._forge.repository, self.account.login
+        owners = [main.owner] if login.lower() == main.owner.lower() else [main.owner, login]
+        for owner in owners if self._info.may_push else reversed(owners):
+            pull = self._forge.find_pull(owner, branch, base.branch)
+            if pull is None:
+                continue
+            if owner == main.owner and not self._info.may_push:
+                raise InputError(
+                    Problem(
+                        pull.url,
+                        "",
+                        f"asks for this service already, from a branch of {main.slug} that {login} may not push to",
+                        "Have it merged or closed first, or ask its author for the change.",
+                    )
+                )
+            repository = main if owner == main.owner else self._forge.fork().ref
+            tip = self._branches.fetch(repository, branch)
+            if tip is None:
+                raise BranchMovedError(f"{pull.url} is open, and its branch {branch} is gone.")
+            return OpenRequest(pull, repository, tip)
+        return None
+
+    def prepare(self, base: Base, there: OpenRequest | None, wanted: Wanted) -> Prepared:
+        """The commit that the branch is to point to.
+
+        Of an open pull request it goes on top of what is there, whoever made that, and merges the base where this
+        moved on. Without one it is a single commit on the base. Raises InputError for conflicts that are not ours.
+        """
+        git = self._branches.git
+        message = wanted.message
+        if there is None or is_ancestor(git, there.tip, base.commit):
+            tree, parents = base.commit, [base.commit]
+        elif is_ancestor(git, base.commit, there.tip):
+            if holds(git, there.tip, wanted.folder, wanted.files):
+                return Prepared(there.tip, is_new=False)
+            tree, parents = there.tip, [there.tip]
+        else:
+            tree, clean = merged_tree(git, there.tip, base.commit, wanted.folder)
+            # What merges as it is needs no merge of its own.
+            if clean and all(holds(git, one, wanted.folder, wanted.files) for one in (tree, there.tip)):
+                return Prepared(there.tip, is_new=False)
+            parents = [there.tip, base.commit]
+            message = f"{message}\n\nMerges {base.branch} ({base.commit[:12]})."
+        made = with_folder(git, tree, wanted.folder, wanted.files)
+        return Prepared(make_commit(git, made, parents, message, self.account), is_new=True)
+
+    def publish(self, base: Base, there: OpenRequest | None, prepared: Prepared, wanted: Wanted) -> Published:
+        """Push the commit and open or renew the pull request."""
+        if there is not None:
+            return self._update(there, prepared, wanted)
+        return self._open(base, prepared, wanted)
+
+    def _update(self, there: OpenRequest, prepared: Prepared, wanted: Wanted) -> Published:
+        if prepared.is_new:
+            self._branches.push(there.repository, wanted.branch, prepared.commit, there.tip)
+        with _completed_by_the_next_run(f"The branch of {there.pull.url} is up to date, its description is not"):
+            now = self._forge.pull(there.pull.number)
+            if now.state != "open":
+                raise BranchMovedError(f"{there.pull.url} was {now.state} meanwhile.")
+            pull, renewed = self._renew(now, there.repository, wanted)
+        result: Result = "updated" if prepared.is_new or renewed else "unchanged"
+        return Published(result, pull, there.repository, prepared.commit)
+
+    def _open(self, base: Base, prepared: Prepared, wanted: Wanted) -> Published:
+        repository = self._forge.repository if self._info.may_push else self._forge.fork().ref
+        commit, notes = prepared.commit, []
+        there = self._branches.fetch(repository, wanted.branch)
+        if there is not None and same_commit(self._branches.git, there, commit):
+            commit = there  # an earlier run came as far as this
+        elif there != commit:
+            if there is not None:
+                if self._forge.find_pull(repository.owner, wanted.branch, base.branch) is not None:
+                    raise BranchMovedError("A pull request was opened meanwhile.")
+                notes.append(
+                    f"The branch {wanted.branch} pointed to {there}, for which no pull request is open: replaced."
+                )
+            self._branches.push(repository, wanted.branch, commit, there)
+        with _completed_by_the_next_run(f"The branch {wanted.branch} is pushed and its pull request is not open yet"):
+            section = wanted.describe(repository, self.account.login)
+            pull = self._forge.open_pull(wanted.title, section, repository, wanted.branch, base.branch)
+            pull, _ = self._renew(pull, repository, wanted)
+        return Published("opened", pull, repository, commit, tuple(notes))
+
+    def _renew(self, pull: PullRequest, repository: RepositoryRef, wanted: Wanted) -> tuple[PullRequest, bool]:
+        """The pull request with its title and description as they should be, and whether they were not."""
+        section = wanted.describe(repository, pull.author or self.account.login)
+        title, body = description.updated(pull, wanted.title, section)
+        if (title, body.rstrip()) == (pull.title, pull.body.replace("\r\n", "\n").rstrip()):
+            return pull, False
+        return self._forge.update_pull(pull.number, title, body), True
+
+
+@contextlib.contextmanager
+def _completed_by_the_next_run(state: str) -> Iterator[None]:
+    """Within it, an error of the forge also says what is there already."""
+    try:
+        yield
+    except BranchMovedError:
+        raise
+    except ForgeError as error:
+        kind = ForgeUnavailableError if isinstance(error, ForgeUnavailableError) else ForgeError
+        raise kind(f"{error} {state}: the same command completes it.") from error
