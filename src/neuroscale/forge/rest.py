@@ -229,8 +229,11 @@ class RestForge(ABC):
                     f"The forge does not merge pull request {number}: {error.said or 'it gives no reason'}. "
                     "See what its page asks for."
                 )
+                shape = self._pull_shape(number)
+                if shape.merged_at:
+                    return
                 # Refused only because the forge still works out whether it can be merged, or because the base moved.
-                if error.said.lower() not in self._not_yet and self._pull_shape(number).mergeable is not None:
+                if error.said.lower() not in self._not_yet and shape.mergeable is not None:
                     raise problem from None
             else:
                 return
