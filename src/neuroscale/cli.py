@@ -95,6 +95,29 @@ def new(
 
 
 @app.command()
+def request(
+    answers: Annotated[Path | None, typer.Option("--answers", help="A YAML file with the form's answers.")] = None,
+    interactive: Annotated[bool, typer.Option("--interactive", help="Ask for each answer.")] = False,
+    remote: Annotated[str, typer.Option("--remote", help="The git remote whose forge gets the request.")] = "origin",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            help="A file of mode 0600 with the forge's token. Default: $NEUROSCALE_FORGE_TOKEN, or the file that "
+            "$NEUROSCALE_FORGE_TOKEN_FILE names.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> None:
+    """Ask for a service: plan, render, judge, and open the pull request (or bring the open one up to date)."""
+    from neuroscale.commands.request import Options, request_service
+
+    options = Options(answers, interactive, remote, token_file, as_json)
+    raise typer.Exit(request_service(options, repository))
+
+
+@app.command()
 def gate(
     paths: Annotated[list[Path] | None, typer.Argument(help="Folders or files of manifests.")] = None,
     base: Annotated[str, typer.Option("--base", help="Check what merging --head into this revision brings.")] = "",
@@ -117,6 +140,18 @@ def gate(
 
     reports = Reports(json_file, junit_file, markdown_file)
     raise typer.Exit(run_gate(paths or [], base, head, repository, reports, only_read_head=only_read_head))
+
+
+@app.command()
+def comment(
+    markdown: Annotated[Path, typer.Argument(help="The gate's report, as --markdown wrote it.")],
+    pull_request: Annotated[int, typer.Option("--pull-request", help="The pull request's number.", min=1)],
+    head: Annotated[str, typer.Option("--head", help="The commit that was judged.")],
+) -> None:
+    """Write the gate's report as the one comment of a pull request. Run by the gate's workflow."""
+    from neuroscale.commands.comment import comment_on
+
+    raise typer.Exit(comment_on(markdown, pull_request, head))
 
 
 @app.command()
