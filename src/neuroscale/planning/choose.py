@@ -227,7 +227,9 @@ def judge(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: in
         replicas=replicas,
         speed=pace,
         resources=resources,
-        price=pod_price(case.catalog, case.environment.price_lists, accelerator.name, count, resources),
+        price=pod_price(
+            case.catalog, case.environment.price_lists, accelerator.name, count, resources.cpu, resources.memory_gib
+        ),
         failures=tuple(failures),
     )
 

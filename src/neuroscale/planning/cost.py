@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import ROUND_HALF_UP, Decimal
 
-from neuroscale.catalog import Catalog
-from neuroscale.planning.plan import Cost, Replicas, Resources
+from neuroscale.catalog import Catalog, PriceList
+from neuroscale.planning.plan import Cost, Replicas
 
 HOURS_PER_MONTH = Decimal(730)
 
@@ -23,18 +23,41 @@ class PodPrice:
 
 
 def pod_price(
-    catalog: Catalog, lists: tuple[str, ...], accelerator: str, count: int, resources: Resources
+    catalog: Catalog,
+    lists: tuple[str, ...],
+    accelerator: str,
+    count: int,
+    cpu: Decimal | int,
+    memory_gib: Decimal | int,
 ) -> PodPrice | None:
-    """Accelerators, and the vCPU and memory that their price does not include. None where no list has a price."""
+    """Accelerators, and the vCPU and memory (GiB) that their price does not include. None where no list has a price.
+
+    A pod without an accelerator (`accelerator` is "", or one that is no resource) is priced by vCPU and memory alone.
+    """
     found = catalog.price(accelerator, count, lists)
     if found is None:
-        return None
+        if accelerator and catalog.accelerators[accelerator].resource:
+            return None
+        return _host_price(catalog, lists, cpu, memory_gib)
     price_list, price = found
     hourly = price.usd * (count // price.count)
     if "cpu" not in price.includes and price_list.vcpu_hour is not None:
-        hourly += price_list.vcpu_hour * resources.cpu
+        hourly += price_list.vcpu_hour * cpu
     if "memory" not in price.includes and price_list.memory_gib_hour is not None:
-        hourly += price_list.memory_gib_hour * resources.memory_gib
+        hourly += price_list.memory_gib_hour * memory_gib
+    return _from(price_list, hourly)
+
+
+def _host_price(
+    catalog: Catalog, lists: tuple[str, ...], cpu: Decimal | int, memory_gib: Decimal | int
+) -> PodPrice | None:
+    for price_list in (catalog.prices[name] for name in lists):
+        if price_list.vcpu_hour is not None and price_list.memory_gib_hour is not None:
+            return _from(price_list, price_list.vcpu_hour * cpu + price_list.memory_gib_hour * memory_gib)
+    return None
+
+
+def _from(price_list: PriceList, hourly: Decimal) -> PodPrice:
     source = f"{price_list.name}, {price_list.tier}, {price_list.region}: {price_list.source}"
     return PodPrice(hourly, price_list.name, price_list.date, source)
 

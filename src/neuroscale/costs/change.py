@@ -1,0 +1,236 @@
+"""Base against merge result: what a change does to the monthly bill of the services that it touches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any, Literal
+
+from neuroscale.costs.model import (
+    CenterCost,
+    CostChange,
+    PriceListUsed,
+    Range,
+    ServiceCost,
+    TokenPrice,
+    Totals,
+    UnpricedItem,
+    WorkloadCost,
+)
+from neuroscale.costs.pricing import Prices, price_workload
+from neuroscale.costs.workloads import Unpriced, read_workloads
+from neuroscale.planning.plan import Plan
+
+PRICES_ARE_OLD_AFTER = timedelta(days=90)
+
+_NOTHING = Decimal(0)
+_SECONDS_AN_HOUR = 3600
+_MILLION = 10**6
+
+
+@dataclass(frozen=True)
+class Side:
+    """A service before or after a change: its objects, and by file what could not be read, each with the reason.
+
+    `empty`: the service is not there.
+    """
+
+    objects: tuple[Mapping[str, Any], ...] = ()
+    unreadable: tuple[Unpriced, ...] = ()
+    empty: bool = False
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service that a change touches; `plan` is the one after the change, where there is a readable one."""
+
+    environment: str
+    name: str
+    before: Side
+    after: Side
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True)
+class _Priced:
+    workloads: tuple[WorkloadCost, ...]
+    unpriced: tuple[Unpriced, ...]
+
+    @property
+    def decisive(self) -> Counter[tuple[str, str]]:
+        return Counter((one.subject, one.content) for one in self.unpriced if one.decisive)
+
+
+@dataclass(frozen=True)
+class _Compared:
+    service: Service
+    before: _Priced
+    after: _Priced
+
+    @property
+    def known(self) -> bool:
+        """Whether the difference is: pods without a price are the same on both sides, and so cancel out."""
+        return self.before.decisive == self.after.decisive
+
+
+def compare(
+    services: Iterable[Service], prices: Prices, prices_before: Prices | None, today: date
+) -> CostChange | None:
+    """What the change costs; None where it alters nothing that costs anything.
+
+    Both sides are priced with `prices`, those of the merge result. `prices_before`: those of the base, where they can
+    be read.
+    """
+    services = list(services)
+    compared = [one for one in _compared(services, prices) if one.before != one.after]
+    if not compared:
+        return None
+    altered = prices_before is None or not prices.same_as(prices_before)
+    at_base = None
+    if altered and prices_before is not None:
+        touched = [one.service for one in compared]
+        at_base = _totals([one for one in _compared(touched, prices_before) if one.known])
+    known = [one for one in compared if one.known]
+    return CostChange(
+        total=_totals(known),
+        left_out=len(compared) - len(known),
+        services=tuple(sorted(map(_service_cost, compared), key=lambda one: (one.environment, one.name))),
+        cost_centers=tuple(_centers(known)),
+        unpriced=tuple(item for one in compared for item in _items(one)),
+        price_lists=tuple(_price_lists(compared, prices, today)),
+        prices_altered=altered,
+        at_base_prices=at_base,
+    )
+
+
+def _compared(services: Iterable[Service], prices: Prices) -> list[_Compared]:
+    return [
+        _Compared(
+            service,
+            _priced(service.before, service.environment, prices),
+            _priced(service.after, service.environment, prices),
+        )
+        for service in services
+    ]
+
+
+def _priced(side: Side, environment: str, prices: Prices) -> _Priced:
+    found = read_workloads(side.objects)
+    workloads: list[WorkloadCost] = []
+    unpriced = [*side.unreadable, *found.unpriced]
+    for workload in found.priced:
+        try:
+            cost, missing = price_workload(workload, environment, prices)
+        except ValueError as error:
+            content = repr((workload.cost_center, workload.pods, workload.bounds))
+            unpriced.append(Unpriced(workload.subject, str(error), decisive=True, content=content))
+        else:
+            workloads.append(cost)
+            unpriced += missing
+    workloads.sort(key=lambda one: (one.subject, one.cost_center, one.hourly, one.replicas_min, one.replicas_max))
+    return _Priced(tuple(workloads), tuple(sorted(unpriced, key=lambda one: (one.subject, one.reason, one.content))))
+
+
+def _service_cost(compared: _Compared) -> ServiceCost:
+    service, before, after = compared.service, compared.before, compared.after
+    past = None if _hidden(compared, before) else _sum(before.workloads)
+    new = None if _hidden(compared, after) else _sum(after.workloads)
+    change: Literal["added", "changed", "removed"] = (
+        "removed" if service.after.empty else "added" if service.before.empty else "changed"
+    )
+    return ServiceCost(
+        environment=service.environment,
+        name=service.name,
+        change=change,
+        past=past,
+        new=new,
+        difference=_minus(new, past) if compared.known and past is not None and new is not None else None,
+        partly=bool(before.unpriced or after.unpriced),
+        workloads_before=before.workloads,
+        workloads=after.workloads,
+        output_tokens=_output_tokens(after.workloads, service.plan),
+    )
+
+
+def _hidden(compared: _Compared, side: _Priced) -> bool:
+    """Whether an amount for this side would say nothing: none of its pods has a price."""
+    return not compared.known and not side.workloads and bool(side.decisive)
+
+
+def _output_tokens(workloads: Sequence[WorkloadCost], plan: Plan | None) -> TokenPrice | None:
+    """What a million output tokens cost at the speed that the plan expects of exactly these pods."""
+    if plan is None or plan.verdict == "refused" or not plan.speed.decode_tokens_per_second or len(workloads) != 1:
+        return None
+    pods = workloads[0]
+    device = plan.accelerator if plan.resources.accelerator_resource else ""
+    count = plan.accelerator_count if device else 0
+    if (pods.accelerator, pods.accelerators) != (device, count):
+        return None
+    speed = Decimal(repr(plan.speed.decode_tokens_per_second))
+    price = (pods.hourly * _MILLION / (speed * _SECONDS_AN_HOUR)).quantize(Decimal("0.01"), ROUND_HALF_UP)
+    return TokenPrice(usd_per_million=price, tokens_per_second=speed)
+
+
+def _totals(known: Sequence[_Compared]) -> Totals:
+    past = _sum([workload for one in known for workload in one.before.workloads])
+    new = _sum([workload for one in known for workload in one.after.workloads])
+    return Totals(past=past, new=new, difference=_minus(new, past))
+
+
+def _centers(known: Sequence[_Compared]) -> list[CenterCost]:
+    before = [workload for one in known for workload in one.before.workloads]
+    after = [workload for one in known for workload in one.after.workloads]
+    rows = []
+    for center in sorted({workload.cost_center for workload in (*before, *after)}):
+        past, new = (_sum([one for one in side if one.cost_center == center]) for side in (before, after))
+        rows.append(CenterCost(cost_center=center, past=past, new=new, difference=_minus(new, past)))
+    return rows
+
+
+def _sum(workloads: Iterable[WorkloadCost]) -> Range:
+    monthly = [one.monthly for one in workloads]
+    return Range(min=sum((one.min for one in monthly), _NOTHING), max=sum((one.max for one in monthly), _NOTHING))
+
+
+def _minus(one: Range, other: Range) -> Range:
+    return Range(min=one.min - other.min, max=one.max - other.max)
+
+
+def _items(compared: _Compared) -> list[UnpricedItem]:
+    """What has no price, each thing once."""
+    before, after = ({(one.subject, one.reason) for one in side.unpriced} for side in (compared.before, compared.after))
+    items = []
+    for subject, reason in sorted(before | after):
+        there, stays = (subject, reason) in before, (subject, reason) in after
+        side: Literal["before", "after", "both"] = "both" if there and stays else "after" if stays else "before"
+        items.append(
+            UnpricedItem(
+                environment=compared.service.environment,
+                service=compared.service.name,
+                subject=subject,
+                reason=reason,
+                side=side,
+            )
+        )
+    return items
+
+
+def _price_lists(compared: Iterable[_Compared], prices: Prices, today: date) -> list[PriceListUsed]:
+    """The lists that any amount is from, the oldest first."""
+    workloads = (workload for one in compared for side in (one.before, one.after) for workload in side.workloads)
+    names = {name for workload in workloads for name in workload.price_lists}
+    lists = sorted((prices.catalog.prices[name] for name in names), key=lambda one: (one.date, one.name))
+    return [
+        PriceListUsed(
+            name=one.name,
+            date=one.date,
+            region=one.region,
+            tier=one.tier,
+            source=one.source,
+            old=today - one.date > PRICES_ARE_OLD_AFTER,
+        )
+        for one in lists
+    ]

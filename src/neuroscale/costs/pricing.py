@@ -1,0 +1,93 @@
+"""The price of a workload, by the price lists of its environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+
+from neuroscale.catalog import Catalog
+from neuroscale.costs.accelerators import find_accelerator
+from neuroscale.costs.model import Range, WorkloadCost
+from neuroscale.costs.pods import Pod
+from neuroscale.costs.workloads import Unpriced, Workload
+from neuroscale.planning.cost import HOURS_PER_MONTH, PodPrice, pod_price
+from neuroscale.settings import Environment
+
+NO_COST_CENTER = "(no cost centre)"
+
+_LARGEST = 10**8  # US dollars a month, cores or GiB of one workload; more is a slip of the pen
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What everything is priced with: every price list that an environment names is in the catalog."""
+
+    catalog: Catalog
+    environments: Mapping[str, Environment]
+
+    def same_as(self, other: Prices) -> bool:
+        """Whether everything has the same price by both."""
+        return self._basis() == other._basis()
+
+    def _basis(self) -> tuple[object, ...]:
+        keys = [key for key in sorted(self.catalog.keys()) if key.startswith(("price/", "accelerator/"))]
+        lists = {name: (one.price_lists, sorted(one.accelerators)) for name, one in self.environments.items()}
+        return {key: self.catalog.entry_digest(key) for key in keys}, lists
+
+
+def price_workload(workload: Workload, environment: str, prices: Prices) -> tuple[WorkloadCost, list[Unpriced]]:
+    """The workload's price, and what of it has none. Raises ValueError with the reason where it has no price at all."""
+    if environment not in prices.environments:
+        where = f"manifests/{environment}" if environment else "its folder"
+        raise ValueError(f"{where} is no environment of the settings, so no price list is meant for it")
+    named = prices.environments[environment]
+    pods = [(pod, count, *_pod_price(pod, named, environment, prices.catalog)) for pod, count in workload.pods if count]
+    hourly = sum((price.hourly * count for _, count, price, _, _ in pods), Decimal(0))
+    cpu = sum((pod.cpu * count for pod, count, _, _, _ in pods), Decimal(0))
+    memory_gib = sum((pod.memory_gib * count for pod, count, _, _, _ in pods), Decimal(0))
+    fewest, most = (hourly * count * HOURS_PER_MONTH for count in (workload.bounds.fewest, workload.bounds.most))
+    if max(fewest, most, hourly, cpu, memory_gib) > _LARGEST:
+        raise ValueError(f"its numbers are beyond {_LARGEST:,}, so they cannot be meant")
+    cost = WorkloadCost(
+        subject=workload.subject,
+        cost_center=workload.cost_center or _team_center(workload.namespace, prices.catalog),
+        replicas_min=workload.bounds.fewest,
+        replicas_max=workload.bounds.most,
+        accelerator=", ".join(sorted({name for _, _, _, name, _ in pods if name})),
+        accelerators=sum(held * count for _, count, _, _, held in pods),
+        cpu=_rounded(cpu, "0.001"),
+        memory_gib=_rounded(memory_gib, "0.001"),
+        hourly=_rounded(hourly, "0.0001"),
+        monthly=Range(min=_rounded(fewest, "0.01"), max=_rounded(most, "0.01")),
+        price_lists=tuple(sorted({price.price_list for _, _, price, _, _ in pods})),
+    )
+    missing = sorted({name for pod, *_ in pods for name in pod.missing})
+    if not missing:
+        return cost, []
+    reason = f"a container asks for no {' and no '.join(missing)}, which counts as nothing"
+    return cost, [Unpriced(workload.subject, reason, decisive=False)]
+
+
+def _pod_price(pod: Pod, named: Environment, environment: str, catalog: Catalog) -> tuple[PodPrice, str, int]:
+    accelerator, count = find_accelerator(pod, catalog, named.accelerators)
+    if not accelerator and not pod.cpu and not pod.memory:
+        raise ValueError("it asks for no resources, so what it takes is not known")
+    if not named.price_lists:
+        raise ValueError(f"the environment {environment} has no price list")
+    price = pod_price(catalog, named.price_lists, accelerator, count, pod.cpu, pod.memory_gib)
+    if price is None:
+        what = f"{count} x {accelerator}" if accelerator else "CPU and memory alone"
+        raise ValueError(f"no price list of the environment {environment} has a price for {what}")
+    return price, accelerator, count
+
+
+def _team_center(namespace: str, catalog: Catalog) -> str:
+    for team in catalog.teams.values():
+        if team.namespace == namespace:
+            return team.cost_center
+    return NO_COST_CENTER
+
+
+def _rounded(amount: Decimal, step: str) -> Decimal:
+    return amount.quantize(Decimal(step), ROUND_HALF_UP)
