@@ -167,11 +167,76 @@ def serve(
 
 
 @app.command()
-def demo() -> None:
-    """Show the main job from an answers file to a verdict, in a scratch copy of this repository."""
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the forge running, to look around.")] = False,
+    state: Annotated[
+        Path | None, typer.Option("--state", help="Where the forge keeps its files. Default: .state/demo.")
+    ] = None,
+) -> None:
+    """Show the main job from answers to a merge, in a scratch copy of this repository and on a forge of its own."""
     from neuroscale.commands.demo import run_demo
 
-    raise typer.Exit(run_demo())
+    raise typer.Exit(run_demo(state, keep=keep))
+
+
+local = typer.Typer(
+    name="local", help="The platform on this machine: a real forge and its runner.", no_args_is_help=True
+)
+app.add_typer(local)
+
+StateOption = Annotated[
+    Path | None, typer.Option("--state", help="The platform's folder. Default: .state/local of the repository.")
+]
+
+
+@local.command("up")
+def local_up(
+    state: StateOption = None,
+    runner_capacity: Annotated[
+        int | None, typer.Option("--jobs", help="Jobs that the runner takes at a time. Default: 2.", min=1, max=64)
+    ] = None,
+    repository: RepositoryOption = None,
+) -> None:
+    """Start what does not run, and return when all is healthy. The forge begins with this repository's HEAD."""
+    from neuroscale.commands.local import local_up
+
+    raise typer.Exit(local_up(state, repository, runner_capacity))
+
+
+@local.command("down")
+def local_down(
+    state: StateOption = None,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Remove its folder as well, with all that it holds.")
+    ] = False,
+    repository: RepositoryOption = None,
+) -> None:
+    """End everything that was started, also after a crash."""
+    from neuroscale.commands.local import local_down
+
+    raise typer.Exit(local_down(state, repository, delete=delete))
+
+
+@local.command("status")
+def local_status(state: StateOption = None, as_json: JsonOption = False, repository: RepositoryOption = None) -> None:
+    """Show each process. Exit status 1: something is ill or does not run."""
+    from neuroscale.commands.local import local_status
+
+    raise typer.Exit(local_status(state, repository, as_json=as_json))
+
+
+@local.command("logs")
+def local_logs(
+    name: Annotated[str, typer.Argument(help="A process; all of them where it is left out.")] = "",
+    lines: Annotated[int, typer.Option("--lines", help="How many lines of each.", min=0)] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is added.")] = False,
+    state: StateOption = None,
+    repository: RepositoryOption = None,
+) -> None:
+    """Print what the processes say."""
+    from neuroscale.commands.local import local_logs
+
+    raise typer.Exit(local_logs(name, state, repository, lines=lines, follow=follow))
 
 
 def main() -> None:

@@ -1,0 +1,149 @@
+"""Starting and stopping the local platform, also from whatever a killed start or a killed supervisor left."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from neuroscale.local import stack
+from neuroscale.local.errors import LocalError
+from neuroscale.local.process import belonging, digest, end
+from neuroscale.local.seed import LocalForge
+from neuroscale.local.state import State, is_free, locked
+from neuroscale.local.status import last_lines
+from neuroscale.local.supervisor import NAME, Report, is_running, launch, read_report
+
+Tell = Callable[[str], None]
+
+_SUPERVISOR_STARTS_WITHIN = 30.0
+_SUPERVISOR_STOPS_WITHIN = 60.0
+_FAILURES = 3  # of a process that was never healthy, before its start is given up
+_SHOWN = 15  # lines of a failing process's log
+
+
+def up(folder: Path, checkout: Path | None, runner_capacity: int | None, tell: Tell) -> LocalForge:
+    """Start what does not run, wait until all is healthy, and seed the forge. Running twice changes nothing.
+
+    `runner_capacity`: jobs at a time (None: as before). Raises InputError, UntrustedError, ForgeError and LocalError;
+    then nothing runs that this call started.
+    """
+    with locked(folder, tell):
+        state = State.open(folder)
+        if runner_capacity is not None:
+            state.update(runner_capacity=runner_capacity)
+        started = False
+        try:
+            if not _is_up(state):
+                started = True
+                _start(state, tell)
+            forge = LocalForge(state)
+            forge.seed(checkout, tell)
+        except BaseException:
+            if started:
+                tell("Stopping what was started.")
+                _stop(state, lambda _: None)
+            raise
+        return forge
+
+
+def down(folder: Path, tell: Tell, *, delete: bool = False) -> None:
+    """End every process of the platform, and nothing else; `delete` removes its files too. Raises LocalError."""
+    if State.read(folder) is None and not (delete and folder.is_dir()):
+        tell(f"There is no local platform in {folder}.")
+        return
+    with locked(folder, tell):
+        state = State.read(folder)
+        if state is not None:
+            _stop(state, tell)
+            if delete:
+                state.delete()
+                tell(f"Removed {state.folder}.")
+
+
+def _is_up(state: State) -> bool:
+    """Whether what runs is what would be started now, and is healthy (or becomes so within a moment)."""
+    ends = time.monotonic() + 10.0
+    while (report := read_report(state)) is not None:
+        if report.digest != digest(stack.processes(state)):
+            return False
+        if report.healthy:
+            return True
+        if time.monotonic() > ends:
+            return False
+        time.sleep(0.1)
+    return False
+
+
+def _start(state: State, tell: Tell) -> None:
+    _stop(state, tell)
+    state.logs.mkdir(mode=0o700, exist_ok=True)
+    for attempt in (1, 2):
+        state.choose_ports(stack.PORTS, tell)
+        stack.prepare(state)
+        try:
+            _launch_and_wait(state, tell)
+        except LocalError:
+            # Between choosing a port and listening on it, another program may take it.
+            _stop(state, lambda _: None)
+            if attempt == 2 or all(is_free(port) for port in state.instance.ports.values()):
+                raise
+        else:
+            return
+
+
+def _launch_and_wait(state: State, tell: Tell) -> None:
+    processes = stack.processes(state)
+    within = max(process.ready_within for process in processes) * len(processes)
+    if not launch(state):
+        raise LocalError(_failure(state, NAME, "it did not start"))
+    began = time.monotonic()
+    told: dict[str, str] = {}
+    while True:
+        passed = time.monotonic() - began
+        report = read_report(state)
+        if report is None:
+            if not is_running(state) or passed > _SUPERVISOR_STARTS_WITHIN:
+                raise LocalError(_failure(state, NAME, "it has ended"))
+        else:
+            _tell_progress(state, report, told, passed, tell)
+            if report.healthy:
+                return
+            for name, record in report.processes.items():
+                if record.failures >= _FAILURES or (passed > within and record.health != "healthy"):
+                    raise LocalError(_failure(state, name, record.detail or f"it is not ready after {passed:.0f} s"))
+        time.sleep(0.1)
+
+
+def _tell_progress(state: State, report: Report, told: dict[str, str], passed: float, tell: Tell) -> None:
+    for name, record in report.processes.items():
+        if told.get(name) == record.health:
+            continue
+        told[name] = record.health
+        place = f" at 127.0.0.1:{state.instance.ports[name]}" if record.health == "healthy" else ""
+        detail = f": {record.detail}" if record.health == "ill" else ""
+        tell(f"  {passed:5.1f} s  {name} is {record.health}{place}{detail}")
+
+
+def _failure(state: State, name: str, reason: str) -> str:
+    log = "\n".join(f"  | {line}" for line in last_lines(state.log(name), _SHOWN)) or "  | (its log is empty)"
+    return f"{name} does not run: {reason}. The last lines of {state.log(name)}:\n{log}"
+
+
+def _stop(state: State, tell: Tell) -> None:
+    """End the supervisor, which ends the rest in order, and then what it could not."""
+    report = read_report(state)
+    if is_running(state):
+        tell("Stopping.")
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in belonging(state.instance.id, NAME):
+                if report is None or process.pid == report.pid:
+                    process.send_signal(signal.SIGTERM)
+        ends = time.monotonic() + _SUPERVISOR_STOPS_WITHIN
+        while is_running(state) and time.monotonic() < ends:
+            time.sleep(0.05)
+    end(lambda: belonging(state.instance.id), patience=5.0)

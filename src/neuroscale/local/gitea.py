@@ -1,0 +1,192 @@
+"""The forge: Gitea with SQLite, on the loopback device alone."""
+
+from __future__ import annotations
+
+import configparser
+import io
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from neuroscale.local.errors import LocalError
+from neuroscale.local.process import Process, answers, run_once
+from neuroscale.local.state import PASSABLE, State, write_private, write_public
+from neuroscale.local.tool_copies import copy_folder
+from neuroscale.tools import find_tool
+
+NAME: Final = "gitea"
+_TOKEN = re.compile(r"[A-Za-z0-9]{40}")
+_SECRETS = {
+    "secret_key": "SECRET_KEY",
+    "internal_token": "INTERNAL_TOKEN",
+    "jwt_secret": "JWT_SECRET",
+    "lfs_jwt_secret": "LFS_JWT_SECRET",
+}
+
+
+@dataclass(frozen=True)
+class Gitea:
+    """Where the forge of a local platform lies, and how it is run. Its port must have been chosen."""
+
+    state: State
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.state.instance.ports[NAME]}"
+
+    @property
+    def folder(self) -> Path:
+        return self.state.run / NAME
+
+    @property
+    def settings(self) -> Path:
+        """What it reads and must not change: app.ini and the secrets."""
+        return self.state.run / "gitea-settings"
+
+    @property
+    def program(self) -> Path:
+        return self.state.run / "programs" / _place()
+
+    def prepare(self) -> None:
+        """Write its folders, program and settings. Secrets are made once and kept."""
+        copy_folder(find_tool(NAME).folder, self.state.run / "programs", _place())
+        self.state.make_folder(self.folder, self.state.forge_user)
+        self.state.make_folder(self.settings, None, PASSABLE)
+        write_public(self.settings / "app.ini", self._app_ini())
+        for file, kind in _SECRETS.items():
+            path = self.settings / file
+            if not path.exists():
+                text = run_once(
+                    [self.program / NAME, "generate", "secret", kind],
+                    self._environment(),
+                    self.folder,
+                    self.state.forge_user,
+                )
+                write_private(path, text.strip() + "\n", self.state.forge_user)
+
+    def process(self) -> Process:
+        """What the supervisor runs."""
+        return Process(
+            name=NAME,
+            argv=(str(self.program / NAME), "--config", str(self.settings / "app.ini"), "web"),
+            environment=self._environment(),
+            folder=self.folder,
+            user=self.state.forge_user,
+            ready=lambda: answers(f"{self.url}/api/healthz"),
+            port=self.state.instance.ports[NAME],
+        )
+
+    def command(self, *arguments: str) -> str:
+        """The output of one of its administration commands. Raises LocalError."""
+        argv = [self.program / NAME, "--config", self.settings / "app.ini", *arguments]
+        return run_once(argv, self._environment(), self.folder, self.state.forge_user).strip()
+
+    def new_secret(self, *arguments: str) -> str:
+        """The token that an administration command prints last, after what it may log. Raises LocalError."""
+        printed = self.command(*arguments).rpartition("\n")[2]
+        if not _TOKEN.fullmatch(printed):
+            raise LocalError(f"gitea {' '.join(arguments[:3])} printed no token.")
+        return printed
+
+    def _environment(self) -> dict[str, str]:
+        user = self.state.forge_user
+        name = {"USER": user.name, "LOGNAME": user.name} if user else {"USER": os.environ.get("USER", "")}
+        return {
+            "PATH": os.defpath,
+            "HOME": str(self.folder),
+            "TMPDIR": str(self.folder),
+            "LANG": "C.UTF-8",
+            "GITEA_WORK_DIR": str(self.folder),
+            **{key: value for key, value in name.items() if value},
+        }
+
+    def _app_ini(self) -> str:
+        def secret(file: str) -> str:
+            return f"file:{self.settings / file}"
+
+        sections: dict[str, dict[str, object]] = {
+            "DEFAULT": {"APP_NAME": "NeuroScale local forge", "RUN_MODE": "prod", "WORK_PATH": self.folder},
+            "server": {
+                "PROTOCOL": "http",
+                "HTTP_ADDR": "127.0.0.1",
+                "HTTP_PORT": self.state.instance.ports[NAME],
+                "ROOT_URL": f"{self.url}/",
+                "LOCAL_ROOT_URL": f"{self.url}/",
+                "DOMAIN": "127.0.0.1",
+                "STATIC_ROOT_PATH": self.program / "files",
+                "APP_DATA_PATH": self.folder / "data",
+                "DISABLE_SSH": True,
+                "OFFLINE_MODE": True,
+                "LFS_START_SERVER": False,
+                "LFS_JWT_SECRET_URI": secret("lfs_jwt_secret"),
+                "LANDING_PAGE": "explore",
+            },
+            "database": {
+                "DB_TYPE": "sqlite3",
+                "PATH": self.folder / "data" / "gitea.db",
+                "SQLITE_JOURNAL_MODE": "WAL",
+                "SQLITE_TIMEOUT": 20000,
+            },
+            "security": {
+                "INSTALL_LOCK": True,
+                "SECRET_KEY_URI": secret("secret_key"),
+                "INTERNAL_TOKEN_URI": secret("internal_token"),
+                "PASSWORD_HASH_ALGO": "pbkdf2",
+                "MIN_PASSWORD_LENGTH": 20,
+                "DISABLE_GIT_HOOKS": True,
+                "DISABLE_QUERY_AUTH_TOKEN": True,
+            },
+            "oauth2": {"ENABLED": False, "JWT_SECRET_URI": secret("jwt_secret")},
+            "openid": {"ENABLE_OPENID_SIGNIN": False, "ENABLE_OPENID_SIGNUP": False},
+            "service": {
+                "DISABLE_REGISTRATION": True,
+                "REGISTER_MANUAL_CONFIRM": False,
+                "ENABLE_NOTIFY_MAIL": False,
+                "DEFAULT_KEEP_EMAIL_PRIVATE": True,
+                "NO_REPLY_ADDRESS": "users.noreply.localhost",
+                "DEFAULT_ALLOW_CREATE_ORGANIZATION": False,
+            },
+            "mailer": {"ENABLED": False},
+            "repository": {
+                "ROOT": self.folder / "repositories",
+                "DEFAULT_BRANCH": "main",
+                "DISABLE_HTTP_GIT": False,
+                "DISABLE_MIRRORS": True,
+                "DISABLE_MIGRATIONS": True,
+            },
+            "mirror": {"ENABLED": False},
+            "migrations": {"ALLOWED_DOMAINS": "127.0.0.1", "ALLOW_LOCALNETWORKS": False},
+            "webhook": {"ALLOWED_HOST_LIST": "loopback", "PROXY_URL": ""},
+            "packages": {"ENABLED": False},
+            "federation": {"ENABLED": False},
+            "actions": {"ENABLED": True, "DEFAULT_ACTIONS_URL": "self", "WORKFLOW_DIRS": ".github/workflows"},
+            "cron": {"ENABLED": True, "RUN_AT_START": False},
+            "cron.update_checker": {"ENABLED": False},
+            "session": {"PROVIDER": "file", "COOKIE_SECURE": False},
+            "indexer": {"ISSUE_INDEXER_TYPE": "db", "REPO_INDEXER_ENABLED": False},
+            "log": {"MODE": "console", "LEVEL": "Info", "COLORIZE": False},
+            "log.console": {"COLORIZE": False},
+            "other": {"SHOW_FOOTER_VERSION": True, "ENABLE_SITEMAP": False},
+            "git": {"HOME_PATH": self.folder / "home", "DISABLE_DIFF_HIGHLIGHT": True},
+            # Which protected files a change touches, Gitea reads from `git diff --name-only`: there a renamed file
+            # must show its old name, and a name with other letters than ASCII must not be quoted.
+            "git.config": {"diff.renames": "false", "core.quotePath": "false"},
+        }
+        parser = configparser.RawConfigParser()
+        parser.optionxform = str  # type: ignore[assignment,method-assign]
+        for section, values in sections.items():
+            if section != "DEFAULT":
+                parser.add_section(section)
+            for key, value in values.items():
+                parser.set(section, key, str(value).lower() if isinstance(value, bool) else str(value))
+        text = io.StringIO()
+        parser.write(text)
+        # What stands before the first section is Gitea's default section.
+        return text.getvalue().removeprefix("[DEFAULT]\n")
+
+
+def _place() -> Path:
+    folder = find_tool(NAME).folder
+    return Path(folder.parent.name, folder.name)

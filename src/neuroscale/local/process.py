@@ -1,0 +1,182 @@
+"""What the supervisor runs: a process with its environment, user, dependencies and readiness probe."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import httpx
+import psutil
+
+from neuroscale.local.errors import LocalError
+from neuroscale.local.users import User, popen_arguments
+from neuroscale.report.text import one_line
+
+INSTANCE_VARIABLE = "NEUROSCALE_LOCAL_INSTANCE"
+PROCESS_VARIABLE = "NEUROSCALE_LOCAL_PROCESS"
+"""Marks in the environment of all that is started, which its children inherit: so they are found, and only they."""
+
+_KILL_WITHIN = 20.0  # seconds that the system may take to end what was killed
+_SAME_START = 2.0  # seconds: the time of a start is computed from the clock, which may be set
+
+
+@dataclass(frozen=True)
+class Process:
+    """A long-running process.
+
+    `ready` says why it cannot be used yet, or None. `prepare` runs before each start, when all that it `needs` is
+    healthy; both may raise LocalError. Times are in seconds. Nothing secret may stand in `argv` or `environment`.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    folder: Path
+    user: User | None
+    ready: Callable[[], str | None]
+    port: int | None = None
+    needs: tuple[str, ...] = ()
+    prepare: Callable[[], None] = field(default=lambda: None)
+    ready_within: float = 90.0
+    stops_within: float = 15.0
+
+
+def digest(processes: Iterable[Process]) -> str:
+    """Names what would be run; it changes when a version, an option or a port does."""
+    facts = [
+        (one.name, one.argv, sorted(one.environment.items()), str(one.folder), one.user and one.user.uid)
+        for one in processes
+    ]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def answers(url: str) -> str | None:
+    """A readiness probe: None when the address answers 200, else what it did instead."""
+    try:
+        response = httpx.get(url, timeout=3.0, trust_env=False)
+    except httpx.HTTPError as error:
+        return f"{url} does not answer ({type(error).__name__})"
+    return None if response.status_code == 200 else f"{url} answers {response.status_code}"
+
+
+def run_once(
+    argv: Sequence[object],
+    environment: Mapping[str, str],
+    folder: Path,
+    user: User | None,
+    *,
+    text: str = "",
+    timeout: float = 60.0,
+) -> str:
+    """The output of a command that ends, with `text` as its input. Raises LocalError with what it said.
+
+    Its output may be secret, and so is not part of the error; what it says of its failure is.
+    """
+    command = [str(part) for part in argv]
+    what = " ".join([Path(command[0]).name, *command[1:4]])
+    try:
+        done = subprocess.run(
+            command,
+            check=False,
+            input=text,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            cwd=folder,
+            env=dict(environment),
+            timeout=timeout,
+            **popen_arguments(user),
+        )
+    except subprocess.TimeoutExpired:
+        raise LocalError(f"{what} did not end within {timeout:g} s.") from None
+    except OSError as error:
+        raise LocalError(f"{what} could not be started: {error.strerror}.") from error
+    if done.returncode != 0:
+        raise LocalError(f"{what} ended with exit status {done.returncode}: {one_line(done.stderr, 400)}")
+    return str(done.stdout)
+
+
+def start(process: Process, instance_id: str, log: Path) -> subprocess.Popen[bytes]:
+    """Start the process in a session of its own, its output added to the log. Raises LocalError."""
+    marks = {INSTANCE_VARIABLE: instance_id, PROCESS_VARIABLE: process.name}
+    try:
+        with open_log(log) as output:
+            return subprocess.Popen(
+                process.argv,
+                cwd=process.folder,
+                env={**process.environment, **marks},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                umask=0o077,
+                **popen_arguments(process.user),
+            )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise LocalError(f"{process.name} could not be started: {error}.") from error
+
+
+def open_log(path: Path) -> IO[bytes]:
+    """A log that only its owner may read, opened at its end."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    return open(descriptor, "ab", buffering=0)  # noqa: PTH123 - a descriptor has no path
+
+
+def is_same(pid: int, started: float) -> bool:
+    """Whether the process that was recorded so still runs; its number may belong to another one meanwhile."""
+    try:
+        process = psutil.Process(pid)
+        return abs(process.create_time() - started) < _SAME_START and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def belonging(instance_id: str, name: str | None = None) -> Iterator[psutil.Process]:
+    """Every running process that the instance started, or that such a one started; `name`: only that part's."""
+    for process in psutil.process_iter():
+        try:
+            marks = process.environ()
+        except (psutil.Error, OSError):
+            continue  # gone, a zombie, or another user's
+        if marks.get(INSTANCE_VARIABLE) != instance_id or process.pid == os.getpid():
+            continue
+        if name is None or marks.get(PROCESS_VARIABLE) == name:
+            yield process
+
+
+def end(find: Callable[[], Iterable[psutil.Process]], patience: float) -> None:
+    """End what `find` finds, by SIGTERM and after `patience` seconds by SIGKILL, until it finds nothing.
+
+    Raises LocalError where something cannot be ended.
+    """
+    deadline = time.monotonic() + patience
+    asked: set[psutil.Process] = set()
+    while found := set(find()):
+        late = time.monotonic() >= deadline
+        if time.monotonic() >= deadline + _KILL_WITHIN:
+            pids = ", ".join(str(process.pid) for process in found)
+            raise LocalError(f"These processes of the local platform could not be ended: {pids}.")
+        for process in found:
+            if late or process not in asked:
+                _send(process, signal.SIGKILL if late else signal.SIGTERM)
+        asked |= found
+        psutil.wait_procs(list(found), timeout=0.2)
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> None:
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        return
+    except psutil.AccessDenied as error:
+        raise LocalError(
+            f"Process {process.pid} belongs to another user: run this as the user who started it."
+        ) from error

@@ -1,0 +1,293 @@
+"""What the forge starts with: accounts, tokens, the repository and the protection of its main branch.
+
+Everything here looks first and changes only what is missing or differs, so a start that was killed is completed by the
+next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neuroscale.errors import InputError, Problem
+from neuroscale.forge.branches import Access, Branches
+from neuroscale.forge.http import AnswerError, Client, Limits, segments
+from neuroscale.forge.model import ForgeError, RepositoryRef, Token
+from neuroscale.forge.token import read_token
+from neuroscale.git import Git
+from neuroscale.local.errors import LocalError
+from neuroscale.local.gitea import Gitea
+from neuroscale.local.state import PRIVATE, State, write_private
+from neuroscale.repository import PROTECTED
+
+OWNER = "neuroscale"
+REPOSITORY = "platform"
+TEAM = "platform-owners"
+MAIN = "main"
+REQUIRED_STATUS = "gate / gate (pull_request_target)"
+
+ADMIN, DEVELOPER, MAINTAINER = "admin", "developer", "owner"
+# Gitea reserves the name `admin`.
+_LOGINS = {ADMIN: "forge-admin", DEVELOPER: "developer", MAINTAINER: "owner"}
+_FULL_NAMES = {ADMIN: "Forge Admin", DEVELOPER: "Dana Developer", MAINTAINER: "Olu Owner"}
+_SCOPES = {
+    ADMIN: "write:admin,write:issue,write:organization,write:repository,write:user",
+    DEVELOPER: "write:issue,write:repository,read:user",
+    MAINTAINER: "write:issue,write:repository,read:user",
+}
+ROLES = tuple(_LOGINS)
+_LIMITS = Limits(deadline=60.0)
+
+
+@dataclass(frozen=True)
+class Account:
+    """An account of the forge: its login, and where its token and password lie."""
+
+    role: str
+    login: str
+    token_file: Path
+    password_file: Path
+
+    def token(self) -> Token:
+        """Its token. Raises InputError where there is none."""
+        return read_token(self.token_file)
+
+
+class LocalForge:
+    """The running forge of a local platform, as its administrator."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.gitea = Gitea(state)
+
+    @property
+    def url(self) -> str:
+        return self.gitea.url
+
+    @property
+    def platform(self) -> RepositoryRef:
+        return RepositoryRef(self.url, OWNER, REPOSITORY)
+
+    def account(self, role: str) -> Account:
+        """One of ROLES."""
+        return Account(role, _LOGINS[role], self.state.tokens / role, self.state.passwords / role)
+
+    def seed(self, checkout: Path | None, tell: Callable[[str], None]) -> None:
+        """Make what is missing. `checkout`: the repository whose HEAD an empty main branch begins with.
+
+        Raises ForgeError, InputError and LocalError.
+        """
+        for folder in (self.state.tokens, self.state.passwords):
+            folder.mkdir(mode=PRIVATE, exist_ok=True)
+            folder.chmod(PRIVATE)
+        for role in ROLES:
+            self._ensure_account(self.account(role))
+        client = self._client()
+        if client.get(f"/orgs/{segments(OWNER)}", accept=(404,)).status == 404:
+            fields = {"username": OWNER, "full_name": "NeuroScale", "visibility": "public"}
+            client.send("POST", "/orgs", idempotent=True, body=fields, accept=(422,))
+        self._ensure_team(client)
+        new = self.create_repository(REPOSITORY, checkout)
+        tell(f"{new.slug} is there")
+
+    def create_repository(self, name: str, checkout: Path | None = None) -> RepositoryRef:
+        """A public repository with a protected main branch; one that is there is brought to the same.
+
+        Where main is missing, it begins with the commit that is checked out in `checkout`.
+        """
+        client, repository = self._client(), RepositoryRef(self.url, OWNER, name)
+        path = f"/repos/{segments(OWNER, name)}"
+        answer = client.get(path, accept=(404,))
+        if answer.status == 404:
+            fields = {"name": name, "private": False, "default_branch": MAIN, "description": "Served models"}
+            client.send("POST", f"/orgs/{segments(OWNER)}/repos", idempotent=True, body=fields, accept=(409,))
+            answer = client.get(path)
+        _bring(client, path, _REPOSITORY_SETTINGS, answer.data)
+        if checkout is not None:
+            self._push(repository, checkout)
+        self.protect(repository)
+        return repository
+
+    def protect(self, repository: RepositoryRef) -> None:
+        """Protect the main branch: what stands in PROTECTION, and nothing that is weaker."""
+        client, path = self._client(), f"/repos/{segments(repository.owner, repository.name)}/branch_protections"
+        rule = client.get(f"{path}/{segments(MAIN)}", accept=(404,))
+        if rule.status == 404:
+            client.send("POST", path, idempotent=True, body={"rule_name": MAIN, **protection()}, accept=(403, 422))
+            rule = client.get(f"{path}/{segments(MAIN)}")
+        _bring(client, f"{path}/{segments(MAIN)}", protection(), rule.data)
+
+    def _client(self) -> Client:
+        return Client(f"{self.url}/api/v1", self.account(ADMIN).token(), limits=_LIMITS)
+
+    def _push(self, repository: RepositoryRef, checkout: Path) -> None:
+        git = Git(checkout)
+        try:
+            branches = Branches(git, Access(repository.clone_url, self.account(ADMIN).token()))
+            if branches.tip(repository, MAIN) is not None:
+                return
+            commit = git.commit("HEAD", "HEAD")
+            if git.text("rev-parse", "--is-shallow-repository") == "true":
+                raise InputError(
+                    Problem(
+                        str(checkout),
+                        "",
+                        "is a shallow clone, whose history the forge cannot take",
+                        "Fetch the rest of it: git fetch --unshallow.",
+                    )
+                )
+            branches.push(repository, MAIN, commit, None)
+        finally:
+            git.close()
+
+    def _ensure_account(self, account: Account) -> None:
+        """The account with a password and a token that work, of which the files are the only copies."""
+        if self._works(account):
+            return
+        if account.role == ADMIN:
+            self._ensure_admin(account)
+        else:
+            client, path = self._client(), f"/admin/users/{segments(account.login)}"
+            if client.get(f"/users/{segments(account.login)}", accept=(404,)).status == 404:
+                fields = {
+                    "username": account.login,
+                    "full_name": _FULL_NAMES[account.role],
+                    "email": _email(account),
+                    "password": self._new_password(account),
+                    "must_change_password": False,
+                }
+                client.send("POST", "/admin/users", idempotent=True, body=fields, accept=(422,))
+            else:
+                self._set_password(client, path, account)
+        if account.role != ADMIN:
+            self._new_token(account)
+        if not self._works(account):
+            raise LocalError(f"The forge does not take the token of {account.login} that it has just made.")
+
+    def _ensure_admin(self, account: Account) -> None:
+        """Made by Gitea's own command with a password that is thrown away: it would take another by argument only."""
+        with contextlib.suppress(LocalError):  # it is there already; if not, the next command says so
+            self.gitea.command(
+                *("admin", "user", "create", "--admin", "--username", account.login, "--email", _email(account)),
+                *("--fullname", _FULL_NAMES[account.role], "--random-password", "--random-password-length", "40"),
+                "--must-change-password=false",
+            )
+        self._new_token(account)
+        self._set_password(self._client(), f"/admin/users/{segments(account.login)}", account)
+
+    def _works(self, account: Account) -> bool:
+        """Whether its token is one of this forge's, and its password was set."""
+        if not account.token_file.exists() or not account.password_file.exists():
+            return False
+        client = Client(f"{self.url}/api/v1", account.token(), limits=_LIMITS)
+        try:
+            user = client.get("/user").data
+        except AnswerError:
+            return False
+        return isinstance(user, dict) and user.get("login") == account.login
+
+    def _new_token(self, account: Account) -> None:
+        token = self.gitea.new_secret(
+            *("admin", "user", "generate-access-token", "--username", account.login, "--raw"),
+            *("--token-name", f"neuroscale-{secrets.token_hex(4)}", "--scopes", _SCOPES[account.role]),
+        )
+        write_private(account.token_file, token + "\n")
+
+    def _new_password(self, account: Account) -> str:
+        password = secrets.token_urlsafe(30)
+        write_private(account.password_file, password + "\n")
+        return password
+
+    def _set_password(self, client: Client, path: str, account: Account) -> None:
+        fields = {
+            "source_id": 0,
+            "login_name": account.login,
+            "password": self._new_password(account),
+            "must_change_password": False,
+        }
+        client.send("PATCH", path, idempotent=True, body=fields)
+
+    def _ensure_team(self, client: Client) -> None:
+        """Whoever may approve and merge. They may not change the protection, nor merge against it."""
+        path = f"/orgs/{segments(OWNER)}/teams"
+        fields = {
+            "name": TEAM,
+            "description": "Review and merge what is served",
+            "permission": "write",
+            "includes_all_repositories": True,
+            "can_create_org_repo": False,
+            "units_map": {f"repo.{unit}": "write" for unit in ("code", "issues", "pulls", "actions")},
+        }
+        teams = [team for team in client.pages(path) if team["name"] == TEAM]
+        if not teams:
+            client.send("POST", path, idempotent=True, body=fields, accept=(422,))
+            teams = [team for team in client.pages(path) if team["name"] == TEAM]
+        if not teams:
+            raise ForgeError(f"The forge did not make the team {TEAM}.")
+        member = f"/teams/{segments(teams[0]['id'])}/members/{segments(_LOGINS[MAINTAINER])}"
+        if client.get(member, accept=(404,)).status == 404:
+            client.send("PUT", member, idempotent=True)
+
+
+_REPOSITORY_SETTINGS: dict[str, Any] = {
+    "has_wiki": False,
+    "has_projects": False,
+    "has_packages": False,
+    "has_releases": False,
+    "default_branch": MAIN,
+    "allow_merge_commits": False,
+    "allow_rebase": False,
+    "allow_rebase_explicit": False,
+    "allow_fast_forward_only_merge": False,
+    "allow_squash_merge": True,
+    "default_merge_style": "squash",
+}
+
+
+def protection() -> dict[str, Any]:
+    """The protection of the main branch, as Gitea names its parts.
+
+    Protected files can be merged by nobody through this rule: an administrator merges them by hand, past it.
+    """
+    return {
+        "enable_push": False,
+        "enable_force_push": False,
+        "enable_status_check": True,
+        "status_check_contexts": [REQUIRED_STATUS],
+        "required_approvals": 1,
+        "enable_approvals_whitelist": True,
+        "approvals_whitelist_username": [],
+        "approvals_whitelist_teams": [TEAM],
+        "enable_merge_whitelist": True,
+        "merge_whitelist_usernames": [],
+        "merge_whitelist_teams": [TEAM],
+        "block_on_rejected_reviews": True,
+        "block_on_outdated_branch": True,
+        "dismiss_stale_approvals": True,
+        "protected_file_patterns": protected_patterns(),
+        "unprotected_file_patterns": "",
+        "block_admin_merge_override": False,
+    }
+
+
+def protected_patterns() -> str:
+    """PROTECTED as Gitea's patterns: a folder is `name/**`.
+
+    Git quotes a path with a quotation mark or a control character in it, so each folder stands there quoted as well.
+    """
+    patterns = [f"{path}**" if path.endswith("/") else path for path in PROTECTED]
+    return ";".join([*patterns, *(f'"{pattern}' for pattern in patterns if pattern.endswith("**"))])
+
+
+def _bring(client: Client, path: str, wanted: dict[str, Any], there: Any) -> None:
+    """Change what differs, if anything does."""
+    if not isinstance(there, dict) or any(there.get(name) != value for name, value in wanted.items()):
+        client.send("PATCH", path, idempotent=True, body=wanted)
+
+
+def _email(account: Account) -> str:
+    return f"{account.login}@localhost.localdomain"

@@ -1,0 +1,272 @@
+"""The folder of a local platform: what is kept between its starts, and who may read what in it.
+
+instance.json    its id, ports, users and options
+supervisor.json  what the supervisor last knew of its processes
+logs/            one file a process
+tokens/, passwords/   one file an account, for the user who started it
+run/             what the processes read and write; elsewhere where their users cannot enter the folder
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import IO, Annotated
+
+from pydantic import Field, ValidationError
+
+from neuroscale.errors import InputError, Problem
+from neuroscale.local.users import User, may_enter, nobody, unused_uid
+from neuroscale.model import Frozen
+
+PRIVATE, PASSABLE = 0o700, 0o711
+"""Modes of folders: for their owner alone; and for others to pass through, who cannot list what is there."""
+
+_VERSION = 1
+_ELSEWHERE = Path("/var/tmp")  # noqa: S108 - the folder made there has an unguessable name, and must not exist before
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class Instance(Frozen):
+    """What identifies one local platform and stays the same between its starts."""
+
+    version: int
+    id: str
+    run: str
+    forge_uid: int | None
+    runner_uid: int | None
+    ports: dict[str, Port] = Field(default_factory=dict)
+    runner_capacity: Annotated[int, Field(ge=1, le=64)] = 2
+    runner_environment: dict[str, str] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class State:
+    """One local platform's folder."""
+
+    def __init__(self, folder: Path, instance: Instance) -> None:
+        self.folder = folder
+        self.instance = instance
+
+    @classmethod
+    def read(cls, folder: Path) -> State | None:
+        """The state in the folder, or None where there is none. Raises InputError where it cannot be used."""
+        folder = folder.absolute()
+        try:
+            text = (folder / "instance.json").read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            problem = Problem(str(folder), "", f"cannot be read: {error.strerror}", "Start it as the same user.")
+            raise InputError(problem) from error
+        try:
+            return cls(folder, Instance.model_validate_json(text))
+        except ValidationError as error:
+            problem = Problem(
+                str(folder / "instance.json"),
+                "",
+                "is not what this version writes",
+                "Remove the folder when nothing of it runs any more, and start again.",
+            )
+            raise InputError(problem) from error
+
+    @classmethod
+    def open(cls, folder: Path) -> State:
+        """The state in the folder, made where there is none. The caller holds `locked(folder)`."""
+        found = cls.read(folder)
+        if found is not None:
+            return found
+        folder = folder.absolute()
+        instance_id = secrets.token_hex(8)
+        root = os.geteuid() == 0
+        forge = nobody() if root else None
+        notes = [] if root else ["The forge and its jobs run as the user who started them, so jobs can read its files."]
+        run = folder / "run"
+        run.mkdir(mode=PASSABLE, exist_ok=True)
+        run.chmod(PASSABLE)
+        if root and not may_enter(forge, run):
+            run = _ELSEWHERE / f"neuroscale-local-{instance_id}"
+            run.mkdir(mode=PASSABLE)
+            run.chmod(PASSABLE)
+            notes.append(f"The processes' files lie in {run}: the user {nobody().name} cannot enter {folder}.")
+        instance = Instance(
+            version=_VERSION,
+            id=instance_id,
+            run=str(run),
+            forge_uid=forge.uid if forge else None,
+            runner_uid=unused_uid() if root else None,
+            notes=tuple(notes),
+        )
+        state = cls(folder, instance)
+        state.save()
+        return state
+
+    @property
+    def run(self) -> Path:
+        return Path(self.instance.run)
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    @property
+    def tokens(self) -> Path:
+        return self.folder / "tokens"
+
+    @property
+    def passwords(self) -> Path:
+        return self.folder / "passwords"
+
+    @property
+    def forge_user(self) -> User | None:
+        return None if self.instance.forge_uid is None else nobody()
+
+    @property
+    def runner_user(self) -> User | None:
+        """A uid of its own: a job must not read the forge's files, which belong to nobody."""
+        uid = self.instance.runner_uid
+        return None if uid is None else User("runner", uid, uid)
+
+    def log(self, name: str) -> Path:
+        return self.logs / f"{name}.log"
+
+    def save(self) -> None:
+        """Write the instance, whole or not at all."""
+        write_private(self.folder / "instance.json", self.instance.model_dump_json(indent=2) + "\n")
+
+    def update(self, **changes: object) -> None:
+        """Change fields of the instance and keep them."""
+        instance = Instance.model_validate({**self.instance.model_dump(), **changes})
+        if instance != self.instance:
+            self.instance = instance
+            self.save()
+
+    def choose_ports(self, names: tuple[str, ...], tell: Callable[[str], None]) -> None:
+        """A free port of its own for each name. One that another program took meanwhile is replaced, and told of."""
+        ports = dict(self.instance.ports)
+        for name in names:
+            old = ports.get(name)
+            if old is not None and is_free(old):
+                continue
+            ports[name] = _free_port(set(ports.values()))
+            if old is not None:
+                tell(f"Port {old} of {name} is taken by another program: {name} now listens on {ports[name]}.")
+        self.update(ports=ports)
+
+    def make_folder(self, path: Path, user: User | None, mode: int = PRIVATE) -> Path:
+        """A folder below `run` that belongs to the user."""
+        path.mkdir(exist_ok=True)
+        if user is not None:
+            os.chown(path, user.uid, user.gid, follow_symlinks=False)
+        path.chmod(mode)
+        return path
+
+    def delete(self) -> None:
+        """Remove everything. Nothing of the instance may run any more."""
+        shutil.rmtree(self.run, ignore_errors=True)
+        # The instance goes last: until then the folder tells what it is.
+        for entry in self.folder.iterdir():
+            if entry.name in ("instance.json", "lock"):
+                continue
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+        for name in ("instance.json", "lock"):
+            (self.folder / name).unlink(missing_ok=True)
+        self.folder.rmdir()
+
+
+@contextmanager
+def locked(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
+    """Hold the folder, made where it is missing, against every other command; the system releases it with the process.
+
+    Raises InputError where the folder cannot be made or holds something else.
+    """
+    folder = folder.absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        names = {entry.name for entry in folder.iterdir()}
+        if names and not names & {"lock", "instance.json"}:
+            problem = Problem(str(folder), "", "holds other files", "Name an empty or a new folder with --state.")
+            raise InputError(problem)
+        if folder.stat().st_uid != os.geteuid():
+            problem = Problem(str(folder), "", "belongs to another user", "Name a folder of your own with --state.")
+            raise InputError(problem)
+        folder.chmod(PASSABLE if os.geteuid() == 0 else PRIVATE)
+        lock = _lock(folder / "lock", tell)
+    except OSError as error:
+        problem = Problem(str(folder), "", f"cannot be used: {error.strerror}", "Name another folder with --state.")
+        raise InputError(problem) from error
+    with lock:
+        yield
+
+
+def _lock(path: Path, tell: Callable[[str], None]) -> IO[str]:
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell("Another command works on this local platform; waiting for it.")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        file.close()  # the other command removed the folder
+
+
+def write_private(path: Path, text: str, owner: User | None = None) -> None:
+    """Replace a file by one of mode 0600, whole or not at all. Its folder must not be writable for others."""
+    descriptor, half = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            if owner is not None:
+                os.fchown(file.fileno(), owner.uid, owner.gid)
+        Path(half).replace(path)
+    except BaseException:
+        Path(half).unlink(missing_ok=True)
+        raise
+
+
+def write_public(path: Path, text: str) -> None:
+    """As `write_private`, for a file without secrets that the processes' users read."""
+    write_private(path, text)
+    path.chmod(0o644)
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """The object in a JSON file; empty where there is none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def is_free(port: int) -> bool:
+    """Whether a program can listen on the loopback port now."""
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a closed connection's rest does not count
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _free_port(taken: set[int]) -> int:
+    while True:
+        with closing(socket.create_server(("127.0.0.1", 0))) as probe:
+            port = int(probe.getsockname()[1])
+        if port not in taken:
+            return port

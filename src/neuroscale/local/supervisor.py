@@ -1,0 +1,371 @@
+"""The supervisor: starts the processes in the order of their needs, restarts what dies, and stops them in reverse.
+
+It runs detached from the terminal, as `python -m neuroscale.local.supervisor STATE`. Commands talk to it by two things
+only: SIGTERM, and the file `supervisor.json`, which says what it knows. Whether it runs is whether its lock is held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import psutil
+
+from neuroscale.errors import NeuroscaleError
+from neuroscale.local.errors import LocalError
+from neuroscale.local.process import (
+    INSTANCE_VARIABLE,
+    PROCESS_VARIABLE,
+    Process,
+    belonging,
+    digest,
+    end,
+    open_log,
+    start,
+)
+from neuroscale.local.state import State, read_json, write_private
+
+NAME = "supervisor"
+RECORD = "supervisor.json"
+
+Health = Literal["waiting", "starting", "healthy", "ill", "stopped"]
+
+_PROBE_EVERY = 5.0
+_PROBE_WHILE_STARTING = 0.2
+_ILL_PROBES = 6  # of a process that was healthy, before it is ended and started again
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_STEADY = 60.0  # seconds of health after which the pauses between restarts begin anew
+_LARGEST_LOG = 20 * 1024 * 1024
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+
+
+@dataclass
+class Record:
+    """What is known of one process. `started` is in seconds since 1970, `restarts` counts those after the first."""
+
+    health: Health = "waiting"
+    pid: int | None = None
+    started: float | None = None
+    restarts: int = 0
+    failures: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the supervisor last wrote. `failures` of a process counts those since it was last healthy."""
+
+    pid: int
+    digest: str
+    processes: dict[str, Record] = field(default_factory=dict)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether every process is."""
+        return all(record.health == "healthy" for record in self.processes.values())
+
+
+def read_report(state: State) -> Report | None:
+    """What a running supervisor last said; None where none runs."""
+    if not is_running(state):
+        return None
+    data: dict[str, Any] = read_json(state.folder / RECORD)
+    try:
+        processes = {name: Record(**record) for name, record in data["processes"].items()}
+        report = Report(data["pid"], data["digest"], processes)
+    except (KeyError, TypeError, AttributeError):
+        return None
+    # Until a new supervisor writes, the file is the one before's.
+    return report if psutil.pid_exists(report.pid) else None
+
+
+def is_running(state: State) -> bool:
+    """Whether a supervisor holds its lock."""
+    try:
+        with (state.folder / "supervisor.lock").open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def launch(state: State) -> bool:
+    """Start a supervisor, detached; whether it runs now. Nothing of the instance may run before."""
+    (state.folder / RECORD).unlink(missing_ok=True)
+    marks = {INSTANCE_VARIABLE: state.instance.id, PROCESS_VARIABLE: NAME}
+    with open_log(state.log(NAME)) as log:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "neuroscale.local.supervisor", str(state.folder)],
+            check=False,
+            cwd="/",
+            env={**os.environ, **marks},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return done.returncode == 0
+
+
+class Supervisor:
+    """Runs processes until it is asked to stop. Each has a thread, so that a slow one holds up only what needs it."""
+
+    def __init__(self, state: State, processes: Sequence[Process]) -> None:
+        self.state = state
+        self.processes = {process.name: process for process in processes}
+        self.records = {name: Record() for name in self.processes}
+        self._digest = digest(processes)
+        self._changed = threading.Condition()
+        self._stopping = False
+
+    def run(self) -> None:
+        """Start everything, and return when all has stopped after `stop`."""
+        for process in in_order(self.processes.values()):  # raises for needs that cannot be met, before anything starts
+            say(f"{process.name} needs {', '.join(process.needs) or 'nothing'}")
+        self._write()
+        threads = [
+            threading.Thread(target=self._keep, args=(process,), name=process.name)
+            for process in self.processes.values()
+        ]
+        for thread in threads:
+            thread.start()
+        left_before: set[int] = set()
+        while any(thread.is_alive() for thread in threads):
+            with self._changed:
+                self._changed.wait(1.0)
+            left_before = _reap(left_before)
+            for name in (*self.processes, NAME):
+                shorten(self.state.log(name))
+
+    def stop(self) -> None:
+        """Ask for the end; safe in a signal handler, because it takes no lock."""
+        self._stopping = True
+
+    def _keep(self, process: Process) -> None:
+        """Keep one process running, from the health of what it needs to the end of what needs it."""
+        record = self.records[process.name]
+        pause = _FIRST_PAUSE
+        try:
+            while self._wait(lambda: all(self.records[name].health == "healthy" for name in process.needs)):
+                began = time.monotonic()
+                try:
+                    self._live(process, record)
+                except NeuroscaleError as error:
+                    self._give_up(process, record, str(error))
+                except Exception as error:  # a defect must not end the supervision of this process unseen
+                    self._give_up(process, record, f"a defect of this program: {type(error).__name__}: {error}")
+                if self._stopping:
+                    break
+                say(f"{process.name}: {record.detail}")
+                if time.monotonic() - began > _STEADY:
+                    pause = _FIRST_PAUSE
+                self._sleep(pause)
+                pause = min(_LONGEST_PAUSE, pause * 2)
+                self._set(record, health="waiting", restarts=record.restarts + 1)
+            users = [other.name for other in self.processes.values() if process.name in other.needs]
+            while not all(self.records[name].health == "stopped" for name in users):
+                time.sleep(0.05)
+        finally:
+            with contextlib.suppress(LocalError):
+                self._end(process, record)
+            self._set(record, health="stopped", pid=None, started=None)
+
+    def _live(self, process: Process, record: Record) -> None:
+        """One life of a process; returns or raises when it has ended, and leaves it running only when stopping."""
+        self._set(record, health="starting", detail="")
+        self._end(process, record)  # what an earlier life left behind
+        process.prepare()
+        if self._stopping:
+            return
+        child = start(process, self.state.instance.id, self.state.log(process.name))
+        say(f"{process.name}: started as process {child.pid}")
+        self._set(record, pid=child.pid, started=_start_time(child.pid))
+        began = time.monotonic()
+        unanswered = 0
+        next_probe = 0.0
+        while not self._stopping:
+            status = child.poll()
+            if status is not None:
+                ending = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
+                self._set(
+                    record, health="ill", pid=None, started=None, detail=f"it {ending}", failures=record.failures + 1
+                )
+                return
+            if time.monotonic() >= next_probe:
+                problem = process.ready()
+                if problem is None:
+                    unanswered = 0
+                    self._set(record, health="healthy", detail="", failures=0)
+                elif record.health == "starting":
+                    self._set(record, detail=problem)
+                    if time.monotonic() - began > process.ready_within:
+                        self._give_up(process, record, f"it was not ready within {process.ready_within:g} s: {problem}")
+                        return
+                else:
+                    unanswered += 1
+                    self._set(record, health="ill", detail=problem)
+                    if unanswered >= _ILL_PROBES:
+                        self._give_up(process, record, f"it stopped answering: {problem}")
+                        return
+                every = _PROBE_WHILE_STARTING if record.health == "starting" else _PROBE_EVERY
+                next_probe = time.monotonic() + every
+            time.sleep(0.05)
+
+    def _give_up(self, process: Process, record: Record, detail: str) -> None:
+        self._set(record, health="ill", detail=detail, failures=record.failures + 1)
+        self._end(process, record)
+
+    def _end(self, process: Process, record: Record) -> None:
+        """End the process, first by itself so that it can end its children well, then all that it left."""
+        if record.pid is not None:
+            with contextlib.suppress(psutil.Error):
+                main = psutil.Process(record.pid)
+                main.terminate()
+                main.wait(process.stops_within)
+        end(lambda: belonging(self.state.instance.id, process.name), patience=2.0)
+        self._set(record, pid=None, started=None)
+
+    def _wait(self, condition: Callable[[], bool]) -> bool:
+        """Wait until the condition holds; False when asked to stop."""
+        while not self._stopping:
+            if condition():
+                return True
+            time.sleep(0.05)
+        return False
+
+    def _sleep(self, seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        while not self._stopping and time.monotonic() < ends:
+            time.sleep(0.05)
+
+    def _set(self, record: Record, **changes: Any) -> None:
+        with self._changed:
+            if all(getattr(record, name) == value for name, value in changes.items()):
+                return
+            for name, value in changes.items():
+                setattr(record, name, value)
+            self._write()
+            self._changed.notify_all()
+
+    def _write(self) -> None:
+        report = Report(os.getpid(), self._digest, self.records)
+        write_private(self.state.folder / RECORD, json.dumps(asdict(report), indent=2) + "\n")
+
+
+def in_order(processes: Iterable[Process]) -> list[Process]:
+    """The processes, each after what it needs. Raises LocalError where that cannot be."""
+    waiting = {process.name: process for process in processes}
+    ordered: dict[str, Process] = {}
+    while waiting:
+        ready = [one for one in waiting.values() if all(name in ordered for name in one.needs)]
+        if not ready:
+            raise LocalError(f"These processes need each other, or one that is not there: {', '.join(waiting)}.")
+        for process in ready:
+            ordered[process.name] = waiting.pop(process.name)
+    return list(ordered.values())
+
+
+def say(text: str) -> None:
+    """Write a line to the supervisor's own log."""
+    sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+    sys.stdout.flush()
+
+
+def shorten(log: Path) -> None:
+    """Keep a log below its bound: its older half moves aside, and who writes to it goes on at its new end."""
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > _LARGEST_LOG:
+            log.with_suffix(".old.log").write_bytes(log.read_bytes())
+            os.truncate(log, 0)
+
+
+def _start_time(pid: int) -> float | None:
+    try:
+        return psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _reap(left_before: set[int]) -> set[int]:
+    """Bury children of ended children that came to this process; returns the dead ones that may have somebody else.
+
+    A dead child whom nobody asked for since the last look has no thread that waits for it.
+    """
+    dead = {child.pid for child in psutil.Process().children() if _is_dead(child)}
+    for pid in dead & left_before:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    return dead - left_before
+
+
+def _is_dead(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _take(lock: IO[str]) -> bool:
+    """Take the lock. Who looks whether a supervisor runs holds it for a moment, so it is tried for a while."""
+    ends = time.monotonic() + 3.0
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > ends:
+                return False
+            time.sleep(0.05)
+        else:
+            return True
+
+
+def main(folder: Path) -> int:
+    """Run the local platform of that state folder, detached, until SIGTERM."""
+    from neuroscale.local.stack import processes
+
+    os.umask(0o077)
+    # Not SIGHUP's default: the terminal that it was started from may go away.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    state = State.read(folder)
+    if state is None:
+        say(f"{folder} holds no local platform")
+        return 2
+    with (folder / "supervisor.lock").open("w") as lock:
+        if not _take(lock):
+            say("another supervisor runs")
+            return 2
+        supervisor = Supervisor(state, processes(state))
+        # The child runs on without its parent, which says by its end that the lock is held; both hold it.
+        if os.fork():
+            os._exit(0)
+        # What its children leave behind becomes its own child, and is found and ended whatever its environment.
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: supervisor.stop())
+        say(f"supervisor started as process {os.getpid()}")
+        supervisor.run()
+        end(lambda: psutil.Process().children(recursive=True), patience=2.0)
+        say("supervisor stopped")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(Path(sys.argv[1])))
+    except NeuroscaleError as error:
+        say(str(error))
+        sys.exit(error.exit_status)

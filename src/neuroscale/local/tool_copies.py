@@ -1,0 +1,64 @@
+"""Copies of what set-up built, where the processes' users can read and not change it.
+
+The tool cache may lie where nobody else may go, such as below the home of root. Copies are hard links where that is
+possible: they take no space.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import cast
+
+from neuroscale import toolcache
+from neuroscale.errors import UntrustedError
+from neuroscale.tools import ToolName, find_tool
+
+
+def copy_cache(target: Path) -> None:
+    """Bring what the gate runs from the tool cache below `target`, in the cache's own layout; drop older versions.
+
+    Raises UntrustedError where set-up has not built it.
+    """
+    source = toolcache.cache_folder()
+    schemas = toolcache.schema_pins().folder
+    if not schemas.is_dir():
+        raise UntrustedError("The JSON schemas are missing. Run `make setup`.")
+    for folder in (*(find_tool(cast("ToolName", name)).folder for name in toolcache.GATE_TOOLS), schemas):
+        copy_folder(folder, target, folder.relative_to(source))
+
+
+def copy_folder(source: Path, base: Path, place: Path) -> None:
+    """Bring a folder to `base/place`, whole or not at all; its name stands for its content. Its siblings are removed.
+
+    Everybody may read `base` and what is below it.
+    """
+    target = base / place
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for parent in (base, *(base / part for part in place.parents)):
+        parent.chmod(0o755)
+    if not target.is_dir():
+        half = Path(tempfile.mkdtemp(dir=target.parent, prefix=".new-"))
+        shutil.copytree(source, half, copy_function=_bring, dirs_exist_ok=True)
+        for path in (half, *half.rglob("*")):
+            if path.is_dir():
+                path.chmod(0o755)
+        half.replace(target)
+    for other in target.parent.iterdir():
+        if other != target:
+            shutil.rmtree(other)
+
+
+def _bring(source: str, target: str) -> None:
+    """Link a file that its owner alone may write and everybody may read; copy any other, so that this holds."""
+    mode = os.stat(source).st_mode  # noqa: PTH116
+    wanted = 0o755 if mode & 0o100 else 0o644
+    if mode & 0o777 == wanted and os.stat(source).st_uid == os.geteuid():  # noqa: PTH116
+        with contextlib.suppress(OSError):  # another file system
+            os.link(source, target)
+            return
+    shutil.copyfile(source, target)
+    Path(target).chmod(wanted)
