@@ -27,7 +27,9 @@ from neuroscale.verdict import ServiceReport
 LONGEST_TITLE = 200
 _LONGEST = 50_000  # characters of the section; forges take 65,536 of a description
 _MOST = 40  # entries of a list
-_SECTION = re.compile(r"<!-- neuroscale-request (?P<title>[0-9a-f]{16}) -->.*?<!-- /neuroscale-request -->", re.DOTALL)
+_SECTION = re.compile(
+    r"^<!-- neuroscale-request (?P<title>[0-9a-f]{16}) -->\n.*?^<!-- /neuroscale-request -->$", re.DOTALL | re.MULTILINE
+)
 _LABELS = {
     "model": "Model",
     "team": "Team",
@@ -73,7 +75,7 @@ def describe(subject: Subject, asked_by: str, head: RepositoryRef, branch: str, 
     ]
     text = "\n\n".join(part for part in parts if part)
     if len(text) > _LONGEST:
-        text = "\n\n".join(part for part in (parts[0], parts[1], "The rest is too long to be shown here.", parts[-1]))
+        text = "\n\n".join([parts[0], parts[1], "The rest is too long to be shown here.", parts[-1]])
     return f"<!-- neuroscale-request {_digest(title_text)} -->\n{text}\n<!-- /neuroscale-request -->"
 
 
