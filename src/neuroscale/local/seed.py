@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,6 +144,19 @@ class LocalForge:
             branches.push(repository, MAIN, commit, None)
         finally:
             git.close()
+        self._await_notice(repository)
+
+    def _await_notice(self, repository: RepositoryRef) -> None:
+        """Wait until the forge no longer takes the repository for empty, which it notices some time after a push.
+
+        Until then it has no pull requests either.
+        """
+        client, path = self._client(), f"/repos/{segments(repository.owner, repository.name)}"
+        ends = time.monotonic() + _LIMITS.deadline
+        while client.get(path).data.get("empty"):
+            if time.monotonic() > ends:
+                raise LocalError(f"The forge takes {repository.slug} for empty after something was pushed to it.")
+            time.sleep(0.1)
 
     def _ensure_account(self, account: Account) -> None:
         """The account with a password and a token that work, of which the files are the only copies."""
