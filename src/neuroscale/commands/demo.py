@@ -1,74 +1,34 @@
-"""`neuroscale demo`: the main job from answers to a verdict, with the same commands that people type.
+"""`neuroscale demo`: the main job from answers to a merge, with the same commands that people type.
 
-It works in a clone of this repository in a scratch folder, so that nothing here is touched, and ends with an error
-when a step does not end as it must.
+It works in a clone of this repository in a scratch folder and on a forge of its own, so that nothing here is touched,
+and ends with an error when a step does not end as it must.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shlex
 import subprocess
-import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.rule import Rule
 
+from neuroscale.commands.demo_forge import show as show_forge
+from neuroscale.commands.demo_steps import EXAMPLES, MANIFEST, Demo, Result, edit
 from neuroscale.errors import ExitStatus, UntrustedError
+from neuroscale.git import Git
 from neuroscale.repository import find_root
 
-_EXAMPLES = "templates/examples"
-_SERVICE = "manifests/dev/support-chat"
-_MANIFEST = f"{_SERVICE}/inferenceservice.yaml"
 _POLICY = "no-mutable-image-tags"
 
 
-@dataclass(frozen=True)
-class _Result:
-    title: str
-    told: str
+def run_demo(state: Path | None, *, keep: bool) -> int:
+    """Run every step; returns 0 when each ended as it must.
 
-
-class _Demo:
-    """The scratch clone, and what its commands print."""
-
-    def __init__(self, root: Path, console: Console) -> None:
-        self.root = root
-        self.console = console
-        self.results: list[_Result] = []
-
-    def heading(self, title: str) -> None:
-        self.console.print()
-        self.console.print(Rule(title, align="left"))
-
-    def git(self, *arguments: str) -> None:
-        identity = ("-c", "user.name=Demo", "-c", "user.email=demo@example.org", "-c", "commit.gpgsign=false")
-        subprocess.run(["git", "-C", str(self.root), *identity, *arguments], check=True, capture_output=True)
-
-    def commit(self, message: str) -> None:
-        self.git("add", "--all")
-        self.git("commit", "--quiet", "--message", message)
-
-    def neuroscale(self, *arguments: str, expect: ExitStatus) -> None:
-        """Run a command as a user would. Raises UntrustedError when it ends otherwise than it must."""
-        self.console.print(f"$ neuroscale {shlex.join(arguments)}", style="bold", markup=False)
-        self.console.file.flush()
-        settings = {**os.environ, "COLUMNS": str(self.console.width)}
-        command = [sys.executable, "-P", "-m", "neuroscale", *arguments]
-        status = subprocess.run(command, cwd=self.root, env=settings, check=False).returncode
-        self.console.print(f"exit status {status}", style="dim")
-        if status != expect:
-            raise UntrustedError(f"the demo expected exit status {expect.value} and got {status}.")
-
-
-def run_demo() -> int:
-    """Run every step; returns 0 when each ended as it must."""
+    `state`: where the forge keeps its files; `keep` leaves it running.
+    """
     console = Console(highlight=False)
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="neuroscale-demo-") as scratch:
@@ -76,10 +36,13 @@ def run_demo() -> int:
         source = find_root(Path.cwd())
         clone = ["git", "clone", "--quiet", "--no-hardlinks", "--branch", _branch(source), str(source), str(root)]
         subprocess.run(clone, check=True, capture_output=True)
-        demo = _Demo(root, console)
+        git = Git(root)
+        demo = Demo(root, console, git.commit("HEAD", "HEAD"))
+        git.close()
         demo.git("switch", "--quiet", "--force-create", "main")
         for step in (_green, _refused, _caught, _sabotaged):
             step(demo)
+        show_forge(demo, state or source / ".state" / "demo", keep=keep)
     demo.heading("What was shown")
     for result in demo.results:
         console.print(f"  {result.title}: {result.told}", markup=False)
@@ -99,39 +62,39 @@ def _branch(source: Path) -> str:
     return done.stdout.strip()
 
 
-def _green(demo: _Demo) -> None:
+def _green(demo: Demo) -> None:
     demo.heading("1. Gemma 4 26B-A4B QAT: answers, plan, manifests, green")
     demo.git("switch", "--quiet", "--create", "support-chat")
-    demo.neuroscale("new", "--answers", f"{_EXAMPLES}/gemma-4-26b-a4b-qat.yaml", expect=ExitStatus.PASSED)
+    demo.neuroscale("new", "--answers", f"{EXAMPLES}/gemma-4-26b-a4b-qat.yaml", expect=ExitStatus.PASSED)
     demo.commit("Serve Gemma 4 26B-A4B for support-chat")
     start = time.monotonic()
     demo.neuroscale("gate", "--base", "main", "--head", "support-chat", expect=ExitStatus.PASSED)
-    demo.results.append(_Result("Gemma 4 26B-A4B QAT on one L4", f"green, in {time.monotonic() - start:.1f} s"))
+    demo.results.append(Result("Gemma 4 26B-A4B QAT on one L4", f"green, in {time.monotonic() - start:.1f} s"))
 
 
-def _refused(demo: _Demo) -> None:
+def _refused(demo: Demo) -> None:
     demo.heading("2. Gemma 4 31B QAT on one L4: refused, with the numbers")
-    example = f"{_EXAMPLES}/gemma-4-31b-qat-on-one-l4.yaml"
+    example = f"{EXAMPLES}/gemma-4-31b-qat-on-one-l4.yaml"
     demo.neuroscale("plan", example, expect=ExitStatus.FINDINGS)
-    demo.results.append(_Result("Gemma 4 31B QAT on one L4", "refused, with what works instead"))
+    demo.results.append(Result("Gemma 4 31B QAT on one L4", "refused, with what works instead"))
 
 
-def _caught(demo: _Demo) -> None:
+def _caught(demo: Demo) -> None:
     demo.heading("3. A rendered file edited by hand: caught by the policy gate, by name")
     demo.git("switch", "--quiet", "--create", "edited")
-    _edit(demo.root / _MANIFEST, "vllm/vllm-openai:v0.32.0", "vllm/vllm-openai:latest")
+    edit(demo.root / MANIFEST, "vllm/vllm-openai:v0.32.0", "vllm/vllm-openai:latest")
     demo.commit("Use the newest image")
     report = demo.root.parent / "verdict.json"
     demo.neuroscale("gate", "--base", "main", "--head", "edited", "--json", str(report), expect=ExitStatus.FINDINGS)
     findings: list[dict[str, Any]] = json.loads(report.read_text())["findings"]
     if not any(
-        (finding["gate"], finding["rule"], finding["file"]) == ("policy", _POLICY, _MANIFEST) for finding in findings
+        (finding["gate"], finding["rule"], finding["file"]) == ("policy", _POLICY, MANIFEST) for finding in findings
     ):
-        raise UntrustedError(f"the demo expected a finding of the policy {_POLICY} for {_MANIFEST}.")
-    demo.results.append(_Result("A mutable image tag", f"caught by the policy {_POLICY} (and as drift)"))
+        raise UntrustedError(f"the demo expected a finding of the policy {_POLICY} for {MANIFEST}.")
+    demo.results.append(Result("A mutable image tag", f"caught by the policy {_POLICY} (and as drift)"))
 
 
-def _sabotaged(demo: _Demo) -> None:
+def _sabotaged(demo: Demo) -> None:
     demo.heading("4. A gate with a policy that does not load: it says so, and judges nothing")
     demo.git("switch", "--quiet", "main")
     policy = demo.root / "policies" / _POLICY / "policy.yaml"
@@ -142,11 +105,4 @@ def _sabotaged(demo: _Demo) -> None:
     demo.git("switch", "--quiet", "support-chat")
     demo.git("rebase", "--quiet", "main")
     demo.neuroscale("gate", "--base", "main", "--head", "support-chat", expect=ExitStatus.UNTRUSTED)
-    demo.results.append(_Result("A policy that does not load", "exit status 3: no verdict, and no green"))
-
-
-def _edit(path: Path, old: str, new: str) -> None:
-    text = path.read_text()
-    if text.count(old) != 1:
-        raise UntrustedError(f"the demo expected {old!r} once in {path.name}.")
-    path.write_text(text.replace(old, new))
+    demo.results.append(Result("A policy that does not load", "exit status 3: no verdict, and no green"))

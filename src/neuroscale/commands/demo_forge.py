@@ -1,0 +1,163 @@
+"""The second half of the demo: two pull requests on a real forge with a runner, one merged, one refused."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neuroscale.commands import demo_steps
+from neuroscale.errors import ExitStatus, UntrustedError
+from neuroscale.forge.branches import Access, Branches
+from neuroscale.forge.connect import connect
+from neuroscale.forge.model import Forge, MergeRefusedError, PullRequest, RepositoryRef
+from neuroscale.forge.waiting import wait_for_status
+from neuroscale.git import Git
+from neuroscale.local.control import down, up
+from neuroscale.local.seed import DEVELOPER, MAINTAINER, REQUIRED_STATUS, LocalForge
+from neuroscale.report.markdown import MARKER
+
+if TYPE_CHECKING:
+    from neuroscale.commands.demo_steps import Demo
+
+_EDITED = "support-chat-newest"
+_RUN_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class _Pulls:
+    """What was opened: the service that was asked for, and the one that was edited by hand."""
+
+    asked: PullRequest
+    edited: PullRequest
+
+
+def show(demo: Demo, state: Path, *, keep: bool) -> None:
+    """Start a forge, open two pull requests as a developer, let the runner judge, and merge as an owner.
+
+    The forge is ended and its folder removed, unless `keep`. Raises what its parts raise.
+    """
+    demo.heading("5. A real forge on this machine, with a runner and a protected main")
+    demo.git("switch", "--quiet", "--force-create", "main", demo.start)
+    fresh = not state.exists()
+    try:
+        local = up(state, demo.root, None, demo.say)
+        # On a forge that an earlier demo left, in a repository of its own: nothing there is touched.
+        target = local.platform if fresh else local.create_repository(f"demo-{time.strftime('%H%M%S')}", demo.root)
+        demo.say(f"{local.url}/{target.slug}")
+        clock = time.monotonic()
+        pulls = _open(demo, local, target)
+        _judged(demo, local, target, pulls, clock)
+        _merged(demo, local, target, pulls)
+    except BaseException:
+        if not keep:
+            down(state, demo.say, delete=True)
+        raise
+    demo.heading("10. Where to look")
+    if keep:
+        demo.say(f"The forge runs on at {local.url}: its pages have no styles, which its source lacks.")
+        for role in (DEVELOPER, MAINTAINER):
+            account = local.account(role)
+            demo.say(f"Sign in as {account.login}; the password lies in {account.password_file}.")
+        demo.say(f"neuroscale local status --state {state}")
+        demo.say(f"neuroscale local down --delete --state {state}")
+    else:
+        down(state, demo.say, delete=True)
+        demo.say("The forge is gone. `neuroscale demo --keep` leaves it running, to click through.")
+
+
+def _open(demo: Demo, local: LocalForge, target: RepositoryRef) -> _Pulls:
+    """Both pull requests, by the developer, who may only read the repository and so works in a fork."""
+    demo.heading("6. A developer, who may only read the repository, asks for a service")
+    developer = local.account(DEVELOPER)
+    clone = demo.root.parent / "developer"
+    subprocess.run(["git", "clone", "--quiet", target.clone_url, str(clone)], check=True, capture_output=True)
+    token_file = str(developer.token_file)
+    answers = f"{demo_steps.EXAMPLES}/gemma-4-26b-a4b-qat.yaml"
+    request = ("request", "--answers", answers, "--token-file", token_file)
+    demo.neuroscale(*request, expect=ExitStatus.PASSED, folder=clone)
+    demo.say("Asked again, nothing changes:")
+    demo.neuroscale(*request, expect=ExitStatus.PASSED, folder=clone)
+
+    demo.heading("7. A second pull request: an image edited by hand to :latest")
+    forge = connect(target.clone_url, developer.token())
+    commit = _edited_commit(demo, clone)
+    git = Git(clone)
+    try:
+        fork = forge.fork().ref
+        Branches(git, Access(target.clone_url, developer.token())).push(fork, _EDITED, commit, None)
+    finally:
+        git.close()
+    edited = forge.open_pull("Use the newest image", "Always the newest image.", fork, _EDITED, "main")
+    demo.say(edited.url)
+    asked = forge.find_pull(developer.login, f"neuroscale/{demo_steps.ENVIRONMENT}/{demo_steps.SERVICE}", "main")
+    if asked is None:
+        raise UntrustedError("the demo expected the pull request that it asked for to be open.")
+    return _Pulls(asked, edited)
+
+
+def _edited_commit(demo: Demo, clone: Path) -> str:
+    """A service as rendered, with an image tag that moves."""
+    scratch = demo_steps.Demo(clone, demo.console, demo.start)
+    scratch.git("switch", "--quiet", "--create", _EDITED)
+    scratch.neuroscale(
+        *("new", "--answers", f"{demo_steps.EXAMPLES}/gemma-4-26b-a4b-qat.yaml"), expect=ExitStatus.PASSED
+    )
+    demo_steps.edit(clone / demo_steps.MANIFEST, "vllm/vllm-openai:v0.32.0", "vllm/vllm-openai:latest")
+    scratch.commit("Use the newest image")
+    return Git(clone).commit("HEAD", "HEAD")
+
+
+def _judged(demo: Demo, local: LocalForge, target: RepositoryRef, pulls: _Pulls, clock: float) -> None:
+    demo.heading("8. The runner judges both, by the workflow of main")
+    forge = connect(target.clone_url, local.account(MAINTAINER).token())
+    for pull, wanted in ((pulls.asked, "success"), (pulls.edited, "failure")):
+        status = wait_for_status(forge, pull.head_sha, REQUIRED_STATUS, _RUN_SECONDS)
+        demo.say("")
+        demo.say(f"{pull.url}  {status.context}: {status.state} ({status.description})", style="bold")
+        comment = _comment(forge, pull)
+        for line in _without_details(comment):
+            demo.say(f"  | {line}")
+        if status.state != wanted:
+            raise UntrustedError(f"the demo expected the status {wanted} for {pull.url} and got {status.state}.")
+    demo.results.append(
+        demo_steps.Result("Two pull requests", f"judged by the runner {time.monotonic() - clock:.0f} s after the form")
+    )
+
+
+def _comment(forge: Forge, pull: PullRequest) -> str:
+    found = [comment.body for comment in forge.comments(pull.number) if comment.body.startswith(MARKER)]
+    if len(found) != 1:
+        raise UntrustedError(f"the demo expected one comment of the gate on {pull.url} and found {len(found)}.")
+    return "\n".join(line for line in found[0].splitlines() if not line.startswith("<!--"))
+
+
+def _without_details(comment: str) -> list[str]:
+    """The lines of a comment without what its page shows folded."""
+    lines, folded = [], False
+    for line in comment.splitlines():
+        folded = folded or line.startswith("<details>")
+        if not folded or "<summary>" in line:
+            lines.append(line)
+        folded = folded and line != "</details>"
+    return lines
+
+
+def _merged(demo: Demo, local: LocalForge, target: RepositoryRef, pulls: _Pulls) -> None:
+    demo.heading("9. An owner approves both; only the green one can be merged")
+    forge = connect(target.clone_url, local.account(MAINTAINER).token())
+    for pull in (pulls.edited, pulls.asked):
+        forge.approve(pull.number, pull.head_sha)
+    try:
+        forge.merge(pulls.edited.number, pulls.edited.head_sha)
+    except MergeRefusedError as error:
+        demo.say(f"{pulls.edited.url}: {error}")
+    else:
+        raise UntrustedError(f"the demo expected the forge to refuse the merge of {pulls.edited.url}.")
+    forge.merge(pulls.asked.number, pulls.asked.head_sha)
+    if forge.pull(pulls.asked.number).state != "merged":
+        raise UntrustedError(f"the demo expected {pulls.asked.url} to be merged.")
+    demo.say(f"{pulls.asked.url}: merged")
+    demo.results.append(demo_steps.Result("The green pull request", "merged; the red one's merge was refused"))

@@ -1,0 +1,72 @@
+"""What the parts of the demo share: a clone to work in, the commands that people type, and what was shown."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.rule import Rule
+
+from neuroscale.errors import ExitStatus, UntrustedError
+
+EXAMPLES = "templates/examples"
+ENVIRONMENT, SERVICE = "dev", "support-chat"
+FOLDER = f"manifests/{ENVIRONMENT}/{SERVICE}"
+MANIFEST = f"{FOLDER}/inferenceservice.yaml"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of the summary."""
+
+    title: str
+    told: str
+
+
+class Demo:
+    """A scratch clone that began at the commit `start`, and what the commands in it print."""
+
+    def __init__(self, root: Path, console: Console, start: str) -> None:
+        self.root = root
+        self.console = console
+        self.start = start
+        self.results: list[Result] = []
+
+    def heading(self, title: str) -> None:
+        self.console.print()
+        self.console.print(Rule(title, align="left"))
+
+    def say(self, text: str, style: str = "") -> None:
+        self.console.print(text, style=style, markup=False, soft_wrap=True)
+
+    def git(self, *arguments: str) -> None:
+        identity = ("-c", "user.name=Demo", "-c", "user.email=demo@example.org", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", "-C", str(self.root), *identity, *arguments], check=True, capture_output=True)
+
+    def commit(self, message: str) -> None:
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--message", message)
+
+    def neuroscale(self, *arguments: str, expect: ExitStatus, folder: Path | None = None) -> None:
+        """Run a command as a user would. Raises UntrustedError when it ends otherwise than it must."""
+        self.console.print(f"$ neuroscale {shlex.join(arguments)}", style="bold", markup=False, soft_wrap=True)
+        self.console.file.flush()
+        settings = {**os.environ, "COLUMNS": str(self.console.width)}
+        command = [sys.executable, "-P", "-m", "neuroscale", *arguments]
+        status = subprocess.run(command, cwd=folder or self.root, env=settings, check=False).returncode
+        self.console.print(f"exit status {status}", style="dim")
+        if status != expect:
+            raise UntrustedError(f"the demo expected exit status {expect.value} and got {status}.")
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    """Replace a text that must be in a file exactly once."""
+    text = path.read_text()
+    if text.count(old) != 1:
+        raise UntrustedError(f"the demo expected {old!r} once in {path.name}.")
+    path.write_text(text.replace(old, new))

@@ -1,0 +1,27 @@
+"""Waiting for what a forge does in its own time."""
+
+from __future__ import annotations
+
+import time
+
+from neuroscale.forge.model import CommitStatus, Forge, ForgeUnavailableError
+
+_PAUSE = 0.5
+
+
+def wait_for_status(forge: Forge, sha: str, context: str, within: float) -> CommitStatus:
+    """The status `context` of a commit once it is no longer pending.
+
+    Raises ForgeUnavailableError when that takes longer than `within` seconds.
+    """
+    ends = time.monotonic() + within
+    while True:
+        status = next((one for one in forge.statuses(sha) if one.context == context), None)
+        if status is not None and status.state != "pending":
+            return status
+        if time.monotonic() > ends:
+            state = f"is still pending ({status.description}, {status.url})" if status else "did not appear"
+            raise ForgeUnavailableError(
+                f"The status {context!r} of commit {sha[:12]} {state} after {within:.0f} s. See whether a runner is up."
+            )
+        time.sleep(_PAUSE)
