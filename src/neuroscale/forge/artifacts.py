@@ -1,16 +1,17 @@
 """Keeps a folder as an artifact of a workflow's run on Gitea and Forgejo.
 
-GitHub's own action does this on GitHub. It cannot be used where github.com is out of reach, and its newer versions
-refuse other forges. Source of the three requests: the comment at the top of Gitea's routers/api/actions/artifacts.go.
+GitHub's own action does this on GitHub. It cannot be used where github.com is out of reach, and refuses other forges.
+Source of the three requests: the comment at the top of Gitea's routers/api/actions/artifactsv4.go.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
 import hashlib
+import io
 import os
 import sys
+import zipfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,52 +21,48 @@ from neuroscale.errors import InputError, Problem
 from neuroscale.forge.http import checked_address
 from neuroscale.forge.model import ForgeError, Token
 
-_VERSION = {"api-version": "6.0-preview"}
+_SERVICE = "twirp/github.actions.results.api.v1.ArtifactService"
 _SECONDS = 60.0
 
 
 def keep(name: str, folder: Path, api: str, run_id: str, token: Token) -> list[str]:
     """Upload every file of `folder` as the artifact `name` of a run, replacing what it held; the files' names.
 
-    `api` is the address in ACTIONS_RUNTIME_URL. Raises InputError for an empty folder and ForgeError when the forge
+    `api` is the address in ACTIONS_RESULTS_URL. Raises InputError for an empty folder and ForgeError when the forge
     refuses.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
     if not files:
         raise InputError(Problem(str(folder), "", "holds no file", "Name the folder that the reports were written to."))
-    base = f"{checked_address(api)}/_apis/pipelines/workflows/{run_id}/artifacts"
-    headers = {"Authorization": f"Bearer {token.secret}", "Accept": "application/json"}
-    transport = httpx.HTTPTransport(retries=3)
+    names = [file.relative_to(folder).as_posix() for file in files]
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file, entry in zip(files, names, strict=True):
+            archive.write(file, entry)
+    content = packed.getvalue()
+    base = f"{checked_address(api)}/{_SERVICE}"
+    artifact = {"workflow_run_backend_id": run_id, "workflow_job_run_backend_id": run_id, "name": name}
+    checksum = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    authorized = {"Authorization": f"Bearer {token.secret}"}
     try:
-        with httpx.Client(headers=headers, timeout=_SECONDS, transport=transport, trust_env=False) as client:
-            answer = client.post(base, params=_VERSION, json={"Type": "actions_storage", "Name": name})
-            answer.raise_for_status()
-            target = str(answer.json()["fileContainerResourceUrl"])
-            if urlsplit(target)[:2] != urlsplit(base)[:2]:
-                raise ForgeError(
-                    "The forge points to another server for its artifacts, to which the token does not go."
-                )
-            for file in files:
-                _upload(client, target, f"{name}/{file.relative_to(folder).as_posix()}", file.read_bytes())
-            client.patch(base, params={**_VERSION, "artifactName": name}).raise_for_status()
+        with httpx.Client(timeout=_SECONDS, transport=httpx.HTTPTransport(retries=3), trust_env=False) as client:
+            made = client.post(f"{base}/CreateArtifact", headers=authorized, json={**artifact, "version": 4})
+            made.raise_for_status()
+            target = httpx.URL(str(made.json()["signedUploadUrl"]))
+            if urlsplit(str(target))[:2] != urlsplit(base)[:2]:
+                raise ForgeError("The forge keeps artifacts on another server than its own. Use its own action there.")
+            client.put(target.copy_merge_params({"comp": "appendBlock"}), content=content).raise_for_status()
+            done = {**artifact, "size": str(len(content)), "hash": checksum}
+            client.post(f"{base}/FinalizeArtifact", headers=authorized, json=done).raise_for_status()
+    except httpx.HTTPStatusError as error:
+        # The address holds a signature.
+        what = f"{error.request.method} {error.request.url.path}"
+        raise ForgeError(
+            f"The artifact {name} could not be kept: {what} was answered {error.response.status_code}."
+        ) from None
     except (httpx.HTTPError, KeyError, ValueError) as error:
-        raise ForgeError(f"The artifact {name} could not be kept: {type(error).__name__}: {error}") from error
-    return [file.relative_to(folder).as_posix() for file in files]
-
-
-def _upload(client: httpx.Client, target: str, path: str, content: bytes) -> None:
-    checksum = base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
-    client.put(
-        target,
-        params={"itemPath": path},
-        content=content,
-        headers={
-            "Content-Type": "application/octet-stream",
-            "Content-Range": f"bytes 0-{max(len(content) - 1, 0)}/{len(content)}",
-            "x-tfs-filelength": str(len(content)),
-            "x-actions-results-md5": checksum,
-        },
-    ).raise_for_status()
+        raise ForgeError(f"The artifact {name} could not be kept: {type(error).__name__}.") from None
+    return names
 
 
 def main() -> int:
@@ -76,7 +73,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         api, run_id, secret = (
-            os.environ[name] for name in ("ACTIONS_RUNTIME_URL", "GITHUB_RUN_ID", "ACTIONS_RUNTIME_TOKEN")
+            os.environ[name] for name in ("ACTIONS_RESULTS_URL", "GITHUB_RUN_ID", "ACTIONS_RUNTIME_TOKEN")
         )
     except KeyError as error:
         sys.stderr.write(f"{error.args[0]} is not set: this runs in a workflow only.\n")
