@@ -12,6 +12,16 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from neuroscale.costs.model import (
+    CenterCost,
+    CostChange,
+    PriceListUsed,
+    Range,
+    ServiceCost,
+    TokenPrice,
+    Totals,
+    UnpricedItem,
+)
 from neuroscale.planning.plan import (
     Alternative,
     AppliedOverride,
@@ -174,6 +184,66 @@ CHECKS = (
 )
 
 
+def cost_of(
+    *rows: tuple[str, str, str, Range | None, Range | None], unpriced: tuple[UnpricedItem, ...] = (), **values: Any
+) -> CostChange:
+    """A change of the cost with these services (environment, name, change, past, new), one cost centre each."""
+    services = tuple(
+        ServiceCost(
+            environment=environment,
+            name=name,
+            change=change,  # type: ignore[arg-type]
+            past=past,
+            new=new,
+            difference=Range(min=new.min - past.min, max=new.max - past.max) if past and new else None,
+            partly=past is None or new is None,
+            workloads_before=(),
+            workloads=(),
+        )
+        for environment, name, change, past, new in rows
+    )
+    known = [one for one in services if one.difference]
+    past, new, difference = (
+        Range(min=sum((one.min for one in side), Decimal(0)), max=sum((one.max for one in side), Decimal(0)))
+        for side in (
+            [one.past for one in known if one.past],
+            [one.new for one in known if one.new],
+            [one.difference for one in known if one.difference],
+        )
+    )
+    centers = (CenterCost(cost_center="cc-1001", past=past, new=new, difference=difference),) if known else ()
+    return CostChange(
+        **{
+            "total": Totals(past=past, new=new, difference=difference),
+            "left_out": len(services) - len(known),
+            "services": services,
+            "cost_centers": centers,
+            "unpriced": unpriced,
+            "price_lists": (PRICE_LIST,),
+            "prices_altered": False,
+            "at_base_prices": None,
+            **values,
+        }
+    )
+
+
+def usd(low: str, high: str) -> Range:
+    """US dollars a month."""
+    return Range(min=Decimal(low), max=Decimal(high))
+
+
+NOTHING = usd("0.00", "0.00")
+CHAT = usd("518.30", "1554.90")
+PRICE_LIST = PriceListUsed(
+    name="google-cloud",
+    date=date(2026, 11, 1),
+    region="US regions",
+    tier="on-demand list price",
+    source="https://cloud.google.com/run/pricing",
+    old=False,
+)
+
+
 def with_outcome(name: str, outcome: Outcome, **values: Any) -> tuple[Check, ...]:
     """The checks of a passed run, one of which ended otherwise."""
     return tuple(
@@ -199,6 +269,7 @@ def passed() -> Verdict:
         base="3f2a9c1d" * 5,
         head="b776eab0" * 5,
         services=(ServiceReport(environment="dev", name="support-chat", change="added", plan=GEMMA_MOE),),
+        cost=cost_of(("dev", "support-chat", "added", NOTHING, CHAT)),
     )
 
 
@@ -284,8 +355,32 @@ def refused() -> Verdict:
             ServiceReport(environment="prod", name="long-documents", change="added", plan=GEMMA_DENSE_REFUSED),
             ServiceReport(environment="dev", name="old-chat", change="removed", plan_before=GEMMA_MOE),
         ),
+        cost=refused_cost(),
         notes=("The change alters policies or exceptions: the base's decided, and the change's own ran beside them.",),
     )
+
+
+def refused_cost() -> CostChange:
+    """A service that grows, one that goes, one whose accelerator has no price; altered, old prices; output tokens."""
+    lost = UnpricedItem(
+        environment="prod",
+        service="long-documents",
+        subject="InferenceService team-alpha/long-documents predictor",
+        reason="no price list of the environment prod has a price for 1 x nvidia-h200-141gb",
+        side="after",
+    )
+    cost = cost_of(
+        ("dev", "support-chat", "changed", CHAT, usd("1036.60", "3109.80")),
+        ("dev", "old-chat", "removed", usd("100.00", "100.00"), NOTHING),
+        ("prod", "long-documents", "added", NOTHING, None),
+        unpriced=(lost,),
+        price_lists=(PRICE_LIST.model_copy(update={"old": True}),),
+        prices_altered=True,
+        at_base_prices=Totals(past=CHAT, new=CHAT, difference=usd("400.00", "1400.00")),
+    )
+    first, *others = cost.services
+    tokens = TokenPrice(usd_per_million=Decimal("3.23"), tokens_per_second=Decimal("61.0"))
+    return cost.model_copy(update={"services": (first.model_copy(update={"output_tokens": tokens}), *others)})
 
 
 def untrusted() -> Verdict:
@@ -346,7 +441,8 @@ def many_findings(count: int) -> Verdict:
         for number in range((count + 2) // 3)
     )
     checks = with_outcome("policy", Outcome.FINDINGS)
-    return verdict(checks, f"Refused: {count} findings", findings=findings, services=services)
+    cost = cost_of(*(("prod", service.name, "changed", CHAT, usd("1036.60", "3109.80")) for service in services))
+    return verdict(checks, f"Refused: {count} findings", findings=findings, services=services, cost=cost)
 
 
 EXAMPLES: dict[str, Callable[[], Verdict]] = {

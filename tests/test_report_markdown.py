@@ -13,19 +13,24 @@ from hypothesis import given, settings
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from neuroscale.costs.model import CostChange, TokenPrice, UnpricedItem
 from neuroscale.planning.plan import Alternative, AppliedOverride
 from neuroscale.report.markdown import MARKER, markdown
 from neuroscale.report.text import markdown as prose
-from neuroscale.report.text import markdown_code, one_line
+from neuroscale.report.text import markdown_cell, markdown_code, one_line
 from neuroscale.verdict import Check, Finding, Outcome, ServiceReport, Severity, Verdict
 from report_examples import (
+    CHAT,
     CHECKS,
     EXAMPLES,
     FRAGMENTS,
     GEMMA_DENSE_REFUSED,
     GEMMA_MOE,
     HOSTILE,
+    NOTHING,
+    PRICE_LIST,
     VERDICTS,
+    cost_of,
     many_findings,
     nothing_to_check,
     passed,
@@ -79,11 +84,52 @@ def test_a_refused_plan_shows_what_is_missing_and_what_works() -> None:
     assert "on 1 x `nvidia-rtx-pro-6000`, 3.76 USD an hour" in text
 
 
-def test_a_changed_plan_shows_old_and_new_with_the_difference_in_price() -> None:
+def test_a_changed_plan_shows_old_and_new() -> None:
     text = markdown(refused())
     assert "accelerators from 1 x `nvidia-l4` to 2 x `nvidia-l4`" in text
-    assert "**Change** +518.30 to +1,554.90 USD a month, +100 %" in text
-    assert "**Change** -518.30 to -1,554.90 USD a month" in text
+
+
+def test_the_cost_stands_per_service_and_cost_centre_with_past_new_and_difference() -> None:
+    text = markdown(refused())
+    assert "**+418.30 to +1,454.90 USD a month, cost of 1 service not known**" in text
+    for row in (
+        "| prod/long-documents added | 0.00 | not known | not known |",
+        "| dev/support-chat changed | 518.30 to 1,554.90 | 1,036.60 to 3,109.80 | +518.30 to +1,554.90 |",
+        "| dev/old-chat removed | 100.00 | 0.00 | -100.00 |",
+        "| **Total** | 618.30 to 1,654.90 | 1,036.60 to 3,109.80 | +418.30 to +1,454.90 |",
+        "| cc-1001 | 618.30 to 1,654.90 | 1,036.60 to 3,109.80 | +418.30 to +1,454.90 |",
+    ):
+        assert row in text.splitlines()
+
+
+def test_the_cost_says_what_it_rests_on_and_what_has_no_price() -> None:
+    text = markdown(refused())
+    assert "US dollars a month of 730 h" in text
+    assert "The total leaves out 1 service" in text
+    assert "Prices of 2026-11-01: google-cloud (on-demand list price, US regions). They are more than 90 days" in text
+    assert "At the prices before, the difference is +400.00 to +1,400.00 USD a month." in text
+    assert "`dev/support-chat`: about 3.23 USD for a million output tokens, estimated for one user at a time" in text
+    assert "predictor` (no price list of the environment prod has a price for 1 x nvidia-h200-141gb)" in text
+
+
+@pytest.mark.parametrize("value", [nothing_to_check(), plain_folder(), untrusted()])
+def test_a_change_without_a_cost_is_silent_about_it(value: Verdict) -> None:
+    text = markdown(value)
+    assert "### Cost" not in text
+    assert "USD" not in text.split("### Services")[0]
+
+
+@pytest.mark.parametrize("count", [30, 1_000])
+def test_many_services_stay_below_the_limit_with_an_honest_count(count: int) -> None:
+    rows = [("prod", f"service-{number:04}", "added", NOTHING, CHAT) for number in range(count)]
+    lost = [("prod", f"lost-{number:04}", "added", NOTHING, None) for number in range(count)]
+    text = markdown(many_findings(3 * count).model_copy(update={"cost": cost_of(*rows, *lost)}))
+    assert len(text.encode()) < LIMIT
+    table = text[text.index("### Cost") :]
+    left = re.search(r"- and ([\d,]+) more services, see the JSON report", table)
+    assert left is not None
+    assert len(re.findall(r"^\| prod/", table, re.MULTILINE)) + int(left[1].replace(",", "")) == 2 * count
+    assert f"| **Total** | 0.00 | {518.30 * count:,.2f} to " in table
 
 
 def test_an_override_is_shown_with_its_reason_and_last_day() -> None:
@@ -197,6 +243,14 @@ def test_text_of_a_change_reads_as_it_was_written(hostile: str) -> None:
         node.content for node in _inline(_PARSER.parse(f"- {markdown_code(hostile)}")) if node.type == "code_inline"
     ]
     assert code == ([shown] if shown else [])
+    table = _PARSER.parse(f"| a | b |\n|---|---|\n| {markdown_cell(hostile)} | end |")
+    cells = ["".join(node.content for node in token.children or [] if node.type in _LEAVES) for token in table]
+    assert [cell for cell, token in zip(cells, table, strict=True) if token.type == "inline"] == [
+        "a",
+        "b",
+        shown,
+        "end",
+    ]
 
 
 @pytest.mark.parametrize("fragment", [fragment for fragment in FRAGMENTS if one_line(fragment)])
@@ -248,8 +302,23 @@ def _filled(text: str, many: int = 1) -> Verdict:
             ServiceReport(environment=text, name=text, change="checked"),
         )
         * many,
+        cost=_hostile_cost(text, many),
         notes=(text,) * many,
         not_checked=(text,) * many,
+    )
+
+
+def _hostile_cost(text: str, many: int) -> CostChange:
+    rows = [(text, text, "added", NOTHING, new) for new in (CHAT, None)]
+    item = UnpricedItem(environment=text, service=text, subject=text, reason=text, side="both")
+    prices = PRICE_LIST.model_copy(update={"name": text, "region": text, "tier": text, "source": text, "old": True})
+    cost = cost_of(*rows * many, unpriced=(item,) * many, price_lists=(prices,) * many, prices_altered=True)
+    tokens = TokenPrice(usd_per_million=Decimal("3.23"), tokens_per_second=Decimal("61.0"))
+    return cost.model_copy(
+        update={
+            "services": tuple(one.model_copy(update={"output_tokens": tokens}) for one in cost.services),
+            "cost_centers": tuple(one.model_copy(update={"cost_center": text}) for one in cost.cost_centers * many),
+        }
     )
 
 
@@ -278,13 +347,22 @@ def _harmless_structure() -> list[tuple[str, str]]:
 
 def _assert_inert(tokens: list[Token]) -> None:
     types = {token.type for token in _inline(tokens)}
-    assert not types & {"link_open", "image", "em_open", "s_open", "hr", "table_open", "blockquote_open", "code_block"}
+    assert not types & {"link_open", "image", "em_open", "s_open", "hr", "blockquote_open", "code_block"}
+    # The only tables are those of the cost, and nothing can add to their columns.
+    headings = [_row(tokens, place) for place, token in enumerate(tokens) if token.type == "thead_open"]
+    assert [row[1:] for row in headings] == [["Past", "New", "Difference"]] * len(headings)
+    assert {row[0] for row in headings} <= {"Service", "Cost centre"}
     for token in _inline(tokens):
         if token.type in ("html_block", "html_inline"):
             assert _OWN_HTML.sub("", token.content) == ""
     for block in tokens:
         for node in _text_nodes(block.children or []):
             assert not _TURNED_INTO_LINKS.search(node), node
+
+
+def _row(tokens: list[Token], place: int) -> list[str]:
+    end = next(index for index in range(place, len(tokens)) if tokens[index].type == "tr_close")
+    return [token.content for token in tokens[place:end] if token.type == "inline"]
 
 
 def _text_nodes(children: list[Token]) -> Iterator[str]:

@@ -45,12 +45,23 @@ def test_a_pass_ends_with_its_title() -> None:
 
 def test_a_refusal_shows_each_finding_with_its_fix() -> None:
     text = _shown(refused())
-    assert "✘ Refused: 4 findings in 2 files\n  4 errors, 1 notice, exit status 1\n" in text
+    assert "✘ Refused: 4 findings in 2 files\n  4 errors, 1 notice, +418.30 to +1,454.90 USD a month" in text
     assert "    line 31  policy/no-mutable-tags  InferenceService team-alpha/support-chat\n" in text
     assert "      Fix: Correct the field's name: did you mean limits?\n" in text
     assert "7.73 GiB too much" in text
     assert "Override: accelerator_count is 2 (planned: 1) until 2027-01-31: Load test" in text
-    assert "Change: +518.30 to +1,554.90 USD a month, +100 %" in text
+
+
+def test_the_cost_is_told_by_service_and_cost_centre() -> None:
+    text = _shown(refused())
+    assert (
+        "  dev/support-chat changed  past 518.30 to 1,554.90, new 1,036.60 to 3,109.80, "
+        "difference +518.30 to +1,554.90\n"
+    ) in text
+    assert "  prod/long-documents added  past 0.00, new not known, difference not known\n" in text
+    assert "  Total  past 618.30 to 1,654.90, new 1,036.60 to 3,109.80, difference +418.30 to +1,454.90\n" in text
+    assert "Without a price: prod/long-documents, InferenceService team-alpha/long-documents predictor (no pr" in text
+    assert "Cost" not in _shown(nothing_to_check())
 
 
 def test_an_untrusted_run_says_so_with_its_reason() -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from neuroscale.report import words
 from neuroscale.report.text import lines, one_line
-from neuroscale.verdict import ServiceReport
-from report_examples import GEMMA_DENSE_REFUSED, GEMMA_MOE
+from report_examples import CHAT, NOTHING, cost_of, usd
 
 
 @pytest.mark.parametrize(
@@ -47,19 +46,26 @@ def test_a_duration_is_as_exact_as_it_is_short(value: float, shown: str) -> None
     assert words.seconds(value) == shown
 
 
-def test_the_change_of_the_price_counts_only_what_is_known() -> None:
-    unpriced = GEMMA_MOE.model_copy(update={"cost": GEMMA_MOE.cost.model_copy(update={"monthly_max": None})})
-    added = ServiceReport(environment="dev", name="a", change="added", plan=GEMMA_MOE)
-    services = (
-        added,
-        added.model_copy(update={"plan": unpriced}),
-        added.model_copy(update={"plan": GEMMA_DENSE_REFUSED}),
-        ServiceReport(environment="dev", name="b", change="changed", plan=GEMMA_MOE),
+def test_the_headline_of_a_cost_tells_the_difference_and_what_is_not_known() -> None:
+    added, lost = ("dev", "a", "added", NOTHING, CHAT), ("dev", "b", "added", NOTHING, None)
+    assert words.cost_headline(cost_of(added)) == "+518.30 to +1,554.90 USD a month"
+    assert words.cost_headline(cost_of(added, lost)) == "+518.30 to +1,554.90 USD a month, cost of 1 service not known"
+    assert words.cost_headline(cost_of(lost, lost)) == "cost of 2 services not known"
+    assert words.cost_headline(cost_of(("dev", "moved", "changed", CHAT, CHAT))) == ""
+    assert words.cost_headline(None) == ""
+
+
+def test_nothing_has_no_sign() -> None:
+    assert words.amounts(Decimal(0), Decimal("1.5"), signed=True) == "0.00 to +1.50"
+
+
+def test_services_with_an_unknown_and_with_a_large_difference_come_first() -> None:
+    cost = cost_of(
+        ("dev", "small", "added", NOTHING, usd("1", "1")),
+        ("dev", "gone", "removed", CHAT, NOTHING),
+        ("dev", "lost", "added", NOTHING, None),
     )
-    assert words.total_change(services) == "+518.30 to +1,554.90 USD a month"
-    assert words.total_change(services[1:]) == ""
-    assert words.unpriced(services[1]) == "nvidia-l4"
-    assert words.unpriced(services[2]) is None
+    assert [one.name for one in words.by_size(cost.services)] == ["lost", "gone", "small"]
 
 
 def test_invisible_text_is_written_out() -> None:

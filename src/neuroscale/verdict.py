@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from neuroscale.costs.model import CostChange
 from neuroscale.errors import ExitStatus
 from neuroscale.model import Frozen
 from neuroscale.planning.plan import Plan
@@ -95,6 +96,9 @@ class Verdict(Frozen):
     checks: tuple[Check, ...] = ()
     findings: tuple[Finding, ...] = ()
     services: tuple[ServiceReport, ...] = ()
+    cost: CostChange | None = Field(
+        default=None, description="None where the change alters nothing that costs anything, and without a base."
+    )
     notes: tuple[str, ...] = Field(default=(), description="Remarks on the run itself, such as whose policies judged.")
     not_checked: tuple[str, ...] = ()
 

@@ -122,8 +122,6 @@ def _plan(subject: Subject) -> str:
     price = words.price(plan)
     if words.unpriced(report) is not None:
         price += f": the catalog has no price for {code(plan.accelerator, 80)}"
-    elif change := words.price_change(report):
-        price += f"<br>**Change** {change}"
     rows = [f"**Price** {price}", f"**Startup** {words.startup(plan.startup)}"]
     if speed := words.speed(plan.speed):
         rows.append(f"**Speed** {speed}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neuroscale import __version__, schemas, tools
-from neuroscale.errors import ExitStatus, InputError, UntrustedError
+from neuroscale.errors import ExitStatus, InputError, NeuroscaleError, UntrustedError
 from neuroscale.gates.change import Change, read_change, texts_of
 from neuroscale.gates.check import Evaluation, GateResult, guarded, problem_finding, problem_findings
 from neuroscale.gates.files import evaluate_files
@@ -21,11 +21,12 @@ from neuroscale.gates.policy import evaluate_policies
 from neuroscale.gates.policy_set import load_policy_set
 from neuroscale.gates.schema import evaluate_schemas
 from neuroscale.gates.secrets import Text, evaluate_secrets
-from neuroscale.repository import CATALOG, PLAN_FILE, POLICIES, SETTINGS, TEMPLATE
+from neuroscale.repository import CATALOG, MANIFESTS, PLAN_FILE, POLICIES, SETTINGS, TEMPLATE
 from neuroscale.snapshot import FolderSnapshot, MemorySnapshot, Snapshot
 from neuroscale.verdict import Check, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
 
 if TYPE_CHECKING:
+    from neuroscale.costs.model import CostChange
     from neuroscale.gates.drift import Platform
     from neuroscale.planning.plan import Plan
 
@@ -52,6 +53,8 @@ class _Report:
 
     results: list[GateResult] = field(default_factory=list)
     plans: dict[str, Plan] = field(default_factory=dict)
+    platform: Platform | None = None
+    cost: CostChange | None = None
     notes: list[str] = field(default_factory=list)
     not_checked: list[str] = field(default_factory=list)
 
@@ -83,6 +86,7 @@ def _judge(subject: Subject, today: date) -> Verdict:
         report.results.append(guarded("files", "Files", files))
         running = _start(subject, manifests, folder, pool, today)
         _platform_checks(subject, report, today)
+        _cost(subject, report, manifests, today)
         report.results.extend(future.result() for future in running)
     _say_who_judged(subject, report)
     return _verdict(subject, report)
@@ -136,18 +140,15 @@ def _platform_checks(subject: Subject, report: _Report, today: date) -> None:
             )
         report.results.append(_not_run("drift", "Drift", reason) if subject.given.plain else _empty_drift())
         return
-    platform: list[Platform] = []
 
     def catalog() -> Evaluation:
-        findings, loaded = _load_platform(subject.given.snapshot)
-        if loaded is not None:
-            platform.append(loaded)
+        findings, report.platform = _load_platform(subject.given.snapshot)
         return Evaluation(tuple(findings), 3, 3, "parts", 1, _catalog_tripwire())
 
-    def drift() -> Evaluation:
+    def drift(platform: Platform) -> Evaluation:
         from neuroscale.gates.drift import evaluate_drift
 
-        evaluation, plans = evaluate_drift(subject.given.snapshot, subject.given.services, platform[0], today)
+        evaluation, plans = evaluate_drift(subject.given.snapshot, subject.given.services, platform, today)
         report.plans.update(plans)
         old = sum(finding.rule == "old-lock" for finding in evaluation.findings)
         if change is None and old:
@@ -158,10 +159,28 @@ def _platform_checks(subject: Subject, report: _Report, today: date) -> None:
         return evaluation
 
     report.results.append(guarded("catalog", "Catalog, settings and template", catalog))
-    if platform:
-        report.results.append(guarded("drift", "Drift", drift))
+    if (platform := report.platform) is not None:
+        report.results.append(guarded("drift", "Drift", lambda: drift(platform)))
     else:
         report.results.append(_not_run("drift", "Drift", "the catalog, the settings or the template cannot be read"))
+
+
+def _cost(subject: Subject, report: _Report, manifests: list[Manifest], today: date) -> None:
+    """What the change costs. Without a base there is no change, and so no cost of one.
+
+    A failure neither refuses nor passes anything: it is named among what was not checked.
+    """
+    change = subject.change
+    if change is None or not change.touches(MANIFESTS):
+        return
+    try:
+        from neuroscale.gates.cost import cost_of_change
+
+        platform = (report.platform.catalog, report.platform.settings) if report.platform else None
+        report.cost = cost_of_change(change, platform, manifests, report.plans, today)
+    except Exception as error:
+        reason = str(error) if isinstance(error, NeuroscaleError) else f"{type(error).__name__}: {error}"
+        report.not_checked.append(f"The change of the cost is not known: {' '.join(reason.split())}")
 
 
 def _empty_drift() -> GateResult:
@@ -294,13 +313,14 @@ def _verdict(subject: Subject, report: _Report) -> Verdict:
         checks=checks,
         findings=findings,
         services=services,
+        cost=report.cost,
         notes=tuple(report.notes),
         not_checked=tuple(not_checked),
     )
 
 
 def _plan_before(change: Change | None, folder: str, kind: str) -> Plan | None:
-    """The plan at base, for the difference in cost; None where there is none that can be read."""
+    """The plan at base, for what differs; None where there is none that can be read."""
     if change is None or kind == "added":
         return None
     from neuroscale.planning.plan import load_plan

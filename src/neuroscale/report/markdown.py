@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
+from neuroscale.costs.model import Range, ServiceCost
 from neuroscale.errors import ExitStatus
 from neuroscale.planning.plan import Plan
 from neuroscale.report import summary, words
 from neuroscale.report.memory_bar import memory_bar
 from neuroscale.report.text import lines as lines_of
 from neuroscale.report.text import markdown as prose
+from neuroscale.report.text import markdown_cell as cell
 from neuroscale.report.text import markdown_code as code
 from neuroscale.report.text import one_line
 from neuroscale.report.words import plural
@@ -23,8 +25,9 @@ MARKER = "<!-- neuroscale-gate -->"  # by which a later run finds its comment an
 _BYTES = {
     "top": 5_000,
     "problems": 7_000,
-    "findings": 20_000,
-    "services": 13_000,
+    "findings": 16_000,
+    "cost": 8_000,
+    "services": 9_000,
     "notices": 4_000,
     "checks": 4_000,
     "not checked": 3_000,
@@ -57,6 +60,7 @@ def markdown(verdict: Verdict) -> str:
         _top(verdict),
         _problems(verdict),
         _findings(verdict),
+        _cost(verdict),
         _services(verdict),
         _notices(verdict),
         _not_checked(verdict),
@@ -72,7 +76,7 @@ def _top(verdict: Verdict) -> str:
     facts = [f"**{plural(numbers.errors, 'error')}**", plural(numbers.notices, "notice")]
     if numbers.services:
         facts.append(plural(numbers.services, "service"))
-    if change := words.total_change(verdict.services):
+    if change := words.cost_headline(verdict.cost):
         facts.append(f"**{change}**")
     lines = [MARKER, f"## {_SYMBOLS[ended]} {prose(_title(verdict))}", "", " · ".join(facts)]
     if ended is ExitStatus.UNTRUSTED:
@@ -134,6 +138,71 @@ def _finding(finding: Finding) -> str:
     return f"- {where} · {code(summary.rule(finding), 120)}{subject}<br>{prose(finding.message)}{fix}"
 
 
+def _cost(verdict: Verdict) -> str:
+    """What the change does to the monthly bill; nothing where it does nothing to it."""
+    if (cost := verdict.cost) is None:
+        return ""
+    room = _BYTES["cost"]
+    services = (_row(_cost_title(one), one.past, one.new, one.difference) for one in words.by_size(cost.services))
+    centers = (_row(cell(one.cost_center, 80), one.past, one.new, one.difference) for one in cost.cost_centers)
+    total = _row("**Total**", cost.total.past, cost.total.new, cost.total.difference)
+    tokens = [
+        f"- {code(words.place(one.environment, one.name), 80)}: {words.output_tokens(one.output_tokens)}"
+        for one in cost.services
+        if one.output_tokens
+    ]
+    unpriced = [f"- {words.no_price(item, _item, _reason)}" for item in cost.unpriced]
+    notes = [f"- {note}" for note in words.cost_notes(cost, lambda text: prose(text, 60))]
+    parts = [
+        "### Cost\n\nUS dollars a month of 730 h at list prices, with the fewest to the most replicas.",
+        _table("Service", services, total, len(cost.services), room * 28 // 100, "service"),
+        _table("Cost centre", centers, "", len(cost.cost_centers), room * 18 // 100, "cost centre"),
+        _fitting(notes, len(notes), room * 18 // 100, "remark"),
+        _fitting(tokens, len(tokens), room * 9 // 100, "service"),
+    ]
+    if unpriced:
+        parts.append(f"**Without a price**\n\n{_fitting(unpriced, len(unpriced), room * 22 // 100, 'item')}")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _item(text: str) -> str:
+    return code(text, 80)
+
+
+def _reason(text: str) -> str:
+    return prose(text, 200)
+
+
+def _cost_title(service: ServiceCost) -> str:
+    title = f"{cell(words.place(service.environment, service.name), 80)} {service.change}"
+    return f"{title}, partly priced" if service.partly and service.difference else title
+
+
+def _table(heading: str, rows: Iterable[str], last: str, total: int, room: int, noun: str) -> str:
+    """A table of past, new and difference with as many of the rows as there is room for; `last` always stands."""
+    if not total:
+        return ""
+    head = f"| {heading} | Past | New | Difference |\n|---|--:|--:|--:|"
+    room -= _size(head) + _size(last) + _size(_more(total, noun)) + 4
+    kept: list[str] = []
+    for row in rows:
+        room -= _size(row) + 1
+        if room < 0:
+            break
+        kept.append(row)
+    table = "\n".join(filter(None, [head, *kept, last]))
+    return table if len(kept) == total else f"{table}\n{_more(total - len(kept), noun)}"
+
+
+def _row(title: str, past: Range | None, new: Range | None, difference: Range | None) -> str:
+    amounts = (_amount(past), _amount(new), _amount(difference, signed=True))
+    return f"| {' | '.join((title, *amounts))} |"
+
+
+def _amount(value: Range | None, signed: bool = False) -> str:
+    return words.amounts(value.min, value.max, signed) if value else "not known"
+
+
 def _services(verdict: Verdict) -> str:
     shown, unchanged = summary.services_to_show(verdict)
     show = _service if len(shown) <= summary.SERVICES_IN_FULL else _short_service
@@ -146,8 +215,7 @@ def _service(service: ServiceReport) -> str:
     plan = service.plan
     lines = [f"\n#### {_service_title(service)}\n"]
     if plan is None:
-        change = words.price_change(service)
-        lines.append(f"**Change** {change}" if change else _without_plan(service))
+        lines.append("Removed." if service.change == "removed" else "It has no plan that can be read.")
         return "\n".join(lines) + "\n"
     facts = [words.placement(plan, code)]
     if changed := words.differences(service, code):
@@ -173,16 +241,11 @@ def _service_title(service: ServiceReport) -> str:
     return f"{code(f'{service.environment}/{service.name}', 120)} {service.change}{verdict}"
 
 
-def _without_plan(service: ServiceReport) -> str:
-    return "Removed." if service.change == "removed" else "It has no plan that can be read, so no price."
-
-
 def _price(service: ServiceReport, plan: Plan) -> str:
+    known = words.price(plan)
     if words.unpriced(service) is not None:
-        known = words.price(plan)
         return f"{known}: the catalog has no price for {code(plan.accelerator, 80)}"
-    change = words.price_change(service)
-    return words.price(plan) + (f"<br>**Change** {change}" if change else "")
+    return known
 
 
 def _reasons(plan: Plan) -> str:
@@ -198,9 +261,7 @@ def _reasons(plan: Plan) -> str:
 def _short_service(service: ServiceReport) -> str:
     plan = service.plan
     facts = f": {words.accelerators(plan, code)}, {words.price(plan)}" if plan else ""
-    more = [change] if (change := words.price_change(service)) else []
-    if plan and plan.overrides:
-        more.append(plural(len(plan.overrides), "override"))
+    more = [plural(len(plan.overrides), "override")] if plan and plan.overrides else []
     return "; ".join([f"- {_service_title(service)}{facts}", *more])
 
 

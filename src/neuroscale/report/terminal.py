@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+from neuroscale.costs.model import CostChange, Range
 from neuroscale.errors import ExitStatus
 from neuroscale.report import summary, words
 from neuroscale.report.plan_view import (
@@ -42,6 +43,7 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
     """Show a verdict to a person: what is wrong first, the title last, where a terminal leaves the eye."""
     _print_checks(verdict.checks, summary.title(verdict), console)
     _print_findings("Findings", summary.errors_of(verdict), "red", console)
+    _print_cost(verdict.cost, console)
     _print_services(verdict, console)
     _print_findings("Notices", summary.notices_of(verdict), "cyan", console)
     _print_list("Not checked", verdict.not_checked, console)
@@ -92,6 +94,49 @@ def _print_finding(finding: Finding, style: str, console: Console) -> None:
         line(console, Text.assemble(("Fix: ", "bold"), terminal(finding.fix)), 6)
 
 
+def _print_cost(cost: CostChange | None, console: Console) -> None:
+    """What the change does to the monthly bill; nothing where it does nothing to it."""
+    if cost is None:
+        return
+    _print_heading("Cost, in US dollars a month of 730 h with the fewest to the most replicas", console)
+    for one in words.by_size(cost.services)[: summary.FINDINGS_SHOWN]:
+        partly = ", partly priced" if one.partly and one.difference else ""
+        title = f"{terminal(words.place(one.environment, one.name), 160)} {one.change}{partly}"
+        _print_amounts(title, one.past, one.new, one.difference, console)
+    _print_rest(len(cost.services), "service", console)
+    for center in cost.cost_centers[: summary.FINDINGS_SHOWN]:
+        _print_amounts(terminal(center.cost_center, 80), center.past, center.new, center.difference, console)
+    _print_rest(len(cost.cost_centers), "cost centre", console)
+    _print_amounts("Total", cost.total.past, cost.total.new, cost.total.difference, console)
+    for note in words.cost_notes(cost, lambda text: terminal(text, 80)):
+        line(console, note, 2)
+    fast = [one for one in cost.services if one.output_tokens][: summary.FINDINGS_SHOWN]
+    for one in fast:
+        if one.output_tokens:
+            name = terminal(words.place(one.environment, one.name), 160)
+            field(console, "Output tokens", f"{name}, {words.output_tokens(one.output_tokens)}")
+    for item in cost.unpriced[: summary.FINDINGS_SHOWN]:
+        field(console, "Without a price", words.no_price(item, _item, _item), "yellow")
+    _print_rest(len(cost.unpriced), "thing without a price", console)
+
+
+def _item(text: str) -> str:
+    return terminal(text, 240)
+
+
+def _print_amounts(
+    name: str, past: Range | None, new: Range | None, difference: Range | None, console: Console
+) -> None:
+    told = [words.amounts(one.min, one.max) if one else "not known" for one in (past, new)]
+    change = words.amounts(difference.min, difference.max, signed=True) if difference else "not known"
+    line(console, Text.assemble((name, "bold"), f"  past {told[0]}, new {told[1]}, difference {change}"), 2)
+
+
+def _print_rest(total: int, noun: str, console: Console) -> None:
+    if total > summary.FINDINGS_SHOWN:
+        line(console, f"and {plural(total - summary.FINDINGS_SHOWN, f'more {noun}')}, see the JSON report", 2)
+
+
 def _print_services(verdict: Verdict, console: Console) -> None:
     shown, unchanged = summary.services_to_show(verdict)
     if not verdict.services:
@@ -100,8 +145,7 @@ def _print_services(verdict: Verdict, console: Console) -> None:
     show = _print_service if len(shown) <= summary.SERVICES_IN_FULL else _print_short_service
     for service in shown[: summary.FINDINGS_SHOWN]:
         show(service, console)
-    if len(shown) > summary.FINDINGS_SHOWN:
-        line(console, f"and {plural(len(shown) - summary.FINDINGS_SHOWN, 'more service')}, see the JSON report", 2)
+    _print_rest(len(shown), "service", console)
     if unchanged:
         line(console, f"{plural(unchanged, 'service')} checked whose plan and price stay the same", 2)
 
@@ -118,15 +162,12 @@ def _print_service(service: ServiceReport, console: Console) -> None:
         if plan.verdict == "refused":
             print_reasons(plan, console)
             print_alternatives(plan, console)
-    if change := words.price_change(service):
-        field(console, "Change", change)
 
 
 def _print_short_service(service: ServiceReport, console: Console) -> None:
     plan = service.plan
     facts = f": {words.accelerators(plan, terminal)}, {words.price(plan)}" if plan else ""
-    change = words.price_change(service)
-    line(console, Text.assemble(_service_title(service), facts, f"; {change}" if change else ""), 2)
+    line(console, Text.assemble(_service_title(service), facts), 2)
 
 
 def _service_title(service: ServiceReport) -> Text:
@@ -154,7 +195,7 @@ def _print_title(verdict: Verdict, console: Console) -> None:
     facts = [plural(numbers.errors, "error"), plural(numbers.notices, "notice")]
     if numbers.not_run:
         facts.append(f"{plural(numbers.not_run, 'check')} not run")
-    if change := words.total_change(verdict.services):
+    if change := words.cost_headline(verdict.cost):
         facts.append(change)
     line(console, f"{', '.join(facts)}, exit status {ended.value}", 2)
 

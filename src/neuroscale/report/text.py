@@ -21,6 +21,7 @@ _MARKDOWN_SPECIAL = str.maketrans(
         **{character: f"\\{character}" for character in "\\`*_[]|~$"},
     }
 )
+_CELL_SPECIAL = _MARKDOWN_SPECIAL | str.maketrans({"|": "&#124;", "\\": "&#92;"})
 # Where GitHub and Gitea turn plain text into a mention, a reference, a link or an emoji, after Markdown was parsed:
 # backslashes and character references do not prevent it, an empty comment does, and copying the text leaves it out.
 _MARKDOWN_BREAK = re.compile(
@@ -81,8 +82,13 @@ def markdown(text: str, limit: int = 600) -> str:
     return "".join(parts)
 
 
-def _markdown_words(text: str) -> str:
-    pieces = [piece.translate(_MARKDOWN_SPECIAL) for piece in _MARKDOWN_BREAK.split(text)]
+def markdown_cell(text: str, limit: int = 300) -> str:
+    """`text` as plain words in a cell of a Markdown table: parsers disagree on pipes and backslashes there."""
+    return _markdown_words(one_line(text, limit), _CELL_SPECIAL)
+
+
+def _markdown_words(text: str, special: dict[int, str] = _MARKDOWN_SPECIAL) -> str:
+    pieces = [piece.translate(special) for piece in _MARKDOWN_BREAK.split(text)]
     if start := _MARKDOWN_START.match(text):
         position = start.end() - 1
         pieces[0] = f"{pieces[0][:position]}\\{pieces[0][position:]}"

@@ -6,9 +6,10 @@ made of numbers and of words from here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 
+from neuroscale.costs.model import CostChange, Range, ServiceCost, TokenPrice, UnpricedItem
 from neuroscale.planning.plan import Alternative, AppliedOverride, Plan, Replicas, Speed, Startup
 from neuroscale.verdict import Check, Outcome, ServiceReport
 
@@ -30,7 +31,7 @@ def gib(value: float) -> str:
 def amount(value: Decimal, signed: bool = False) -> str:
     """US dollars, without their unit: to the cent, a price below 100 to as many as four decimals."""
     sign = "+" if signed else ""
-    cents = f"{value:{sign},.2f}"
+    cents = f"{value:{sign if value else ''},.2f}"
     if abs(value) >= 100:
         return cents
     exact = f"{value:{sign},.4f}".rstrip("0")
@@ -39,9 +40,12 @@ def amount(value: Decimal, signed: bool = False) -> str:
 
 def between(low: Decimal, high: Decimal, signed: bool = False) -> str:
     """`518.30 to 1,554.90 USD`, or one amount where the two are the same."""
-    if low == high:
-        return f"{amount(low, signed)} USD"
-    return f"{amount(low, signed)} to {amount(high, signed)} USD"
+    return f"{amounts(low, high, signed)} USD"
+
+
+def amounts(low: Decimal, high: Decimal, signed: bool = False) -> str:
+    """As `between`, without the unit."""
+    return amount(low, signed) if low == high else f"{amount(low, signed)} to {amount(high, signed)}"
 
 
 def replicas(value: Replicas) -> str:
@@ -107,48 +111,68 @@ def unpriced(service: ServiceReport) -> str | None:
     return plan.accelerator
 
 
-def monthly_change(service: ServiceReport) -> tuple[Decimal, Decimal] | None:
-    """By how many dollars a month the change moves a service, at its fewest and at its most replicas.
-
-    None where that is unknown or where the service does not come to be: no price, no readable plan, a refused one.
-    """
-    before, after = _monthly(service.plan_before), _monthly(service.plan)
-    if service.change == "added":
-        before = (Decimal(0), Decimal(0))
-    elif service.change == "removed":
-        after = (Decimal(0), Decimal(0))
-    if before is None or after is None:
-        return None
-    return after[0] - before[0], after[1] - before[1]
-
-
-def _monthly(plan: Plan | None) -> tuple[Decimal, Decimal] | None:
-    if plan is None or plan.verdict == "refused":
-        return None
-    low, high = plan.cost.monthly_min, plan.cost.monthly_max
-    return None if low is None or high is None else (low, high)
-
-
-def price_change(service: ServiceReport) -> str:
-    """The change of the price a month, with its share of the old price.
-
-    Empty where nothing changes or is known, and for a new service, whose change is its price.
-    """
-    change = monthly_change(service)
-    if change is None or not any(change) or service.change == "added":
+def cost_headline(cost: CostChange | None) -> str:
+    """The change of the cost in a few words, and how much of it is not known; empty where there is none."""
+    if cost is None:
         return ""
-    before = _monthly(service.plan_before)
-    share = ""
-    if service.change != "removed" and before is not None and before[1] > 0:
-        share = f", {change[1] / before[1] * 100:+,.0f} %"
-    return f"{between(*change, signed=True)} a month{share}"
+    difference = cost.total.difference
+    known = f"{span(difference, signed=True)} a month" if difference.min or difference.max else ""
+    unknown = f"cost of {plural(cost.left_out, 'service')} not known" if cost.left_out else ""
+    return ", ".join(filter(None, (known, unknown)))
 
 
-def total_change(services: tuple[ServiceReport, ...]) -> str:
-    """The change of the monthly price over all services for which it is known; empty where it is nothing."""
-    changes = [change for service in services if (change := monthly_change(service)) is not None]
-    low, high = sum((one[0] for one in changes), Decimal(0)), sum((one[1] for one in changes), Decimal(0))
-    return f"{between(low, high, signed=True)} a month" if low or high else ""
+def span(value: Range, signed: bool = False) -> str:
+    """An amount a month, with the fewest replicas to the most."""
+    return between(value.min, value.max, signed)
+
+
+def by_size(services: Iterable[ServiceCost]) -> list[ServiceCost]:
+    """The services of a cost, those with an unknown difference first, then the largest differences."""
+
+    def key(one: ServiceCost) -> tuple[bool, Decimal, str, str]:
+        difference = one.difference
+        size = max(abs(difference.min), abs(difference.max)) if difference else Decimal(0)
+        return difference is not None, -size, one.environment, one.name
+
+    return sorted(services, key=key)
+
+
+def cost_notes(cost: CostChange, prose: Escape) -> list[str]:
+    """Sentences on what the amounts rest on: what they leave out, the date of the prices, and altered prices."""
+    notes = []
+    if cost.left_out:
+        notes.append(f"The total leaves out {plural(cost.left_out, 'service')} whose difference is not known.")
+    for used in cost.price_lists:
+        text = f"Prices of {used.date.isoformat()}: {prose(used.name)} ({prose(used.tier)}, {prose(used.region)})"
+        notes.append(f"{text}. They are more than 90 days old: renew them." if used.old else f"{text}.")
+    if cost.prices_altered:
+        before = cost.at_base_prices
+        told = f"is {span(before.difference, signed=True)} a month" if before else "is not known"
+        notes.append(
+            "The change alters prices or accelerators of the catalog: past and new are at the prices that it brings. "
+            f"At the prices before, the difference {told}."
+        )
+    return notes
+
+
+def output_tokens(value: TokenPrice) -> str:
+    """The price of output tokens, with the load at which it holds."""
+    speed = f"{value.tokens_per_second:.3g}" if value.tokens_per_second < 100 else f"{value.tokens_per_second:,.0f}"
+    return (
+        f"about {amount(value.usd_per_million)} USD for a million output tokens, estimated for one user at a time on "
+        f"each replica without a pause ({speed} tokens a second)"
+    )
+
+
+def no_price(item: UnpricedItem, name: Escape, prose: Escape) -> str:
+    """Something without a price, with the reason."""
+    when = {"before": "; before the change", "after": "", "both": "; before and after"}[item.side]
+    return f"{name(place(item.environment, item.service))}, {name(item.subject)} ({prose(item.reason)}{when})"
+
+
+def place(environment: str, service: str) -> str:
+    """`environment/service`, or the name alone of what lies in no environment."""
+    return f"{environment}/{service}" if environment else service
 
 
 def override(value: AppliedOverride, name: Escape, prose: Escape) -> str:
