@@ -17,7 +17,7 @@ from neuroscale.local.tool_copies import copy_folder
 from neuroscale.tools import find_tool
 
 NAME: Final = "gitea"
-_TOKEN = re.compile(r"[A-Za-z0-9]{40}")
+_TOKEN = re.compile(r"^[A-Za-z0-9]{40}$", re.MULTILINE)
 _SECRETS = {
     "secret_key": "SECRET_KEY",
     "internal_token": "INTERNAL_TOKEN",
@@ -84,11 +84,11 @@ class Gitea:
         return run_once(argv, self._environment(), self.folder, self.state.forge_user).strip()
 
     def new_secret(self, *arguments: str) -> str:
-        """The token that an administration command prints last, after what it may log. Raises LocalError."""
-        printed = self.command(*arguments).rpartition("\n")[2]
-        if not _TOKEN.fullmatch(printed):
-            raise LocalError(f"gitea {' '.join(arguments[:3])} printed no token.")
-        return printed
+        """The token that an administration command prints, among what it may log. Raises LocalError."""
+        found: list[str] = _TOKEN.findall(self.command(*arguments))
+        if len(found) != 1:
+            raise LocalError(f"gitea {' '.join(arguments[:3])} printed {len(found)} tokens where one was expected.")
+        return found[0]
 
     def _environment(self) -> dict[str, str]:
         user = self.state.forge_user
