@@ -462,7 +462,9 @@ def test_attributes_cannot_leave_a_part_out_of_the_gate_that_judges(repository: 
     (repository.root / ".git/info/attributes").write_text(attributes)
     edit(repository, "src/neuroscale/gates/drift.py", lambda text: f"{text}\n# A remark.\n")
     edit(repository, ISVC, lambda text: text.replace("v0.32.0", "latest"))
-    assert gate(repository)["exit_status"] == 3
+    verdict = gate(repository)
+    assert verdict["exit_status"] == 1
+    assert "policy/no-mutable-image-tags" in rules(verdict)
 
 
 def test_another_services_lock_is_found(repository: Repository) -> None:

@@ -10,16 +10,16 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from neuroscale.errors import ExitStatus, UntrustedError
+from neuroscale.errors import ExitStatus, InputError, Problem, UntrustedError
 from neuroscale.gates.change import Change
 from neuroscale.repository import GATE_CODE
+from neuroscale.snapshot import GitSnapshot
 from neuroscale.verdict import Check, Outcome, Verdict, exit_status
 
 _SECONDS = 1800
@@ -120,24 +120,31 @@ def _judge_of_base(change: Change) -> _BaseAnswer:
     return _BaseAnswer(base.status, base.verdict)
 
 
+def _unpack(snapshot: GitSnapshot, folder: Path) -> None:
+    """Write a tree's gate code as it lies in git: attributes, which a change may bring, alter nothing of it.
+
+    Raises InputError for a tree without `src`, or with anything but plain files in its code.
+    """
+    entries = snapshot.entries(*_PARTS)
+    if not any(entry.path.startswith("src/") for entry in entries):
+        raise InputError(Problem("src", "", "is no folder", "Restore it."))
+    for entry in entries:
+        content = snapshot.read(entry.path) if entry.kind in ("file", "executable") else None
+        if content is None:
+            raise InputError(Problem(entry.path, "", f"is a {entry.kind}", "Replace it by a plain file."))
+        target = folder / entry.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
 def _judge(change: Change, treeish: str) -> _Answer:
     """Run the gate whose code lies in a tree, on the same change."""
     with tempfile.TemporaryDirectory(prefix="neuroscale-judge-") as scratch:
         folder = Path(scratch)
-        archive = folder / "code.tar"
-        present = [
-            part
-            for part in _PARTS
-            if change.git.run("cat-file", "-e", f"{treeish}:{part}", check=False).returncode == 0
-        ]
-        if "src" not in present:
-            return _Answer(ExitStatus.UNTRUSTED, None, "the tree holds no src folder")
-        archive.write_bytes(change.git.run("archive", "--format=tar", treeish, "--", *present).stdout)
-        with tarfile.open(archive) as code:
-            try:
-                code.extractall(folder / "code", filter="data")
-            except tarfile.TarError as error:
-                return _Answer(ExitStatus.UNTRUSTED, None, f"its code cannot be unpacked: {error}")
+        try:
+            _unpack(GitSnapshot(change.git, treeish), folder / "code")
+        except InputError as error:
+            return _Answer(ExitStatus.UNTRUSTED, None, f"its code cannot be unpacked: {error}")
         report = folder / "verdict.json"
         command = [sys.executable, "-P", "-m", "neuroscale", "gate", "--base", change.base, "--head", change.head]
         # The change's code gets no variable that could hold a secret.
