@@ -422,3 +422,64 @@ def test_a_change_to_a_policy_runs_its_tests_and_finds_what_it_broke(repository:
     assert any("is not refused" in message or "announces" in message for message in messages)
     tests = check(verdict, "policy-tests")
     assert tests["evaluated"] == tests["expected"] > 500
+
+
+def test_the_cost_of_a_new_service_is_what_its_plan_says(repository: Repository) -> None:
+    verdict = gate(repository)
+    planned, cost = verdict["services"][0]["plan"], verdict["cost"]
+    assert cost["total"]["past"] == {"min": "0.00", "max": "0.00"}
+    assert cost["total"]["difference"] == {
+        "min": planned["cost"]["monthly_min"],
+        "max": planned["cost"]["monthly_max"],
+    }
+    (service,) = cost["services"]
+    assert (service["change"], service["output_tokens"] is not None) == ("added", True)
+    assert [center["cost_center"] for center in cost["cost_centers"]] == ["cc-ml-inference"]
+    assert [used["date"] for used in cost["price_lists"]] == [planned["cost"]["price_date"]]
+    text = (repository.root.parent / "verdict.md").read_text()
+    assert "### Cost" in text
+    assert f"**+{planned['cost']['monthly_min']}" in text
+
+
+def test_replicas_edited_by_hand_are_refused_and_their_cost_is_told(repository: Repository) -> None:
+    base = repository.run("rev-parse", "HEAD")
+    edit(repository, ISVC, lambda text: re.sub(r"maxReplicas: \d+", "maxReplicas: 9", text))
+    verdict = gate(repository, base=base)
+    assert "drift/edited" in rules(verdict)
+    difference = verdict["cost"]["total"]["difference"]
+    assert (difference["min"], float(difference["max"]) > 0) == ("0.00", True)
+
+
+def test_a_change_that_costs_nothing_is_silent_about_cost(repository: Repository) -> None:
+    base = repository.run("rev-parse", "HEAD")
+    edit(
+        repository,
+        ISVC,
+        lambda text: text.replace("terminationGracePeriodSeconds: 120", "terminationGracePeriodSeconds: 60"),
+    )
+    verdict = gate(repository, base=base)
+    assert verdict["cost"] is None
+    assert "### Cost" not in (repository.root.parent / "verdict.md").read_text()
+    assert gate(repository, "manifests")["cost"] is None
+
+
+def test_a_defect_in_the_cost_hides_no_finding_and_alters_no_exit_status(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr("neuroscale.gates.cost.compare", broken)
+    verdict = gate(repository)
+    assert (verdict["exit_status"], verdict["cost"]) == (0, None)
+    assert any("cost is not known" in line and "boom" in line for line in verdict["not_checked"])
+    edit(repository, ISVC, lambda text: text.replace("8080", "8081"))
+    assert gate(repository)["exit_status"] == 1
+
+
+def test_a_broken_catalog_is_found_and_the_cost_is_named_as_unknown(repository: Repository) -> None:
+    edit(repository, "platform/catalog/prices/google-cloud.yaml", lambda text: text.replace("vcpu_hour", "vcpu_hours"))
+    verdict = gate(repository)
+    assert verdict["exit_status"] == 1
+    assert verdict["cost"] is None
+    assert any("cost is not known" in line for line in verdict["not_checked"])

@@ -214,19 +214,23 @@ class Price(Frozen):
     @field_validator("usd")
     @classmethod
     def _real(cls, usd: Decimal) -> Decimal:
-        if usd <= 0:
-            raise wrong(f"{usd} is not a price", "Leave an accelerator without a known price out of the list.")
-        if usd in PLACEHOLDER_PRICES:
-            raise wrong(
-                f"{usd} is a placeholder of another tool, not a price", "Write the provider's price, with its source."
-            )
-        return usd
+        return _real_price(usd, "Leave an accelerator without a known price out of the list.")
 
     @model_validator(mode="after")
     def _unit(self) -> Price:
         if self.unit == "accelerator-hour" and self.count != 1:
             raise wrong("a price per accelerator-hour is for one", "Write `count: 1`, or `unit: instance-hour`.")
         return self
+
+
+def _real_price(usd: Decimal, where_unknown: str) -> Decimal:
+    if usd <= 0:
+        raise wrong(f"{usd} is not a price", where_unknown)
+    if usd in PLACEHOLDER_PRICES:
+        raise wrong(
+            f"{usd} is a placeholder of another tool, not a price", "Write the provider's price, with its source."
+        )
+    return usd
 
 
 class PriceList(Frozen):
@@ -240,6 +244,11 @@ class PriceList(Frozen):
     vcpu_hour: Money | None
     memory_gib_hour: Money | None
     prices: Annotated[tuple[Price, ...], Field(min_length=1)]
+
+    @field_validator("vcpu_hour", "memory_gib_hour")
+    @classmethod
+    def _real(cls, usd: Decimal | None) -> Decimal | None:
+        return None if usd is None else _real_price(usd, "Write null where it is not known.")
 
     @model_validator(mode="after")
     def _once(self) -> PriceList:

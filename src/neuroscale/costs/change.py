@@ -26,7 +26,7 @@ from neuroscale.planning.plan import Plan
 
 PRICES_ARE_OLD_AFTER = timedelta(days=90)
 
-_NOTHING = Decimal(0)
+_NOTHING = Decimal("0.00")
 _SECONDS_AN_HOUR = 3600
 _MILLION = 10**6
 

@@ -151,14 +151,14 @@ def _cost(verdict: Verdict) -> str:
         for one in cost.services
         if one.output_tokens
     ]
+    estimates = _fitting(tokens, len(tokens), room * 9 // 100, "service")
     unpriced = [f"- {words.no_price(item, _item, _reason)}" for item in cost.unpriced]
     notes = [f"- {note}" for note in words.cost_notes(cost, lambda text: prose(text, 60))]
     parts = [
-        "### Cost\n\nUS dollars a month of 730 h at list prices, with the fewest to the most replicas.",
+        "### Cost\n\nUS dollars a month of 730 h at the catalog's prices, with the fewest to the most replicas.",
         _table("Service", services, total, len(cost.services), room * 28 // 100, "service"),
         _table("Cost centre", centers, "", len(cost.cost_centers), room * 18 // 100, "cost centre"),
-        _fitting(notes, len(notes), room * 18 // 100, "remark"),
-        _fitting(tokens, len(tokens), room * 9 // 100, "service"),
+        "\n".join(filter(None, (_fitting(notes, len(notes), room * 18 // 100, "remark"), estimates))),
     ]
     if unpriced:
         parts.append(f"**Without a price**\n\n{_fitting(unpriced, len(unpriced), room * 22 // 100, 'item')}")
