@@ -144,6 +144,51 @@ def test_the_order_of_the_objects_does_not_matter(objects: Any, order: list[int]
     assert changed(service(objects, tuple(objects[index] for index in order if index < len(objects)))) is None
 
 
+_ODD = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 2**40) | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, item in inside for place in _places(item, (*path, key)))]
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.data())
+def test_an_object_with_anything_anywhere_is_priced_or_named_and_never_crashes(data: st.DataObject) -> None:
+    workers = {**GPU_POD, "tensorParallelSize": 2, "pipelineParallelSize": 2}
+    llm = llm_service(
+        prefill={"template": GPU_POD, "scaling": {"maxReplicas": 2, "wva": {"keda": {"idleReplicaCount": 1}}}},
+        worker=GPU_POD,
+        parallelism={"data": 2},
+        router={"scheduler": {"template": GPU_POD}},
+    )
+    sane = data.draw(
+        st.sampled_from(
+            [
+                workload(replicas=2),
+                workload("StatefulSet", volumeClaimTemplates=[{"metadata": {"name": "x"}}]),
+                inference_service({"workerSpec": workers}, transformer=GPU_POD),
+                llm,
+                autoscaler("ScaledObject", "chat", maxReplicaCount=2, annotations={"autoscaling.keda.sh/paused": "1"}),
+            ]
+        )
+    )
+    value = copy.deepcopy(sane)
+    places = [place for place in _places(value) if place and place[0] not in ("apiVersion", "kind")]
+    *path, last = data.draw(st.sampled_from(places))
+    inside: Any = value
+    for key in path:
+        inside = inside[key]
+    inside[last] = data.draw(_ODD)
+    cost = changed(service((workload(name="other"),), (value,)))
+    assert cost is not None
+    assert CostChange.model_validate_json(cost.model_dump_json()) == cost
+
+
 def test_a_change_of_nothing_costs_nothing() -> None:
     assert changed() is None
 
