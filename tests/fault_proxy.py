@@ -116,6 +116,7 @@ class FaultProxy:
         address = urlsplit(target)
         self.target = (address.hostname or "127.0.0.1", address.port or 80)
         self.requests: list[Seen] = []
+        self.hits = 0  # how many requests had a fault
         self._rules: list[_Rule] = []
         self._lock = threading.Lock()
         proxy = self
@@ -173,6 +174,7 @@ class FaultProxy:
             for rule in self._rules:
                 if rule.times > 0 and rule.method in ("*", seen.method) and rule.path.search(seen.path):
                     rule.times -= 1
+                    self.hits += 1
                     return rule.fault
         return None
 

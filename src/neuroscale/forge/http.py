@@ -45,7 +45,8 @@ class OutcomeUnknownError(ForgeUnavailableError):
 class Limits:
     """Bounds of one call, in seconds except where the name says otherwise.
 
-    `deadline` covers every attempt and every pause of a call; what a page takes is a call of its own.
+    `deadline` covers every attempt and every pause of a call; what a page takes is a call of its own. `patience` is how
+    long adapters wait for what a forge does in its own time, such as listing a branch that was just pushed.
     """
 
     deadline: float = 120.0
@@ -56,6 +57,7 @@ class Limits:
     longest_pause: float = 15.0
     largest_bytes: int = 64 * 1024 * 1024
     pages: int = 200
+    patience: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -280,7 +282,8 @@ class Client:
         status = received.status
         data, readable = _decoded(received.body)
         said = self._safe(_message(data))
-        if limit := _rate_limit(received, said):
+        limit = _rate_limit(received, said)
+        if limit is not None:
             raise _AttemptError("the forge limits how many requests may be made", False, limit)
         if 200 <= status < 300 or status in accept:
             if not readable and status not in accept:

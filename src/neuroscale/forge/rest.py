@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from itertools import chain, repeat
 from typing import Any, TypeVar
 from urllib.parse import urljoin
 
@@ -25,10 +26,8 @@ from neuroscale.forge.model import (
     RepositoryRef,
 )
 
-# Seconds between looks at something that the forge does in its own time: about half a minute in all.
-PAUSES = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 5.0, 5.0)
-# Seconds before something that may have been done is looked for and, where it is not there, asked for again.
-REPEATS = (0.5, 1.0, 2.0, 4.0)
+# Seconds between looks at something that the forge does in its own time; the last is taken again and again.
+PAUSES = (0.25, 0.5, 1.0, 2.0, 3.0)
 
 
 class UserShape(BaseModel):
@@ -120,7 +119,7 @@ class RestForge(ABC):
         problem = ForgeUnavailableError(
             f"The fork of {self.repository.slug} for {login} is not ready yet. Run it again in some minutes."
         )
-        for _ in _tries(PAUSES):
+        for _ in self._waits():
             there = self._find_fork(login)
             if there is None:
                 try:
@@ -146,7 +145,7 @@ class RestForge(ABC):
     def open_pull(self, title: str, body: str, head: RepositoryRef, head_branch: str, base_branch: str) -> PullRequest:
         fields = {"title": title, "body": body, "head": self._head(head, head_branch), "base": base_branch}
         problem: ForgeError | None = None
-        for _ in _tries(PAUSES):
+        for _ in self._waits():
             if there := self.find_pull(head.owner, head_branch, base_branch):
                 return there
             # A branch that was pushed a moment ago may not be listed yet.
@@ -193,7 +192,7 @@ class RestForge(ABC):
     def approve(self, number: int, head_sha: str) -> None:
         fields = {"event": self._approval, "commit_id": head_sha, "body": ""}
         problem: ForgeError | None = None
-        for _ in _tries(REPEATS):
+        for _ in self._waits():
             if self.pull(number).head_sha != head_sha:
                 raise ForgeError(f"Pull request {number} has another head than {head_sha[:12]}. Look at it again.")
             if self._approved(number, head_sha):
@@ -208,7 +207,7 @@ class RestForge(ABC):
 
     def merge(self, number: int, head_sha: str) -> None:
         problem: ForgeError | None = None
-        for _ in _tries(PAUSES):
+        for _ in self._waits():
             there = self.pull(number)
             if there.state == "merged":
                 return
@@ -269,6 +268,15 @@ class RestForge(ABC):
 
     @abstractmethod
     def _send_merge(self, number: int, head_sha: str) -> None: ...
+
+    def _waits(self) -> Iterator[None]:
+        """Again and again while there is patience; three times at least, to look for what may have been done."""
+        ends = time.monotonic() + self._client.limits.patience
+        for count, pause in enumerate(chain(PAUSES, repeat(PAUSES[-1]))):
+            yield
+            if count >= 2 and time.monotonic() + pause > ends:
+                return
+            time.sleep(pause)
 
     def _path(self, *parts: str | int) -> str:
         return path_of(self.repository, *parts)
@@ -360,11 +368,3 @@ def newest(entries: Iterable[tuple[Any, CommitStatus]]) -> list[CommitStatus]:
 def _to_comment(data: Any) -> Comment:
     shape = read(CommentShape, data)
     return Comment(shape.id, shape.user.login if shape.user else "", shape.body or "")
-
-
-def _tries(pauses: Iterable[float]) -> Iterator[None]:
-    """Once, and again after each of the pauses."""
-    yield
-    for pause in pauses:
-        time.sleep(pause)
-        yield

@@ -9,7 +9,7 @@ from typing import Literal
 
 from neuroscale.forge.http import AnswerError, OutcomeUnknownError
 from neuroscale.forge.model import Comment, Forge, ForgeError, ForgeUnavailableError
-from neuroscale.forge.rest import REPEATS, same_text
+from neuroscale.forge.rest import PAUSES, same_text
 from neuroscale.report.markdown import MARKER
 
 LONGEST = 65_536
@@ -73,7 +73,7 @@ class _Comment:
 
     def publish(self) -> Published:
         problem: ForgeError | None = None
-        for pause in (0.0, *REPEATS):
+        for pause in (0.0, *PAUSES):
             time.sleep(pause if problem else 0)
             if self.forge.pull(self.number).head_sha != self.run.head_sha:
                 return Published("a newer commit is there", None)
