@@ -289,6 +289,15 @@ def test_catalog_and_template_are_those_of_the_forge_and_not_of_an_old_clone(sit
     assert said.json["base_commit"] == site.tip(site.ref, "main") != site.clone.run("rev-parse", "main")
 
 
+def test_a_clone_whose_own_program_is_another_than_that_of_main_is_told(site: Site) -> None:
+    shutil.copytree(ROOT / "src", site.clone.root / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    site.clone.commit({}, "Another program")
+    site.environment = {"PYTHONPATH": str(site.clone.root / "src")}
+    said = site.request(model="google/gemma-4-31B-it", environment="local")
+    assert said.status == 1, said.err
+    assert "This clone's program is not that of main" in said.err
+
+
 # what it brings up to date
 
 
@@ -354,7 +363,9 @@ def test_overrides_on_the_branch_of_an_open_request_are_kept_and_told(site: Site
 def test_a_base_that_moved_on_elsewhere_needs_no_push(site: Site) -> None:
     first = site.request()
     site.push_main({"docs/other.md": "x\n"})
-    assert site.request().json["outcome"] == "unchanged"
+    said = site.request()
+    assert said.json["outcome"] == "unchanged"
+    assert said.json["notes"][0].startswith("main moved on since, and the two merge cleanly.")
     assert site.pull().head_sha == first.json["commit"]
 
 
@@ -778,6 +789,7 @@ def test_the_token_is_in_no_argument_and_in_no_file(site: Site, tmp_path: Path) 
         ("git@forge.example.com:o/r.git", "git@forge.example.com:alice/platform.git"),
         ("forge.example.com:o/r", "forge.example.com:alice/platform.git"),
         ("ssh://git@forge.example.com:2222/o/r.git", "ssh://git@forge.example.com:2222/alice/platform.git"),
+        ("ssh://git:pass@forge.example.com/o/r/", "ssh://git@forge.example.com/alice/platform.git"),
     ],
 )
 def test_over_ssh_the_users_own_address_and_keys_are_used(remote: str, url: str) -> None:
@@ -792,6 +804,7 @@ def test_a_password_in_the_remotes_address_is_not_used() -> None:
     ref = RepositoryRef("https://forge.example.com", "o", "r")
     assert access.url(ref) == "https://forge.example.com/o/r.git"
     assert "0123456789abcdef" not in repr(access)
+    assert "pass" not in repr(access)
 
 
 def test_a_template_that_names_no_usable_branch_is_refused(site: Site) -> None:

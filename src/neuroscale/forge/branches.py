@@ -11,7 +11,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -52,7 +52,7 @@ class Access:
     Over HTTP the token goes along, in the environment of git alone; over SSH the user's own keys are used.
     """
 
-    remote: str
+    remote: str = field(repr=False)  # it may hold a password
     token: Token
 
     @property
@@ -66,7 +66,8 @@ class Access:
         tail = re.fullmatch(r"(?P<host>.*[/:])[^/:]+/[^/]+/?", self.remote.strip())
         if tail is None:
             raise InputError(Problem("the git remote", "", "names no owner and repository", "Correct its address."))
-        return f"{tail['host']}{repository.slug}.git"
+        host = re.sub(r"(?<=://)([^:@/]*):[^@/]*@", r"\1@", tail["host"])
+        return f"{host}{repository.slug}.git"
 
     def environment(self, repository: RepositoryRef) -> dict[str, str]:
         """Variables for a git command that talks to that repository: nothing asks, redirects or runs in between."""

@@ -161,10 +161,10 @@ class Publisher:
     def publish(self, base: Base, there: OpenRequest | None, prepared: Prepared, wanted: Wanted) -> Published:
         """Push the commit and open or renew the pull request."""
         if there is not None:
-            return self._update(there, prepared, wanted)
+            return self._update(base, there, prepared, wanted)
         return self._open(base, prepared, wanted)
 
-    def _update(self, there: OpenRequest, prepared: Prepared, wanted: Wanted) -> Published:
+    def _update(self, base: Base, there: OpenRequest, prepared: Prepared, wanted: Wanted) -> Published:
         if prepared.is_new:
             self._branches.push(there.repository, wanted.branch, prepared.commit, there.tip)
         with _completed_by_the_next_run(f"The branch of {there.pull.url} is up to date, its description is not"):
@@ -173,7 +173,13 @@ class Publisher:
                 raise BranchMovedError(f"{there.pull.url} was {now.state} meanwhile.")
             pull, renewed = self._renew(now, there.repository, wanted)
         result: Result = "updated" if prepared.is_new or renewed else "unchanged"
-        return Published(result, pull, there.repository, prepared.commit)
+        notes = []
+        if not is_ancestor(self._branches.git, base.commit, prepared.commit):
+            notes.append(
+                f"{base.branch} moved on since, and the two merge cleanly. If the forge wants the branch up to date, "
+                "update it on the pull request's page."
+            )
+        return Published(result, pull, there.repository, prepared.commit, tuple(notes))
 
     def _open(self, base: Base, prepared: Prepared, wanted: Wanted) -> Published:
         repository = self._forge.repository if self._info.may_push else self._forge.fork().ref
