@@ -140,7 +140,7 @@ def test_an_override_is_shown_with_its_reason_and_last_day() -> None:
 def test_a_service_that_stays_the_same_is_only_counted() -> None:
     same = ServiceReport(environment="dev", name="a", change="checked", plan=GEMMA_MOE, plan_before=GEMMA_MOE)
     text = markdown(verdict(services=(same, same.model_copy(update={"name": "b"}))))
-    assert "2 services checked whose plan and price stay the same." in text
+    assert "2 services checked whose plan stays the same." in text
     assert "USD" not in text
     assert "weights" not in text
 

@@ -207,7 +207,7 @@ def _services(verdict: Verdict) -> str:
     shown, unchanged = summary.services_to_show(verdict)
     show = _service if len(shown) <= summary.SERVICES_IN_FULL else _short_service
     text = _section("### Services", map(show, shown), len(shown), "services", "service")
-    line = f"{plural(unchanged, 'service')} checked whose plan and price stay the same." if unchanged else ""
+    line = f"{plural(unchanged, 'service')} checked whose plan stays the same." if unchanged else ""
     return "\n\n".join(part for part in (text, line) if part)
 
 

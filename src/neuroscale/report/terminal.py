@@ -147,7 +147,7 @@ def _print_services(verdict: Verdict, console: Console) -> None:
         show(service, console)
     _print_rest(len(shown), "service", console)
     if unchanged:
-        line(console, f"{plural(unchanged, 'service')} checked whose plan and price stay the same", 2)
+        line(console, f"{plural(unchanged, 'service')} checked whose plan stays the same", 2)
 
 
 def _print_service(service: ServiceReport, console: Console) -> None:
