@@ -77,6 +77,7 @@ class GitHubServer:
 
     def __init__(self, logins: Mapping[str, str]) -> None:
         self.logins = dict(logins)  # by token
+        self.apps: set[str] = set()  # tokens of apps, which have no account to ask for
         self.repositories: dict[str, Repository] = {}
         self.pulls: dict[str, list[Pull]] = {}
         self.comments: dict[tuple[str, int], list[dict[str, Any]]] = {}
@@ -126,6 +127,8 @@ class GitHubServer:
         with self.lock:
             if secret not in self.logins:
                 return 401, {}, self._error(found, 401, "Bad credentials")
+            if secret in self.apps and found.name == "users/get-authenticated":
+                return 403, {}, self._error(found, 403, "Resource not accessible by integration")
             asked = _Asked(
                 self.logins[secret], [unquote(part) for part in path.split("/")[2:]], query, body, address.path
             )

@@ -156,6 +156,19 @@ def build(kind: Type, values: Any = ...) -> Any:
             return plain.get(name, {}) if values is ... else values
 
 
+def fields_of(kind: Type) -> tuple[Mapping[str, Type], frozenset[str]]:
+    """The fields of an object's type (of each of its alternatives that is one), and which of them may be missing."""
+    if isinstance(kind, Reference):
+        return fields_of(_resolve(kind))
+    if isinstance(kind, Either):
+        parts = [fields_of(option) for option in kind.of if _holds_fields(option)]
+        common = set.intersection(*(set(named) for named, _ in parts))
+        named = {name: inner for fields, _ in parts for name, inner in fields.items()}
+        return named, frozenset({name for _, optional in parts for name in optional} | (named.keys() - common))
+    merged = _merged(kind)
+    return merged.named, merged.optional
+
+
 def _is(name: str, value: Any) -> bool:
     match name:
         case "string":

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from fault_proxy import FaultProxy
-from forge_lab import QUICK, GiteaLab, GitHubLab, Lab, Person, forge_of
+from forge_lab import KINDS, QUICK, GiteaLab, Lab, forge_of, lab_for
 from forge_server import ForgeServer
 from github_server import running_github
 from neuroscale.errors import InputError
@@ -22,17 +22,9 @@ from neuroscale.forge.rest import RestForge
 BRANCH = "neuroscale/dev/support-chat"
 
 
-@pytest.fixture(
-    params=[pytest.param("gitea", marks=pytest.mark.tools, id="gitea"), pytest.param("github", id="github-shapes")]
-)
+@pytest.fixture(params=KINDS)
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
-    if request.param == "gitea":
-        yield GiteaLab(request.getfixturevalue("forge_server"))
-        return
-    tokens: dict[Person, Token] = {"owner": Token(secrets.token_hex(20)), "developer": Token(secrets.token_hex(20))}
-    with running_github({token.secret: login for login, token in tokens.items()}) as server:
-        yield GitHubLab(server, tokens)
-        assert server.violations == []
+    yield from lab_for(request)
 
 
 @pytest.fixture

@@ -22,10 +22,9 @@ from fault_proxy import (
     Truncate,
     Twice,
 )
-from forge_lab import QUICK, GiteaLab, GitHubLab, Lab, Person, forge_of
-from github_server import running_github
+from forge_lab import KINDS, QUICK, Lab, Person, forge_of, lab_for
 from neuroscale.forge.http import Limits
-from neuroscale.forge.model import Forge, ForgeUnavailableError, RepositoryRef, Token
+from neuroscale.forge.model import Forge, ForgeUnavailableError, RepositoryRef
 from neuroscale.forge.sticky import Run, publish
 
 BRANCH = "neuroscale/dev/support-chat"
@@ -156,18 +155,9 @@ METHODS: dict[str, tuple[str, str, Callable[[Case], bool]]] = {
 }
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param("gitea", marks=pytest.mark.tools, id="gitea"), pytest.param("github", id="github-shapes")],
-)
+@pytest.fixture(scope="module", params=KINDS)
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
-    if request.param == "gitea":
-        yield GiteaLab(request.getfixturevalue("forge_server"))
-        return
-    tokens: dict[Person, Token] = {"owner": Token(secrets.token_hex(20)), "developer": Token(secrets.token_hex(20))}
-    with running_github({token.secret: login for login, token in tokens.items()}) as server:
-        yield GitHubLab(server, tokens)
-        assert server.violations == []
+    yield from lab_for(request)
 
 
 @pytest.fixture(scope="module")
