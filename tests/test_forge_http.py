@@ -345,6 +345,13 @@ def test_addresses_that_a_token_must_not_go_to_are_refused(url: str) -> None:
     assert "hunter2" not in str(raised.value)
 
 
+@pytest.mark.parametrize("secret", ["hunter2-hunter2-hunter2\r\nX-Other: 1", "hunter2-hunter2-ü", "hunter2", ""])
+def test_a_token_that_is_none_is_refused_without_being_shown(secret: str) -> None:
+    with pytest.raises(InputError) as raised:
+        Client("http://127.0.0.1:9", Token(secret))
+    assert "hunter2" not in str(raised.value)
+
+
 def test_plain_http_is_for_this_machine_only() -> None:
     for host in ("127.0.0.1", "127.8.9.1", "::1", "localhost"):
         assert is_loopback(host)

@@ -22,7 +22,7 @@ import httpx
 from neuroscale import __version__
 from neuroscale.errors import InputError, Problem
 from neuroscale.forge.model import ForgeError, ForgeUnavailableError, Token
-from neuroscale.forge.token import redact
+from neuroscale.forge.token import check_secret, redact
 from neuroscale.report.text import one_line
 
 Query = Mapping[str, str | int | bool]
@@ -90,7 +90,8 @@ class Client:
     """A forge's REST API below `base_url`, such as `https://api.github.com` or `http://127.0.0.1:3000/api/v1`.
 
     Every attempt is a connection of its own: nothing is held open, and no request is lost on a connection that the
-    forge closed meanwhile. Raises InputError for an address that the token must not go to.
+    forge closed meanwhile. Raises InputError for an address that the token must not go to, and for a token
+    that is none.
     """
 
     def __init__(
@@ -102,6 +103,8 @@ class Client:
         limits: Limits | None = None,
     ) -> None:
         self.base_url = checked_address(base_url)
+        if token is not None:
+            check_secret(token.secret, "the forge's token")
         self.limits = limits or Limits()
         self.token = token
         self._headers = {
@@ -238,7 +241,8 @@ class Client:
             sent = sent or event.endswith("send_request_headers.started")
 
         async def exchange() -> _Received:
-            # Awaited, because only so the deadline holds for everything: look-up, handshake, and a trickle of bytes.
+            # Awaited, because only so the deadline holds for everything, also for a trickle of bytes. What the system's
+            # resolver takes to give a name up comes on top.
             async with (
                 asyncio.timeout(seconds),
                 httpx.AsyncClient(

@@ -128,7 +128,7 @@ class RestForge(ABC):
                     problem = error
             # A fork is listed before the forge has copied its branches.
             if there is not None and self.branch(there.ref, there.default_branch) is not None:
-                return there
+                return self._info_of(there.ref)
         raise problem
 
     def pull(self, number: int) -> PullRequest:

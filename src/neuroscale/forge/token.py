@@ -61,6 +61,30 @@ def read_token(file: Path) -> Token:
     return _token(content.decode("ascii", errors="replace").removesuffix("\n").removesuffix("\r"), where)
 
 
+def check_secret(secret: str, where: str) -> None:
+    """Raises InputError, which does not show it, unless `secret` can be one token in one header."""
+    if not secret:
+        raise InputError(Problem(where, "", "holds no token", "Write the forge's token there."))
+    if len(secret) > _LARGEST or not _ALLOWED.fullmatch(secret):
+        raise InputError(
+            Problem(
+                where,
+                "",
+                "holds something else than one token (a line break, a space, a control character, or far too much)",
+                "Write the token alone there; one line break at its end is allowed in a file.",
+            )
+        )
+    if len(secret) < _SHORTEST:
+        raise InputError(
+            Problem(
+                where,
+                "",
+                f"holds fewer than {_SHORTEST} characters, which is no token of a forge",
+                "Write the whole token there.",
+            )
+        )
+
+
 def redact(text: str, token: Token | None) -> str:
     """`text` without the token, also where it is quoted for a URL or encoded with Base64, as headers hold it."""
     if token is None:
@@ -85,26 +109,7 @@ def _check(status: os.stat_result, where: str) -> None:
 
 
 def _token(secret: str, where: str) -> Token:
-    if not secret:
-        raise InputError(Problem(where, "", "holds no token", "Write the forge's token there."))
-    if len(secret) > _LARGEST or not _ALLOWED.fullmatch(secret):
-        raise InputError(
-            Problem(
-                where,
-                "",
-                "holds something else than one token (a line break, a space, a control character, or far too much)",
-                "Write the token alone there; one line break at its end is allowed in a file.",
-            )
-        )
-    if len(secret) < _SHORTEST:
-        raise InputError(
-            Problem(
-                where,
-                "",
-                f"holds fewer than {_SHORTEST} characters, which is no token of a forge",
-                "Write the whole token there.",
-            )
-        )
+    check_secret(secret, where)
     return Token(secret)
 
 
