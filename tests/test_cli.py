@@ -559,7 +559,7 @@ def test_a_full_disk_is_no_defect_of_the_program(platform: Path) -> None:
 
 
 def test_every_command_has_help(run: Any) -> None:
-    for command in ("plan", "render", "replan", "new", "gate", "serve", "demo"):
+    for command in ("plan", "render", "replan", "new", "request", "gate", "serve", "demo"):
         said = run(command, "--help")
         assert said.status == 0
         assert f"Usage: neuroscale {command}" in said.out
