@@ -594,7 +594,8 @@ def applied(request: Request, choice: Alternative) -> Request:
     ):
         if found := re.search(pattern, text):
             update[name] = kind(next(group for group in found.groups() if group))
-    assert update or overrides.keys() != {override.field for override in request.overrides}, text
+    values = {field: override.value for field, override in overrides.items()}
+    assert update or values != {override.field: override.value for override in request.overrides}, text
     return request.model_copy(update={**update, "overrides": tuple(overrides.values())})
 
 
