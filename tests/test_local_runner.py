@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from forge_server import ForgeServer
+from neuroscale.errors import InputError
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.model import RepositoryRef
-from neuroscale.local.runner import shared
+from neuroscale.local.runner import find_python, shared
 from repositories import Repository
 from waiting import wait_for
 
@@ -189,3 +190,10 @@ def test_a_proxy_is_never_between_a_job_and_the_forge() -> None:
     kept = shared({"https_proxy": "http://proxy.example.org:3128", "no_proxy": "example.org"})
     assert kept["no_proxy"] == "example.org,127.0.0.1,localhost"
     assert "127.0.0.1" in kept["NO_PROXY"]
+
+
+def test_without_a_program_that_jobs_need_the_start_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neuroscale.local.runner._PYTHONS", ("no-such-python",))
+    monkeypatch.setattr("sys.base_prefix", "/nowhere")
+    with pytest.raises(InputError, match=r"no python3 of version 3\.11 or newer with venv"):
+        find_python(None)

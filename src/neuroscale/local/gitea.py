@@ -76,6 +76,8 @@ class Gitea:
             user=self.state.forge_user,
             ready=lambda: answers(f"{self.url}/api/healthz"),
             port=self.state.instance.ports[NAME],
+            settings=self._app_ini(),
+            stops_within=10.0,
         )
 
     def command(self, *arguments: str) -> str:
@@ -128,6 +130,7 @@ class Gitea:
                 "PATH": self.folder / "data" / "gitea.db",
                 "SQLITE_JOURNAL_MODE": "WAL",
                 "SQLITE_TIMEOUT": 20000,
+                "DB_RETRIES": 1,
             },
             "security": {
                 "INSTALL_LOCK": True,

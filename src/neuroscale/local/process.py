@@ -33,7 +33,8 @@ class Process:
     """A long-running process.
 
     `ready` says why it cannot be used yet, or None. `prepare` runs before each start, when all that it `needs` is
-    healthy; both may raise LocalError. Times are in seconds. Nothing secret may stand in `argv` or `environment`.
+    healthy; both may raise LocalError. `settings` is what its files of settings hold: with other ones it is started
+    anew. Times are in seconds. Nothing secret may stand in `argv`, `environment` or `settings`.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Process:
     ready: Callable[[], str | None]
     port: int | None = None
     needs: tuple[str, ...] = ()
+    settings: str = ""
     prepare: Callable[[], None] = field(default=lambda: None)
     ready_within: float = 90.0
     stops_within: float = 15.0
@@ -52,7 +54,14 @@ class Process:
 def digest(processes: Iterable[Process]) -> str:
     """Names what would be run; it changes when a version, an option or a port does."""
     facts = [
-        (one.name, one.argv, sorted(one.environment.items()), str(one.folder), one.user and one.user.uid)
+        (
+            one.name,
+            one.argv,
+            sorted(one.environment.items()),
+            one.settings,
+            str(one.folder),
+            one.user and one.user.uid,
+        )
         for one in processes
     ]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

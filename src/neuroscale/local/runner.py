@@ -31,6 +31,7 @@ OLDEST_PYTHON = (3, 11)
 _TOOL: Final = "gitea-runner"
 _EMPTIED = ("home", "tmp", "work")  # at each start
 _PARTS = (*_EMPTIED, "registration")
+_PROGRAMS = ("bash", "git")  # what every job of the gate runs
 _FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin")
 _PYTHONS = ("python3", "python3.14", "python3.13", "python3.12", "python3.11")
 # What jobs may see of the environment of who starts the platform: package indexes, certificates and proxies.
@@ -87,9 +88,12 @@ class Runner:
         link = path / "python3"
         link.unlink(missing_ok=True)
         link.symlink_to(find_python(user))
-        # YAML holds JSON, and this is written by no template: no value can become structure.
-        self.state.update(runner_environment=self._environment())
-        write_public(self.settings / "config.yaml", json.dumps(self._config(), indent=2) + "\n")
+        environment = self._environment()
+        for program in _PROGRAMS:
+            if not tried(user, ["/bin/sh", "-c", 'command -v "$1"', "sh", program], environment):
+                raise _lacks(user, f"no {program} on PATH", f"Install {program} for all users.")
+        self.state.update(runner_environment=environment)
+        write_public(self.settings / "config.yaml", self._config())
 
     def process(self) -> Process:
         """What the supervisor runs."""
@@ -103,7 +107,9 @@ class Runner:
             ready=lambda: answers(f"http://127.0.0.1:{self.state.instance.ports[NAME]}/healthz"),
             port=self.state.instance.ports[NAME],
             needs=(FORGE,),
+            settings=self._config(),
             prepare=self._register,
+            stops_within=8.0,
         )
 
     def _register(self) -> None:
@@ -128,8 +134,9 @@ class Runner:
         if not self.registration.is_file():
             raise LocalError(f"The runner did not register with the forge. See {self.state.log(FORGE)}.")
 
-    def _config(self) -> dict[str, object]:
-        return {
+    def _config(self) -> str:
+        # YAML holds JSON, and this is written by no template: no value can become structure.
+        settings = {
             "log": {"level": "info"},
             "runner": {
                 "file": str(self.registration),
@@ -149,6 +156,7 @@ class Runner:
             "host": {"workdir_parent": str(self.folder / "work")},
             "metrics": {"enabled": True, "addr": f"127.0.0.1:{self.state.instance.ports[NAME]}"},
         }
+        return json.dumps(settings, indent=2) + "\n"
 
     def _environment(self) -> dict[str, str]:
         """All that it and its jobs see: nothing else of the environment that the platform is started from."""
@@ -195,15 +203,11 @@ def find_python(user: User | None) -> Path:
                 user,
             )
             return Path(place.strip())
-    who = f"the user {user.uid}, which jobs run as," if user else "this user"
     wanted = ".".join(map(str, OLDEST_PYTHON))
-    raise InputError(
-        Problem(
-            "the runner",
-            "",
-            f"has no Python for its jobs: {who} can run no python3 of version {wanted} or newer with venv",
-            "Install one for all users, such as the packages python3 and python3-venv.",
-        )
+    raise _lacks(
+        user,
+        f"no python3 of version {wanted} or newer with venv",
+        "Install one for all users, such as the packages python3 and python3-venv.",
     )
 
 
@@ -211,6 +215,11 @@ def search_path(user: User | None) -> list[str]:
     """The folders of PATH that the user can enter, and the usual ones."""
     folders = dict.fromkeys([*os.environ.get("PATH", "").split(os.pathsep), *_FOLDERS])
     return [folder for folder in folders if folder.startswith("/") and may_enter(user, Path(folder))]
+
+
+def _lacks(user: User | None, what: str, fix: str) -> InputError:
+    who = f"the user {user.uid}, which jobs run as," if user else "this user"
+    return InputError(Problem("the runner", "", f"cannot run jobs: {who} can run {what}", fix))
 
 
 def _has_credentials(value: str) -> bool:

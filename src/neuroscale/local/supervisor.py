@@ -128,6 +128,7 @@ class Supervisor:
         self.state = state
         self.processes = {process.name: process for process in processes}
         self.records = {name: Record() for name in self.processes}
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._digest = digest(processes)
         self._changed = threading.Condition()
         self._stopping = False
@@ -147,7 +148,7 @@ class Supervisor:
         while any(thread.is_alive() for thread in threads):
             with self._changed:
                 self._changed.wait(1.0)
-            left_before = _reap(left_before)
+            left_before = self._reap(left_before)
             for name in (*self.processes, NAME):
                 shorten(self.state.log(name))
 
@@ -191,7 +192,7 @@ class Supervisor:
         process.prepare()
         if self._stopping:
             return
-        child = start(process, self.state.instance.id, self.state.log(process.name))
+        child = self._children[process.name] = start(process, self.state.instance.id, self.state.log(process.name))
         say(f"{process.name}: started as process {child.pid}")
         self._set(record, pid=child.pid, started=_start_time(child.pid))
         began = time.monotonic()
@@ -231,13 +232,27 @@ class Supervisor:
 
     def _end(self, process: Process, record: Record) -> None:
         """End the process, first by itself so that it can end its children well, then all that it left."""
-        if record.pid is not None:
-            with contextlib.suppress(psutil.Error):
-                main = psutil.Process(record.pid)
-                main.terminate()
-                main.wait(process.stops_within)
+        child = self._children.pop(process.name, None)
+        if child is not None:
+            child.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(process.stops_within)
         end(lambda: belonging(self.state.instance.id, process.name), patience=2.0)
+        if child is not None:
+            child.wait()
         self._set(record, pid=None, started=None)
+
+    def _reap(self, left_before: set[int]) -> set[int]:
+        """Bury the dead children of processes that have ended, which came to this one; returns the newly dead.
+
+        Nobody asks for such a child; one that somebody waits for is gone by the next look.
+        """
+        own = {child.pid for child in list(self._children.values())}
+        dead = {child.pid for child in psutil.Process().children() if _is_dead(child)} - own
+        for pid in dead & left_before:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        return dead - left_before
 
     def _wait(self, condition: Callable[[], bool]) -> bool:
         """Wait until the condition holds; False when asked to stop."""
@@ -298,18 +313,6 @@ def _start_time(pid: int) -> float | None:
         return psutil.Process(pid).create_time()
     except psutil.NoSuchProcess:
         return None
-
-
-def _reap(left_before: set[int]) -> set[int]:
-    """Bury children of ended children that came to this process; returns the dead ones that may have somebody else.
-
-    A dead child whom nobody asked for since the last look has no thread that waits for it.
-    """
-    dead = {child.pid for child in psutil.Process().children() if _is_dead(child)}
-    for pid in dead & left_before:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
-    return dead - left_before
 
 
 def _is_dead(process: psutil.Process) -> bool:
