@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import pytest
@@ -19,7 +19,8 @@ from neuroscale.forge.model import Forge, RepositoryRef, Token
 Person = Literal["owner", "developer"]
 
 # Short pauses, so that a test of a broken forge ends soon; a busy machine has its time to answer.
-QUICK = Limits(deadline=30.0, attempts=4, connect=5.0, silence=15.0, first_pause=0.05, longest_pause=0.2, patience=4.0)
+QUICK = Limits(deadline=30.0, attempts=4, connect=5.0, silence=15.0, first_pause=0.05, longest_pause=0.2)
+IMPATIENT = replace(QUICK, patience=2.0)
 
 
 class Lab(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from fault_proxy import FaultProxy
-from forge_lab import KINDS, QUICK, GiteaLab, Lab, forge_of, lab_for
+from forge_lab import IMPATIENT, KINDS, QUICK, GiteaLab, Lab, forge_of, lab_for
 from forge_server import ForgeServer
 from github_server import running_github
 from neuroscale.errors import InputError
@@ -111,9 +111,10 @@ def test_pull_requests_of_other_branches_bases_and_owners_are_not_taken_for_it(
     assert len({other.number, elsewhere.number, wanted.number}) == 3
 
 
-def test_a_pull_request_for_a_branch_that_is_not_there_says_so(owner: Forge, repository: RepositoryRef) -> None:
+def test_a_pull_request_for_a_branch_that_is_not_there_says_so(lab: Lab, repository: RepositoryRef) -> None:
+    forge = forge_of(lab, "owner", repository, limits=IMPATIENT)
     with pytest.raises(ForgeError, match="no branch missing"):
-        owner.open_pull("Serve it", "", repository, "missing", "main")
+        forge.open_pull("Serve it", "", repository, "missing", "main")
 
 
 def test_a_branch_that_is_listed_late_gets_its_pull_request(lab: Lab, repository: RepositoryRef) -> None:
@@ -296,7 +297,7 @@ def test_a_conflict_with_main_is_refused_in_words(forge_server: ForgeServer) -> 
     """Gitea answers as it does while it is still working it out, so that only time tells."""
     lab = GiteaLab(forge_server)
     repository = lab.repository()
-    owner = forge_of(lab, "owner", repository)
+    owner = forge_of(lab, "owner", repository, limits=IMPATIENT)
     for branch, text in ((BRANCH, "aGVyZQ=="), ("main", "dGhlcmU=")):
         body = {"content": text, "message": "Change", "branch": "main", "new_branch": branch}
         assert forge_server.api("POST", f"/repos/{repository.slug}/contents/same.txt", body=body)[0] == 201
