@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
 import tempfile
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.http import Client
@@ -82,7 +84,10 @@ def running_forge() -> Iterator[ForgeServer]:
     # Not pytest's own temporary folder, which the forge's user may not enter.
     folder = Path(tempfile.mkdtemp(prefix="neuroscale-forge-"))
     try:
-        yield ForgeServer(up(folder, None, None, print))
+        # As a user's secret would be: a test looks that jobs do not see it.
+        with mock.patch.dict(os.environ, {"FORBIDDEN_FOR_JOBS": "secret"}):
+            local = up(folder, None, None, print)
+        yield ForgeServer(local)
     finally:
         down(folder, print, delete=True)
         shutil.rmtree(folder, ignore_errors=True)

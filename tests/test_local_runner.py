@@ -41,7 +41,7 @@ find "$NEUROSCALE_CACHE"/schemas -name kinds.json | grep -q .
 test ! -w "$NEUROSCALE_CACHE" -o "$(id -u)" = "$EXPECT_UID"
 touch "$HOME/file" "$TMPDIR/file"
 env | cut -d= -f1 | sort > "$RUNNER_TEMP/names"
-if grep -E 'PASSWORD|FORBIDDEN_FOR_JOBS' "$RUNNER_TEMP/names"; then exit 1; fi
+if grep -qE 'PASSWORD|FORBIDDEN_FOR_JOBS' "$RUNNER_TEMP/names"; then exit 1; fi
 """
 
 
@@ -128,7 +128,13 @@ def test_a_failing_job_is_a_failed_status_and_leaves_no_work_folder(forge_server
 @pytest.mark.tools
 def test_a_workflow_that_a_fork_brings_does_not_run(forge_server: ForgeServer, tmp_path: Path) -> None:
     clone = Repository(tmp_path / "clone")
-    clone.commit({".github/workflows/gate.yaml": workflow("pull_request_target", "echo judged by the base")})
+    clone.commit(
+        {
+            ".github/workflows/gate.yaml": workflow("pull_request_target", "echo judged by the base"),
+            # Gitea's own folder would take the place of the other one.
+            ".gitea/workflows/gate.yaml": workflow("pull_request_target", "exit 1"),
+        }
+    )
     repository = forge_server.create_repository(clone.root)
     forge = forge_server.forge(repository, forge_server.developer)
     fork = forge.fork().ref

@@ -14,7 +14,7 @@ from neuroscale.local import stack
 from neuroscale.local.errors import LocalError
 from neuroscale.local.process import belonging, digest, end
 from neuroscale.local.seed import LocalForge
-from neuroscale.local.state import State, is_free, locked
+from neuroscale.local.state import State, delete_folder, is_free, locked
 from neuroscale.local.status import last_lines
 from neuroscale.local.supervisor import NAME, Report, is_running, launch, read_report
 
@@ -60,9 +60,12 @@ def down(folder: Path, tell: Tell, *, delete: bool = False) -> None:
         state = State.read(folder)
         if state is not None:
             _stop(state, tell)
-            if delete:
+        if delete:
+            if state is not None:
                 state.delete()
-                tell(f"Removed {state.folder}.")
+            else:
+                delete_folder(folder)
+            tell(f"Removed {folder}.")
 
 
 def _is_up(state: State) -> bool:

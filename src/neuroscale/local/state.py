@@ -174,14 +174,17 @@ class State:
     def delete(self) -> None:
         """Remove everything. Nothing of the instance may run any more."""
         shutil.rmtree(self.run, ignore_errors=True)
-        # The instance goes last: until then the folder tells what it is.
-        for entry in self.folder.iterdir():
-            if entry.name in ("instance.json", "lock"):
-                continue
-            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-        for name in ("instance.json", "lock"):
-            (self.folder / name).unlink(missing_ok=True)
-        self.folder.rmdir()
+        delete_folder(self.folder)
+
+
+def delete_folder(folder: Path) -> None:
+    """Remove a state folder, which `locked` has looked at. The instance goes last: until then it tells what this is."""
+    last = ("instance.json", "lock")
+    for entry in [entry for entry in folder.iterdir() if entry.name not in last]:
+        shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    for name in last:
+        (folder / name).unlink(missing_ok=True)
+    folder.rmdir()
 
 
 @contextmanager
@@ -193,8 +196,7 @@ def locked(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
     folder = folder.absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        names = {entry.name for entry in folder.iterdir()}
-        if names and not names & {"lock", "instance.json"}:
+        if not _is_own(folder):
             problem = Problem(str(folder), "", "holds other files", "Name an empty or a new folder with --state.")
             raise InputError(problem)
         if folder.stat().st_uid != os.geteuid():
@@ -207,6 +209,14 @@ def locked(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
         raise InputError(problem) from error
     with lock:
         yield
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether the folder holds a local platform, or no more than what a killed start leaves of one."""
+    names = {entry.name for entry in folder.iterdir()}
+    return "instance.json" in names or all(
+        name in ("lock", "run") or name.startswith(".instance.json.") for name in names
+    )
 
 
 def _lock(path: Path, tell: Callable[[str], None]) -> IO[str]:
