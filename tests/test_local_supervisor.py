@@ -23,12 +23,13 @@ from waiting import wait_for
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> State:
+def state(tmp_path: Path) -> Iterator[State]:
     folder = tmp_path / "state"
     with locked(folder, print):
         state = State.open(folder)
     state.logs.mkdir()
-    return state
+    yield state
+    state.delete()
 
 
 @contextmanager
