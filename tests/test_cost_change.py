@@ -275,6 +275,22 @@ def test_what_has_no_price_and_stays_the_same_does_not_hide_the_difference() -> 
     assert (row.difference, cost.left_out) == (None, 1)
 
 
+def test_what_has_no_price_and_is_started_makes_the_difference_unknown() -> None:
+    running: dict[str, Any] = {
+        "apiVersion": "serving.kserve.io/v1alpha1",
+        "kind": "LLMInferenceService",
+        "metadata": {"name": "chat", "namespace": "team-alpha"},
+        "spec": {"replicas": 3, "baseRefs": [{"name": "shared"}]},
+    }
+    stopped = copy.deepcopy(running)
+    stopped["metadata"]["annotations"] = {"serving.kserve.io/stop": "true"}
+    row, cost = one((stopped,), (running,))
+    assert (row.difference, cost.left_out, cost.unpriced[0].side) == (None, 1, "both")
+    described = copy.deepcopy(running)
+    described["metadata"]["annotations"] = {"description": "the same pods"}
+    assert changed(service((running,), (described,))) is None
+
+
 def test_a_file_that_cannot_be_read_is_named_and_makes_the_difference_unknown() -> None:
     broken = Side(unreadable=(Unpriced("a.yaml", "cannot be read: not valid YAML", decisive=True, content="1"),))
     cost = compare([Service("dev", "chat", side(workload()), broken)], prices(), prices(), date(2026, 7, 1))

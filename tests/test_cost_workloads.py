@@ -82,6 +82,19 @@ def test_an_unknown_kind_with_containers_is_named() -> None:
     assert "how many pods a Rollout has" in only_reason(rollout)
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"templates": [{"container": {"image": "train:1", "resources": {"requests": {"nvidia.com/gpu": 8}}}}]},
+        {"steps": [{"image": "train:1"}]},
+        {"domain": {"resources": {"limits": {"nvidia.com/gpu": 8}}}},
+    ],
+)
+def test_what_looks_like_pods_of_an_unknown_kind_is_named(spec: dict[str, Any]) -> None:
+    value = {"apiVersion": "example.org/v1", "kind": "Training", "metadata": {"name": "big"}, "spec": spec}
+    assert "how many pods a Training has" in only_reason(value)
+
+
 @pytest.mark.parametrize("kind", ["ServingRuntime", "LLMInferenceServiceConfig", "PodTemplate"])
 def test_what_only_describes_pods_costs_nothing(kind: str) -> None:
     service, cost = added(workload(), workload() | {"apiVersion": "x/v1", "kind": kind})
@@ -119,6 +132,7 @@ def test_volumes_and_load_balancers_are_named_beside_the_price() -> None:
         ({}, {"minReplicas": 0, "maxReplicas": 4}, (0, 4)),
         (KNATIVE, {"annotations": {"autoscaling.knative.dev/max-scale": "3"}}, (1, 3)),
         ({"serving.kserve.io/deploymentMode": "RawDeployment"}, {"minReplicas": 0}, (1, 1)),
+        (KNATIVE, {"minReplicas": 0, "annotations": {"serving.kserve.io/deploymentMode": "Standard"}}, (0, 0)),
         (KNATIVE | {"serving.kserve.io/stop": "true"}, {"minReplicas": 2, "maxReplicas": 4}, (0, 0)),
     ],
 )

@@ -56,7 +56,7 @@ def component_bounds(value: Mapping[str, Any], component: Mapping[str, Any]) -> 
     if stopped(value):
         return STOPPED
     given = annotations_of(value) | texts(component.get("annotations"), "annotations")
-    mode = given.get(f"{_PREFIX}deploymentMode", "Knative")
+    mode = annotations_of(value).get(f"{_PREFIX}deploymentMode", "Knative")  # a component's own do not decide it
     if mode.startswith("ModelMesh"):
         raise ValueError("it runs in ModelMesh, whose pods serve several services")
     fewest, most = optional(component, "minReplicas", 1), optional(component, "maxReplicas", 0)

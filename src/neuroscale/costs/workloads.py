@@ -65,6 +65,8 @@ class Workloads:
     unpriced: tuple[Unpriced, ...] = ()
 
 
+# Where annotations lie that start, stop or scale what an object describes.
+_SCALING = ("serving.kserve.io/", "autoscaling.knative.dev/", "autoscaling.keda.sh/")
 _APPS = ("apps", "extensions")
 _ONCE = {
     ("apps", "DaemonSet"): "runs on every node that fits it, and how many that are is not known",
@@ -123,7 +125,7 @@ def _read(
     autoscalers: list[tuple[Autoscaler, str]],
 ) -> None:
     kind, group, subject = str(value.get("kind")), str(value.get("apiVersion")).rpartition("/")[0], _subject(value)
-    content = json.dumps([group, kind, value.get("spec")], sort_keys=True, default=str)
+    content = json.dumps([group, kind, value.get("spec"), _scaling_annotations(value)], sort_keys=True, default=str)
 
     def name(reason: str, decisive: bool = True, part: str = "") -> None:
         unpriced.append(Unpriced(f"{subject} {part}".strip(), reason, decisive, content))
@@ -282,9 +284,21 @@ def _subject(value: Mapping[str, Any]) -> str:
     return f"{value.get('kind')} {place}"
 
 
+def _scaling_annotations(value: Mapping[str, Any]) -> dict[str, str]:
+    """The annotations that decide how many pods there are, or whether there are any."""
+    try:
+        given = annotations_of(value)
+    except ValueError:
+        return {}
+    return {key: text for key, text in given.items() if key.startswith(_SCALING)}
+
+
 def _holds_containers(value: Any) -> bool:
+    """Whether anything in an object of an unknown kind looks like a container, or like what one asks for."""
     return any(
-        key == "containers" and isinstance(item, list) and any(isinstance(one, dict) for one in item)
+        (key in ("containers", "steps") and isinstance(item, list) and any(isinstance(one, dict) for one in item))
+        or (key == "container" and isinstance(item, dict))
+        or (key == "resources" and isinstance(item, dict) and bool({"requests", "limits"} & set(item)))
         for key, item in _items(value)
     )
 
