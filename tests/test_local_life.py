@@ -209,12 +209,14 @@ def test_a_folder_with_other_files_is_never_taken_or_deleted(local: Local) -> No
 
 def test_down_ends_what_a_job_left_running_and_nothing_else(local: Local) -> None:
     local.run("up")
-    script = "setsid sleep 600 & env -i setsid sleep 601 & sleep 1"
+    # Numbers that no other sleep on this machine has.
+    marked, unmarked, foreign = (f"600.{os.getpid()}{number}" for number in range(3))
+    script = f"setsid sleep {marked} & env -i setsid sleep {unmarked} & sleep 1"
     workflow = (
         "on: push\njobs:\n  leave:\n    runs-on: ubuntu-latest\n    steps:\n"
         f"      - shell: bash\n        run: {script}\n"
     )
-    other = subprocess.Popen(["sleep", "602"], env={**os.environ, INSTANCE_VARIABLE: "another"})
+    other = subprocess.Popen(["sleep", foreign], env={**os.environ, INSTANCE_VARIABLE: "another"})
     try:
         clone = Repository(local.repository.root.parent / "clone")
         clone.commit({".github/workflows/leave.yaml": workflow})
@@ -226,9 +228,9 @@ def test_down_ends_what_a_job_left_running_and_nothing_else(local: Local) -> Non
             found = (process.info["cmdline"] for process in psutil.process_iter(["cmdline"]))
             return {line[1] for line in found if line and line[0] == "sleep" and len(line) > 1}
 
-        wait_for(lambda: {"600", "601", "602"} <= sleeping(), 60)
+        wait_for(lambda: {marked, unmarked, foreign} <= sleeping(), 60)
         local.run("down")
-        assert not {"600", "601"} & sleeping()
+        assert not {marked, unmarked} & sleeping()
         assert other.poll() is None
     finally:
         other.kill()
@@ -329,7 +331,7 @@ def test_no_secret_is_in_arguments_logs_or_files_that_others_may_read(running: L
     files += [run / "gitea-settings" / name for name in ("secret_key", "internal_token", "jwt_secret")]
     found = [path.read_text().strip() for path in files]
     found.append(json.loads((run / "runner" / "registration" / "registration.json").read_text())["token"])
-    assert len(found) == 10
+    assert len(found) >= 10
     for process in running.running():
         told = " ".join(process.cmdline()) + " ".join(process.environ().values())
         assert not any(secret in told for secret in found)
