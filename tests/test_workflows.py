@@ -71,7 +71,8 @@ def test_the_required_check_never_skips_and_does_one_job() -> None:
     """A skipped check counts as passed: neither the workflow nor its job may have a way around its run."""
     content = read(GATE)
     triggers = content[True]  # YAML 1.1 reads `on` as true
-    assert triggers == {"pull_request_target": {"types": ["opened", "reopened", "synchronize", "edited"]}}
+    types = ["opened", "reopened", "synchronize", "edited"]
+    assert triggers == {"pull_request_target": {"branches": ["main"], "types": types}}
     assert list(content["jobs"]) == ["gate"]
     job = content["jobs"]["gate"]
     assert (content["name"], job["name"]) == ("gate", "gate")

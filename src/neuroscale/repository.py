@@ -14,9 +14,12 @@ CATALOG = "platform/catalog"
 SETTINGS = "platform/settings.yaml"
 TEMPLATE = "templates/llm-inference-service"
 
-# Everything that decides how a change is judged. Whose name ends in a slash is a folder.
+# Everything that decides how a change is judged. Whose name ends in a slash is a folder. Workflows in .forgejo and
+# .gitea would stand in place of those in .github on forges of these names.
 GATE_CODE = (
     ".ci/",
+    ".forgejo/",
+    ".gitea/",
     ".github/",
     "Makefile",
     "platform/local/tools/",

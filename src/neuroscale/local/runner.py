@@ -19,6 +19,7 @@ from neuroscale.local.errors import LocalError
 from neuroscale.local.gitea import NAME as FORGE
 from neuroscale.local.gitea import Gitea
 from neuroscale.local.process import Process, answers, run_once
+from neuroscale.local.seed import OWNER, LocalForge
 from neuroscale.local.state import PASSABLE, State, read_json, write_public
 from neuroscale.local.tool_copies import copy_cache, copy_folder
 from neuroscale.local.users import User, may_enter, tried
@@ -118,18 +119,19 @@ class Runner:
         for name in _EMPTIED:
             shutil.rmtree(self.folder / name, ignore_errors=True)
             self.state.make_folder(self.folder / name, user)
-        if read_json(self.registration).get("address") == gitea.url:
+        there = read_json(self.registration)
+        if (there.get("address"), there.get("name")) == (gitea.url, OWNER):
             return
         with contextlib.suppress(FileNotFoundError):
             self.registration.unlink()
-        token = gitea.new_secret("actions", "generate-runner-token")
+        token = LocalForge(self.state).runner_token()
         # By its questions, because what stands in a command's arguments can be read by every user.
         run_once(
             [self.program / _TOOL, "--config", self.settings / "config.yaml", "register"],
             self.state.instance.runner_environment,
             self.home,
             user,
-            text=f"{gitea.url}\n{token}\nlocal\n",
+            text=f"{gitea.url}\n{token}\n{OWNER}\n",
         )
         if not self.registration.is_file():
             raise LocalError(f"The runner did not register with the forge. See {self.state.log(FORGE)}.")

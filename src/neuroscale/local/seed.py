@@ -18,7 +18,7 @@ from neuroscale.errors import InputError, Problem
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.http import AnswerError, Client, Limits, segments
 from neuroscale.forge.model import ForgeError, RepositoryRef, Token
-from neuroscale.forge.token import read_token
+from neuroscale.forge.token import VARIABLE, read_token
 from neuroscale.git import Git
 from neuroscale.local.errors import LocalError
 from neuroscale.local.gitea import Gitea
@@ -31,16 +31,18 @@ TEAM = "platform-owners"
 MAIN = "main"
 REQUIRED_STATUS = "gate / gate (pull_request_target)"
 
-ADMIN, DEVELOPER, MAINTAINER = "admin", "developer", "owner"
+ADMIN, DEVELOPER, MAINTAINER, GATE = "admin", "developer", "owner", "gate"
 # Gitea reserves the name `admin`.
-_LOGINS = {ADMIN: "forge-admin", DEVELOPER: "developer", MAINTAINER: "owner"}
-_FULL_NAMES = {ADMIN: "Forge Admin", DEVELOPER: "Dana Developer", MAINTAINER: "Olu Owner"}
+_LOGINS = {ADMIN: "forge-admin", DEVELOPER: "developer", MAINTAINER: "owner", GATE: "neuroscale-gate"}
+_FULL_NAMES = {ADMIN: "Forge Admin", DEVELOPER: "Dana Developer", MAINTAINER: "Olu Owner", GATE: "NeuroScale Gate"}
 _SCOPES = {
     ADMIN: "write:admin,write:issue,write:organization,write:repository,write:user",
     DEVELOPER: "write:issue,write:repository,read:user",
     MAINTAINER: "write:issue,write:repository,read:user",
+    GATE: "write:issue,read:repository,read:user",
 }
-ROLES = tuple(_LOGINS)
+ROLES = (ADMIN, DEVELOPER, MAINTAINER)
+"""The accounts that people use."""
 _LIMITS = Limits(deadline=60.0)
 
 
@@ -74,7 +76,7 @@ class LocalForge:
         return RepositoryRef(self.url, OWNER, REPOSITORY)
 
     def account(self, role: str) -> Account:
-        """One of ROLES."""
+        """One of ROLES, or GATE: the account whose comment the gate's is."""
         return Account(role, _LOGINS[role], self.state.tokens / role, self.state.passwords / role)
 
     def seed(self, checkout: Path | None, tell: Callable[[str], None]) -> None:
@@ -82,18 +84,34 @@ class LocalForge:
 
         Raises ForgeError, InputError and LocalError.
         """
+        client = self._ensure_organization()
+        for role in ROLES:
+            self._ensure_account(self.account(role))
+        self._ensure_commenter(client)
+        self._ensure_team(client)
+        new = self.create_repository(REPOSITORY, checkout)
+        tell(f"{new.slug} is there")
+
+    def runner_token(self) -> str:
+        """What a runner registers with that takes the jobs of the organisation's repositories alone.
+
+        In a repository of their own, such as a fork, people run the workflows that they like: on the machine and as the
+        user of the gate's jobs, they could make those green.
+        """
+        self._ensure_organization()
+        return self.gitea.new_secret("actions", "generate-runner-token", "--scope", OWNER)
+
+    def _ensure_organization(self) -> Client:
+        """The administrator's account and the organisation; returns the administrator's client."""
         for folder in (self.state.tokens, self.state.passwords):
             folder.mkdir(mode=PRIVATE, exist_ok=True)
             folder.chmod(PRIVATE)
-        for role in ROLES:
-            self._ensure_account(self.account(role))
+        self._ensure_account(self.account(ADMIN))
         client = self._client()
         if client.get(f"/orgs/{segments(OWNER)}", accept=(404,)).status == 404:
             fields = {"username": OWNER, "full_name": "NeuroScale", "visibility": "public"}
             client.send("POST", "/orgs", idempotent=True, body=fields, accept=(422,))
-        self._ensure_team(client)
-        new = self.create_repository(REPOSITORY, checkout)
-        tell(f"{new.slug} is there")
+        return client
 
     def create_repository(self, name: str, checkout: Path | None = None) -> RepositoryRef:
         """A public repository with a protected main branch; one that is there is brought to the same.
@@ -158,10 +176,25 @@ class LocalForge:
                 raise LocalError(f"The forge takes {repository.slug} for empty after something was pushed to it.")
             time.sleep(0.1)
 
-    def _ensure_account(self, account: Account) -> None:
-        """The account with a password and a token that work, of which the files are the only copies."""
+    def _ensure_commenter(self, client: Client) -> None:
+        """The account of the gate's comment, and the organisation's secret by which workflows get its token.
+
+        Whatever workflow writes with the token that the forge gives it, it is the same account everywhere: then the
+        gate could not tell its comment from one that somebody's workflow in a fork wrote.
+        """
+        made = self._ensure_account(self.account(GATE))
+        path = f"/orgs/{segments(OWNER)}/actions/secrets"
+        if made or VARIABLE not in {secret["name"] for secret in client.pages(path)}:
+            fields = {"data": self.account(GATE).token().secret}
+            client.send("PUT", f"{path}/{segments(VARIABLE)}", idempotent=True, body=fields)
+
+    def _ensure_account(self, account: Account) -> bool:
+        """The account with a password and a token that work, of which the files are the only copies.
+
+        Returns whether anything was missing.
+        """
         if self._works(account):
-            return
+            return False
         if account.role == ADMIN:
             self._ensure_admin(account)
         else:
@@ -181,6 +214,7 @@ class LocalForge:
             self._new_token(account)
         if not self._works(account):
             raise LocalError(f"The forge does not take the token of {account.login} that it has just made.")
+        return True
 
     def _ensure_admin(self, account: Account) -> None:
         """Made by Gitea's own command with a password that is thrown away: it would take another by argument only."""
