@@ -14,19 +14,22 @@ CATALOG = "platform/catalog"
 SETTINGS = "platform/settings.yaml"
 TEMPLATE = "templates/llm-inference-service"
 
-# Everything that decides how a change is judged. Whose name ends in a slash is a folder. Workflows in .forgejo and
-# .gitea would stand in place of those in .github on forges of these names.
+# Everything that decides how a change is judged. Whose name ends in a slash is a folder. Some would stand in place of
+# others: workflows in .forgejo and .gitea on forges of these names, the other names of make's file, uv.toml.
 GATE_CODE = (
     ".ci/",
     ".forgejo/",
     ".gitea/",
     ".github/",
+    "GNUmakefile",
     "Makefile",
+    "makefile",
     "platform/local/tools/",
     "pyproject.toml",
     "requirements/",
     "scripts/",
     "src/",
+    "uv.toml",
 )
 PROTECTED = (*GATE_CODE, f"{POLICIES}/")
 """What only an owner may merge a change of, by hand: gate code, workflows, policies and their exceptions."""
