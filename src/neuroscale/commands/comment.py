@@ -14,10 +14,22 @@ from neuroscale.forge.connect import connect
 from neuroscale.forge.sticky import Run, publish
 from neuroscale.forge.token import find_token
 
+_NO_VERDICT = """\
+## 🛑 The gate gave no verdict
+
+**This is no judgement of the change.** The gate was ended before it had one. Run it again before you merge."""
+
 
 def comment_on(markdown: Path, number: int, head: str) -> int:
-    """Write the report, or replace an older one. A newer commit's or a newer run's comment stays as it is."""
-    text = f"{read_file(markdown).rstrip()}\n\n{_where(os.environ)}\n"
+    """Write the report, or replace an older one. A newer commit's or a newer run's comment stays as it is.
+
+    Where the gate was ended before it wrote a report, that is said: an older commit's must not stand for this one's.
+    """
+    run = f"[The run]({_run_page(os.environ)})"
+    if markdown.exists():
+        text = f"{read_file(markdown).rstrip()}\n\n{run} keeps the whole verdict as JSON and JUnit.\n"
+    else:
+        text = f"{_NO_VERDICT}\n\n{run} tells why.\n"
     forge = connect(_repository(os.environ), find_token())
     published = publish(forge, number, text, _run(os.environ, head))
     typer.echo(f"Pull request {number}: {published.outcome}")
@@ -28,10 +40,8 @@ def _run(environment: Mapping[str, str], head: str) -> Run:
     return Run(_number(environment, "GITHUB_RUN_NUMBER"), _number(environment, "GITHUB_RUN_ATTEMPT"), head)
 
 
-def _where(environment: Mapping[str, str]) -> str:
-    """One line that leads to the run, whose artifacts are the whole verdict as JSON and as JUnit."""
-    run = _number(environment, "GITHUB_RUN_ID")
-    return f"[The run]({_repository(environment)}/actions/runs/{run}) keeps the whole verdict as JSON and JUnit."
+def _run_page(environment: Mapping[str, str]) -> str:
+    return f"{_repository(environment)}/actions/runs/{_number(environment, 'GITHUB_RUN_ID')}"
 
 
 def _repository(environment: Mapping[str, str]) -> str:
