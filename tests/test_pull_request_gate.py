@@ -284,3 +284,25 @@ def test_a_pull_request_is_judged_anew_when_it_is_pointed_back_at_main(project: 
     wait_for(lambda: project.server.api("GET", runs)[1]["total_count"] > before, what="a run against main")
     assert project.status(pull) == "failure"
     assert project.server.api("GET", runs)[1]["total_count"] == before + 1
+
+
+def test_the_demo_merges_one_pull_request_shows_the_other_refused_and_leaves_its_forge_on_request(
+    main_branch: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "forge"
+
+    def neuroscale(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-P", "-m", "neuroscale", *arguments, "--state", str(state)]
+        return subprocess.run(command, cwd=main_branch, capture_output=True, text=True, timeout=600, check=False)
+
+    try:
+        done = neuroscale("demo", "--keep")
+        assert done.returncode == 0, done.stdout + done.stderr
+        url = re.search(r"(http://127\.0\.0\.1:\d+)/neuroscale/platform/pulls/1: merged", done.stdout)
+        assert url
+        assert re.search(r"/pulls/2: .* status checks", done.stdout)
+        assert httpx.get(f"{url[1]}/api/v1/version", timeout=30, trust_env=False).status_code == 200
+        assert neuroscale("local", "status").returncode == 0
+    finally:
+        assert neuroscale("local", "down", "--delete").returncode == 0
+    assert not state.exists()
