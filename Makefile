@@ -17,7 +17,7 @@ demo: setup ## Set up, then plan, render and judge two services
 	@$(BIN)/neuroscale demo
 
 test: lint ## Set up, check style and types, run every test
-	@$(BIN)/pytest
+	@$(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist loadfile
 
 lint: setup ## Check style and types
 	@$(BIN)/ruff check

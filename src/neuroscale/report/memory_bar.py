@@ -28,7 +28,7 @@ def memory_bar(memory: Memory, width: int = 64, *, ascii_only: bool = False) -> 
     lines = ["".join(symbol * count for symbol, count in zip(symbols, cells, strict=True))]
     if not fits:
         needed = sum(parts)
-        end = max(2, min(width, round(width * usable / needed))) if needed else width
+        end = max(2, round(width * usable / needed)) if usable < needed else width
         lines.append(_ruler(f" {gib(memory.usable)} usable ", end, ascii_only))
     figures = [("weights", memory.weights), ("KV cache", memory.kv_cache), ("overhead", memory.overhead)]
     if fits:
