@@ -9,7 +9,7 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
@@ -228,9 +228,12 @@ def test_any_verdict_can_be_encoded_and_stays_below_the_limit(value: Verdict) ->
 @settings(deadline=None, max_examples=300)
 @given(HOSTILE.filter(one_line))
 def test_text_of_a_change_never_becomes_structure(hostile: str) -> None:
-    tokens = _PARSER.parse(markdown(_filled(hostile)))
-    assert _structure(tokens) == _harmless_structure()
+    text = markdown(_filled(hostile))
+    tokens = _PARSER.parse(text)
     _assert_inert(tokens)
+    # A long text can fill a section's room; the rest of the section is then counted and not shown.
+    assume("see the JSON report" not in text)
+    assert _structure(tokens) == _harmless_structure()
 
 
 @settings(deadline=None, max_examples=300)
