@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from api_server import ApiServer, running_api_server
 from forge_server import ForgeServer, running_forge
 
 
@@ -13,4 +14,11 @@ from forge_server import ForgeServer, running_forge
 def forge_server() -> Iterator[ForgeServer]:
     """A real forge with its runner, shared by all tests; each test makes repositories of its own in it."""
     with running_forge() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def api_server() -> Iterator[ApiServer]:
+    """A real API server with etcd behind it, shared by all tests; each test uses namespaces of its own."""
+    with running_api_server() as server:
         yield server

@@ -16,7 +16,7 @@ from unittest import mock
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.http import Client
 from neuroscale.forge.model import RepositoryRef, Token
-from neuroscale.local.control import down, up
+from neuroscale.local.control import Options, down, up
 from neuroscale.local.seed import ADMIN, DEVELOPER, MAINTAINER, LocalForge
 
 
@@ -86,7 +86,7 @@ def running_forge() -> Iterator[ForgeServer]:
     try:
         # As a user's secret would be: a test looks that jobs do not see it.
         with mock.patch.dict(os.environ, {"FORBIDDEN_FOR_JOBS": "secret"}):
-            local = up(folder, None, None, print)
+            local = up(folder, None, Options(cluster=False), print)
         yield ForgeServer(local)
     finally:
         down(folder, print, delete=True)

@@ -38,6 +38,8 @@ class Local:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-P", "-m", "neuroscale", "local", *arguments, "--state", str(self.folder)]
+        if arguments[0] == "up":
+            command.append("--no-cluster")
         return subprocess.Popen(
             command, cwd=self.repository.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

@@ -54,7 +54,7 @@ class Go:
         with _temporary(tool.folder.parent) as folder:
             binary = folder / tool.name
             run(
-                [self._required(), "build", "-v", "-buildvcs=false", *tool.build.flags, "-o", binary, "tool"],
+                [self._required(), "build", "-v", "-buildvcs=false", *tool.build.flags, "-o", binary, tool.package],
                 doing=f"Building {tool.module}",
                 log=self._logs / f"{tool.name}.log",
                 cwd=tool.source,

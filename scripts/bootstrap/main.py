@@ -131,12 +131,21 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
         build("gitleaks", ""),
         Step("Reading JSON schemas out of KServe, Argo CD, Kyverno and Kubernetes", have_schemas, build_schemas),
         build("kyverno", " (about five minutes on two cores)"),
+        build("etcd", ""),
+        build("kube-apiserver", " (about four minutes on two cores)"),
     ]
     if everything:
         steps += [
             build("actionlint", ""),
             build("gitea-runner", ""),
             build("gitea", " (about three minutes on two cores)"),
+            build("kube-controller-manager", " (about two minutes on two cores)"),
+            build("kube-scheduler", ""),
+            build("kwok", ""),
+            build("kserve-controller", " (about two minutes on two cores)"),
+            build("kyverno-controller", ""),
+            build("argocd", " (about three minutes on two cores)"),
+            build("helm", " (about two minutes on two cores)"),
             Step("Installing the locked Node packages of the tests", node.done, node.install, shared=False),
         ]
     return steps

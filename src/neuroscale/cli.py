@@ -195,12 +195,32 @@ def local_up(
     runner_capacity: Annotated[
         int | None, typer.Option("--jobs", help="Jobs that the runner takes at a time. Default: 2.", min=1, max=64)
     ] = None,
+    cluster: Annotated[
+        bool | None,
+        typer.Option(
+            "--cluster/--no-cluster", help="Whether there is a cluster, or the forge alone. Default: as before."
+        ),
+    ] = None,
+    environments: Annotated[
+        list[str] | None,
+        typer.Option("--environment", help="An environment to deploy onto the cluster. Default: dev and local."),
+    ] = None,
     repository: RepositoryOption = None,
 ) -> None:
     """Start what does not run, and return when all is healthy. The forge begins with this repository's HEAD."""
     from neuroscale.commands.local import local_up
+    from neuroscale.local.control import Options
 
-    raise typer.Exit(local_up(state, repository, runner_capacity))
+    options = Options(runner_capacity, cluster, tuple(environments) if environments else None)
+    raise typer.Exit(local_up(state, repository, options))
+
+
+@local.command("kubeconfig")
+def local_kubeconfig(state: StateOption = None, repository: RepositoryOption = None) -> None:
+    """Print the path of the administrator's kubeconfig: kubectl --kubeconfig "$(neuroscale local kubeconfig)"."""
+    from neuroscale.commands.local import local_kubeconfig
+
+    raise typer.Exit(local_kubeconfig(state, repository))
 
 
 @local.command("down")

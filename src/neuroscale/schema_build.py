@@ -16,7 +16,7 @@ import sys
 import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata, resources
 from pathlib import Path
@@ -26,7 +26,7 @@ import yaml
 
 from neuroscale import toolcache
 from neuroscale.module_zip import ModuleError, open_module
-from neuroscale.schemas import INDEX, load, schema_file
+from neuroscale.schemas import CRDS, INDEX, load, schema_file
 
 Schema = dict[str, Any]
 
@@ -98,6 +98,12 @@ def custom_kinds(
     module: toolcache.Module, archive: zipfile.ZipFile, definitions: Mapping[str, Schema]
 ) -> Iterator[Found]:
     """Every served version of every CustomResourceDefinition in a module. Raises BuildError where there is none."""
+    for document in custom_resource_definitions(module, archive):
+        yield from _crd_versions(document["spec"], str(module), definitions)
+
+
+def custom_resource_definitions(module: toolcache.Module, archive: zipfile.ZipFile) -> Iterator[dict[str, Any]]:
+    """Every CustomResourceDefinition in a module, as its file says it. Raises BuildError where there is none."""
     wanted = _CRD_FILES.get(module.path)
     if wanted is None:
         raise BuildError(f"Nobody said where {module} keeps its custom resource definitions.")
@@ -107,11 +113,9 @@ def custom_kinds(
             continue
         for document in yaml.load_all(archive.read(name), Loader=yaml.CSafeLoader):
             # Beside the definitions lie kustomize files and patches, which have no versions.
-            if not document or document["kind"] != "CustomResourceDefinition" or "versions" not in document["spec"]:
-                continue
-            for found in _crd_versions(document["spec"], str(module), definitions):
+            if document and document["kind"] == "CustomResourceDefinition" and "versions" in document["spec"]:
                 count += 1
-                yield found
+                yield document
     if not count:
         raise BuildError(f"{module} holds no custom resource definition where they are expected.")
 
@@ -338,18 +342,23 @@ def build(pins: toolcache.SchemaPins, archives: Mapping[str, Path]) -> int:
     raw = read_definitions(pins.kubernetes_validate)
     definitions = native_definitions(raw)
     found: list[Found] = []
+    crds: list[dict[str, Any]] = []
     for module in pins.modules:
         with open_module(module, archives[module.path]) as archive:
             found.extend(custom_kinds(module, archive, definitions))
+            crds.extend(custom_resource_definitions(module, archive))
             if module.path == _KYVERNO:
                 table = json.loads(archive.read(f"{module}/{_KINDS_TABLE}"))
                 source = f"kubernetes-validate@{pins.kubernetes_validate}"
                 found.extend(native_kinds(raw, table, source))
-    return write(found, pins.folder)
+    return write(found, pins.folder, crds)
 
 
-def write(found: list[Found], folder: Path) -> int:
-    """Write schemas and index to `folder`, which appears whole or not at all. Raises BuildError for a bad set."""
+def write(found: list[Found], folder: Path, crds: Sequence[Mapping[str, Any]] = ()) -> int:
+    """Write schemas, index and the definitions for API servers to `folder`, which appears whole or not at all.
+
+    Raises BuildError for a bad set.
+    """
     names = [(one.api_version, one.kind) for one in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise BuildError(f"Two sources define the same kind: {twice}.")
@@ -375,6 +384,7 @@ def write(found: list[Found], folder: Path) -> int:
                     "source": one.source,
                 }
             )
+        (temporary / CRDS).write_text(json.dumps(crds, separators=(",", ":")), encoding="utf-8")
         (temporary / INDEX).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
         load(temporary)
         if folder.exists():

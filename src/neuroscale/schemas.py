@@ -6,11 +6,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from neuroscale import toolcache
 from neuroscale.errors import UntrustedError
 
 INDEX = "kinds.json"
+CRDS = "crds.json"
 LAYOUT = "{{ .Group }}/{{ .ResourceKind }}_{{ .ResourceAPIVersion }}.json"
 
 
@@ -36,6 +38,16 @@ class SchemaSet:
     folder: Path
     location: str
     kinds: Mapping[tuple[str, str], Kind]
+
+    def crds(self) -> list[dict[str, Any]]:
+        """The CustomResourceDefinitions that the schemas were made of, for an API server. Raises UntrustedError."""
+        try:
+            found: list[dict[str, Any]] = json.loads((self.folder / CRDS).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UntrustedError(
+                f"{self.folder / CRDS} cannot be read. Delete its folder, run `make setup`."
+            ) from error
+        return found
 
 
 def find() -> SchemaSet:

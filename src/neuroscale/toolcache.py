@@ -18,17 +18,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-GATE_TOOLS = ("kubeconform", "gitleaks", "kyverno")
+SERVER_TOOLS = ("etcd", "kube-apiserver")
+GATE_TOOLS = ("kubeconform", "gitleaks", "kyverno", *SERVER_TOOLS)
 FORGE_TOOLS = ("gitea-runner", "gitea")
-LINT_TOOLS = ("actionlint",)
-TOOL_NAMES = (*GATE_TOOLS, *LINT_TOOLS, *FORGE_TOOLS)
+CLUSTER_TOOLS = (
+    *("kube-controller-manager", "kube-scheduler", "kwok"),
+    *("kserve-controller", "kyverno-controller", "argocd"),
+)
+LINT_TOOLS = ("actionlint", "helm")
+TOOL_NAMES = (*GATE_TOOLS, *FORGE_TOOLS, *CLUSTER_TOOLS, *LINT_TOOLS)
 BUILD_FLAGS = ("-trimpath", "-ldflags=-s -w")
 STAMP = "stamp.json"
 FILES = "files"
 """The folder beside a binary that holds what it reads at run time."""
 
 _TOOLS_FOLDER = Path("platform/local/tools")
-_REQUIREMENT = re.compile(r"^(?:require\s+)?(?P<path>[^\s()]+)\s+(?P<version>v[^\s]+)")
+_REQUIREMENT = re.compile(r"^(?P<path>[^\s()]+)\s+(?P<version>v[^\s]+)")
 _LOCKED = re.compile(r"^(?P<name>[A-Za-z0-9_.-]+)==(?P<version>[^\s;\\]+)", re.MULTILINE)
 
 
@@ -52,10 +57,14 @@ class Module:
 class Build:
     """What a tool's build needs beyond a plain `go build`.
 
-    `files` are top folders of its module that it reads at run time; `version` are the arguments that try the binary.
+    `files` are folders of its module that it, or who runs it, reads at run time; `version` are the arguments that try
+    the binary. `source` is the folder that pins it, where that has another name; `package` is the one of it to build,
+    where it pins several.
     """
 
     version: tuple[str, ...]
+    source: str = ""
+    package: str = ""
     tags: tuple[str, ...] = ()
     cgo: bool = False
     files: tuple[str, ...] = ()
@@ -70,7 +79,7 @@ _BUILDS = {
     "actionlint": Build(version=("-version",)),
     "kubeconform": Build(version=("-v",)),
     "gitleaks": Build(version=("version",)),
-    "kyverno": Build(version=("version",)),
+    "kyverno": Build(version=("version",), package="cmd/cli/kubectl-kyverno"),
     # SQLite comes as C, so this build needs a C compiler. Pages, locales and hooks lie in files beside the binary.
     "gitea": Build(
         version=("--version",),
@@ -79,16 +88,31 @@ _BUILDS = {
         files=("options", "public", "templates"),
     ),
     "gitea-runner": Build(version=("--version",)),
+    "etcd": Build(version=("--version",)),
+    "kube-apiserver": Build(version=("--version",), source="kubernetes", package="cmd/kube-apiserver"),
+    "kube-controller-manager": Build(
+        version=("--version",), source="kubernetes", package="cmd/kube-controller-manager"
+    ),
+    "kube-scheduler": Build(version=("--version",), source="kubernetes", package="cmd/kube-scheduler"),
+    # The stages that make its nodes and pods look alive.
+    "kwok": Build(version=("--version",), files=("kustomize/stage",)),
+    # KServe's and Kyverno's controllers know no version argument; their help is printed without a cluster.
+    "kserve-controller": Build(version=("--help",), source="kserve", files=("config", "charts")),
+    "kyverno-controller": Build(version=("--help",), source="kyverno", package="cmd/kyverno", files=("charts",)),
+    # It calls a script of its own for every commit that it reads.
+    "argocd": Build(version=("version", "--client"), files=("hack", "manifests")),
+    "helm": Build(version=("version",)),
 }
 
 
 @dataclass(frozen=True)
 class Tool:
-    """An upstream tool: its pinned module, the folder that pins it, and where its binary belongs in the cache."""
+    """An upstream tool: its pinned module, the folder that pins it, its package, and its place in the cache."""
 
     name: str
     module: Module
     source: Path
+    package: str
     folder: Path
 
     @property
@@ -124,17 +148,17 @@ def cache_folder() -> Path:
 
 def tool(name: str, repository: Path = REPOSITORY) -> Tool:
     """The pinned tool `name`. Raises PinError when the repository does not pin it."""
-    source = repository / _TOOLS_FOLDER / name
+    build = _BUILDS[name]
+    source = repository / _TOOLS_FOLDER / (build.source or name)
     go_mod, go_sum = _read(source / "go.mod"), _read(source / "go.sum")
-    package = _directive(go_mod, "tool", source)
+    package = _package(go_mod, build.package, source)
     paths = [path for path in _requirements(go_mod) if package == path or package.startswith(f"{path}/")]
     if not paths:
         raise PinError(f"{source / 'go.mod'} requires no module that holds {package}.")
     module = _module(source, max(paths, key=len))
-    build = _BUILDS[name]
     flags = "\n".join([*build.flags, *build.files])
     key = digest(flags, platform.system(), platform.machine(), go_mod, go_sum)
-    return Tool(name, module, source, cache_folder() / "tools" / name / f"{module.version}-{key}")
+    return Tool(name, module, source, package, cache_folder() / "tools" / name / f"{module.version}-{key}")
 
 
 def problem(wanted: Tool) -> str | None:
@@ -172,7 +196,7 @@ def schema_pins(repository: Path = REPOSITORY) -> SchemaPins:
 
 def minimum_go(repository: Path = REPOSITORY) -> tuple[int, ...]:
     """The newest Go version that a pinned tool asks for, such as (1, 26, 6)."""
-    folders = [repository / _TOOLS_FOLDER / name for name in TOOL_NAMES]
+    folders = {repository / _TOOLS_FOLDER / (_BUILDS[name].source or name) for name in TOOL_NAMES}
     versions = [_directive(_read(folder / "go.mod"), "go", folder) for folder in folders]
     return max(tuple(int(part) for part in version.split(".")) for version in versions)
 
@@ -201,9 +225,24 @@ def _directive(go_mod: str, name: str, folder: Path) -> str:
     return str(found[0])
 
 
+def _package(go_mod: str, wanted: str, folder: Path) -> str:
+    """The one package that the go.mod's `tool` lines name, among several the one that ends with `wanted`."""
+    packages = [text for text in _lines(go_mod, "tool") if text == wanted or text.endswith(f"/{wanted}".rstrip("/"))]
+    if len(packages) != 1:
+        which = f"for {wanted}" if wanted else "line"
+        raise PinError(f"{folder / 'go.mod'} must hold exactly one `tool` {which}.")
+    return packages[0]
+
+
 def _requirements(go_mod: str) -> dict[str, str]:
     """The `require`d modules of a go.mod, path to version, in its order."""
-    found: dict[str, str] = {}
+    matches = [match for text in _lines(go_mod, "require") if (match := _REQUIREMENT.match(text))]
+    return {match["path"]: match["version"] for match in matches}
+
+
+def _lines(go_mod: str, directive: str) -> list[str]:
+    """What a directive of a go.mod names, on lines of its own or in blocks."""
+    found = []
     block = ""
     for line in go_mod.splitlines():
         text = line.split("//")[0].strip()
@@ -211,8 +250,10 @@ def _requirements(go_mod: str) -> dict[str, str]:
             block = text[:-1].strip()
         elif text == ")":
             block = ""
-        elif (block == "require" or text.startswith("require ")) and (match := _REQUIREMENT.match(text)):
-            found[match["path"]] = match["version"]
+        elif block == directive and text:
+            found.append(text)
+        elif text.startswith(f"{directive} "):
+            found.append(text.removeprefix(directive).strip())
     return found
 
 

@@ -8,7 +8,23 @@ from typing import Literal
 from neuroscale import toolcache
 from neuroscale.errors import UntrustedError
 
-ToolName = Literal["actionlint", "gitea", "gitea-runner", "gitleaks", "kubeconform", "kyverno"]
+ToolName = Literal[
+    "actionlint",
+    "argocd",
+    "etcd",
+    "gitea",
+    "gitea-runner",
+    "gitleaks",
+    "helm",
+    "kserve-controller",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubeconform",
+    "kwok",
+    "kyverno",
+    "kyverno-controller",
+]
 
 
 def find(name: ToolName) -> Path:

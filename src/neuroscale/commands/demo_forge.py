@@ -15,7 +15,7 @@ from neuroscale.forge.connect import connect
 from neuroscale.forge.model import Forge, MergeRefusedError, PullRequest, RepositoryRef
 from neuroscale.forge.waiting import wait_for_status
 from neuroscale.git import Git
-from neuroscale.local.control import down, up
+from neuroscale.local.control import Options, down, up
 from neuroscale.local.seed import DEVELOPER, MAINTAINER, REQUIRED_STATUS, LocalForge
 from neuroscale.report.markdown import MARKER
 
@@ -43,7 +43,7 @@ def show(demo: Demo, state: Path, *, keep: bool) -> None:
     demo.git("switch", "--quiet", "--force-create", "main", demo.start)
     fresh = not state.exists()
     try:
-        local = up(state, demo.root, None, demo.say)
+        local = up(state, demo.root, Options(cluster=False), demo.say)
         # On a forge that an earlier demo left, in a repository of its own: nothing there is touched.
         target = local.platform if fresh else local.create_repository(f"demo-{time.strftime('%H%M%S')}", demo.root)
         demo.say(f"{local.url}/{target.slug}")

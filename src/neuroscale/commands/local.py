@@ -8,29 +8,50 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import typer
 
 from neuroscale.errors import ExitStatus, InputError, Problem
 from neuroscale.repository import find_root
 
+if TYPE_CHECKING:
+    from neuroscale.local.control import Options
+
 STATE = ".state/local"
 
 
-def local_up(state: Path | None, repository: Path | None, runner_capacity: int | None) -> int:
+def local_up(state: Path | None, repository: Path | None, options: Options) -> int:
     """Start it and say where it is. Raises NeuroscaleError where it does not run."""
     from neuroscale.local.control import up
+    from neuroscale.local.control_plane import kubeconfig
     from neuroscale.local.seed import ROLES
 
     root = find_root(repository or Path.cwd())
-    forge = up(_folder(state, repository), root, runner_capacity, _tell)
+    forge = up(_folder(state, repository), root, options, _tell)
     typer.echo(f"The forge: {forge.platform.server}/{forge.platform.slug}")
     for role in ROLES:
         account = forge.account(role)
         typer.echo(f"  {account.login}: token in {account.token_file}, password in {account.password_file}")
+    if forge.state.instance.cluster:
+        typer.echo(f"The cluster, whose nodes are simulated: export KUBECONFIG={kubeconfig(forge.state)}")
     for note in forge.state.instance.notes:
         typer.echo(f"Note: {note}")
+    return ExitStatus.PASSED
+
+
+def local_kubeconfig(state: Path | None, repository: Path | None) -> int:
+    """Print where the administrator's kubeconfig lies. Raises InputError where there is no cluster."""
+    from neuroscale.local.control_plane import kubeconfig
+    from neuroscale.local.state import State
+
+    folder = _folder(state, repository)
+    found = State.read(folder)
+    path = kubeconfig(found) if found is not None and found.instance.cluster else None
+    if path is None or not path.exists():
+        problem = Problem(str(folder), "", "holds no cluster", "Start one: neuroscale local up --cluster")
+        raise InputError(problem)
+    typer.echo(path)
     return ExitStatus.PASSED
 
 

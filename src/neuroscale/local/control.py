@@ -6,6 +6,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
@@ -26,21 +27,37 @@ _FAILURES = 3  # of a process that was never healthy, before its start is given 
 _SHOWN = 15  # lines of a failing process's log
 
 
-def up(folder: Path, checkout: Path | None, runner_capacity: int | None, tell: Tell) -> LocalForge:
+@dataclass(frozen=True)
+class Options:
+    """What a local platform consists of; None: as before.
+
+    `runner_capacity`: jobs at a time. `cluster`: whether there is one, or the forge alone. `environments`: those that
+    are deployed onto it.
+    """
+
+    runner_capacity: int | None = None
+    cluster: bool | None = None
+    environments: tuple[str, ...] | None = None
+
+    def changes(self) -> dict[str, object]:
+        """The fields of the instance that are asked for."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def up(folder: Path, checkout: Path | None, options: Options, tell: Tell) -> LocalForge:
     """Start what does not run, wait until all is healthy, and seed the forge. Running twice changes nothing.
 
-    `runner_capacity`: jobs at a time (None: as before). Raises InputError, UntrustedError, ForgeError and LocalError;
+    Raises InputError, UntrustedError, ForgeError and LocalError;
     then nothing runs that this call started.
     """
     with locked(folder, tell):
         state = State.open(folder)
-        if runner_capacity is not None:
-            state.update(runner_capacity=runner_capacity)
+        state.update(**options.changes())
         started = False
         try:
             if not _is_up(state):
                 started = True
-                _start(state, tell)
+                _start(state, checkout, tell)
             forge = LocalForge(state)
             forge.seed(checkout, tell)
         except BaseException:
@@ -82,12 +99,12 @@ def _is_up(state: State) -> bool:
     return False
 
 
-def _start(state: State, tell: Tell) -> None:
+def _start(state: State, checkout: Path | None, tell: Tell) -> None:
     _stop(state, tell)
     state.logs.mkdir(mode=0o700, exist_ok=True)
     for attempt in (1, 2):
-        state.choose_ports(stack.PORTS, tell)
-        stack.prepare(state)
+        state.choose_ports(stack.ports(state), tell)
+        stack.prepare(state, checkout)
         try:
             _launch_and_wait(state, tell)
         except LocalError:
@@ -127,7 +144,8 @@ def _tell_progress(state: State, report: Report, told: dict[str, str], passed: f
         if told.get(name) == record.health:
             continue
         told[name] = record.health
-        place = f" at 127.0.0.1:{state.instance.ports[name]}" if record.health == "healthy" else ""
+        port = state.instance.ports.get(name)
+        place = f" at 127.0.0.1:{port}" if record.health == "healthy" and port else ""
         detail = f": {record.detail}" if record.health == "ill" else ""
         tell(f"  {passed:5.1f} s  {name} is {record.health}{place}{detail}")
 

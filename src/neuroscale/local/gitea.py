@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from neuroscale.files import write_private, write_public
 from neuroscale.local.errors import LocalError
 from neuroscale.local.process import Process, answers, run_once
-from neuroscale.local.state import PASSABLE, State, write_private, write_public
-from neuroscale.local.tool_copies import copy_folder
-from neuroscale.tools import find_tool
+from neuroscale.local.state import PASSABLE, State
+from neuroscale.local.tool_copies import copied, copied_files, copy_tool
 
 NAME: Final = "gitea"
 _TOKEN = re.compile(r"^[A-Za-z0-9]{40}$", re.MULTILINE)
@@ -45,13 +45,9 @@ class Gitea:
         """What it reads and must not change: app.ini and the secrets."""
         return self.state.run / "gitea-settings"
 
-    @property
-    def program(self) -> Path:
-        return self.state.run / "programs" / _place()
-
     def prepare(self) -> None:
         """Write its folders, program and settings. Secrets are made once and kept."""
-        copy_folder(find_tool(NAME).folder, self.state.run / "programs", _place())
+        copy_tool(self.state, NAME)
         self.state.make_folder(self.folder, self.state.forge_user)
         self.state.make_folder(self.settings, None, PASSABLE)
         write_public(self.settings / "app.ini", self._app_ini())
@@ -59,7 +55,7 @@ class Gitea:
             path = self.settings / file
             if not path.exists():
                 text = run_once(
-                    [self.program / NAME, "generate", "secret", kind],
+                    [copied(self.state, NAME), "generate", "secret", kind],
                     self._environment(),
                     self.folder,
                     self.state.forge_user,
@@ -70,7 +66,7 @@ class Gitea:
         """What the supervisor runs."""
         return Process(
             name=NAME,
-            argv=(str(self.program / NAME), "--config", str(self.settings / "app.ini"), "web"),
+            argv=(str(copied(self.state, NAME)), "--config", str(self.settings / "app.ini"), "web"),
             environment=self._environment(),
             folder=self.folder,
             user=self.state.forge_user,
@@ -82,7 +78,7 @@ class Gitea:
 
     def command(self, *arguments: str) -> str:
         """The output of one of its administration commands. Raises LocalError."""
-        argv = [self.program / NAME, "--config", self.settings / "app.ini", *arguments]
+        argv = [copied(self.state, NAME), "--config", self.settings / "app.ini", *arguments]
         return run_once(argv, self._environment(), self.folder, self.state.forge_user).strip()
 
     def new_secret(self, *arguments: str) -> str:
@@ -117,7 +113,7 @@ class Gitea:
                 "ROOT_URL": f"{self.url}/",
                 "LOCAL_ROOT_URL": f"{self.url}/",
                 "DOMAIN": "127.0.0.1",
-                "STATIC_ROOT_PATH": self.program / "files",
+                "STATIC_ROOT_PATH": copied_files(self.state, NAME),
                 "APP_DATA_PATH": self.folder / "data",
                 "DISABLE_SSH": True,
                 "OFFLINE_MODE": True,
@@ -188,8 +184,3 @@ class Gitea:
         parser.write(text)
         # What stands before the first section is Gitea's default section.
         return text.getvalue().removeprefix("[DEFAULT]\n")
-
-
-def _place() -> Path:
-    folder = find_tool(NAME).folder
-    return Path(folder.parent.name, folder.name)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import signal
+import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -67,10 +68,10 @@ def digest(processes: Iterable[Process]) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
-def answers(url: str) -> str | None:
+def answers(url: str, verify: ssl.SSLContext | None = None) -> str | None:
     """A readiness probe: None when the address answers 200, else what it did instead."""
     try:
-        response = httpx.get(url, timeout=3.0, trust_env=False)
+        response = httpx.get(url, timeout=3.0, trust_env=False, verify=verify or True)
     except httpx.HTTPError as error:
         return f"{url} does not answer ({type(error).__name__})"
     return None if response.status_code == 200 else f"{url} answers {response.status_code}"

@@ -15,15 +15,15 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from neuroscale.errors import InputError, Problem
+from neuroscale.files import write_public
 from neuroscale.local.errors import LocalError
 from neuroscale.local.gitea import NAME as FORGE
 from neuroscale.local.gitea import Gitea
 from neuroscale.local.process import Process, answers, run_once
 from neuroscale.local.seed import OWNER, LocalForge
-from neuroscale.local.state import PASSABLE, State, read_json, write_public
-from neuroscale.local.tool_copies import copy_cache, copy_folder
+from neuroscale.local.state import PASSABLE, State, read_json
+from neuroscale.local.tool_copies import copied, copy_cache, copy_tool
 from neuroscale.local.users import User, may_enter, tried
-from neuroscale.tools import find_tool
 
 NAME = "runner"
 LABEL = "ubuntu-latest"
@@ -64,10 +64,6 @@ class Runner:
         return self.state.run / "cache"
 
     @property
-    def program(self) -> Path:
-        return self.state.run / "programs" / _place()
-
-    @property
     def home(self) -> Path:
         return self.folder / "home"
 
@@ -78,7 +74,7 @@ class Runner:
     def prepare(self) -> None:
         """Write its folders, programs and settings. Raises InputError where its user has no Python for the jobs."""
         user = self.state.runner_user
-        copy_folder(find_tool(_TOOL).folder, self.state.run / "programs", _place())
+        copy_tool(self.state, _TOOL)
         copy_cache(self.cache)
         # Its user owns what is in this folder, and cannot put a link in place of a part that root works on.
         self.state.make_folder(self.folder, None, PASSABLE)
@@ -100,7 +96,7 @@ class Runner:
         """What the supervisor runs."""
         return Process(
             name=NAME,
-            argv=(str(self.program / _TOOL), "--config", str(self.settings / "config.yaml"), "daemon"),
+            argv=(str(copied(self.state, _TOOL)), "--config", str(self.settings / "config.yaml"), "daemon"),
             environment=self.state.instance.runner_environment,
             folder=self.home,
             user=self.state.runner_user,
@@ -127,7 +123,7 @@ class Runner:
         token = LocalForge(self.state).runner_token()
         # By its questions, because what stands in a command's arguments can be read by every user.
         run_once(
-            [self.program / _TOOL, "--config", self.settings / "config.yaml", "register"],
+            [copied(self.state, _TOOL), "--config", self.settings / "config.yaml", "register"],
             self.state.instance.runner_environment,
             self.home,
             user,
@@ -232,8 +228,3 @@ def _has_credentials(value: str) -> bool:
             if address.username is not None or address.password is not None:
                 return True
     return False
-
-
-def _place() -> Path:
-    folder = find_tool(_TOOL).folder
-    return Path(folder.parent.name, folder.name)

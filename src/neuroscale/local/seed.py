@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from neuroscale.errors import InputError, Problem
+from neuroscale.files import write_private
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.http import AnswerError, Client, Limits, segments
 from neuroscale.forge.model import ForgeError, RepositoryRef, Token
@@ -22,7 +23,7 @@ from neuroscale.forge.token import VARIABLE, read_token
 from neuroscale.git import Git
 from neuroscale.local.errors import LocalError
 from neuroscale.local.gitea import Gitea
-from neuroscale.local.state import PRIVATE, State, write_private
+from neuroscale.local.state import PRIVATE, State
 from neuroscale.repository import PROTECTED
 
 OWNER = "neuroscale"

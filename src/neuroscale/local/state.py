@@ -16,7 +16,6 @@ import os
 import secrets
 import shutil
 import socket
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -25,13 +24,14 @@ from typing import IO, Annotated
 from pydantic import Field, ValidationError
 
 from neuroscale.errors import InputError, Problem
+from neuroscale.files import write_private
 from neuroscale.local.users import User, may_enter, nobody, unused_uid
 from neuroscale.model import Frozen
 
 PRIVATE, PASSABLE = 0o700, 0o711
 """Modes of folders: for their owner alone; and for others to pass through, who cannot list what is there."""
 
-_VERSION = 1
+_VERSION = 2
 _ELSEWHERE = Path("/var/tmp")  # noqa: S108 - the folder made there has an unguessable name, and must not exist before
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -45,6 +45,9 @@ class Instance(Frozen):
     run: str
     forge_uid: int | None
     runner_uid: int | None
+    cluster_uid: int | None = None
+    cluster: bool = True
+    environments: tuple[str, ...] = ("dev", "local")
     ports: dict[str, Port] = Field(default_factory=dict)
     runner_capacity: Annotated[int, Field(ge=1, le=64)] = 2
     runner_environment: dict[str, str] = Field(default_factory=dict)
@@ -90,6 +93,7 @@ class State:
         instance_id = secrets.token_hex(8)
         root = os.geteuid() == 0
         forge = nobody() if root else None
+        runner = unused_uid() if root else None
         notes = [] if root else ["The forge and its jobs run as the user who started them, so jobs can read its files."]
         run = folder / "run"
         run.mkdir(mode=PASSABLE, exist_ok=True)
@@ -104,7 +108,8 @@ class State:
             id=instance_id,
             run=str(run),
             forge_uid=forge.uid if forge else None,
-            runner_uid=unused_uid() if root else None,
+            runner_uid=runner,
+            cluster_uid=unused_uid((runner,)) if runner is not None else None,
             notes=tuple(notes),
         )
         state = cls(folder, instance)
@@ -136,6 +141,12 @@ class State:
         """A uid of its own: a job must not read the forge's files, which belong to nobody."""
         uid = self.instance.runner_uid
         return None if uid is None else User("runner", uid, uid)
+
+    @property
+    def cluster_user(self) -> User | None:
+        """A uid of its own: neither the forge nor its jobs may read the cluster's keys."""
+        uid = self.instance.cluster_uid
+        return None if uid is None else User("cluster", uid, uid)
 
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
@@ -232,26 +243,6 @@ def _lock(path: Path, tell: Callable[[str], None]) -> IO[str]:
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 return file
         file.close()  # the other command removed the folder
-
-
-def write_private(path: Path, text: str, owner: User | None = None) -> None:
-    """Replace a file by one of mode 0600, whole or not at all. Its folder must not be writable for others."""
-    descriptor, half = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            if owner is not None:
-                os.fchown(file.fileno(), owner.uid, owner.gid)
-        Path(half).replace(path)
-    except BaseException:
-        Path(half).unlink(missing_ok=True)
-        raise
-
-
-def write_public(path: Path, text: str) -> None:
-    """As `write_private`, for a file without secrets that the processes' users read."""
-    write_private(path, text)
-    path.chmod(0o644)
 
 
 def read_json(path: Path) -> dict[str, object]:

@@ -45,7 +45,7 @@ def look(state: State) -> Status:
     report = read_report(state)
     memory = _memory(state)
     rows = [_supervisor(state, report, memory)]
-    if set(stack.PORTS) <= state.instance.ports.keys():
+    if set(stack.ports(state)) <= state.instance.ports.keys():
         for process in stack.processes(state):
             record = report.processes.get(process.name, Record()) if report else Record(health="stopped")
             health, detail = record.health, record.detail

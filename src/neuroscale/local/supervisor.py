@@ -24,6 +24,7 @@ from typing import IO, Any, Literal
 import psutil
 
 from neuroscale.errors import NeuroscaleError
+from neuroscale.files import write_private
 from neuroscale.local.errors import LocalError
 from neuroscale.local.process import (
     INSTANCE_VARIABLE,
@@ -35,7 +36,7 @@ from neuroscale.local.process import (
     open_log,
     start,
 )
-from neuroscale.local.state import State, read_json, write_private
+from neuroscale.local.state import State, read_json
 
 NAME = "supervisor"
 RECORD = "supervisor.json"

@@ -15,6 +15,7 @@ from typing import cast
 
 from neuroscale import toolcache
 from neuroscale.errors import UntrustedError
+from neuroscale.local.state import State
 from neuroscale.tools import ToolName, find_tool
 
 
@@ -29,6 +30,30 @@ def copy_cache(target: Path) -> None:
         raise UntrustedError("The JSON schemas are missing. Run `make setup`.")
     for folder in (*(find_tool(cast("ToolName", name)).folder for name in toolcache.GATE_TOOLS), schemas):
         copy_folder(folder, target, folder.relative_to(source))
+
+
+def copy_tool(state: State, name: ToolName) -> None:
+    """Bring a tool to where the platform's users can run it. Raises UntrustedError where set-up has not built it."""
+    copy_folder(find_tool(name).folder, _programs(state), _place(name))
+
+
+def copied(state: State, name: ToolName) -> Path:
+    """The binary that `copy_tool` brought."""
+    return _programs(state) / _place(name) / name
+
+
+def copied_files(state: State, name: ToolName) -> Path:
+    """The folder with what the tool reads at run time, beside its binary."""
+    return _programs(state) / _place(name) / toolcache.FILES
+
+
+def _programs(state: State) -> Path:
+    return state.run / "programs"
+
+
+def _place(name: ToolName) -> Path:
+    folder = find_tool(name).folder
+    return Path(folder.parent.name, folder.name)
 
 
 def copy_folder(source: Path, base: Path, place: Path) -> None:

@@ -1,0 +1,314 @@
+"""A small synchronous client of the Kubernetes API: any kind that the server knows, as plain dictionaries.
+
+kr8s reads kubeconfig files with their contexts, certificates, tokens and credential plugins; requests go through httpx.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from neuroscale.errors import InputError, NeuroscaleError, Problem
+from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane
+
+Object = dict[str, Any]
+
+_MANAGER = "neuroscale"
+_TIMEOUT = 30.0
+_PAGE = 500
+_TRIES = 4
+_PAUSE = 0.25
+
+
+class KubernetesError(NeuroscaleError):
+    """An API server cannot be reached or refuses; the message names the server and what was asked."""
+
+
+class RefusedError(KubernetesError):
+    """The API server answered with an error. `code` is the HTTP status, `reason` Kubernetes' word for it."""
+
+    def __init__(self, message: str, code: int, reason: str, causes: tuple[Cause, ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.reason = reason
+        self.causes = causes
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One field that the API server refuses, such as `spec.replicas`."""
+
+    field: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind as the server lists it; `group_version` such as `apps/v1`, `plural` as in addresses."""
+
+    group_version: str
+    kind: str
+    plural: str
+    namespaced: bool
+    verbs: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, order=True)
+class Identity:
+    """What names an object. `namespace` is empty for kinds of the whole cluster."""
+
+    group_version: str
+    kind: str
+    namespace: str
+    name: str
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Identity:
+        """The identity that an object gives itself."""
+        metadata = found.get("metadata") or {}
+        return cls(found["apiVersion"], found["kind"], metadata.get("namespace") or "", metadata["name"])
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+class Cluster:
+    """An API server. May be used by several threads; `close` ends its connections."""
+
+    def __init__(self, url: str, client: httpx.Client, name: str) -> None:
+        self.url = url
+        self.name = name
+        self._client = client
+        self._kinds: dict[str, dict[str, Kind]] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of_control_plane(cls, plane: ControlPlane, user: str = ADMINISTRATOR) -> Cluster:
+        """A control plane on this machine, as one of its users."""
+        context = plane.client_context(user)
+        client = httpx.Client(base_url=plane.url, verify=context, timeout=_TIMEOUT, trust_env=False, limits=_LIMITS)
+        return cls(plane.url, client, "the local platform")
+
+    @classmethod
+    def of_kubeconfig(cls, path: Path | None, context: str | None) -> Cluster:
+        """The cluster of a kubeconfig's context (None: `$KUBECONFIG` or `~/.kube/config`; its current context).
+
+        Raises InputError where the file or the context cannot be used.
+        """
+        import anyio
+        from kr8s._auth import KubeAuth
+
+        async def connect() -> tuple[str, httpx.Client, str]:
+            auth = KubeAuth(kubeconfig=path, context=context, serviceaccount="")
+            await auth
+            headers = {"Authorization": f"Bearer {auth.token}"} if auth.token else {}
+            client = httpx.Client(
+                base_url=auth.server,
+                verify=await auth.ssl_context(),  # type: ignore[no-untyped-call]
+                headers=headers,
+                proxy=auth.proxy,
+                timeout=_TIMEOUT,
+                trust_env=auth.proxy is None,
+                limits=_LIMITS,
+            )
+            return auth.server, client, auth.active_context
+
+        where = str(path) if path else "$KUBECONFIG or ~/.kube/config"
+        try:
+            return cls(*anyio.run(connect))
+        except Exception as error:  # kr8s raises whatever a broken file or credential plugin leads to
+            problem = Problem(
+                where,
+                f"context {context}" if context else "current-context",
+                f"cannot be used: {type(error).__name__}: {error}",
+                "Try `kubectl --context NAME get namespaces` with the same file and context.",
+            )
+            raise InputError(problem) from error
+
+    def close(self) -> None:
+        """End the connections."""
+        self._client.close()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------ kinds
+
+    def kind(self, group_version: str, kind: str) -> Kind:
+        """How the server calls a kind. Raises RefusedError (404) where it has none such."""
+        with self._lock:
+            known = self._kinds.get(group_version)
+        # A kind that is missing may have been installed since.
+        if known is None or kind not in known:
+            known = self._discover(group_version)
+            with self._lock:
+                self._kinds[group_version] = known
+        if kind not in known:
+            raise RefusedError(f"{self.name} knows no kind {kind} in {group_version}.", 404, "NotFound")
+        return known[kind]
+
+    def _discover(self, group_version: str) -> dict[str, Kind]:
+        prefix = "/apis" if "/" in group_version else "/api"
+        rows = self.request("GET", f"{prefix}/{group_version}")["resources"]
+        return {
+            row["kind"]: Kind(group_version, row["kind"], row["name"], row["namespaced"], frozenset(row["verbs"]))
+            for row in rows
+            if "/" not in row["name"]
+        }
+
+    def path(self, group_version: str, kind: str, namespace: str = "", name: str = "") -> str:
+        """The address of an object, or of all of a kind (in a namespace, or everywhere)."""
+        known = self.kind(group_version, kind)
+        parts = ["/apis" if "/" in group_version else "/api", group_version]
+        if known.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts.append(known.plural)
+        return "/".join([*parts, name] if name else parts)
+
+    # ------------------------------------------------------------ objects
+
+    def get(self, group_version: str, kind: str, name: str, namespace: str = "") -> Object | None:
+        """The object, or None where there is none."""
+        try:
+            return self.request("GET", self.path(group_version, kind, namespace, name))
+        except RefusedError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def list(self, group_version: str, kind: str, namespace: str = "", labels: str = "") -> list[Object]:
+        """All objects of a kind (empty `namespace`: of every one), page by page."""
+        found: list[Object] = []
+        parameters = {"limit": str(_PAGE), **({"labelSelector": labels} if labels else {})}
+        address = self.path(group_version, kind, namespace)
+        while True:
+            page = self.request("GET", address, parameters)
+            found += [{"apiVersion": group_version, "kind": kind, **item} for item in page["items"]]
+            following = page["metadata"].get("continue")
+            if not following:
+                return found
+            parameters["continue"] = following
+
+    def apply(
+        self, wanted: Object, *, dry_run: bool = False, strict: bool = True, force: bool = True, manager: str = _MANAGER
+    ) -> Object:
+        """Make an object what is wanted by server-side apply, and return it.
+
+        `dry_run`: ask only. `strict`: refuse unknown and duplicate fields. Raises RefusedError.
+        """
+        identity = Identity.of(wanted)
+        address = self.path(identity.group_version, identity.kind, self._namespace(identity), identity.name)
+        parameters = {"fieldManager": manager, "force": json.dumps(force)}
+        parameters |= {"fieldValidation": "Strict"} if strict else {}
+        parameters |= {"dryRun": "All"} if dry_run else {}
+        # YAML holds JSON.
+        return self.request("PATCH", address, parameters, wanted, "application/apply-patch+yaml")
+
+    def create(self, wanted: Object, *, dry_run: bool = False) -> Object:
+        """Create an object. Raises RefusedError, with 409 where it is there."""
+        identity = Identity.of(wanted)
+        address = self.path(identity.group_version, identity.kind, self._namespace(identity))
+        return self.request("POST", address, {"dryRun": "All"} if dry_run else {}, wanted)
+
+    def merge(self, identity: Identity, change: Object, subresource: str = "") -> Object:
+        """Change fields of an object by a merge patch."""
+        address = self.path(identity.group_version, identity.kind, identity.namespace, identity.name)
+        address += f"/{subresource}" if subresource else ""
+        return self.request("PATCH", address, {"fieldManager": _MANAGER}, change, "application/merge-patch+json")
+
+    def delete(self, identity: Identity) -> bool:
+        """Ask for the end of an object and of what it owns; whether it was there."""
+        address = self.path(identity.group_version, identity.kind, identity.namespace, identity.name)
+        try:
+            self.request("DELETE", address, {"propagationPolicy": "Background"})
+        except RefusedError as error:
+            if error.code == 404:
+                return False
+            raise
+        return True
+
+    def watch(
+        self, group_version: str, kind: str, namespace: str = "", *, seconds: float, since: str = ""
+    ) -> Iterator[tuple[str, Object]]:
+        """Events (ADDED, MODIFIED, DELETED and the object) for some seconds; without `since` from what is there."""
+        parameters = {"watch": "true", "timeoutSeconds": str(max(1, int(seconds))), "allowWatchBookmarks": "false"}
+        parameters |= {"resourceVersion": since} if since else {}
+        address = self.path(group_version, kind, namespace)
+        try:
+            with self._client.stream("GET", address, params=parameters, timeout=seconds + _TIMEOUT) as response:
+                if response.is_error:
+                    response.read()
+                    raise self._refused("GET", address, response)
+                for line in response.iter_lines():
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        status = event["object"]
+                        raise RefusedError(status.get("message", ""), status.get("code", 0), status.get("reason", ""))
+                    yield event["type"], event["object"]
+        except httpx.HTTPError as error:
+            raise KubernetesError(f"{self.name} ({self.url}) broke off a watch: {type(error).__name__}.") from error
+
+    def _namespace(self, identity: Identity) -> str:
+        return identity.namespace or "default"
+
+    # ------------------------------------------------------------ requests
+
+    def request(
+        self,
+        method: str,
+        address: str,
+        parameters: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+    ) -> Object:
+        """The object that the server answers. Raises RefusedError, and KubernetesError where it does not answer.
+
+        What can be asked twice is asked again when the connection breaks or the server is overloaded.
+        """
+        content = None if body is None else json.dumps(body).encode()
+        headers = {} if body is None else {"Content-Type": content_type}
+        repeatable = method in ("GET", "DELETE") or "apply-patch" in content_type
+        for attempt in range(1, _TRIES + 1):
+            try:
+                response = self._client.request(method, address, params=parameters, content=content, headers=headers)
+            except httpx.HTTPError as error:
+                if not repeatable or attempt == _TRIES:
+                    told = f"{self.name} ({self.url}) does not answer {method} {address}: {type(error).__name__}."
+                    raise KubernetesError(told) from error
+            else:
+                if response.is_success:
+                    return _decoded(response)
+                overloaded = response.status_code in (429, 502, 503, 504)
+                if not (overloaded and repeatable) or attempt == _TRIES:
+                    raise self._refused(method, address, response)
+            time.sleep(_PAUSE * 2**attempt)
+        raise AssertionError("the loop returns or raises")
+
+    def _refused(self, method: str, address: str, response: httpx.Response) -> RefusedError:
+        status = _decoded(response)
+        message = status.get("message") or f"{self.name} answers {method} {address} with {response.status_code}."
+        rows: Iterable[Any] = (status.get("details") or {}).get("causes") or ()
+        causes = tuple(Cause(row.get("field", ""), row.get("message", "")) for row in rows)
+        return RefusedError(message, response.status_code, status.get("reason") or "", causes)
+
+
+_LIMITS = httpx.Limits(max_connections=32, max_keepalive_connections=32)
+
+
+def _decoded(response: httpx.Response) -> Object:
+    try:
+        value = response.json()
+    except ValueError:
+        return {"message": response.text[:500]}
+    return value if isinstance(value, dict) else {"message": response.text[:500]}

@@ -1,0 +1,230 @@
+"""etcd and an API server on this machine: their files, command lines and readiness.
+
+Every connection is by TLS and both sides show a certificate. Files go into one folder that only its owner may enter.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from neuroscale import tools
+from neuroscale.files import Owner, write_private
+from neuroscale.kube.certificates import LOOPBACK, Authority, Pair, signing_key
+from neuroscale.tools import ToolName
+
+SERVICE_NETWORK = "10.96.0.0/16"
+ADMINISTRATORS = "system:masters"
+"""The group that Kubernetes allows everything."""
+ADMINISTRATOR = "administrator"
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The loopback ports of a control plane."""
+
+    etcd: int
+    etcd_peer: int
+    api: int
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """Where a control plane keeps its files, and how its two first processes are run.
+
+    `owner` gets the files, and is who runs the processes (None: who runs this). `service_accounts`: whether pods get
+    one, which needs the controllers that make them. `program` finds the binaries.
+    """
+
+    folder: Path
+    ports: Ports
+    program: Callable[[ToolName], Path] = tools.find
+    owner: Owner | None = None
+    service_accounts: bool = False
+
+    @property
+    def url(self) -> str:
+        return f"https://{LOOPBACK}:{self.ports.api}"
+
+    @property
+    def etcd_url(self) -> str:
+        return f"https://{LOOPBACK}:{self.ports.etcd}"
+
+    @property
+    def authority_file(self) -> Path:
+        return self.folder / "authority.crt"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self.kubeconfig_of(ADMINISTRATOR)
+
+    def kubeconfig_of(self, name: str) -> Path:
+        """The file that `add_user` wrote."""
+        return self.folder / f"{name}.kubeconfig"
+
+    def prepare(self) -> None:
+        """Write certificates, keys and the administrator's kubeconfig where they are missing; twice changes nothing."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.owner is not None:
+            os.chown(self.folder, self.owner.uid, self.owner.gid, follow_symlinks=False)
+        authority = self.authority()
+        self._pair("api-server", lambda: authority.server("kube-apiserver", _API_SERVER_HOSTS))
+        self._pair("etcd", lambda: authority.server("etcd"))
+        self._pair("etcd-client", lambda: authority.client("kube-apiserver-etcd-client"))
+        self._pair("kubelet-client", lambda: authority.client("kube-apiserver-kubelet-client", (ADMINISTRATORS,)))
+        self._pair("service-accounts", signing_key)
+        self.add_user(ADMINISTRATOR, ADMINISTRATOR, (ADMINISTRATORS,))
+
+    def authority(self) -> Authority:
+        """The cluster's own authority, made once."""
+        return Authority(self._pair("authority", lambda: Authority.create("neuroscale").pair))
+
+    def server_certificate(self, name: str, hosts: Sequence[str] = ("localhost", LOOPBACK)) -> tuple[Path, Path]:
+        """The files of a server's certificate and key that the cluster's authority signed, made once."""
+        self._pair(name, lambda: self.authority().server(name, hosts))
+        return self.folder / f"{name}.crt", self.folder / f"{name}.key"
+
+    def add_user(self, name: str, user: str, groups: Sequence[str] = ()) -> Path:
+        """The kubeconfig of a user, with a client certificate in it, made once for an address."""
+        pair = self._pair(name, lambda: self.authority().client(user, groups))
+        path = self.kubeconfig_of(name)
+        text = kubeconfig(self.url, self.authority().pair.certificate, user, pair)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            write_private(path, text, self.owner)
+        return path
+
+    def etcd_argv(self, *, durable: bool) -> tuple[str, ...]:
+        """etcd's command line. `durable`: whether what was written survives a crash of the machine."""
+        peer = f"http://{LOOPBACK}:{self.ports.etcd_peer}"
+        return (
+            str(self.program("etcd")),
+            "--name=etcd",
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-client-urls={self.etcd_url}",
+            f"--advertise-client-urls={self.etcd_url}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=etcd={peer}",
+            f"--cert-file={self.folder / 'etcd.crt'}",
+            f"--key-file={self.folder / 'etcd.key'}",
+            "--client-cert-auth",
+            f"--trusted-ca-file={self.authority_file}",
+            "--auto-compaction-retention=1h",
+            "--quota-backend-bytes=4294967296",
+            "--log-level=warn",
+            *([] if durable else ["--unsafe-no-fsync"]),
+        )
+
+    def api_server_argv(self) -> tuple[str, ...]:
+        """The API server's command line."""
+        return (
+            str(self.program("kube-apiserver")),
+            f"--bind-address={LOOPBACK}",
+            f"--advertise-address={LOOPBACK}",
+            f"--secure-port={self.ports.api}",
+            f"--etcd-servers={self.etcd_url}",
+            f"--etcd-cafile={self.authority_file}",
+            f"--etcd-certfile={self.folder / 'etcd-client.crt'}",
+            f"--etcd-keyfile={self.folder / 'etcd-client.key'}",
+            f"--tls-cert-file={self.folder / 'api-server.crt'}",
+            f"--tls-private-key-file={self.folder / 'api-server.key'}",
+            f"--client-ca-file={self.authority_file}",
+            f"--kubelet-certificate-authority={self.authority_file}",
+            f"--kubelet-client-certificate={self.folder / 'kubelet-client.crt'}",
+            f"--kubelet-client-key={self.folder / 'kubelet-client.key'}",
+            f"--service-account-issuer={self.url}",
+            f"--service-account-key-file={self.folder / 'service-accounts.crt'}",
+            f"--service-account-signing-key-file={self.folder / 'service-accounts.key'}",
+            f"--service-cluster-ip-range={SERVICE_NETWORK}",
+            "--authorization-mode=RBAC",
+            "--anonymous-auth=false",
+            # As on every common cluster: refusing such pods is the policies' work.
+            "--allow-privileged=true",
+            "--profiling=false",
+            *([] if self.service_accounts else ["--disable-admission-plugins=ServiceAccount"]),
+            "--endpoint-reconciler-type=none",
+            "--event-ttl=1h",
+        )
+
+    def client_context(self, user: str) -> ssl.SSLContext:
+        """TLS to the cluster's servers as one of its users."""
+        return client_context(self.authority_file, self.folder / f"{user}.crt", self.folder / f"{user}.key")
+
+    def etcd_problem(self) -> str | None:
+        """Why etcd cannot be used yet, or None."""
+        return self._answers(f"{self.etcd_url}/health", "etcd-client", '"health":"true"')
+
+    def api_server_problem(self) -> str | None:
+        """Why the API server cannot be used yet, or None."""
+        return self._answers(f"{self.url}/readyz", ADMINISTRATOR, "ok")
+
+    def _answers(self, url: str, client: str, wanted: str) -> str | None:
+        try:
+            response = httpx.get(url, timeout=3.0, trust_env=False, verify=self.client_context(client))
+        except httpx.HTTPError as error:
+            return f"{url} does not answer ({type(error).__name__})"
+        if response.status_code != 200 or wanted not in response.text:
+            return f"{url} answers {response.status_code}: {response.text.strip()[-200:]}"
+        return None
+
+    def _pair(self, name: str, make: Callable[[], Pair]) -> Pair:
+        certificate, key = self.folder / f"{name}.crt", self.folder / f"{name}.key"
+        # The key is written first, so a certificate that is there has its key.
+        if not certificate.exists():
+            pair = make()
+            write_private(key, pair.key, self.owner)
+            write_private(certificate, pair.certificate, self.owner)
+        return Pair(certificate.read_text(encoding="utf-8"), key.read_text(encoding="utf-8"))
+
+
+_API_SERVER_HOSTS = (
+    *("localhost", LOOPBACK, "10.96.0.1"),
+    *("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"),
+)
+
+
+def client_context(authority: Path, certificate: Path, key: Path) -> ssl.SSLContext:
+    """TLS that trusts one authority alone and shows a certificate."""
+    context = ssl.create_default_context(cafile=str(authority))
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+def kubeconfig(url: str, authority: str, user: str, pair: Pair, name: str = "neuroscale-local") -> str:
+    """A kubeconfig of one cluster and one user, in JSON, which is YAML."""
+
+    def encoded(text: str) -> str:
+        return base64.b64encode(text.encode()).decode()
+
+    return (
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [
+                    {"name": name, "cluster": {"server": url, "certificate-authority-data": encoded(authority)}}
+                ],
+                "users": [
+                    {
+                        "name": user,
+                        "user": {
+                            "client-certificate-data": encoded(pair.certificate),
+                            "client-key-data": encoded(pair.key),
+                        },
+                    }
+                ],
+                "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
+                "current-context": name,
+            },
+            indent=2,
+        )
+        + "\n"
+    )

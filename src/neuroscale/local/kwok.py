@@ -1,0 +1,101 @@
+"""KWOK: answers for nodes that no machine stands behind, and for the pods on them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from neuroscale.files import write_public
+from neuroscale.kube.certificates import LOOPBACK
+from neuroscale.kube.client import Cluster, Identity
+from neuroscale.kube.control_plane import ADMINISTRATORS
+from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, environment
+from neuroscale.local.nodes import MANAGED
+from neuroscale.local.process import Process, answers
+from neuroscale.local.state import PASSABLE, State, read_json
+from neuroscale.local.tool_copies import copied_files, copy_tool
+
+NAME: Final = "kwok"
+PORTS = (NAME,)
+
+# How upstream lets a node become ready and stay so, and a pod become ready, complete and vanish.
+_STAGES = (
+    "node/fast/node-initialize.yaml",
+    "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+    "pod/fast/pod-ready.yaml",
+    "pod/fast/pod-complete.yaml",
+    "pod/fast/pod-delete.yaml",
+)
+
+
+@dataclass(frozen=True)
+class Kwok:
+    """Where KWOK of a local platform lies, and how it is run. The ports must have been chosen."""
+
+    state: State
+
+    @property
+    def folder(self) -> Path:
+        return self.state.run / NAME
+
+    @property
+    def nodes(self) -> Path:
+        return self.folder / "nodes.json"
+
+    def prepare(self, nodes: list[dict[str, Any]]) -> None:
+        """Write its program, certificate and the nodes that it makes."""
+        copy_tool(self.state, NAME)
+        self.state.make_folder(self.folder, None, PASSABLE)
+        write_public(self.nodes, json.dumps({"items": nodes}, indent=2) + "\n")
+        plane = control_plane(self.state)
+        plane.add_user(NAME, "neuroscale:kwok", (ADMINISTRATORS,))
+        plane.server_certificate(f"{NAME}-server")
+
+    def process(self) -> Process:
+        """What the supervisor runs."""
+        plane, port = control_plane(self.state), self.state.instance.ports[NAME]
+        certificate, key = plane.server_certificate(f"{NAME}-server")
+        stages = copied_files(self.state, NAME) / "kustomize" / "stage"
+        return Process(
+            name=NAME,
+            argv=(
+                str(plane.program(NAME)),
+                f"--kubeconfig={plane.kubeconfig_of(NAME)}",
+                *(f"--config={stages / stage}" for stage in _STAGES),
+                f"--manage-nodes-with-annotation-selector={MANAGED}=fake",
+                f"--node-ip={LOOPBACK}",
+                f"--node-port={port}",
+                f"--server-address={LOOPBACK}:{port}",
+                f"--tls-cert-file={certificate}",
+                f"--tls-private-key-file={key}",
+                "--node-lease-duration-seconds=40",
+            ),
+            environment=environment(plane.folder),
+            folder=plane.folder,
+            user=self.state.cluster_user,
+            ready=lambda: answers(f"https://{LOOPBACK}:{port}/healthz", plane.client_context("administrator")),
+            port=port,
+            needs=(API_SERVER,),
+            settings=self.nodes.read_text(encoding="utf-8") if self.nodes.exists() else "",
+            prepare=self._apply,
+        )
+
+    def _apply(self) -> None:
+        """Bring the nodes up to date, and remove those that are no longer wanted."""
+        wanted: Any = read_json(self.nodes).get("items", [])
+        with cluster(self.state) as found:
+            names = {node["metadata"]["name"] for node in wanted}
+            for node in found.list("v1", "Node"):
+                if node["metadata"].get("annotations", {}).get(MANAGED) and node["metadata"]["name"] not in names:
+                    found.delete(Identity.of(node))
+            for node in wanted:
+                _apply_node(found, node)
+
+
+def _apply_node(found: Cluster, node: dict[str, Any]) -> None:
+    status = node["status"]
+    found.apply({key: value for key, value in node.items() if key != "status"})
+    # Capacity belongs to the status, which the object's own address ignores on a change.
+    found.merge(Identity.of(node), {"status": status}, "status")

@@ -1,0 +1,53 @@
+"""The simulated nodes of the local cluster: two for each accelerator that an environment may use, in two zones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from neuroscale.catalog import Catalog
+from neuroscale.catalog.entries import Accelerator
+from neuroscale.settings import Settings
+
+SIMULATED = "neuroscale.dev/simulated"
+"""The label of a node that no machine stands behind."""
+MANAGED = "kwok.x-k8s.io/node"
+"""The annotation of the nodes that KWOK answers for."""
+
+_ZONES = ("simulated-a", "simulated-b")
+_PODS = "110"
+
+
+def simulated_nodes(settings: Settings, catalog: Catalog, environments: Iterable[str]) -> list[dict[str, Any]]:
+    """Node objects with their capacity, as many accelerators each as the largest machine of the catalog has."""
+    names = sorted({name for environment in environments for name in settings.environments[environment].accelerators})
+    return [
+        _node(catalog.accelerators[name], zone, number) for name in names for number, zone in enumerate(_ZONES, start=1)
+    ]
+
+
+def _node(accelerator: Accelerator, zone: str, number: int) -> dict[str, Any]:
+    name = f"simulated-{accelerator.name}-{number}"
+    resource = accelerator.resource
+    devices = {resource: str(max(accelerator.counts))} if resource else {}
+    capacity = {"cpu": "224", "memory": "2Ti", "ephemeral-storage": "8Ti", "pods": _PODS, **devices}
+    taints = [{"key": resource, "value": "present", "effect": "NoSchedule"}] if resource else []
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "annotations": {MANAGED: "fake"},
+            "labels": {
+                **accelerator.node_selector,
+                SIMULATED: "true",
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                "topology.kubernetes.io/zone": zone,
+                "topology.kubernetes.io/region": "simulated",
+            },
+        },
+        "spec": {"taints": taints},
+        "status": {"capacity": capacity, "allocatable": capacity},
+    }
