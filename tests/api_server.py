@@ -1,0 +1,93 @@
+"""A real Kubernetes API server for tests: etcd and kube-apiserver, with certificates, in a folder of its own.
+
+There is no controller: nothing makes service accounts, ReplicaSets or pods, and an object is what was applied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from neuroscale.kube.certificates import LOOPBACK
+from neuroscale.kube.client import Cluster
+from neuroscale.kube.control_plane import ControlPlane, Ports
+
+_STARTS_WITHIN = 120.0  # seconds; four on an idle machine
+_STOPS_WITHIN = 15.0
+
+
+@dataclass(frozen=True)
+class ApiServer:
+    """The running server. `cluster` speaks to it as its administrator; tests share it, so each uses namespaces of its
+    own."""
+
+    plane: ControlPlane
+    cluster: Cluster
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's; its only context is `context`."""
+        return self.plane.kubeconfig
+
+    @property
+    def context(self) -> str:
+        return "neuroscale-local"
+
+    def kubeconfig_of(self, user: str, groups: Sequence[str] = ()) -> Path:
+        """The kubeconfig of a user who may do what roles bound to the user or the groups say."""
+        return self.plane.add_user(user, user, groups)
+
+
+@contextlib.contextmanager
+def running_api_server() -> Iterator[ApiServer]:
+    """Start one, and end it with all that it holds. A failure to start shows what the process said."""
+    # A short path outside the tests' folders, whose names may be long and which pytest keeps.
+    folder = Path(tempfile.mkdtemp(prefix="neuroscale-api-"))
+    plane = ControlPlane(folder / "control-plane", Ports(*_free_ports(3)))
+    try:
+        plane.prepare()
+        with ExitStack() as running:
+            running.enter_context(_process("etcd", plane.etcd_argv(durable=False), plane.etcd_problem, folder))
+            running.enter_context(_process("kube-apiserver", plane.api_server_argv(), plane.api_server_problem, folder))
+            cluster = running.enter_context(Cluster.of_control_plane(plane))
+            yield ApiServer(plane, cluster)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _process(name: str, argv: Sequence[str], problem: Callable[[], str | None], folder: Path) -> Iterator[None]:
+    log = folder / f"{name}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(argv, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    try:
+        ends = time.monotonic() + _STARTS_WITHIN
+        while (why := problem()) is not None:
+            said = log.read_text(errors="replace")[-3000:]
+            assert process.poll() is None, f"{name} ended with exit status {process.returncode}:\n{said}"
+            assert time.monotonic() < ends, f"{name} is not ready after {_STARTS_WITHIN:g} s: {why}\n{said}"
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOPS_WITHIN)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(_STOPS_WITHIN)
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((LOOPBACK, 0))
+        return [int(one.getsockname()[1]) for one in sockets]
