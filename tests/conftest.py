@@ -8,6 +8,7 @@ import pytest
 
 from api_server import ApiServer, running_api_server
 from forge_server import ForgeServer, running_forge
+from platform_lab import Platform, running_platform
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +23,11 @@ def api_server() -> Iterator[ApiServer]:
     """A real API server with etcd behind it, shared by all tests; each test uses namespaces of its own."""
     with running_api_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def platform(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Platform]:
+    """The whole local platform, one for all workers; each test uses names of its own."""
+    base = tmp_path_factory.getbasetemp()
+    with running_platform(base if worker_id == "master" else base.parent) as found:
+        yield found

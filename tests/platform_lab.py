@@ -1,0 +1,82 @@
+"""The whole local platform for tests: what `neuroscale local up` starts, shared by all workers of a test run."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from neuroscale.kube.client import Cluster
+from neuroscale.local.control import Options, down, up
+from neuroscale.local.control_plane import cluster, kubeconfig
+from neuroscale.local.seed import LocalForge
+from neuroscale.local.status import last_lines
+
+
+@dataclass(frozen=True)
+class Platform:
+    """The running platform."""
+
+    local: LocalForge
+
+    @property
+    def folder(self) -> Path:
+        """The state folder, for `neuroscale local --state`."""
+        return self.local.state.folder
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return kubeconfig(self.local.state)
+
+    def cluster(self) -> Cluster:
+        """A client as administrator; the caller closes it."""
+        return cluster(self.local.state)
+
+    def logs(self, lines: int = 40) -> str:
+        """The last lines of every process, for a failure's message."""
+        parts = []
+        for path in sorted(self.local.state.logs.glob("*.log")):
+            parts += [f"--- {path.stem}", *last_lines(path, lines)]
+        return "\n".join(parts)
+
+
+@contextlib.contextmanager
+def running_platform(shared: Path) -> Iterator[Platform]:
+    """Start the platform, or join the one that another worker started; the last to leave ends it.
+
+    `shared` is a folder that all workers of one test run name.
+    """
+    users = shared / "platform-users"
+    users.mkdir(parents=True, exist_ok=True)
+    mine = users / str(os.getpid())
+    with _locked(shared):
+        link = shared / "platform-folder"
+        if not link.exists():
+            # Not pytest's own temporary folder, which the platform's users may not enter.
+            folder = Path(tempfile.mkdtemp(prefix="neuroscale-platform-"))
+            folder.chmod(0o755)
+            link.write_text(str(folder), encoding="utf-8")
+        folder = Path(link.read_text(encoding="utf-8"))
+        mine.touch()
+    try:
+        yield Platform(up(folder / "state", None, Options(cluster=True), print))
+    finally:
+        with _locked(shared):
+            mine.unlink()
+            if not any(users.iterdir()):
+                down(folder / "state", print, delete=True)
+                shutil.rmtree(folder, ignore_errors=True)
+                link.unlink()
+
+
+@contextlib.contextmanager
+def _locked(shared: Path) -> Iterator[None]:
+    with (shared / "platform-lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
