@@ -438,6 +438,14 @@ def test_the_same_request_gives_the_same_plan_and_the_file_round_trips() -> None
         assert dump_plan(load_plan(text, "plan.yaml")) == text
 
 
+def test_a_gemma_4_mixture_of_experts_gets_its_own_runtime_and_its_dense_sisters_the_general_one() -> None:
+    names = {model: planned(model).runtime.name for model in CATALOG.models if "gemma-4" in model}
+    assert {model for model, name in names.items() if name == "neuroscale-vllm-gemma4-moe"} == {
+        model for model in names if "A4B" in model
+    }
+    assert {name for model, name in names.items() if "A4B" not in model} <= {"neuroscale-vllm", "neuroscale-vllm-tpu"}
+
+
 def test_the_lock_names_what_the_plan_depends_on() -> None:
     request = ask(MOE_QAT)
     lock = plan(request, CATALOG, SETTINGS, template_version="9.9.9").lock
@@ -452,7 +460,7 @@ def test_the_lock_names_what_the_plan_depends_on() -> None:
             f"model/{MOE_QAT}",
             "accelerator/nvidia-l4",
             "price/google-cloud",
-            "runtime/neuroscale-vllm",
+            "runtime/neuroscale-vllm-gemma4-moe",
             "team/team-alpha",
         )
     }

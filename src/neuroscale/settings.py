@@ -50,8 +50,12 @@ class ModelStore(Frozen):
 
 
 class Environment(Frozen):
-    """A cluster (or part of one). `accelerators` in no order: the planner takes the cheapest that fits."""
+    """A cluster (or part of one). `accelerators` in no order: the planner takes the cheapest that fits.
 
+    `cluster`: which upstream parts it is given, of those in platform/clusters (local: this machine's platform runs them).
+    """
+
+    cluster: Literal["local", "kind", "gke", "eks"] = "local"
     accelerators: Annotated[tuple[Label, ...], Field(min_length=1)]
     price_lists: tuple[Label, ...]
     models: ModelStore
@@ -80,7 +84,9 @@ class Settings(Frozen):
     registry: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9./]{0,200}[a-z0-9])?$")]
     repository: Repository
     environments: Annotated[
-        dict[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,30}[a-z0-9])?$")], Environment], Field(min_length=1)
+        # With a service's name and a point, it names an Argo CD application, and names end at 63 characters.
+        dict[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,20}[a-z0-9])?$")], Environment],
+        Field(min_length=1),
     ]
 
 

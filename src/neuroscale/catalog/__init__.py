@@ -7,6 +7,7 @@ from neuroscale.catalog.entries import (
     ModelEntry,
     Price,
     PriceList,
+    Quota,
     RuntimeEntry,
     Team,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "ModelEntry",
     "Price",
     "PriceList",
+    "Quota",
     "RuntimeEntry",
     "Team",
     "load_catalog",

@@ -269,8 +269,21 @@ class PriceList(Frozen):
         return self
 
 
+class OnlyFor(Frozen):
+    """Which models a runtime is for, by their config.json: `model_type`, and whether they are mixtures of experts."""
+
+    model_type: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,60}$")]
+    architecture: Literal["dense", "moe"]
+
+    def suits(self, config: ModelConfig) -> bool:
+        """Whether a model with this configuration is one of them."""
+        return config.model_type == self.model_type and (config.experts > 0) == (self.architecture == "moe")
+
+
 class RuntimeEntry(Frozen):
     """A serving image and how vLLM runs in it.
+
+    `only_for`: a runtime for some models, which they get in place of the family's general one (None: for all).
 
     `memory_utilization`: share of an accelerator's memory that vLLM may take (null: the flag is not used).
     `start_seconds`: from the end of loading to ready (compilation, graphs, warm-up). `graph_memory_gib`: CUDA graphs.
@@ -281,6 +294,7 @@ class RuntimeEntry(Frozen):
     name: Label
     title: str
     family: Family
+    only_for: OnlyFor | None = None
     image: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9._/-]*[a-z0-9])?:[A-Za-z0-9._-]+$")]
     digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")] | None
     version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
@@ -308,11 +322,31 @@ class RuntimeEntry(Frozen):
         return f"{self.image}@{self.digest}" if self.digest else self.image
 
 
+class Quota(Frozen):
+    """The most that a team's pods may ask for together, in every cluster.
+
+    `accelerators` counts by resource name, such as `nvidia.com/gpu: 8`; one that is not listed may not be used. While a
+    service is updated, a pod more than its replicas runs: leave room for it.
+    """
+
+    cpu: Annotated[int, Field(ge=1)] = 64
+    memory_gib: Annotated[int, Field(ge=1)] = 512
+    pods: Annotated[int, Field(ge=1)] = 50
+    accelerators: dict[
+        Annotated[str, Field(pattern=r"^[a-z0-9.-]+/[a-z0-9-]+$")], Annotated[int, Field(ge=0, le=100_000)]
+    ] = Field(default_factory=dict)
+
+
 class Team(Frozen):
-    """Who may own a service. `namespace` is where its services run."""
+    """Who may own a service. `namespace` is where its services run.
+
+    `group`: the group of the identity provider whose members see the namespace (None: the one named like the owner).
+    """
 
     name: Label
     owner: LabelValue
     cost_center: LabelValue
     namespace: Label
     contact: str
+    group: Annotated[str, Field(pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.:@/]{0,200}$")] | None = None
+    quota: Quota = Field(default_factory=Quota)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from neuroscale.catalog.entries import Accelerator, ModelEntry, Price, PriceList, RuntimeEntry, Team
+from neuroscale.catalog.entries import Accelerator, ModelConfig, ModelEntry, Price, PriceList, RuntimeEntry, Team
 from neuroscale.errors import InputError, Problem
 from neuroscale.repository import CATALOG
 from neuroscale.snapshot import Snapshot, read_text
@@ -68,6 +68,13 @@ class Catalog:
             # Unset fields stay out, so a new optional field does not change the digest of entries without it.
             self._digests[key] = sha256(self._kinds()[kind][name].model_dump(mode="json", exclude_unset=True))
         return self._digests[key]
+
+    def runtime(self, family: str, config: ModelConfig) -> RuntimeEntry:
+        """The runtime of an accelerator's family for a model: one that is only for such models before the general one."""
+        serving = [runtime for runtime in self.runtimes.values() if runtime.family == family]
+        own = [runtime for runtime in serving if runtime.only_for and runtime.only_for.suits(config)]
+        # The catalog is refused when a family has no general runtime, or two of a kind.
+        return own[0] if own else next(runtime for runtime in serving if runtime.only_for is None)
 
     def price(self, accelerator: str, count: int, lists: tuple[str, ...]) -> tuple[PriceList, Price] | None:
         """The first price for `count` accelerators in the named lists; an instance must hold a divisor of `count`."""
@@ -192,7 +199,23 @@ def _dangling(kinds: dict[str, dict[str, Any]], places: dict[tuple[str, str], tu
                     document.line("variant_of"),
                 )
             )
-    families = {runtime.family for runtime in kinds["runtimes"].values()}
+    families = {runtime.family for runtime in kinds["runtimes"].values() if runtime.only_for is None}
+    serving: dict[tuple[Any, ...], str] = {}
+    for runtime in kinds["runtimes"].values():
+        where, document = places[("runtimes", runtime.name)]
+        key = (runtime.family, runtime.only_for and (runtime.only_for.model_type, runtime.only_for.architecture))
+        if key in serving:
+            field = "only_for" if runtime.only_for else "family"
+            problems.append(
+                Problem(
+                    where,
+                    field,
+                    f"the runtime {serving[key]!r} serves the same models on the same accelerators",
+                    "Keep one of the two, or let one be `only_for` some models.",
+                    document.line(field),
+                )
+            )
+        serving[key] = runtime.name
     for accelerator in kinds["accelerators"].values():
         if accelerator.family not in families:
             where, document = places[("accelerators", accelerator.name)]

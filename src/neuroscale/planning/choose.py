@@ -134,7 +134,7 @@ def candidates(case: Case) -> list[Candidate]:
     found = []
     for name in names:
         accelerator = case.catalog.accelerators[name]
-        runtime = _runtime(case.catalog, accelerator)
+        runtime = case.catalog.runtime(accelerator.family, case.model.config)
         count = case.overrides.get("accelerator_count")
         counts = (count,) if isinstance(count, int) else accelerator.counts
         dtype = case.overrides.get("kv_cache_dtype")
@@ -256,11 +256,6 @@ def pod_resources(case: Case, accelerator: Accelerator, count: int) -> Resources
         accelerator_resource=accelerator.resource,
         node_selector=selector,
     )
-
-
-def _runtime(catalog: Catalog, accelerator: Accelerator) -> RuntimeEntry:
-    # The catalog is refused when a family has no runtime.
-    return next(runtime for runtime in catalog.runtimes.values() if runtime.family == accelerator.family)
 
 
 def _largest(fits: Callable[[int], bool], ceiling: int) -> int:

@@ -108,7 +108,8 @@ def settings_key(environment: str) -> str:
 
 def _settings_digest(environment: Environment) -> str:
     """The digest of an environment's settings, whatever the order of its accelerators."""
-    return sha256({**environment.model_dump(mode="json"), "accelerators": sorted(environment.accelerators)})
+    planned_with = environment.model_dump(mode="json", exclude={"cluster"})
+    return sha256({**planned_with, "accelerators": sorted(environment.accelerators)})
 
 
 def _lock(case: Case, chosen: Candidate, template_version: str) -> Lock:
