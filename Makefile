@@ -13,7 +13,9 @@ setup: ## Install and build what is missing; does nothing where all is there
 	@command -v $(PYTHON) >/dev/null || { echo "set-up: $(PYTHON) is not installed. Install Python 3.11 or newer."; exit 1; }
 	@$(PYTHON) scripts/setup.py
 
-demo: setup ## Set up, then plan, render and judge two services
+demo: ## Set up, then the main job, from a form's answers to a service in a cluster
+	@command -v $(PYTHON) >/dev/null || { echo "set-up: $(PYTHON) is not installed. Install Python 3.11 or newer."; exit 1; }
+	@$(PYTHON) scripts/setup.py --for demo
 	@$(BIN)/neuroscale demo
 
 test: lint ## Set up, check style and types, run every test

@@ -21,7 +21,11 @@ from neuroscale import toolcache
 from neuroscale.module_zip import ModuleError
 from neuroscale.toolcache import REPOSITORY
 
-PURPOSES = ("all", "gate")
+PURPOSES = {
+    "all": "everything",
+    "gate": "only what `neuroscale gate` runs",
+    "demo": "what the demo needs for its first verdicts; it sets up the rest by itself, meanwhile",
+}
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,11 @@ def main(arguments: Sequence[str] = ()) -> int:
     """Set up what is missing; the exit status."""
     parser = argparse.ArgumentParser(prog="setup.py", description="Set up what this repository needs.")
     parser.add_argument(
-        "--for", choices=PURPOSES, default="all", dest="purpose", help="gate: only what `neuroscale gate` runs."
+        "--for",
+        choices=PURPOSES,
+        default="all",
+        dest="purpose",
+        help="; ".join(f"{name}: {what}" for name, what in PURPOSES.items()),
     )
     purpose = parser.parse_args(arguments).purpose
     # Ended by another program, set-up must end its children as it does on Ctrl-C.
@@ -76,13 +84,16 @@ def main(arguments: Sequence[str] = ()) -> int:
 def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
     """The steps for a purpose, small ones first: a tool takes minutes, and a failure should come before them."""
     logs, own_logs = cache / "logs", repository / ".state" / "logs"
-    everything = purpose == "all"
+    everything, demo = purpose == "all", purpose == "demo"
     packages = PythonPackages(repository, own_logs)
     # Where all packages are there, those of the gate are among them.
-    wanted = packages if everything or packages.done() else PythonPackages(repository, own_logs, runtime_only=True)
+    runtime_only = purpose == "gate" and not packages.done()
+    wanted = PythonPackages(repository, own_logs, runtime_only=True) if runtime_only else packages
     node = NodePackages(repository, packages.python, own_logs)
     go = Go(repository, cache, logs)
     names = toolcache.TOOL_NAMES if everything else toolcache.GATE_TOOLS
+    if demo:
+        names = tuple(name for name in names if name not in toolcache.SERVER_TOOLS)
     tools = {name: toolcache.tool(name, repository) for name in names}
     pins = toolcache.schema_pins(repository)
 
@@ -131,9 +142,9 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
         build("gitleaks", ""),
         Step("Reading JSON schemas out of KServe, Argo CD, Kyverno and Kubernetes", have_schemas, build_schemas),
         build("kyverno", " (about five minutes on two cores)"),
-        build("etcd", ""),
-        build("kube-apiserver", " (about four minutes on two cores)"),
     ]
+    if not demo:
+        steps += [build("etcd", ""), build("kube-apiserver", " (about four minutes on two cores)")]
     if everything:
         steps += [
             build("actionlint", ""),
