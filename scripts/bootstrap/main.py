@@ -91,7 +91,7 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
     wanted = PythonPackages(repository, own_logs, runtime_only=True) if runtime_only else packages
     node = NodePackages(repository, packages.python, own_logs)
     go = Go(repository, cache, logs)
-    names = toolcache.TOOL_NAMES if everything else toolcache.GATE_TOOLS
+    names: tuple[str, ...] = toolcache.TOOL_NAMES if everything else toolcache.GATE_TOOLS
     if demo:
         names = tuple(name for name in names if name not in toolcache.SERVER_TOOLS)
     tools = {name: toolcache.tool(name, repository) for name in names}
