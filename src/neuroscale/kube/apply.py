@@ -1,0 +1,83 @@
+"""Bringing many objects to a cluster, in the order in which they need each other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object, RefusedError
+
+_CRD = "CustomResourceDefinition"
+_DIGEST = "neuroscale.dev/digest"
+# What others need comes first; webhooks come last, because they would be asked for all that follows.
+_FIRST = ("Namespace", _CRD)
+_LAST = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+_AT_ONCE = 8
+_PAUSE = 0.1
+
+
+def apply_all(cluster: Cluster, objects: Iterable[Object], *, served_within: float = 60.0) -> None:
+    """Make every object what is wanted; twice changes nothing.
+
+    `served_within`: the seconds that the server may take until it serves a new kind. Raises KubernetesError.
+    """
+    stages: dict[int, list[Object]] = {0: [], 1: [], 2: []}
+    for wanted in objects:
+        kind = wanted["kind"]
+        stages[0 if kind in _FIRST else 2 if kind in _LAST else 1].append(wanted)
+    for index, stage in stages.items():
+        with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+            list(pool.map(lambda one: _define(cluster, one) if one["kind"] == _CRD else cluster.apply(one), stage))
+        if index == 0:
+            await_served(cluster, [one for one in stage if one["kind"] == _CRD], served_within)
+
+
+def _define(cluster: Cluster, wanted: Object) -> None:
+    """Create or replace a definition, unless it is there already.
+
+    Merging one of a megabyte with itself, as an apply does, takes the server seconds.
+    """
+    digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
+    metadata = wanted["metadata"]
+    marked = {**wanted, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), _DIGEST: digest}}}
+    identity = Identity.of(wanted)
+    there = cluster.get(identity.group_version, identity.kind, identity.name)
+    if there is None:
+        try:
+            cluster.create(marked)
+            return
+        except RefusedError as error:
+            if error.reason != "AlreadyExists":
+                raise
+        there = cluster.get(identity.group_version, identity.kind, identity.name) or {"metadata": {}}
+    if there["metadata"].get("annotations", {}).get(_DIGEST) != digest:
+        marked["metadata"]["resourceVersion"] = there["metadata"].get("resourceVersion", "")
+        cluster.request("PUT", cluster.path(identity.group_version, identity.kind, name=identity.name), None, marked)
+
+
+def await_served(cluster: Cluster, definitions: Sequence[Object], seconds: float) -> None:
+    """Wait until the server answers for every version of these CustomResourceDefinitions. Raises KubernetesError."""
+    ends = time.monotonic() + seconds
+    for definition in definitions:
+        spec = definition["spec"]
+        for version in spec["versions"]:
+            group_version = f"{spec['group']}/{version['name']}"
+            while version.get("served") and not _is_served(cluster, group_version, spec["names"]["kind"]):
+                if time.monotonic() >= ends:
+                    told = f"{cluster.name} does not serve {spec['names']['kind']} in {group_version}"
+                    raise KubernetesError(f"{told} {seconds:g} s after it was defined.")
+                time.sleep(_PAUSE)
+
+
+def _is_served(cluster: Cluster, group_version: str, kind: str) -> bool:
+    try:
+        # The list of kinds is ahead of what answers for them.
+        cluster.request("GET", cluster.path(group_version, kind), {"limit": "1"})
+    except RefusedError as error:
+        if error.code in (404, 429, 503):
+            return False
+        raise
+    return True

@@ -1,0 +1,129 @@
+"""Upstream's own charts on this machine: their settings go to the cluster, their programs run as processes.
+
+A chart is rendered by helm with the same values as for a real cluster. What of it needs a kubelet or a network of pods
+(Deployments, Services) is left out, and a process gets the arguments and the environment that its container would get.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from neuroscale.kube.client import Object
+from neuroscale.local.errors import LocalError
+from neuroscale.local.process import run_once
+from neuroscale.tools import ToolName, find, find_tool
+
+# What only nodes and pods make use of.
+_FOR_PODS = frozenset(
+    (
+        *("CronJob", "DaemonSet", "Deployment", "HorizontalPodAutoscaler", "Job", "NetworkPolicy"),
+        *("Pod", "PodDisruptionBudget", "Service", "StatefulSet"),
+    )
+)
+# The platform's own authority signs what cert-manager would.
+_GROUPS_ELSEWHERE = frozenset(("cert-manager.io", "monitoring.coreos.com"))
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart in the module of a tool: `folder` below its `charts`, and what it is installed as."""
+
+    tool: ToolName
+    folder: str
+    release: str
+    namespace: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """How a chart's container is run: its arguments, its environment, and whom the API server takes it for."""
+
+    arguments: tuple[str, ...]
+    environment: dict[str, str]
+    service_account: str
+
+
+def render(chart: Chart, values: Sequence[Path], settings: Mapping[str, str] | None = None) -> list[Object]:
+    """What helm makes of the chart with files of values, and settings on top. Raises LocalError, UntrustedError."""
+    options = [f"--values={path}" for path in values]
+    options += [f"--set={key}={value}" for key, value in (settings or {}).items()]
+    with tempfile.TemporaryDirectory(prefix="neuroscale-chart-") as scratch:
+        folder = _usable(find_tool(chart.tool).files / "charts" / chart.folder, Path(scratch))
+        environment = {"PATH": os.defpath, "HOME": scratch, "LANG": "C.UTF-8"}
+        argv = [find("helm"), "template", chart.release, folder, f"--namespace={chart.namespace}", *options]
+        text = run_once(argv, environment, Path(scratch), None)
+    return [found for found in yaml.load_all(text, Loader=yaml.CSafeLoader) if found]
+
+
+def settings_of(objects: Iterable[Object]) -> list[Object]:
+    """The objects that a cluster needs without its nodes: all but what runs programs, and what finds those.
+
+    The custom resource definitions are left out too: they come complete from the modules.
+    """
+    return [
+        _without_nulls(found)
+        for found in objects
+        if found["kind"] not in _FOR_PODS
+        and found["kind"] != "CustomResourceDefinition"
+        and found["apiVersion"].partition("/")[0] not in _GROUPS_ELSEWHERE
+        and "helm.sh/hook" not in (found["metadata"].get("annotations") or {})
+    ]
+
+
+def program_of(objects: Iterable[Object], deployment: str, container: str) -> Program:
+    """The program that a container of a Deployment runs. Raises LocalError where the chart has none such."""
+    for found in objects:
+        if (found["kind"], found["metadata"]["name"]) != ("Deployment", deployment):
+            continue
+        pod = found["spec"]["template"]["spec"]
+        for one in pod["containers"]:
+            if one["name"] == container:
+                fields = {"metadata.namespace": found["metadata"]["namespace"], "metadata.name": deployment}
+                environment = {row["name"]: _value(row, fields) for row in one.get("env", [])}
+                return Program(tuple(one.get("args", [])), environment, pod["serviceAccountName"])
+    raise LocalError(f"The chart has no container {container} in a Deployment {deployment}.")
+
+
+def _value(row: Mapping[str, Any], fields: Mapping[str, str]) -> str:
+    if "value" in row:
+        return str(row["value"])
+    try:
+        return fields[row["valueFrom"]["fieldRef"]["fieldPath"]]
+    except KeyError as error:
+        raise LocalError(f"The environment variable {row['name']} has no value outside a pod.") from error
+
+
+def _usable(chart: Path, scratch: Path) -> Path:
+    """The chart, or a copy of it that names no chart which its module does not hold: helm would want to download it.
+
+    What such charts hold is not lost: definitions come from the modules, and the rest is switched off by upstream.
+    """
+    facts = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
+    needed = facts.get("dependencies", [])
+    there = [one for one in needed if (chart / "charts" / one["name"]).is_dir()]
+    if there == needed:
+        return chart
+    copy = scratch / "chart"
+    shutil.copytree(chart, copy, copy_function=shutil.copyfile)
+    for folder in (copy, *(path for path in copy.rglob("*") if path.is_dir())):
+        folder.chmod(0o700)  # a module's folders are read-only
+    (copy / "Chart.lock").unlink(missing_ok=True)
+    (copy / "Chart.yaml").write_text(yaml.safe_dump({**facts, "dependencies": there}), encoding="utf-8")
+    return copy
+
+
+def _without_nulls(value: Any) -> Any:
+    """The value without what is null: charts leave such fields behind, and they say nothing."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value

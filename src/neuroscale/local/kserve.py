@@ -1,0 +1,158 @@
+"""KServe's controller with its webhooks: it makes Deployments of InferenceServices."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from neuroscale import schemas
+from neuroscale.files import write_public
+from neuroscale.kube.apply import apply_all
+from neuroscale.kube.certificates import LOOPBACK
+from neuroscale.kube.client import Cluster, KubernetesError, Object
+from neuroscale.kube.control_plane import ControlPlane
+from neuroscale.local.charts import Chart, program_of, render, settings_of
+from neuroscale.local.control_plane import CONTROLLER_MANAGER, cluster, control_plane, environment
+from neuroscale.local.process import Process, answers
+from neuroscale.local.state import PASSABLE, State, read_json
+from neuroscale.local.tool_copies import copy_tool
+from neuroscale.local.webhooks import WEBHOOK_KINDS, at_port
+
+NAME: Final = "kserve-controller"
+NAMESPACE = "kserve"
+PORTS = (NAME, "kserve-health")
+GROUP = "serving.kserve.io"
+MODE = f"{GROUP}/deploymentMode"
+
+_CHART = Chart(NAME, "kserve-resources", "kserve", NAMESPACE)
+_CERTIFICATE = "kserve-webhooks"
+
+
+@dataclass(frozen=True)
+class Kserve:
+    """Where KServe of a local platform lies, and how it is run. The ports must have been chosen."""
+
+    state: State
+
+    @property
+    def folder(self) -> Path:
+        return self.state.run / "kserve"
+
+    @property
+    def wanted(self) -> Path:
+        """What the chart became: arguments, environment, and the objects that the cluster gets."""
+        return self.folder / "chart.json"
+
+    @property
+    def _plane(self) -> ControlPlane:
+        return control_plane(self.state)
+
+    def prepare(self, values: Sequence[Path]) -> None:
+        """Write its program, its certificates and what the chart says. `values`: files of the chart's values."""
+        copy_tool(self.state, NAME)
+        self.state.make_folder(self.folder, None, PASSABLE)
+        chart = render(_CHART, values)
+        program = program_of(chart, "kserve-controller-manager", "manager")
+        port = self.state.instance.ports[NAME]
+        authority = self._plane.authority().pair.certificate
+        objects = [namespace(NAMESPACE)]
+        for found in settings_of(chart):
+            objects.append(at_port(found, port, authority) if found["kind"] in WEBHOOK_KINDS else found)
+        add_service_account(self._plane, NAME, NAMESPACE, program.service_account)
+        self._link_certificates()
+        facts = {"arguments": program.arguments, "environment": program.environment, "objects": objects}
+        write_public(self.wanted, json.dumps(facts, indent=1) + "\n")
+
+    def _link_certificates(self) -> None:
+        """KServe has no option for them: it looks in one place below its folder for temporary files."""
+        place = self.folder / "k8s-webhook-server" / "serving-certs"
+        for folder in (place.parent, place):
+            self.state.make_folder(folder, None, PASSABLE)
+        for name, target in zip(("tls.crt", "tls.key"), self._plane.server_certificate(_CERTIFICATE), strict=True):
+            (place / name).unlink(missing_ok=True)
+            (place / name).symlink_to(target)
+
+    def process(self) -> Process:
+        """What the supervisor runs."""
+        facts: dict[str, Any] = read_json(self.wanted)
+        ports = self.state.instance.ports
+        health = f"{LOOPBACK}:{ports['kserve-health']}"
+        return Process(
+            name=NAME,
+            argv=(
+                str(self._plane.program(NAME)),
+                # The last one of an option counts.
+                *facts.get("arguments", ()),
+                "--leader-elect=false",
+                "--metrics-addr=0",
+                f"--health-probe-addr={health}",
+                f"--webhook-port={ports[NAME]}",
+            ),
+            environment={
+                **environment(self._plane.folder),
+                **facts.get("environment", {}),
+                "KUBECONFIG": str(self._plane.kubeconfig_of(NAME)),
+                "TMPDIR": str(self.folder),
+            },
+            folder=self._plane.folder,
+            user=self.state.cluster_user,
+            ready=lambda: answers(f"http://{health}/readyz") or self._problem(),
+            port=ports[NAME],
+            # The roles that others add to are put together by the controller manager.
+            needs=(CONTROLLER_MANAGER,),
+            settings=json.dumps(facts.get("objects", [])),
+            prepare=self._apply,
+        )
+
+    def _apply(self) -> None:
+        objects: Any = read_json(self.wanted).get("objects", [])
+        with cluster(self.state) as found:
+            apply_all(found, [*definitions((GROUP,)), *objects])
+
+    def _problem(self) -> str | None:
+        with cluster(self.state) as found:
+            return defaulting_problem(found)
+
+
+def namespace(name: str) -> Object:
+    """A namespace of the platform itself."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def definitions(groups: Iterable[str]) -> list[Object]:
+    """The custom resource definitions of some groups. Raises UntrustedError where set-up has not read them."""
+    return [found for found in schemas.find().crds() if found["spec"]["group"] in groups]
+
+
+def add_service_account(plane: ControlPlane, name: str, place: str, account: str) -> Path:
+    """The kubeconfig of a program that the API server takes for a pod with that service account.
+
+    So the roles that upstream's chart binds to the account are the program's, and no others.
+    """
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{place}")
+    return plane.add_user(name, f"system:serviceaccount:{place}:{account}", groups)
+
+
+def defaulting_problem(found: Cluster) -> str | None:
+    """Why KServe's webhooks cannot be relied on, or None: an InferenceService that is only tried out must be changed.
+
+    It is tried in KServe's own namespace, where no policy applies.
+    """
+    probe: Object = {
+        "apiVersion": f"{GROUP}/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": "readiness", "namespace": NAMESPACE, "annotations": {MODE: "RawDeployment"}},
+        "spec": {"predictor": {"model": {"modelFormat": {"name": "vLLM"}, "storageUri": "hf://org/model"}}},
+    }
+    try:
+        answer = found.create(probe, dry_run=True)
+    except (KubernetesError, httpx.HTTPError) as error:
+        return f"the API server could not ask KServe's webhooks: {error}"
+    if answer["metadata"].get("annotations", {}).get(MODE) != "Standard":
+        return "KServe's webhook did not fill in an InferenceService"
+    return None

@@ -1,0 +1,58 @@
+"""Webhooks that are processes of this machine instead of Services of the cluster."""
+
+from __future__ import annotations
+
+import base64
+import copy
+from urllib.parse import urlsplit
+
+from neuroscale.kube.certificates import LOOPBACK
+from neuroscale.kube.client import Cluster, Identity, Object
+
+WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+GROUP_VERSION = "admissionregistration.k8s.io/v1"
+# Nobody may listen there without being root, so a webhook that points there fails, closed or open as it says itself.
+_NOWHERE = 1
+
+
+def at_port(configuration: Object, port: int, authority: str) -> Object:
+    """The configuration with its Services' places taken by a loopback port, whose certificate `authority` (PEM) signed.
+
+    Everything else, such as what a failure leads to, stays as upstream says it.
+    """
+    found = copy.deepcopy(configuration)
+    bundle = base64.b64encode(authority.encode()).decode()
+    for webhook in found["webhooks"]:
+        path = webhook["clientConfig"]["service"].get("path", "")
+        webhook["clientConfig"] = {"url": f"https://{LOOPBACK}:{port}{path}", "caBundle": bundle}
+    # Says that cert-manager fills in the authority.
+    found["metadata"].get("annotations", {}).pop("cert-manager.io/inject-ca-from", None)
+    return found
+
+
+def hold(cluster: Cluster, labels: str) -> None:
+    """Let the webhooks that a program registered itself lead nowhere until it registers them anew.
+
+    A program that has just started may answer before it has read what it judges by, and then allows everything. Until
+    it has registered itself, what must not pass unjudged is refused.
+    """
+    for kind in WEBHOOK_KINDS:
+        for found in cluster.list(GROUP_VERSION, kind, labels=labels):
+            for webhook in found["webhooks"]:
+                address = webhook["clientConfig"].get("url")
+                if address:
+                    webhook["clientConfig"]["url"] = f"https://{LOOPBACK}:{_NOWHERE}{urlsplit(address).path}"
+            cluster.merge(Identity.of(found), {"webhooks": found["webhooks"]})
+
+
+def registered(cluster: Cluster, kind: str, name: str) -> list[tuple[str, str, str]]:
+    """Of each webhook of a configuration: its name, its address, and the authority (PEM) that must have signed it."""
+    found = cluster.get(GROUP_VERSION, kind, name) or {}
+    return [
+        (
+            webhook["name"],
+            webhook["clientConfig"].get("url", ""),
+            base64.b64decode(webhook["clientConfig"].get("caBundle", "")).decode(),
+        )
+        for webhook in found.get("webhooks", [])
+    ]
