@@ -259,6 +259,45 @@ def local_logs(
     raise typer.Exit(local_logs(name, state, repository, lines=lines, follow=follow))
 
 
+platform = typer.Typer(
+    name="platform", help="What a cluster gets: render it into the repository, install it.", no_args_is_help=True
+)
+app.add_typer(platform)
+
+
+@platform.command("render")
+def platform_render(
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing. Exit status 1: some files are not as rendered.")
+    ] = False,
+    repository: RepositoryOption = None,
+) -> None:
+    """Write what settings and catalog render to: Argo CD's files, runtimes, tenancy, upstream's charts."""
+    from neuroscale.commands.platform import render_platform
+
+    raise typer.Exit(render_platform(repository, check=check))
+
+
+@platform.command("install")
+def platform_install(
+    context: Annotated[str, typer.Option("--context", help="The kubeconfig's context of the cluster.")],
+    environment: Annotated[str, typer.Option("--environment", help="The environment that the cluster is.")],
+    kubeconfig: Annotated[
+        Path | None, typer.Option("--kubeconfig", help="Default: $KUBECONFIG, or ~/.kube/config.")
+    ] = None,
+    repo_url: Annotated[str, typer.Option("--repo-url", help="What Argo CD reads. Default: the settings' URL.")] = "",
+    revision: Annotated[str, typer.Option("--revision", help="Default: the settings' default branch.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the cluster, and change nothing.")] = False,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> None:
+    """Tell a cluster's Argo CD what to deploy. Repeat it after a change of settings, teams or charts."""
+    from neuroscale.commands.platform import Target, install_platform
+
+    target = Target(context, environment, kubeconfig, repo_url, revision)
+    raise typer.Exit(install_platform(target, repository, dry_run=dry_run, as_json=as_json))
+
+
 def main() -> None:
     """Run the command line; every foreseen error is one clear message, and every other one is exit status 3."""
     try:

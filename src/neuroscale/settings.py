@@ -52,7 +52,7 @@ class ModelStore(Frozen):
 class Environment(Frozen):
     """A cluster (or part of one). `accelerators` in no order: the planner takes the cheapest that fits.
 
-    `cluster`: which upstream parts it is given, of those in platform/clusters (local: this machine's platform runs them).
+    `cluster`: which of platform/clusters it is given (local: none, the platform on this machine runs the programs).
     """
 
     cluster: Literal["local", "kind", "gke", "eks"] = "local"

@@ -70,7 +70,7 @@ class Catalog:
         return self._digests[key]
 
     def runtime(self, family: str, config: ModelConfig) -> RuntimeEntry:
-        """The runtime of an accelerator's family for a model: one that is only for such models before the general one."""
+        """The runtime of an accelerator's family for a model: one for such models only, else the general one."""
         serving = [runtime for runtime in self.runtimes.values() if runtime.family == family]
         own = [runtime for runtime in serving if runtime.only_for and runtime.only_for.suits(config)]
         # The catalog is refused when a family has no general runtime, or two of a kind.

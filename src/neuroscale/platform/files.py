@@ -44,12 +44,11 @@ def render_repository(snapshot: Snapshot) -> dict[str, str]:
 def is_rendered(path: str) -> bool:
     """Whether a path lies where only rendered files may: Argo CD applies everything there."""
     parts = PurePosixPath(path).parts
-    inside = (
+    return (
         path.startswith((f"{runtimes.FOLDER}/", f"{tenancy.FOLDER}/"))
         or (path.startswith(f"{charts.FOLDER}/") and len(parts) > 3)
         or (path.startswith(f"{argocd.FOLDER}/") and len(parts) > 3)
     )
-    return inside
 
 
 def differences(snapshot: Snapshot, files: dict[str, str]) -> list[Problem]:

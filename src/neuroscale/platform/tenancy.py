@@ -12,7 +12,7 @@ FOLDER = "platform/tenancy"
 def render(catalog: Catalog) -> dict[str, str]:
     """The files of every team, by their path in the repository."""
     resources = sorted({entry.resource for entry in catalog.accelerators.values() if entry.resource})
-    files = {}
+    files: dict[str, str] = {}
     for team in catalog.teams.values():
         named = {"namespace": team.namespace, "cost_center": team.cost_center}
         of_team = {

@@ -1,0 +1,1 @@
+"""What commands ask of a cluster, and bring to it."""
