@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,9 +27,14 @@ NAME: Final = "kserve-controller"
 NAMESPACE = "kserve"
 PORTS = (NAME, "kserve-health")
 GROUP = "serving.kserve.io"
+KINDS = (
+    *("ClusterServingRuntime", "ClusterStorageContainer", "InferenceGraph"),
+    *("InferenceService", "ServingRuntime", "TrainedModel"),
+)
+"""What upstream's chart of definitions defines. Nobody would act on the others, and the large ones take seconds."""
 MODE = f"{GROUP}/deploymentMode"
 
-_CHART = Chart(NAME, "kserve-resources", "kserve", NAMESPACE)
+CHART = Chart(NAME, "kserve-resources", "kserve", NAMESPACE)
 _CERTIFICATE = "kserve-webhooks"
 
 
@@ -56,7 +61,7 @@ class Kserve:
         """Write its program, its certificates and what the chart says. `values`: files of the chart's values."""
         copy_tool(self.state, NAME)
         self.state.make_folder(self.folder, None, PASSABLE)
-        chart = render(_CHART, values)
+        chart = render(CHART, values)
         program = program_of(chart, "kserve-controller-manager", "manager")
         port = self.state.instance.ports[NAME]
         authority = self._plane.authority().pair.certificate
@@ -112,7 +117,7 @@ class Kserve:
     def _apply(self) -> None:
         objects: Any = read_json(self.wanted).get("objects", [])
         with cluster(self.state) as found:
-            apply_all(found, [*definitions((GROUP,)), *objects])
+            apply_all(found, [*definitions((GROUP,), KINDS), *objects])
 
     def _problem(self) -> str | None:
         with cluster(self.state) as found:
@@ -124,9 +129,13 @@ def namespace(name: str) -> Object:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
-def definitions(groups: Iterable[str]) -> list[Object]:
-    """The custom resource definitions of some groups. Raises UntrustedError where set-up has not read them."""
-    return [found for found in schemas.find().crds() if found["spec"]["group"] in groups]
+def definitions(groups: Collection[str], kinds: Collection[str] = ()) -> list[Object]:
+    """The custom resource definitions of some groups (and kinds). Raises UntrustedError where set-up lacks them."""
+    return [
+        found
+        for found in schemas.find().crds()
+        if found["spec"]["group"] in groups and (not kinds or found["spec"]["names"]["kind"] in kinds)
+    ]
 
 
 def add_service_account(plane: ControlPlane, name: str, place: str, account: str) -> Path:

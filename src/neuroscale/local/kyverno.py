@@ -39,7 +39,7 @@ RESOURCES = "kyverno-resource-validating-webhook-cfg"
 
 _POLICIES = "kyverno-policy-validating-webhook-cfg"
 _DEPLOYMENT = "kyverno-admission-controller"
-_CHART = Chart(NAME, "kyverno", "kyverno", NAMESPACE)
+CHART = Chart(NAME, "kyverno", "kyverno", NAMESPACE)
 _ROLE = "kyverno:admission-controller"
 _AUTHORITY = "kyverno-svc.kyverno.svc.kyverno-tls-ca"
 _LEASES = ("kyverno", "kyverno-health")
@@ -74,7 +74,7 @@ class Kyverno:
         """Write its program and what the chart says. `values`: files of the chart's values."""
         copy_tool(self.state, NAME)
         self.state.make_folder(self.folder, None, PASSABLE)
-        chart = render(_CHART, values, {"crds.install": "false"})
+        chart = render(CHART, values, {"crds.install": "false"})
         program = program_of(chart, _DEPLOYMENT, "kyverno")
         add_service_account(self._plane, NAME, NAMESPACE, program.service_account)
         facts = {
