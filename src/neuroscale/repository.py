@@ -31,8 +31,11 @@ GATE_CODE = (
     "src/",
     "uv.toml",
 )
-PROTECTED = (*GATE_CODE, f"{POLICIES}/")
-"""What only an owner may merge a change of, by hand: gate code, workflows, policies and their exceptions."""
+CLUSTER_FILES = ("platform/argocd/", "platform/clusters/", "platform/serving/", "platform/tenancy/")
+"""What every cluster gets, with all rights in it."""
+PROTECTED = (*GATE_CODE, f"{POLICIES}/", *CLUSTER_FILES)
+"""What only an owner may merge a change of, by hand: gate code, workflows, policies and their exceptions, and what
+clusters get beside services."""
 
 REQUEST_FILE = "request.yaml"
 PLAN_FILE = "plan.yaml"

@@ -85,9 +85,14 @@ def _judge(subject: Subject, today: date) -> Verdict:
 
         report.results.append(guarded("files", "Files", files))
         running = _start(subject, manifests, folder, pool, today)
+        if subject.server:
+            running.append(_start_server(manifests, pool, ending))
         _platform_checks(subject, report, today)
+        _rendered_platform(subject, report)
         _cost(subject, report, manifests, today)
         report.results.extend(future.result() for future in running)
+    if not subject.server:
+        report.results.append(_not_run("server", "API server", "it was not asked for by --server"))
     _say_who_judged(subject, report)
     return _verdict(subject, report)
 
@@ -163,6 +168,20 @@ def _platform_checks(subject: Subject, report: _Report, today: date) -> None:
         report.results.append(guarded("drift", "Drift", lambda: drift(platform)))
     else:
         report.results.append(_not_run("drift", "Drift", "the catalog, the settings or the template cannot be read"))
+
+
+def _rendered_platform(subject: Subject, report: _Report) -> None:
+    """Whether a change of the platform, its settings or its catalog brings along what they render to."""
+    from neuroscale.gates.platform import LOOKS_AT, TITLE, evaluate_platform, is_renderer_of
+
+    change = subject.change
+    if change is None or not change.touches(*LOOKS_AT):
+        return
+    if is_renderer_of(change):
+        report.results.append(guarded("platform", TITLE, lambda: evaluate_platform(change.after)))
+    else:
+        reason = "the change alters how it is rendered: its own gate says whether it is"
+        report.results.append(_not_run("platform", TITLE, reason))
 
 
 def _cost(subject: Subject, report: _Report, manifests: list[Manifest], today: date) -> None:

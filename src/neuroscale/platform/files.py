@@ -11,15 +11,15 @@ from neuroscale.errors import InputError, Problem
 from neuroscale.files import write_public
 from neuroscale.platform import argocd, charts, runtimes, tenancy
 from neuroscale.platform.filling import objects
-from neuroscale.repository import CATALOG
+from neuroscale.repository import CATALOG, CLUSTER_FILES
 from neuroscale.settings import Settings, load_settings
 from neuroscale.snapshot import Snapshot, read_text
 from neuroscale.yaml_io import decode, read_mapping
 
 KYVERNO = "platform/serving/kyverno.yaml"
 COMMAND = "neuroscale platform render"
-SOURCES = ("platform/clusters", "platform/serving", "platform/argocd", "platform/tenancy")
-"""What a change of rendered files, or of what they are rendered from beside catalog and settings, touches."""
+SOURCES = tuple(folder.rstrip("/") for folder in CLUSTER_FILES)
+"""Where the rendered files lie, and what they are rendered from beside catalog and settings."""
 
 
 def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str, str]:
