@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from neuroscale.files import write_private, write_public
+from neuroscale.local.control_plane import control_plane
 from neuroscale.local.errors import LocalError
 from neuroscale.local.process import Process, answers, run_once
 from neuroscale.local.state import PASSABLE, State
@@ -51,6 +52,9 @@ class Gitea:
         self.state.make_folder(self.folder, self.state.forge_user)
         self.state.make_folder(self.settings, None, PASSABLE)
         write_public(self.settings / "app.ini", self._app_ini())
+        if self.state.instance.cluster:
+            authority = control_plane(self.state).authority().pair.certificate
+            write_public(self._authority, authority)
         for file, kind in _SECRETS.items():
             path = self.settings / file
             if not path.exists():
@@ -97,8 +101,14 @@ class Gitea:
             "TMPDIR": str(self.folder),
             "LANG": "C.UTF-8",
             "GITEA_WORK_DIR": str(self.folder),
+            # Whom it sends events to by TLS: the cluster's Argo CD, and nobody else.
+            **({"SSL_CERT_FILE": str(self._authority)} if self.state.instance.cluster else {}),
             **{key: value for key, value in name.items() if value},
         }
+
+    @property
+    def _authority(self) -> Path:
+        return self.settings / "authority.crt"
 
     def _app_ini(self) -> str:
         def secret(file: str) -> str:

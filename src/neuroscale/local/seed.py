@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,23 @@ class LocalForge:
         self._ensure_team(client)
         new = self.create_repository(REPOSITORY, checkout)
         tell(f"{new.slug} is there")
+
+    def register_webhooks(self, addresses: Collection[str], secret: str) -> None:
+        """Let the forge tell these addresses, and no others, of every push to the platform's repository.
+
+        The forge signs what it sends with the secret, which it never shows again.
+        """
+        client, path = self._client(), f"/repos/{segments(OWNER, REPOSITORY)}/hooks"
+        there = {hook["config"].get("url", ""): hook["id"] for hook in client.pages(path)}
+        for address in addresses:
+            config = {"url": address, "content_type": "json", "secret": secret}
+            fields = {"active": True, "events": ["push"], "branch_filter": MAIN, "config": config}
+            if address in there:
+                client.send("PATCH", f"{path}/{segments(there[address])}", idempotent=True, body=fields)
+            else:
+                client.send("POST", path, idempotent=True, body={"type": "gitea", **fields})
+        for address in there.keys() - set(addresses):
+            client.send("DELETE", f"{path}/{segments(there[address])}", idempotent=True, accept=(404,))
 
     def runner_token(self) -> str:
         """What a runner registers with that takes the jobs of the organisation's repositories alone.
