@@ -25,7 +25,6 @@ from neuroscale.gates.inputs import read_paths
 from neuroscale.gates.manifests import read_manifests
 from neuroscale.gates.policy import evaluate_policies
 from neuroscale.gates.policy_set import load_policy_set
-from neuroscale.gates.schema import evaluate_schemas
 from neuroscale.gates.secrets import Text, evaluate_secrets
 from neuroscale.git import Git
 from neuroscale.repository import GATE_CODE
@@ -335,10 +334,7 @@ HIDDEN = "apiVersion: v1\nkind: Pod\nmetadata: {name: hidden}\n"
     "between",
     [
         "--- # a remark\n",
-        "...\n%YAML 1.1\n---\n",
-        "...\n%TAG ! tag:example.org,2000:\n---\n",
-        "# \u2028---\u2028",
-        "# \x85---\x85",
+        "---\t \r\n",
         "---\n# nothing\n---\n",
     ],
 )
@@ -347,17 +343,46 @@ def test_no_way_to_part_documents_hides_one(between: str) -> None:
     assert [manifest.kind for manifest in read_manifests(text.encode(), "a.yaml")] == ["ConfigMap", "Pod"]
 
 
+@pytest.mark.parametrize(
+    "between",
+    [
+        "...\n",
+        "...\n%YAML 1.1\n---\n",
+        "...\n%TAG ! tag:example.org,2000:\n---\n",
+        "# \u2028---\u2028",
+        "# \x85---\x85",
+        "# \r---\r",
+        # Kubernetes' readers end a document at each of these lines, whatever it is to a YAML parser.
+        "---#x:\n ",
+        "---x: ",
+        "--- {}\n",
+        "--- |\n ",
+        "spec: '\n---#'\n",
+    ],
+)
+def test_what_parts_documents_for_some_readers_only_is_refused(between: str) -> None:
+    text = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\n{between}{HIDDEN}"
+    with pytest.raises(InputError, match="YAML parsers"):
+        read_manifests(text.encode(), "a.yaml")
+
+
+def test_dashes_and_signs_inside_text_are_plain_text() -> None:
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  a: |\n    ---x\n    ...\n    %YAML\n"
+    assert [manifest.value["data"]["a"] for manifest in read_manifests(text.encode(), "a.yaml")] == [
+        "---x\n...\n%YAML\n"
+    ]
+
+
 def test_a_list_in_a_list_is_taken_apart() -> None:
     text = '{"apiVersion":"v1","kind":"List","items":[' * 90 + json.dumps(read_document(HIDDEN, "").value) + "]}" * 90
     assert [manifest.name for manifest in read_manifests(text.encode(), "a.json")] == ["hidden"]
 
 
-def test_items_outside_a_list_are_refused_by_the_schema(tmp_path: Path) -> None:
-    """Argo CD takes every object with `items` for a list."""
+def test_items_outside_a_list_are_refused() -> None:
+    """Argo CD takes every object with `items` for a list, and applies them in its place."""
     value = {**read_document(HIDDEN, "").value, "kind": "ConfigMap", "items": [read_document(HIDDEN, "").value]}
-    given = read_manifests(dump(value).encode(), "a.yaml")
-    findings = evaluate_schemas(given, schemas.find(), tools.find("kubeconform"), tmp_path).findings
-    assert ["items" in finding.message for finding in findings] == [True]
+    with pytest.raises(InputError, match="items"):
+        read_manifests(dump(value).encode(), "a.yaml")
 
 
 def test_a_folder_around_the_repository_is_unusable(tmp_path: Path) -> None:

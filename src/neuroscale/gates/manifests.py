@@ -75,11 +75,41 @@ def read_manifests(data: bytes, file: str, service: ServicePath | None = None) -
             Problem(file, "", f"has {len(data)} bytes", f"Keep a manifest file below {LARGEST_FILE} bytes.")
         )
     text = decode(data, file)
-    documents = [_json_document(text, file)] if file.endswith(".json") else read_documents(text, file)
+    if file.endswith(".json"):
+        documents = [_json_document(text, file)]
+    else:
+        _check_lines(text, file)
+        documents = read_documents(text, file)
     manifests: list[Manifest] = []
     for document in documents:
         manifests.extend(_expand(document.value, document, (), file, service))
     return manifests
+
+
+# Kubernetes' readers cut a file into documents before they parse it: at every line feed with three dashes behind it,
+# whatever else stands in that line. Each of these lines gives them other documents than a YAML parser sees: a key
+# `---#x:` would hide an object from the gate that Argo CD applies, and Argo CD leaves out a file that it cannot read.
+_OTHER_DOCUMENTS = re.compile(r"^(?:---(?![ \t]*(?:[ \t]#.*)?\r?$)|\.\.\.|%)", re.MULTILINE)
+_OTHER_LINE_ENDS = re.compile(r"\r(?!\n)|[\x85\u2028\u2029]")
+
+
+def _check_lines(text: str, file: str) -> None:
+    """Refuse what Kubernetes' readers split into other documents or lines than the gate does."""
+    for pattern, message, fix in (
+        (
+            _OTHER_DOCUMENTS,
+            "is a line that YAML parsers take for different things",
+            "Separate documents by a line of three dashes alone; use no directives (%) and no document ends (...).",
+        ),
+        (
+            _OTHER_LINE_ENDS,
+            "ends a line for some YAML parsers only",
+            r"End lines by \n, and write other characters in quotes by their escape (\r, \N, \L, \P).",
+        ),
+    ):
+        if found := pattern.search(text):
+            line = text.count("\n", 0, found.start()) + 1
+            raise InputError(Problem(file, "", f"{found[0]!r} {message}", fix, line))
 
 
 def _expand(
@@ -95,7 +125,11 @@ def _expand(
             raise InputError(
                 Problem(file, key, "is missing or not text, so this is no Kubernetes object", f"Write {key}.", line)
             )
-    if value["kind"].endswith("List") and "items" in value:
+    if "items" in value:
+        # Argo CD takes every object with this field for a list.
+        if not value["kind"].endswith("List"):
+            told = f"makes a list of this {value['kind']}"
+            raise InputError(Problem(file, "items", told, "Remove it.", document.line(*prefix, "items")))
         items = value["items"]
         if not isinstance(items, list):
             raise InputError(Problem(file, "items", "is not a list", "Write a list of objects.", line))
