@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -287,7 +289,9 @@ class Terminal:
 
     def answer(self, prompt: str, text: str) -> None:
         start = len(self.said)
-        while not self.said[start:].rstrip(" ").endswith((f"  {prompt}:", "]:")):
+        # The space behind a prompt comes when the line editor reads; what is typed before may be lost.
+        asks = re.compile(rf"(  {prompt}|\]):(\x1b\[[?0-9]*[a-z])* $")
+        while not asks.search(self.said, start):
             if not self._read():
                 raise AssertionError(self.said)
         os.write(self.handle, text.encode())
@@ -295,7 +299,16 @@ class Terminal:
     def end(self) -> int:
         while self._read():
             pass
-        _, status = os.waitpid(self.pid, 0)
+        ended, status = os.waitpid(self.pid, os.WNOHANG)
+        for _ in range(300):
+            if ended:
+                break
+            time.sleep(0.1)
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+        else:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            raise AssertionError(f"it did not end:\n{self.said}")
         os.close(self.handle)
         assert "Traceback" not in self.said
         return os.waitstatus_to_exitcode(status)
