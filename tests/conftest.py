@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 
 from api_server import ApiServer, running_api_server
 from forge_server import ForgeServer, running_forge
+from gitops_lab import GitOps
 from platform_lab import Platform, running_platform
 
 
@@ -30,4 +32,11 @@ def platform(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterat
     """The whole local platform, one for all workers; each test uses names of its own."""
     base = tmp_path_factory.getbasetemp()
     with running_platform(base if worker_id == "master" else base.parent) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def gitops(platform: Platform) -> Iterator[GitOps]:
+    """The platform as its users see it: merges, and what Argo CD makes of them."""
+    with contextlib.closing(GitOps(platform.local)) as found:
         yield found

@@ -20,7 +20,6 @@ from typing import Any, Final, cast
 
 import yaml
 
-from neuroscale import schemas
 from neuroscale.files import write_private, write_public
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
@@ -28,6 +27,7 @@ from neuroscale.kube.client import Cluster, Object
 from neuroscale.kube.control_plane import ADMINISTRATOR
 from neuroscale.local import webhook_relay
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, environment
+from neuroscale.local.kserve import add_service_account, definitions, namespace
 from neuroscale.local.process import Process, answers
 from neuroscale.local.redis import NAME as REDIS
 from neuroscale.local.redis import Redis
@@ -52,6 +52,7 @@ PORTS = (
 """The names of its ports. That of the application controller is its metrics' alone."""
 
 _TOOL: Final = "argocd"
+_GROUP = "argoproj.io"
 # The parts that speak to the API server.
 _ACCOUNTS = (CONTROLLER, APPLICATION_SETS, SERVER)
 # What upstream's installation holds beside programs, and what of the programs is run here.
@@ -117,8 +118,7 @@ class ArgoCD:
             if not path.exists():
                 write_private(path, secrets.token_urlsafe(32), user if name == "webhook" else None)
         for name in _ACCOUNTS:
-            groups = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}")
-            plane.add_user(name, f"system:serviceaccount:{NAMESPACE}:{name}", groups)
+            add_service_account(plane, name, NAMESPACE, name)
         plane.server_certificate(f"{SERVER}-server")
         path = self.state.make_folder(self.settings / "path", None, 0o755)
         (path / "python3").unlink(missing_ok=True)
@@ -235,7 +235,7 @@ class ArgoCD:
             port=self._port(name),
             needs=needs,
             settings=_text(self.settings / "installed.json") + _text(self.settings / "configuration.json"),
-            prepare=self._configure if account else lambda: None,
+            prepare=self.configure_cluster if account else lambda: None,
         )
 
     def _client_options(self, name: str, server: str) -> tuple[str, ...]:
@@ -285,7 +285,7 @@ class ArgoCD:
 
     # ------------------------------------------------------------ the cluster
 
-    def _configure(self) -> None:
+    def configure_cluster(self) -> None:
         """Bring the cluster what Argo CD reads there, once for all processes that wait for it."""
         with self._configuring:
             if not self._configured.is_set():
@@ -322,9 +322,7 @@ def configure(
 
     Twice changes nothing. Raises KubernetesError.
     """
-    definitions = [one for one in schemas.find().crds() if one["spec"]["group"] == "argoproj.io"]
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    apply_all(found, [namespace, *definitions])
+    apply_all(found, [namespace(NAMESPACE), *definitions((_GROUP,))])
     for wanted in installed:
         found.apply(wanted, manager=_INSTALLER)
     apply_all(found, [*configuration, *secret_objects])
