@@ -16,6 +16,7 @@ from neuroscale.local.control import Options, down, up
 from neuroscale.local.control_plane import cluster, kubeconfig
 from neuroscale.local.seed import LocalForge
 from neuroscale.local.status import last_lines
+from neuroscale.toolcache import REPOSITORY
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def running_platform(shared: Path) -> Iterator[Platform]:
         folder = Path(link.read_text(encoding="utf-8"))
         mine.touch()
     try:
-        yield Platform(up(folder / "state", None, Options(cluster=True), print))
+        yield Platform(up(folder / "state", REPOSITORY, Options(cluster=True), print))
     finally:
         with _locked(shared):
             mine.unlink()

@@ -112,6 +112,8 @@ def _check_environment(cluster: Cluster, environment: str, wanted: Sequence[Obje
     left_over = []
     for kind in _BY_ENVIRONMENT:
         for found in cluster.list(_GROUP_VERSION, kind, NAMESPACE, _SELECTOR):
+            if any(owner.get("controller") for owner in found["metadata"].get("ownerReferences") or ()):
+                continue  # an application set's, which is judged itself
             labels = found["metadata"].get("labels") or {}
             theirs = labels.get(ENVIRONMENT_LABEL)
             identity = Identity.of(found)
@@ -124,8 +126,7 @@ def _check_environment(cluster: Cluster, environment: str, wanted: Sequence[Obje
                         f"Name the context of {environment}'s cluster, or --environment {theirs}.",
                     )
                 )
-            generated = any(owner.get("controller") for owner in found["metadata"].get("ownerReferences") or ())
-            if theirs == environment and identity not in ours and not generated:
+            if theirs == environment and identity not in ours:
                 left_over.append(identity)
     return left_over
 

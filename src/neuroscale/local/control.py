@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from neuroscale.local import stack
+from neuroscale.local.deployment import deploy
 from neuroscale.local.errors import LocalError
 from neuroscale.local.process import belonging, digest, end
 from neuroscale.local.seed import LocalForge
@@ -60,6 +61,8 @@ def up(folder: Path, checkout: Path | None, options: Options, tell: Tell) -> Loc
                 _start(state, checkout, tell)
             forge = LocalForge(state)
             forge.seed(checkout, tell)
+            if state.instance.cluster:
+                deploy(forge, checkout, tell)
         except BaseException:
             if started:
                 tell("Stopping what was started.")

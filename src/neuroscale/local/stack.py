@@ -6,23 +6,29 @@ from pathlib import Path
 
 from neuroscale.catalog import load_catalog
 from neuroscale.errors import InputError, Problem
-from neuroscale.local import control_plane
-from neuroscale.local import kwok as kwok_module
-from neuroscale.local.gitea import NAME as GITEA
+from neuroscale.kube.client import Object
+from neuroscale.local import argocd, control_plane, gitea, kserve, kwok, kyverno, redis, runner
+from neuroscale.local.argocd import ArgoCD
 from neuroscale.local.gitea import Gitea
+from neuroscale.local.kserve import Kserve
 from neuroscale.local.kwok import Kwok
+from neuroscale.local.kyverno import Kyverno
 from neuroscale.local.nodes import simulated_nodes
 from neuroscale.local.process import Process
-from neuroscale.local.runner import NAME as RUNNER
+from neuroscale.local.redis import Redis
 from neuroscale.local.runner import Runner
 from neuroscale.local.state import State
+from neuroscale.platform.argocd import VALUES, config_maps
 from neuroscale.settings import load_settings
 from neuroscale.snapshot import FolderSnapshot
 from neuroscale.toolcache import REPOSITORY
 from neuroscale.validation import suggest
 
-_FORGE_PORTS = (GITEA, RUNNER)
-_CLUSTER_PORTS = (*control_plane.PORTS, *kwok_module.PORTS)
+_FORGE_PORTS = (gitea.NAME, runner.NAME)
+_CLUSTER_PORTS = tuple(port for part in (control_plane, kwok, kserve, kyverno, redis, argocd) for port in part.PORTS)
+# What KServe and Kyverno are told; no ingress controller runs here.
+_KSERVE_VALUES = ("platform/serving/kserve.yaml", "platform/serving/kserve-no-ingress.yaml")
+_KYVERNO_VALUES = ("platform/serving/kyverno.yaml",)
 
 
 def ports(state: State) -> tuple[str, ...]:
@@ -33,12 +39,10 @@ def ports(state: State) -> tuple[str, ...]:
 def prepare(state: State, checkout: Path | None) -> None:
     """Write what the processes need before they start. Raises InputError, LocalError or UntrustedError.
 
-    `checkout`: whose settings and catalog say which nodes the cluster gets (None: this package's repository).
+    `checkout`: whose settings, catalog and platform/ the cluster gets (None: those of this package's repository).
     """
     if state.instance.cluster:
-        nodes = _nodes(state, FolderSnapshot(checkout or REPOSITORY))
-        control_plane.prepare(state)
-        Kwok(state).prepare(nodes)
+        _prepare_cluster(state, checkout or REPOSITORY)
     Gitea(state).prepare()
     Runner(state).prepare()
 
@@ -48,7 +52,15 @@ def processes(state: State) -> list[Process]:
     forge = [Gitea(state).process(), Runner(state).process()]
     if not state.instance.cluster:
         return forge
-    return [*forge, *control_plane.processes(state), Kwok(state).process()]
+    return [
+        *forge,
+        *control_plane.processes(state),
+        Kwok(state).process(),
+        Kserve(state).process(),
+        Kyverno(state).process(),
+        Redis(state).process(),
+        *ArgoCD(state).processes(),
+    ]
 
 
 def forge_url(state: State) -> str:
@@ -56,7 +68,17 @@ def forge_url(state: State) -> str:
     return Gitea(state).url
 
 
-def _nodes(state: State, snapshot: FolderSnapshot) -> list[dict[str, object]]:
+def _prepare_cluster(state: State, root: Path) -> None:
+    nodes = _nodes(state, FolderSnapshot(root))
+    control_plane.prepare(state)
+    Kwok(state).prepare(nodes)
+    Kserve(state).prepare([root / path for path in _KSERVE_VALUES])
+    Kyverno(state).prepare([root / path for path in _KYVERNO_VALUES])
+    Redis(state).prepare()
+    ArgoCD(state).prepare(config_maps((root / VALUES).read_text(encoding="utf-8")))
+
+
+def _nodes(state: State, snapshot: FolderSnapshot) -> list[Object]:
     settings = load_settings(snapshot)
     for name in state.instance.environments:
         if name not in settings.environments:
