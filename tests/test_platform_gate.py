@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from neuroscale.cli import app
 from neuroscale.gates.change import find_change
 from neuroscale.gates.platform import LOOKS_AT, evaluate_platform, is_renderer_of
 from neuroscale.platform.files import differences, is_rendered, render_repository, write
@@ -160,3 +162,24 @@ def source_files(folder: Path) -> list[Path]:
 def test_it_looks_at_every_source_of_a_rendered_file() -> None:
     for path in ("platform/settings.yaml", TEAM, "platform/serving/kyverno.yaml", "platform/argocd/values.yaml"):
         assert any(path == place or path.startswith(f"{place}/") for place in LOOKS_AT)
+
+
+def command(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["platform", "render", *arguments])
+    return done.exit_code, done.output
+
+
+def test_the_command_writes_what_differs_and_its_check_only_says_so(platform: Path) -> None:
+    here = ("--repository", str(platform))
+    assert command("--check", *here)[0] == 0
+    edit(platform, "platform/settings.yaml", "domain: models.example.com", "domain: models.example.org")
+    before = {path: path.read_bytes() for path in platform.rglob("*") if path.is_file()}
+    status, said = command("--check", *here)
+    assert status == 1
+    assert "platform/clusters/gke/kserve.yaml" in said
+    assert {path: path.read_bytes() for path in platform.rglob("*") if path.is_file()} == before
+    status, said = command(*here)
+    assert (status, said.count("written")) == (0, 3)
+    assert "models.example.org" in (platform / "platform/clusters/eks/kserve.yaml").read_text()
+    assert command("--check", *here)[0] == 0
+    assert "0 of" in command(*here)[1]
