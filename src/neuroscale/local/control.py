@@ -33,12 +33,13 @@ class Options:
     """What a local platform consists of; None: as before.
 
     `runner_capacity`: jobs at a time. `cluster`: whether there is one, or the forge alone. `environments`: those that
-    are deployed onto it.
+    are deployed onto it. `nodes_each`: simulated nodes for each accelerator that these may use.
     """
 
     runner_capacity: int | None = None
     cluster: bool | None = None
     environments: tuple[str, ...] | None = None
+    nodes_each: int | None = None
 
     def changes(self) -> dict[str, object]:
         """The fields of the instance that are asked for."""

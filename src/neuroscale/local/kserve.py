@@ -25,7 +25,8 @@ from neuroscale.local.webhooks import WEBHOOK_KINDS, at_port
 
 NAME: Final = "kserve-controller"
 NAMESPACE = "kserve"
-PORTS = (NAME, "kserve-health")
+METRICS: Final = "kserve-metrics"
+PORTS = (NAME, "kserve-health", METRICS)
 GROUP = "serving.kserve.io"
 KINDS = (
     *("ClusterServingRuntime", "ClusterStorageContainer", "InferenceGraph"),
@@ -94,7 +95,7 @@ class Kserve:
                 # The last one of an option counts.
                 *facts.get("arguments", ()),
                 "--leader-elect=false",
-                "--metrics-addr=0",
+                f"--metrics-addr={LOOPBACK}:{ports[METRICS]}",
                 f"--health-probe-addr={health}",
                 f"--webhook-port={ports[NAME]}",
             ),

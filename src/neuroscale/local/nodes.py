@@ -1,4 +1,4 @@
-"""The simulated nodes of the local cluster: two for each accelerator that an environment may use, in two zones."""
+"""The simulated nodes of the local cluster: some for each accelerator that an environment may use, in two zones."""
 
 from __future__ import annotations
 
@@ -18,11 +18,18 @@ _ZONES = ("simulated-a", "simulated-b")
 _PODS = "110"
 
 
-def simulated_nodes(settings: Settings, catalog: Catalog, environments: Iterable[str]) -> list[dict[str, Any]]:
-    """Node objects with their capacity, as many accelerators each as the largest machine of the catalog has."""
+def simulated_nodes(
+    settings: Settings, catalog: Catalog, environments: Iterable[str], each: int = 2
+) -> list[dict[str, Any]]:
+    """Node objects with their capacity, as many accelerators each as the largest machine of the catalog has.
+
+    `each`: the number of nodes for each accelerator.
+    """
     names = sorted({name for environment in environments for name in settings.environments[environment].accelerators})
     return [
-        _node(catalog.accelerators[name], zone, number) for name in names for number, zone in enumerate(_ZONES, start=1)
+        _node(catalog.accelerators[name], _ZONES[number % len(_ZONES)], number + 1)
+        for name in names
+        for number in range(each)
     ]
 
 

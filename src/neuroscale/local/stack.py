@@ -84,4 +84,5 @@ def _nodes(state: State, snapshot: FolderSnapshot) -> list[Object]:
         if name not in settings.environments:
             fix = suggest(name, settings.environments)
             raise InputError(Problem("the command line", "--environment", f"{name!r} is not in the settings", fix))
-    return simulated_nodes(settings, load_catalog(snapshot), state.instance.environments)
+    instance = state.instance
+    return simulated_nodes(settings, load_catalog(snapshot), instance.environments, instance.nodes_each)

@@ -48,6 +48,7 @@ class Instance(Frozen):
     cluster_uid: int | None = None
     cluster: bool = True
     environments: tuple[str, ...] = ("dev", "local")
+    nodes_each: Annotated[int, Field(ge=1, le=1000)] = 2
     ports: dict[str, Port] = Field(default_factory=dict)
     runner_capacity: Annotated[int, Field(ge=1, le=64)] = 2
     runner_environment: dict[str, str] = Field(default_factory=dict)
