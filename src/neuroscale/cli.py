@@ -27,6 +27,7 @@ RepositoryOption = Annotated[
     Path | None,
     typer.Option("--repository", help="The platform repository. Default: the one that the current folder lies in."),
 ]
+KubeconfigOption = Annotated[Path | None, typer.Option("--kubeconfig", help="Default: $KUBECONFIG, or ~/.kube/config.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 
 
@@ -48,13 +49,19 @@ def _main(
 @app.command()
 def plan(
     request: Annotated[Path, typer.Argument(help="A request.yaml, or a file with a form's answers.")],
+    context: Annotated[
+        str | None, typer.Option("--context", help="Compare with the nodes and quotas of this kubeconfig context.")
+    ] = None,
+    kubeconfig: KubeconfigOption = None,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> None:
-    """Show what the platform decides for a request: accelerator, memory, flags, price. Exit status 1: refused."""
-    from neuroscale.commands.plan import show_plan
+    """Show what the platform decides for a request: accelerator, memory, flags, price. Exit status 1: refused, or the
+    cluster has no room for it now."""
+    from neuroscale.commands.plan import Target, show_plan
 
-    raise typer.Exit(show_plan(request, repository, as_json=as_json))
+    target = None if context is None and kubeconfig is None else Target(context, kubeconfig)
+    raise typer.Exit(show_plan(request, repository, as_json=as_json, target=target))
 
 
 @app.command()
@@ -179,6 +186,29 @@ def demo(
     raise typer.Exit(run_demo(state, keep=keep))
 
 
+@app.command()
+def status(
+    service: Annotated[str, typer.Argument(help="A service, for its details; all of them where it is left out.")] = "",
+    environment: Annotated[str, typer.Option("--environment", help="Only services of this environment.")] = "",
+    context: Annotated[
+        str | None, typer.Option("--context", help="The kubeconfig context of the cluster. Default: the current one.")
+    ] = None,
+    kubeconfig: KubeconfigOption = None,
+    state: Annotated[Path | None, typer.Option("--state", help="The folder of a local platform to ask.")] = None,
+    wait: Annotated[
+        int | None,
+        typer.Option("--wait", help="Ask again until all is ready or failed, for so many seconds.", min=0, max=86400),
+    ] = None,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> None:
+    """Judge what a cluster serves, and say where. Exit status: 0 all is ready, 1 not, 2 the cluster cannot be asked."""
+    from neuroscale.commands.status import Where, show_status
+
+    where = Where(context, kubeconfig, state)
+    raise typer.Exit(show_status(service, environment, where, repository, wait=wait, as_json=as_json))
+
+
 local = typer.Typer(
     name="local", help="The platform on this machine: a real forge and its runner.", no_args_is_help=True
 )
@@ -282,9 +312,7 @@ def platform_render(
 def platform_install(
     context: Annotated[str, typer.Option("--context", help="The kubeconfig's context of the cluster.")],
     environment: Annotated[str, typer.Option("--environment", help="The environment that the cluster is.")],
-    kubeconfig: Annotated[
-        Path | None, typer.Option("--kubeconfig", help="Default: $KUBECONFIG, or ~/.kube/config.")
-    ] = None,
+    kubeconfig: KubeconfigOption = None,
     repo_url: Annotated[str, typer.Option("--repo-url", help="What Argo CD reads. Default: the settings' URL.")] = "",
     revision: Annotated[str, typer.Option("--revision", help="Default: the settings' default branch.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the cluster, and change nothing.")] = False,

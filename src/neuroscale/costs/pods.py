@@ -44,15 +44,11 @@ def read_pod(spec: Any) -> Pod:
     if not containers:
         raise ValueError("the pod has no containers")
     own = [_requests(container) for container in containers]
-    total = _effective(own, [mapping(one, "a container") for one in sequence(spec.get("initContainers"), "containers")])
-    # Requests of the pod as a whole stand in place of the sum over its containers.
+    total = requests(spec)
     whole_pod = _requests(spec)
-    total |= {name: amount for name, amount in whole_pod.items() if name in ("cpu", "memory") or _is_memory(name)}
     missing = tuple(
-        name for name in ("cpu", "memory") if name not in whole_pod and any(name not in requests for requests in own)
+        name for name in ("cpu", "memory") if name not in whole_pod and any(name not in asked for asked in own)
     )
-    for name, amount in _amounts(spec.get("overhead"), "overhead").items():
-        total[name] = total.get(name, Decimal(0)) + amount
     memory = sum((amount for name, amount in total.items() if name == "memory" or _is_memory(name)), Decimal(0))
     devices = {
         name: amount for name, amount in total.items() if amount and name not in _NO_DEVICE and not _is_memory(name)
@@ -65,6 +61,18 @@ def read_pod(spec: Any) -> Pod:
         missing=missing,
         claims=bool(spec.get("resourceClaims")),
     )
+
+
+def requests(spec: Mapping[str, Any]) -> dict[str, Decimal]:
+    """What the scheduler reserves for a pod, by resource: cores, bytes, pieces. Raises ValueError as `read_pod`."""
+    own = [_requests(mapping(one, "a container")) for one in sequence(spec.get("containers"), "containers")]
+    total = _effective(own, [mapping(one, "a container") for one in sequence(spec.get("initContainers"), "containers")])
+    # Requests of the pod as a whole stand in place of the sum over its containers.
+    whole_pod = _requests(spec)
+    total |= {name: amount for name, amount in whole_pod.items() if name in ("cpu", "memory") or _is_memory(name)}
+    for name, amount in _amounts(spec.get("overhead"), "overhead").items():
+        total[name] = total.get(name, Decimal(0)) + amount
+    return total
 
 
 def mapping(value: Any, name: str) -> dict[str, Any]:

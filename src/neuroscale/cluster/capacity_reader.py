@@ -1,0 +1,65 @@
+"""Reading from a cluster what its capacity is judged by, and what of a plan is compared with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from neuroscale.catalog import Catalog
+from neuroscale.cluster.capacity import Demand, Other, Read
+from neuroscale.cluster.pods import part
+from neuroscale.errors import InputError, Problem
+from neuroscale.kube.client import Cluster, Object, RefusedError
+from neuroscale.planning.plan import Plan
+from neuroscale.settings import Environment
+from neuroscale.yaml_io import read_mapping
+
+_MANIFEST = "inferenceservice.yaml"
+_DENIED = (401, 403)
+
+
+def demand(plan: Plan, rendered: Mapping[str, str]) -> Demand:
+    """What the rendered files of a plan ask of a cluster. Raises InputError where they are not as KServe takes them."""
+    found = read_mapping(rendered[_MANIFEST], _MANIFEST).value
+    predictor = part(found, "spec", "predictor")
+    server = part(predictor, "model")
+    if not server:
+        raise InputError(Problem(_MANIFEST, "spec.predictor.model", "is missing", "Correct the template's skeleton."))
+    pod = {**predictor, "containers": [server, *(predictor.get("containers") or [])]}
+    return Demand(plan.service, plan.tenancy.namespace, pod, (plan.replicas.min, plan.replicas.max))
+
+
+def others(plan: Plan, environment: Environment, catalog: Catalog) -> list[Other]:
+    """The environment's accelerators that the plan does not use."""
+    entries = [catalog.accelerators[name] for name in environment.accelerators if name != plan.accelerator]
+    return [
+        Other(entry.name, entry.resource, {**environment.node_selector, **entry.node_selector}) for entry in entries
+    ]
+
+
+def read(cluster: Cluster, namespace: str) -> Read:
+    """Nodes, all pods, and the namespace with its limits. Raises KubernetesError where the cluster cannot be asked.
+
+    What the cluster does not let this user see is named in `unreadable`.
+    """
+    unreadable: dict[str, str] = {}
+
+    def listed(kind: str, within: str = "") -> tuple[Object, ...]:
+        try:
+            return tuple(cluster.list("v1", kind, within))
+        except RefusedError as error:
+            if error.code not in _DENIED:
+                raise
+            unreadable[kind] = f"{error.message.rstrip('.')}."
+            return ()
+
+    # Pods after the nodes: one that came in between is counted, on a node that is known.
+    nodes, pods = listed("Node"), listed("Pod")
+    quotas, limit_ranges = listed("ResourceQuota", namespace), listed("LimitRange", namespace)
+    found = None
+    try:
+        found = cluster.get("v1", "Namespace", namespace)
+    except RefusedError as error:
+        if error.code not in _DENIED:
+            raise
+        unreadable["Namespace"] = f"{error.message.rstrip('.')}."
+    return Read(nodes, pods, found, quotas, limit_ranges, unreadable)

@@ -1,0 +1,263 @@
+"""Reading from a cluster what the verdict on its services needs, and nothing more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from neuroscale.cluster.clone import Clone
+from neuroscale.cluster.pods import items, part
+from neuroscale.cluster.status import Observed, ServiceStatus, judge
+from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
+from neuroscale.platform.argocd import ENVIRONMENT_LABEL, NAMESPACE, SERVICE_LABEL, application_name
+from neuroscale.repository import ServicePath
+from neuroscale.validation import suggest
+
+MANAGED = "app.kubernetes.io/managed-by=neuroscale"
+_POD_LABEL = "serving.kserve.io/inferenceservice"
+_TRACKING = "argocd.argoproj.io/tracking-id"
+_ARGOCD = "argoproj.io/v1alpha1"
+_KSERVE = "serving.kserve.io/v1beta1"
+_RUNTIMES = "serving.kserve.io/v1alpha1"
+_WORKLOADS = (("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet"), ("v1", "Pod"))
+_DENIED = (401, 403)
+
+
+class NoKServeError(KubernetesError):
+    """The cluster has no InferenceServices."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which services are asked about: all of the namespaces, of an environment ("": each), or one of a name."""
+
+    namespaces: tuple[str, ...]
+    environment: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The verdicts, by environment and name. `unreadable`: by namespace what the cluster does not let see."""
+
+    services: tuple[ServiceStatus, ...]
+    unreadable: tuple[str, ...]
+
+    @property
+    def ready(self) -> bool:
+        """Whether there are services, every one is ready, and nothing was hidden."""
+        return bool(self.services) and not self.unreadable and all(one.verdict == "ready" for one in self.services)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What was read; `denied`: why it may not be."""
+
+    objects: list[Object]
+    denied: str = ""
+
+
+class Reader:
+    """Asks a cluster about the services of a repository, as often as wanted."""
+
+    def __init__(self, cluster: Cluster, clone: Clone) -> None:
+        self._cluster = cluster
+        self._clone = clone
+
+    def ask(self, question: Question) -> Answer:
+        """The verdicts as of now. Raises KubernetesError where the cluster cannot be asked, or has no KServe."""
+        services, denied = self._services(question.namespaces)
+        applications = self._optional(_ARGOCD, "Application", NAMESPACE, SERVICE_LABEL)
+        if applications.objects:
+            self._clone.follow(str(part(applications.objects[0], "spec", "source").get("repoURL") or ""))
+        rows = [self._joined(row, applications) for row in self._rows(question, services, denied, applications)]
+        if question.environment:
+            rows = [row for row in rows if row.environment in (question.environment, "")]
+        if question.name and rows:
+            denied = {}
+        elif question.name and not denied:
+            rows = [Observed(question.name, "", question.environment)]
+        rows = self._with_workloads(rows)
+        now = datetime.now(UTC)
+        answers = self._with_events(rows, [judge(row, now) for row in rows], now)
+        answers = [answer if answer.namespace else self._suggesting(answer, services) for answer in answers]
+        return Answer(
+            tuple(sorted(answers, key=lambda one: (one.environment, one.namespace, one.name))),
+            tuple(f"{namespace}: {why}" for namespace, why in sorted(denied.items())),
+        )
+
+    # ------------------------------------------------------------ services
+
+    def _services(self, namespaces: tuple[str, ...]) -> tuple[list[Object], dict[str, str]]:
+        """The live services, and why each other namespace may not be read."""
+        try:
+            self._cluster.kind(_KSERVE, "InferenceService")
+        except RefusedError as error:
+            if error.code != 404:
+                raise
+            raise NoKServeError(f"{self._cluster.name} knows no InferenceServices: it has no KServe.") from error
+        found: list[Object] = []
+        denied: dict[str, RefusedError] = {}
+        for namespace in namespaces:
+            try:
+                found += self._cluster.list(_KSERVE, "InferenceService", namespace, MANAGED)
+            except RefusedError as error:
+                if error.code not in _DENIED:
+                    raise
+                denied[namespace] = error
+        if denied and len(denied) == len(namespaces):
+            raise denied[namespaces[0]]
+        return found, {namespace: error.message for namespace, error in denied.items()}
+
+    def _rows(
+        self, question: Question, services: list[Object], denied: dict[str, str], applications: _Read
+    ) -> list[Observed]:
+        """Every service that is there, and every one that should be."""
+        deployed = self._environments(question, services, applications)
+        known = [path for path in self._clone.services if question.name in ("", path.service)]
+        rows: list[Observed] = []
+        for one in services:
+            namespace, name = one["metadata"]["namespace"], one["metadata"]["name"]
+            if question.name not in ("", name):
+                continue
+            candidates = [path.environment for path in known if path.service == name]
+            environment = _environment(one, applications.objects) or (candidates[0] if len(candidates) == 1 else "")
+            rows.append(Observed(name, namespace, environment, service=one))
+        there = {(row.environment, row.name) for row in rows}
+        unplaced = {(row.namespace, row.name) for row in rows if not row.environment}
+        for path in known:
+            if path.environment in deployed and (path.environment, path.service) not in there:
+                wanted = self._clone.wanted(path)
+                namespace = str(part(wanted, "metadata").get("namespace") or "")
+                if namespace in question.namespaces and (namespace, path.service) not in unplaced:
+                    hidden = {"InferenceService": denied[namespace]} if namespace in denied else {}
+                    rows.append(Observed(path.service, namespace, path.environment, wanted=wanted, unreadable=hidden))
+        return rows
+
+    def _environments(self, question: Question, services: list[Object], applications: _Read) -> set[str]:
+        """The environments that this cluster is given; where that cannot be seen, every one that a name is asked in."""
+        if question.environment:
+            return {question.environment}
+        sets = self._optional(_ARGOCD, "ApplicationSet", NAMESPACE, ENVIRONMENT_LABEL)
+        labelled = [*sets.objects, *applications.objects]
+        found = {str(part(one, "metadata", "labels").get(ENVIRONMENT_LABEL) or "") for one in labelled}
+        found |= {_environment(one, applications.objects) for one in services}
+        if found <= {""} and question.name:
+            return {path.environment for path in self._clone.services}
+        return found - {""}
+
+    def _joined(self, row: Observed, applications: _Read) -> Observed:
+        """With its application and what the repository says of it."""
+        name = application_name(row.environment, row.name)
+        application = next((one for one in applications.objects if part(one, "metadata").get("name") == name), None)
+        path = ServicePath(row.environment, row.name)
+        revision = str(part(application, "status", "sync").get("revision") or "")
+        contains = None if application is None else self._clone.contains(revision, path)
+        wanted = row.wanted
+        if wanted is None and contains is None and path in self._clone.services:
+            wanted = self._clone.wanted(path)
+        hidden = {"Application": applications.denied} if applications.denied else {}
+        return replace(
+            row,
+            application=application,
+            contains=contains,
+            wanted=wanted,
+            unreadable={**row.unreadable, **hidden},
+        )
+
+    def _suggesting(self, answer: ServiceStatus, services: list[Object]) -> ServiceStatus:
+        """For a name that nothing has."""
+        known = {path.service for path in self._clone.services} | {one["metadata"]["name"] for one in services}
+        return replace(answer, next=suggest(answer.name, known)) if known else answer
+
+    # ------------------------------------------------------------ what runs
+
+    def _with_workloads(self, rows: list[Observed]) -> list[Observed]:
+        namespaces = sorted({row.namespace for row in rows if row.service is not None})
+        read = {
+            (kind, namespace): self._optional(group_version, kind, namespace, _POD_LABEL)
+            for namespace in namespaces
+            for group_version, kind in _WORKLOADS
+        }
+        by_service: dict[tuple[str, str, str], list[Object]] = {}
+        for (kind, namespace), found in read.items():
+            for one in found.objects:
+                name = str(part(one, "metadata", "labels").get(_POD_LABEL) or "")
+                by_service.setdefault((kind, namespace, name), []).append(one)
+        runtimes = self._runtimes(namespaces)
+        done = []
+        for row in rows:
+            if row.service is None:
+                done.append(row)
+                continue
+            deployments, sets, pods = (by_service.get((kind, row.namespace, row.name), []) for _, kind in _WORKLOADS)
+            denied = {kind: why for _, kind in _WORKLOADS if (why := read[kind, row.namespace].denied)}
+            runtime = str(part(row.service, "spec", "predictor", "model").get("runtime") or "")
+            done.append(
+                replace(
+                    row,
+                    deployment=_deployment(row.service, deployments),
+                    replica_sets=tuple(sets),
+                    pods=tuple(pods),
+                    runtime=runtimes.get((row.namespace, runtime)) or runtimes.get(("", runtime)),
+                    unreadable={**row.unreadable, **denied},
+                )
+            )
+        return done
+
+    def _runtimes(self, namespaces: list[str]) -> dict[tuple[str, str], Object]:
+        """The serving runtimes that may be read, by namespace and name: what they add to a service's arguments."""
+        if not namespaces:
+            return {}
+        found = self._optional(_RUNTIMES, "ClusterServingRuntime").objects
+        for namespace in namespaces:
+            found = [*found, *self._optional(_RUNTIMES, "ServingRuntime", namespace).objects]
+        return {(one["metadata"].get("namespace") or "", one["metadata"]["name"]): one for one in found}
+
+    def _with_events(self, rows: list[Observed], answers: list[ServiceStatus], now: datetime) -> list[ServiceStatus]:
+        """Events explain what is not ready; they are many, and read only then."""
+        pairs = list(zip(rows, answers, strict=True))
+        ill = {row.namespace for row, answer in pairs if row.service is not None and answer.verdict != "ready"}
+        events = {namespace: self._optional("v1", "Event", namespace).objects for namespace in ill}
+        told = []
+        for row, answer in pairs:
+            if row.service is None or answer.verdict == "ready":
+                told.append(answer)
+                continue
+            related = (row.service, row.deployment or {}, *row.replica_sets, *row.pods)
+            names = {part(one, "metadata").get("name") for one in related}
+            own = tuple(one for one in events[row.namespace] if part(one, "involvedObject").get("name") in names)
+            told.append(judge(replace(row, events=own), now))
+        return told
+
+    def _optional(self, group_version: str, kind: str, namespace: str = "", labels: str = "") -> _Read:
+        """Objects, or the words with which the cluster denies them. There are none of a kind that it lacks."""
+        try:
+            return _Read(self._cluster.list(group_version, kind, namespace, labels))
+        except RefusedError as error:
+            if error.code in _DENIED:
+                return _Read([], error.message)
+            if error.code == 404:
+                return _Read([])
+            raise
+
+
+def _environment(service: Object, applications: list[Object]) -> str:
+    """The environment that Argo CD deployed a service for: the application that it says it belongs to."""
+    metadata = part(service, "metadata")
+    name = str(metadata.get("name"))
+    tracked = str(part(service, "metadata", "annotations").get(_TRACKING) or "").partition(":")[0]
+    own = ("InferenceService", metadata.get("namespace"), name)
+    for one in applications:
+        listed = ((row.get("kind"), row.get("namespace"), row.get("name")) for row in items(one, "status", "resources"))
+        if part(one, "metadata").get("name") == tracked or (not tracked and own in listed):
+            return str(part(one, "metadata", "labels").get(ENVIRONMENT_LABEL) or "")
+    return tracked.removeprefix(f"{name}.") if tracked.startswith(f"{name}.") else ""
+
+
+def _deployment(service: Object, deployments: list[Object]) -> Object | None:
+    """KServe's Deployment of the predictor."""
+    variant = part(service, "spec", "predictor").get("name")
+    name = str(part(service, "metadata").get("name"))
+    wanted = f"{name}-{variant}-predictor" if variant else f"{name}-predictor"
+    return next((one for one in deployments if part(one, "metadata").get("name") == wanted), None)

@@ -1,0 +1,194 @@
+"""`neuroscale status`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import typer
+
+from neuroscale.commands.context import Context, open_repository
+from neuroscale.errors import ExitStatus, InputError, Problem
+from neuroscale.kube.client import Cluster, KubernetesError, RefusedError
+from neuroscale.report.text import terminal
+from neuroscale.repository import MANIFESTS
+from neuroscale.validation import suggest
+
+if TYPE_CHECKING:
+    from neuroscale.cluster.status import ServiceStatus
+    from neuroscale.cluster.status_reader import Answer, Question, Reader
+
+_BETWEEN = 1.0
+_SETTLED = ("ready", "failed")
+
+
+@dataclass(frozen=True)
+class Where:
+    """The cluster to ask: a local platform's, or a context of a kubeconfig (None: the usual ones)."""
+
+    context: str | None = None
+    kubeconfig: Path | None = None
+    state: Path | None = None
+
+
+def show_status(
+    service: str, environment: str, where: Where, repository: Path | None, *, wait: int | None, as_json: bool
+) -> int:
+    """Print the verdict on each service. Exit status 0 only where all are ready.
+
+    `wait`: ask again until every verdict is ready or failed, for at most so many seconds. Raises KubernetesError where
+    the cluster cannot be asked.
+    """
+    from neuroscale.cluster.clone import Clone
+    from neuroscale.cluster.status_reader import Reader
+
+    context = open_repository(repository)
+    question = _question(service, environment, context)
+    clone = Clone(context.root, context.settings.repository.default_branch)
+    try:
+        with _cluster(where) as cluster:
+            reader = Reader(cluster, clone)
+            answer = reader.ask(question) if wait is None else _wait(reader, question, wait)
+            name, url = cluster.name, cluster.url
+    finally:
+        clone.close()
+    if as_json:
+        found = {
+            "schema_version": 1,
+            "cluster": {"name": name, "url": url},
+            "ready": answer.ready,
+            "services": [dataclasses.asdict(one) for one in answer.services],
+            "unreadable": list(answer.unreadable),
+        }
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        typer.echo(f"Cluster {terminal(name)} ({terminal(url)})")
+        _print(answer, question, detailed=bool(question.name))
+    return ExitStatus.PASSED if answer.ready else ExitStatus.FINDINGS
+
+
+def _question(service: str, environment: str, context: Context) -> Question:
+    """Raises InputError where the environment is none of the settings', or named twice."""
+    from neuroscale.cluster.status_reader import Question
+
+    parts = PurePosixPath(service).parts
+    if parts[:1] == (MANIFESTS,):
+        parts = parts[1:]
+    if len(parts) > 2 or (service and not parts):
+        raise InputError(
+            Problem("the command line", "SERVICE", f"{service!r} names no service", "Name it, or ENVIRONMENT/SERVICE.")
+        )
+    if len(parts) == 2:
+        if environment not in ("", parts[0]):
+            message = f"{service!r} is not in the environment {environment!r}"
+            raise InputError(Problem("the command line", "SERVICE", message, "Name the environment once."))
+        environment = parts[0]
+    if environment and environment not in context.settings.environments:
+        message = f"{environment!r} is not an environment of the settings"
+        fix = suggest(environment, context.settings.environments)
+        raise InputError(Problem("the command line", "--environment", message, fix))
+    namespaces = sorted({team.namespace for team in context.catalog.teams.values()})
+    return Question(tuple(namespaces), environment, parts[-1] if parts else "")
+
+
+def _cluster(where: Where) -> Cluster:
+    if where.state is None:
+        return Cluster.of_kubeconfig(where.kubeconfig, where.context)
+    from neuroscale.local.control_plane import kubeconfig
+    from neuroscale.local.state import State
+
+    if where.kubeconfig is not None or where.context is not None:
+        message = "names two clusters"
+        raise InputError(
+            Problem("the command line", "--state", message, "Give --state, or --context and --kubeconfig.")
+        )
+    found = State.read(where.state)
+    path = kubeconfig(found) if found is not None and found.instance.cluster and found.instance.ports else None
+    if path is None or not path.exists():
+        raise InputError(Problem(str(where.state), "", "holds no cluster", "Start one: neuroscale local up --cluster"))
+    return Cluster.of_kubeconfig(path, None)
+
+
+def _wait(reader: Reader, question: Question, seconds: float) -> Answer:
+    """Ask until every verdict is settled, or the time is over; what changes is told on the way."""
+    ends = time.monotonic() + seconds
+    told: dict[tuple[str, str], str] = {}
+    while True:
+        started = time.monotonic()
+        try:
+            answer = reader.ask(question)
+        except KubernetesError as error:
+            # What it refuses, it will refuse again; what does not answer may come back.
+            refused = isinstance(error, RefusedError) and error.code < 500 and error.code not in (409, 410, 429)
+            if refused or started >= ends:
+                raise
+            typer.echo(f"The cluster does not answer: {terminal(str(error))}", err=True)
+        else:
+            for one in answer.services:
+                key = (one.environment, one.name)
+                if told.get(key) != one.verdict:
+                    typer.echo(f"{_label(one)}: {one.verdict}: {terminal(one.reason)}", err=True)
+                    told[key] = one.verdict
+            settled = bool(answer.services) and all(one.verdict in _SETTLED for one in answer.services)
+            if settled or time.monotonic() >= ends:
+                return answer
+        time.sleep(max(0.0, min(max(_BETWEEN, time.monotonic() - started), ends - time.monotonic())))
+
+
+def _print(answer: Answer, question: Question, *, detailed: bool) -> None:
+    width = max((len(_label(one)) for one in answer.services), default=0)
+    for one in answer.services:
+        what = f"{one.reason}{_endpoint(one)}" if one.verdict == "ready" else f"{one.reason}. {one.next}"
+        typer.echo(f"{_label(one):<{width}}  {one.verdict:<11}  {terminal(what, 4000)}")
+        if detailed:
+            _print_details(one)
+        elif one.notes and one.verdict == "ready":
+            typer.echo(f"{'':<{width}}  note: {terminal(one.notes[0], 2000)}")
+    for line in answer.unreadable:
+        typer.echo(f"Cannot be read: {terminal(line)}")
+    if not answer.services and not answer.unreadable:
+        where = f" of the environment {question.environment}" if question.environment else ""
+        typer.echo(
+            f"No service{where} is in this cluster, nor does this clone say that one should be. Is it the right one? "
+            "Ask for a service: neuroscale request --interactive"
+        )
+
+
+def _print_details(one: ServiceStatus) -> None:
+    rows: list[tuple[str, str]] = []
+    if one.application is not None:
+        application = one.application
+        held = {True: "with the last change", False: "without the last change", None: "not known to this clone"}
+        told = f"{application.sync}, {application.health}, at {application.revision[:10] or 'no commit'}"
+        rows.append(("Argo CD", f"{application.name}: {told} ({held[application.contains_last_change]})"))
+        rows += [("", application.told)] if application.told else []
+    if one.generation is not None:
+        old = f", {one.replicas_old} of earlier generations" if one.replicas_old else ""
+        rows.append(("generation", f"{one.generation}: {one.replicas_ready} of {one.replicas_needed} pods ready{old}"))
+        rows.append(("model", f"{one.transition or 'nothing told'}, newest {one.model_state or 'not told'}"))
+    if one.last_failure:
+        rows.append(("", f"last failure: {one.last_failure}"))
+    for condition in one.conditions:
+        why = ": ".join(text for text in (condition.reason, condition.message) if text)
+        rows.append(("condition", f"{condition.type} {condition.status}{f': {why}' if why else ''}"))
+    for pod in one.pods:
+        restarts = f", {pod.restarts} restarts" if pod.restarts else ""
+        rows.append(("pod", f"{pod.name} on {pod.node or 'no node'}: {pod.state}: {pod.told}{restarts}"))
+    rows += [("event", text) for text in one.events]
+    rows += [("note", text) for text in one.notes]
+    rows += [("URL", one.url), ("address", one.address)]
+    for name, text in rows:
+        if text:
+            typer.echo(f"  {name:<11} {terminal(text, 2000)}")
+
+
+def _endpoint(one: ServiceStatus) -> str:
+    return "".join(f" {url}" for url in (one.url, one.address) if url)
+
+
+def _label(one: ServiceStatus) -> str:
+    return terminal(f"{one.environment or '?'}/{one.name}")
