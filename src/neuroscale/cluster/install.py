@@ -1,7 +1,6 @@
 """Bringing the platform to a cluster that has Argo CD: what Argo CD must be told, and nothing that it deploys itself.
 
-Safe to repeat: every object is first tried without being stored, then applied; one that is there as wanted is left as it
-is.
+Safe to repeat: every object is first tried without being stored, then applied; one that is there as wanted is left.
 """
 
 from __future__ import annotations
