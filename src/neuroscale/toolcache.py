@@ -23,9 +23,9 @@ GATE_TOOLS = ("kubeconform", "gitleaks", "kyverno", *SERVER_TOOLS)
 FORGE_TOOLS = ("gitea-runner", "gitea")
 CLUSTER_TOOLS = (
     *("kube-controller-manager", "kube-scheduler", "kwok"),
-    *("kserve-controller", "kyverno-controller", "argocd"),
+    *("kserve-controller", "kyverno-controller", "argocd", "helm"),
 )
-LINT_TOOLS = ("actionlint", "helm")
+LINT_TOOLS = ("actionlint",)
 TOOL_NAMES = (*GATE_TOOLS, *FORGE_TOOLS, *CLUSTER_TOOLS, *LINT_TOOLS)
 BUILD_FLAGS = ("-trimpath", "-ldflags=-s -w")
 STAMP = "stamp.json"
