@@ -82,7 +82,7 @@ def test_the_required_check_never_skips_and_does_one_job() -> None:
         assert "continue-on-error" not in step
     judge = next(step for step in job["steps"] if "neuroscale gate" in step.get("run", ""))
     assert "if" not in judge
-    assert "--only-read-head" in judge["run"]
+    assert {"--only-read-head", "--server"} <= set(judge["run"].split())
     assert "||" not in judge["run"]
 
 

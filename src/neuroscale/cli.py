@@ -140,13 +140,20 @@ def gate(
         bool,
         typer.Option("--only-read-head", help="Run no code of the change; for workflows that hold a token."),
     ] = False,
+    server: Annotated[
+        bool,
+        typer.Option(
+            "--server", help="Ask a Kubernetes API server too, which is started for this run alone (seconds)."
+        ),
+    ] = False,
     repository: RepositoryOption = None,
 ) -> None:
     """Judge manifests. Exit status: 0 passed, 1 findings, 2 unusable input, 3 the gate cannot be trusted."""
     from neuroscale.commands.gate import Reports, run_gate
 
     reports = Reports(json_file, junit_file, markdown_file)
-    raise typer.Exit(run_gate(paths or [], base, head, repository, reports, only_read_head=only_read_head))
+    status = run_gate(paths or [], base, head, repository, reports, only_read_head=only_read_head, server=server)
+    raise typer.Exit(status)
 
 
 @app.command()

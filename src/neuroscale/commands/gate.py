@@ -26,17 +26,24 @@ class Reports:
 
 
 def run_gate(
-    paths: list[Path], base: str, head: str, repository: Path | None, reports: Reports, *, only_read_head: bool = False
+    paths: list[Path],
+    base: str,
+    head: str,
+    repository: Path | None,
+    reports: Reports,
+    *,
+    only_read_head: bool = False,
+    server: bool = False,
 ) -> int:
     """Judge, write the reports, print the verdict; returns the exit status.
 
-    `only_read_head`: no code of the change is run, not even beside the base's.
+    `only_read_head`: no code of the change is run, not even beside the base's. `server`: an API server is asked, too.
     """
     for path in (reports.json, reports.junit, reports.markdown):
         if path is not None and path.is_file():
             path.unlink()  # an older run's report must never be taken for this run's
     try:
-        verdict = _judge(paths, base, head, repository, only_read_head)
+        verdict = _judge(paths, base, head, repository, only_read_head=only_read_head, server=server)
     except NeuroscaleError as error:
         verdict = _no_verdict(error)
     except Exception as error:
@@ -65,7 +72,9 @@ def run_gate(
     return status
 
 
-def _judge(paths: list[Path], base: str, head: str, repository: Path | None, only_read_head: bool) -> Verdict:
+def _judge(
+    paths: list[Path], base: str, head: str, repository: Path | None, *, only_read_head: bool, server: bool
+) -> Verdict:
     from neuroscale.gates.change import find_change
     from neuroscale.gates.runner import gate_change, gate_paths
 
@@ -75,7 +84,7 @@ def _judge(paths: list[Path], base: str, head: str, repository: Path | None, onl
             Problem("the command line", "", "names neither paths nor a change", "Give PATH..., or --base and --head.")
         )
     if paths:
-        return gate_paths(paths, _root(repository), today)
+        return gate_paths(paths, _root(repository), today, server=server)
     # The revisions are those of the repository around here, and never of the one that this program lies in.
     git = Git(find_root(repository or Path.cwd()))
     try:
@@ -83,8 +92,9 @@ def _judge(paths: list[Path], base: str, head: str, repository: Path | None, onl
         from neuroscale.gates.judges import judge_by_base, judge_by_both, needs_judges
 
         if not needs_judges(change):
-            return gate_change(change, today)
-        return judge_by_base(change) if only_read_head else judge_by_both(change)
+            return gate_change(change, today, server=server)
+        judge = judge_by_base if only_read_head else judge_by_both
+        return judge(change, server=server)
     finally:
         git.close()
 

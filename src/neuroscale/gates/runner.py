@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -30,21 +31,24 @@ if TYPE_CHECKING:
     from neuroscale.gates.drift import Platform
     from neuroscale.planning.plan import Plan
 
-# What no check of this run can see, in every verdict.
-_NEVER_CHECKED = (
-    "Rules that only an API server knows (CEL rules of custom resources, quantities, port ranges): none was asked.",
+_NO_SERVER = (
+    "Rules that only an API server knows (CEL rules of custom resources, quantities, port ranges): none was asked."
 )
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is judged and by what: the input, the texts to search for secrets, and whose policies decide."""
+    """What is judged and by what: the input, the texts to search for secrets, and whose policies decide.
+
+    `server`: whether an API server is asked, too.
+    """
 
     given: GateInput
     texts: Callable[[], Iterable[Text]]
     judge: Snapshot
     change: Change | None = None
     paths: tuple[str, ...] = ()
+    server: bool = False
 
 
 @dataclass
@@ -59,21 +63,30 @@ class _Report:
     not_checked: list[str] = field(default_factory=list)
 
 
-def gate_paths(paths: list[Path], root: Path, today: date) -> Verdict:
-    """Judge folders and files. Raises InputError for a path without manifests."""
+def gate_paths(paths: list[Path], root: Path, today: date, *, server: bool = False) -> Verdict:
+    """Judge folders and files, with `server` by an API server too. Raises InputError for a path without manifests."""
     given = read_paths(paths, root)
-    subject = Subject(given, lambda: _texts_of_files(given), FolderSnapshot(root), paths=tuple(map(str, paths)))
+    names = tuple(map(str, paths))
+    subject = Subject(given, lambda: _texts_of_files(given), FolderSnapshot(root), paths=names, server=server)
     return _judge(subject, today)
 
 
-def gate_change(change: Change, today: date) -> Verdict:
-    """Judge what merging the change's head into its base brings. Policies and exceptions are the base's."""
-    return _judge(Subject(read_change(change), lambda: texts_of(change), change.before, change), today)
+def gate_change(change: Change, today: date, *, server: bool = False) -> Verdict:
+    """Judge what merging the change's head into its base brings, with `server` by an API server too.
+
+    Policies and exceptions are the base's.
+    """
+    subject = Subject(read_change(change), lambda: texts_of(change), change.before, change, server=server)
+    return _judge(subject, today)
 
 
 def _judge(subject: Subject, today: date) -> Verdict:
     report = _Report()
-    with tempfile.TemporaryDirectory(prefix="neuroscale-gate-") as scratch, ThreadPoolExecutor() as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="neuroscale-gate-") as scratch,
+        ThreadPoolExecutor() as pool,
+        ExitStack() as ending,  # before the pool, so that nobody waits for a server's answers when this run breaks off
+    ):
         folder = Path(scratch)
         manifests: list[Manifest] = []
         environments = _environments(subject)
@@ -132,6 +145,24 @@ def _start(
         running.append(pool.submit(guarded, "policy-of-head", title, lambda: policy(after, "policy-of-head")))
         running.append(pool.submit(guarded, "policy-tests", "Tests of the policies", policy_tests))
     return running
+
+
+def _start_server(manifests: list[Manifest], pool: ThreadPoolExecutor, ending: ExitStack) -> Future[GateResult]:
+    """Start an API server and what it is asked. `ending` ends it."""
+    from neuroscale.gates.server import evaluate_by_server
+    from neuroscale.kube.ephemeral import EphemeralServer
+
+    server = ending.enter_context(EphemeralServer())
+
+    def by_server() -> Evaluation:
+        try:
+            tools.find("etcd")
+            version = tools.find_tool("kube-apiserver").module.version
+        except UntrustedError as error:
+            raise UntrustedError(f"it was asked for and not run: {error}") from error
+        return evaluate_by_server(manifests, schemas.find(), server, version)
+
+    return pool.submit(guarded, "server", "API server", by_server)
 
 
 def _platform_checks(subject: Subject, report: _Report, today: date) -> None:
@@ -317,7 +348,9 @@ def _verdict(subject: Subject, report: _Report) -> Verdict:
         )
         for service in given.services
     )
-    not_checked = [*report.not_checked, *_NEVER_CHECKED]
+    not_checked = list(report.not_checked)
+    if not any(check.name == "server" and check.outcome in (Outcome.PASSED, Outcome.FINDINGS) for check in checks):
+        not_checked.append(_NO_SERVER)
     if given.ignored:
         names = ", ".join(given.ignored[:5]) + (" and others" if len(given.ignored) > 5 else "")
         not_checked.append(f"{_count(len(given.ignored), 'file')} without a manifest's ending: {names}.")

@@ -1,0 +1,204 @@
+"""An API server of one's own for the length of a run: etcd and kube-apiserver, without controllers.
+
+It listens on the loopback, believes only clients of its own authority, and calls nothing: admission that would ask
+webhooks, or other objects of a cluster, is off. So what it answers on an object depends on that object alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import httpx
+
+from neuroscale.kube.certificates import LOOPBACK
+from neuroscale.kube.client import Cluster, KubernetesError
+from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane, Ports, client_context
+
+_KEEPER = Path(__file__).with_name("keeper.py")
+_STARTS_WITHIN = 120.0  # seconds; about four on two idle cores
+_STOPS_WITHIN = 15.0
+_ANSWERS_WITHIN = 30.0
+_PAUSE = 0.05
+_TRIES = 3
+_SHOWN = 1500  # characters of a log that a message quotes
+_ENDED = "The run ended before its API server was ready."
+_PORT_TAKEN = "address already in use"
+_WITHOUT_ADMISSION = (
+    # These call out, or run what was stored.
+    *("MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"),
+    # These refuse or alter an object for what else is there. Nothing else is.
+    *("NamespaceLifecycle", "LimitRanger", "ResourceQuota", "PodSecurity", "Priority", "RuntimeClass"),
+    *("DefaultStorageClass", "DefaultIngressClass"),
+)
+# The administrator needs no roles, and nobody priorities: they take a second more to be there.
+_READY = "/readyz?" + "&".join(
+    f"exclude=poststarthook/{name}" for name in ("rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes")
+)
+
+
+class EphemeralServer:
+    """Entering it starts nothing yet; `start` does, in any thread. Leaving it ends all, also a start under way."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._left = False
+        self._life: _Life | None = None
+
+    def __enter__(self) -> EphemeralServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._left = True
+            life, self._life = self._life, None
+        if life is not None:
+            life.end()
+
+    def start(self) -> Cluster:
+        """Start the server, and return it when it answers.
+
+        Raises KubernetesError with its logs where it does not start, and UntrustedError where its programs are missing.
+        """
+        for attempt in range(1, _TRIES + 1):
+            with self._lock:
+                if self._left:
+                    raise KubernetesError(_ENDED)
+                if self._life is not None:
+                    self._life.end()
+                life = self._life = _Life()
+            try:
+                return life.start()
+            except _PortTakenError:
+                # Another program took one of the ports that were free a moment ago.
+                life.end()
+                if attempt == _TRIES:
+                    raise
+            except Exception as error:
+                if not self._left:
+                    raise
+                life.end()  # what this thread wrote meanwhile
+                raise KubernetesError(_ENDED) from error
+        raise AssertionError("the loop returns or raises")
+
+    def logs(self) -> str:
+        """The ends of the processes' logs, for a message on a failure, and which of them ended."""
+        with self._lock:
+            life = self._life
+        return "" if life is None else life.logs()
+
+
+class _PortTakenError(KubernetesError):
+    """A port is taken."""
+
+
+class _Life:
+    """The processes of one attempt, in a folder of their own."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="neuroscale-api-server-"))
+        self._plane = ControlPlane(self.folder / "control-plane", Ports(*_free_ports(3)))
+        self._cluster: Cluster | None = None
+        try:
+            # Isolated, and out of reach of the signals that a terminal sends to its foreground.
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-I", str(_KEEPER), str(self.folder)],
+                cwd="/",
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        assert self._keeper.stdout is not None
+        os.set_blocking(self._keeper.stdout.fileno(), False)
+
+    def start(self) -> Cluster:
+        """Both processes, ready. Raises KubernetesError and UntrustedError."""
+        plane = self._plane
+        try:
+            plane.prepare()
+            self._run("etcd", plane.etcd_argv(durable=False), plane.etcd_problem)
+            options = ("--allow-privileged=true", f"--disable-admission-plugins={','.join(_WITHOUT_ADMISSION)}")
+            files = (plane.folder / f"{ADMINISTRATOR}.crt", plane.folder / f"{ADMINISTRATOR}.key")
+            context = client_context(plane.authority_file, *files)
+            client = httpx.Client(base_url=plane.url, verify=context, timeout=_ANSWERS_WITHIN, trust_env=False)
+            self._cluster = Cluster(plane.url, client, "the API server of this run")
+            self._run("kube-apiserver", (*plane.api_server_argv(), *options), lambda: _problem(client))
+        except OSError as error:  # its folder or its keeper went away
+            raise KubernetesError(f"The API server could not be started: {error}.{self.logs()}") from error
+        return self._cluster
+
+    def end(self) -> None:
+        """End everything, and leave nothing behind."""
+        assert self._keeper.stdin is not None
+        assert self._keeper.stdout is not None
+        with contextlib.suppress(OSError):
+            self._keeper.stdin.close()
+        try:
+            self._keeper.wait(_STOPS_WITHIN)
+        except subprocess.TimeoutExpired:
+            self._keeper.kill()
+            self._keeper.wait()
+        self._keeper.stdout.close()
+        if self._cluster is not None:
+            self._cluster.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def logs(self) -> str:
+        """What the processes said last."""
+        told = ""
+        for path in sorted(self.folder.glob("*.log")):
+            with contextlib.suppress(OSError):
+                told += f"\n{path.stem} said: {path.read_text(errors='replace')[-_SHOWN:].strip() or 'nothing'}"
+        return told
+
+    def _run(self, name: str, argv: Sequence[str], problem: Callable[[], str | None]) -> None:
+        """Have a process started, and wait until it can be used."""
+        # Nothing of the caller's settings reaches them: etcd, for one, takes every option from the environment too.
+        environment = {"HOME": str(self.folder), "TMPDIR": str(self.folder), "PATH": os.defpath}
+        wanted = {"name": name, "argv": list(argv), "environment": environment}
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.write(json.dumps(wanted).encode() + b"\n")
+        self._keeper.stdin.flush()
+        ends = time.monotonic() + _STARTS_WITHIN
+        while (why := problem()) is not None:
+            logs = self.logs()
+            if self._keeper.poll() is not None or self._told():
+                kind = _PortTakenError if _PORT_TAKEN in logs else KubernetesError
+                raise kind(f"{name} ended before it was ready.{logs}")
+            if time.monotonic() > ends:
+                raise KubernetesError(f"{name} was not ready within {_STARTS_WITHIN:g} s: {why}.{logs}")
+            time.sleep(_PAUSE)
+
+    def _told(self) -> bytes:
+        assert self._keeper.stdout is not None
+        return self._keeper.stdout.read() or b""
+
+
+def _problem(client: httpx.Client) -> str | None:
+    """Why the API server cannot be used yet, or None."""
+    try:
+        answer = client.get(_READY, timeout=3.0)
+    except httpx.HTTPError as error:
+        return f"it does not answer ({type(error).__name__})"
+    return None if answer.status_code == 200 else f"it answers {answer.status_code}: {answer.text.strip()[-200:]}"
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((LOOPBACK, 0))
+        return [int(one.getsockname()[1]) for one in sockets]
