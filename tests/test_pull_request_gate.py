@@ -167,6 +167,9 @@ def test_a_request_is_judged_told_reviewed_and_merged(project: Project) -> None:
     verdict = json.loads(files["verdict.json"])
     assert (verdict["exit_status"], verdict["head"]) == (0, pull.head_sha)
     assert ElementTree.fromstring(files["verdict.xml"]).tag == "testsuites"
+    # The runner's jobs have no rights on the machine, and the API server runs all the same.
+    assert {check["outcome"] for check in verdict["checks"]} == {"passed"}
+    assert "server" in {check["name"] for check in verdict["checks"]}
 
     with pytest.raises(MergeRefusedError, match="approvals"):
         project.owner.merge(pull.number, pull.head_sha)
