@@ -30,7 +30,8 @@ from neuroscale.snapshot import FolderSnapshot
 
 NAME: Final = "kyverno-controller"
 NAMESPACE = "kyverno"
-PORTS = (NAME,)
+_METRICS = "kyverno-metrics"
+PORTS = (NAME, _METRICS)
 GROUPS = ("kyverno.io", "policies.kyverno.io", "reports.kyverno.io", "wgpolicyk8s.io", "openreports.io")
 MANAGED = "webhook.kyverno.io/managed-by=kyverno"
 """The label of the webhook configurations that Kyverno writes."""
@@ -101,7 +102,8 @@ class Kyverno:
                 f"--webhookServerPort={port}",
                 f"--servicePort={port}",
                 "--tlsKeyAlgorithm=ECDSA",
-                "--disableMetrics=true",
+                f"--metricsHost={LOOPBACK}",
+                f"--metricsPort={self.state.instance.ports[_METRICS]}",
                 "--controllerRuntimeMetricsAddress=0",
             ),
             environment={**environment(self._plane.folder), **facts.get("environment", {})},
