@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from neuroscale.catalog import load_catalog
 from neuroscale.cluster.install import install
-from neuroscale.kube.client import Object
+from neuroscale.gates.policy_set import load_policy_set
+from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.local.argocd import ArgoCD
 from neuroscale.local.control_plane import cluster
+from neuroscale.local.errors import LocalError
+from neuroscale.local.kyverno import await_policies
 from neuroscale.local.seed import LocalForge
 from neuroscale.platform.argocd import ENVIRONMENT_LABEL, environment_objects, render
 from neuroscale.platform.charts import load_charts
+from neuroscale.report.text import one_line
 from neuroscale.settings import load_settings
 from neuroscale.snapshot import FolderSnapshot
 from neuroscale.toolcache import REPOSITORY
@@ -21,6 +26,8 @@ ENVIRONMENT = "local"
 """The environment that the cluster is. Services of others may be deployed onto it too, onto simulated nodes."""
 
 _SERVICES = "services.yaml"
+_APPLICATION = "Application"
+_WITHIN = 120.0  # seconds
 
 
 def deploy(forge: LocalForge, checkout: Path | None, tell: Callable[[str], None]) -> None:
@@ -40,8 +47,32 @@ def deploy(forge: LocalForge, checkout: Path | None, tell: Callable[[str], None]
     forge.register_webhooks(argocd.webhooks, argocd.webhook_secret())
     with cluster(forge.state) as live:
         done = install(live, ENVIRONMENT, wanted)
+        _await_synced(live, [Identity.of(one) for one in wanted if one["kind"] == _APPLICATION], tell)
+        await_policies(live, load_policy_set(snapshot), _WITHIN)
     if changed := [str(one.identity) for one in done.applied if one.result != "unchanged"]:
         tell(f"Argo CD deploys {source}: {', '.join(changed)}.")
+
+
+def _await_synced(live: Cluster, applications: list[Identity], tell: Callable[[str], None]) -> None:
+    """Until what every service needs is there: runtimes, the teams' namespaces, policies. Raises LocalError."""
+    tell("Argo CD brings runtimes, teams' namespaces and policies.")
+    ends = time.monotonic() + _WITHIN
+    while waiting := {name: state for one in applications for name, state in [_state(live, one)] if state}:
+        if time.monotonic() > ends:
+            told = "; ".join(f"{name}: {state}" for name, state in waiting.items())
+            raise LocalError(f"Argo CD did not deploy the platform within {_WITHIN:.0f} s. {told}")
+        time.sleep(0.2)
+
+
+def _state(live: Cluster, application: Identity) -> tuple[str, str]:
+    """Why the application is not deployed yet; empty where it is."""
+    found = live.get(application.group_version, application.kind, application.name, application.namespace) or {}
+    status = found.get("status") or {}
+    operation = status.get("operationState") or {}
+    if operation.get("phase") == "Succeeded" and (status.get("sync") or {}).get("status") == "Synced":
+        return application.name, ""
+    told = [one["message"] for one in status.get("conditions") or ()]
+    return application.name, one_line(" ".join([operation.get("message", "not synced"), *told]), 300)
 
 
 def _adopted(application_set: Object) -> Object:

@@ -92,6 +92,8 @@ class Redis:
             "protected-mode yes\n"
             'save ""\n'
             "appendonly no\n"
+            # Its title would overwrite the environment, by which the supervisor finds what is its own.
+            "set-proc-title no\n"
             f"dir {self.folder}\n"
             "maxmemory 256mb\n"
             "maxmemory-policy allkeys-lru\n"
