@@ -38,11 +38,13 @@ def hold(cluster: Cluster, labels: str) -> None:
     """
     for kind in WEBHOOK_KINDS:
         for found in cluster.list(GROUP_VERSION, kind, labels=labels):
-            for webhook in found["webhooks"]:
+            webhooks = found.get("webhooks", [])
+            for webhook in webhooks:
                 address = webhook["clientConfig"].get("url")
                 if address:
                     webhook["clientConfig"]["url"] = f"https://{LOOPBACK}:{_NOWHERE}{urlsplit(address).path}"
-            cluster.merge(Identity.of(found), {"webhooks": found["webhooks"]})
+            if webhooks:
+                cluster.merge(Identity.of(found), {"webhooks": webhooks})
 
 
 def registered(cluster: Cluster, kind: str, name: str) -> list[tuple[str, str, str]]:
