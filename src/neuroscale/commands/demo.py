@@ -15,7 +15,8 @@ from typing import Any
 
 from rich.console import Console
 
-from neuroscale.commands.demo_forge import show as show_forge
+from neuroscale.commands.demo_forge import show as show_platform
+from neuroscale.commands.demo_setup import set_up_beside
 from neuroscale.commands.demo_steps import EXAMPLES, MANIFEST, Demo, Result, edit
 from neuroscale.errors import ExitStatus, UntrustedError
 from neuroscale.git import Git
@@ -27,11 +28,11 @@ _POLICY = "no-mutable-image-tags"
 def run_demo(state: Path | None, *, keep: bool) -> int:
     """Run every step; returns 0 when each ended as it must.
 
-    `state`: where the forge keeps its files; `keep` leaves it running.
+    `state`: where forge and cluster keep their files; `keep` leaves them running.
     """
     console = Console(highlight=False)
     start = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="neuroscale-demo-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="neuroscale-demo-") as scratch, set_up_beside() as rest:
         root = Path(scratch) / "platform"
         source = find_root(Path.cwd())
         clone = ["git", "clone", "--quiet", "--no-hardlinks", "--branch", _branch(source), str(source), str(root)]
@@ -42,7 +43,9 @@ def run_demo(state: Path | None, *, keep: bool) -> int:
         demo.git("switch", "--quiet", "--force-create", "main")
         for step in (_green, _refused, _caught, _sabotaged):
             step(demo)
-        show_forge(demo, state or source / ".state" / "demo", keep=keep)
+        demo.heading("5. A real forge and a real cluster on this machine")
+        rest.wait(demo.say)
+        show_platform(demo, state or source / ".state" / "demo", keep=keep)
     demo.heading("What was shown")
     for result in demo.results:
         console.print(f"  {result.title}: {result.told}", markup=False)
@@ -87,10 +90,11 @@ def _caught(demo: Demo) -> None:
     report = demo.root.parent / "verdict.json"
     demo.neuroscale("gate", "--base", "main", "--head", "edited", "--json", str(report), expect=ExitStatus.FINDINGS)
     findings: list[dict[str, Any]] = json.loads(report.read_text())["findings"]
-    if not any(
-        (finding["gate"], finding["rule"], finding["file"]) == ("policy", _POLICY, MANIFEST) for finding in findings
-    ):
-        raise UntrustedError(f"the demo expected a finding of the policy {_POLICY} for {MANIFEST}.")
+    wanted = ("policy", _POLICY, MANIFEST)
+    told = [one["message"] for one in findings if (one["gate"], one["rule"], one["file"]) == wanted]
+    if len(told) != 1:
+        raise UntrustedError(f"the demo expected one finding of the policy {_POLICY} for {MANIFEST}.")
+    demo.refusal = told[0]
     demo.results.append(Result("A mutable image tag", f"caught by the policy {_POLICY} (and as drift)"))
 
 

@@ -1,4 +1,4 @@
-"""The second half of the demo: two pull requests on a real forge with a runner, one merged, one refused."""
+"""The second half of the demo: two pull requests on a real forge, one merged and deployed, one refused."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neuroscale.commands import demo_steps
+from neuroscale.commands.demo_cluster import show as show_cluster
 from neuroscale.errors import ExitStatus, UntrustedError
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.connect import connect
@@ -16,6 +17,7 @@ from neuroscale.forge.model import Forge, MergeRefusedError, PullRequest, Reposi
 from neuroscale.forge.waiting import wait_for_status
 from neuroscale.git import Git
 from neuroscale.local.control import Options, down, up
+from neuroscale.local.control_plane import kubeconfig
 from neuroscale.local.seed import DEVELOPER, MAINTAINER, REQUIRED_STATUS, LocalForge
 from neuroscale.report.markdown import MARKER
 
@@ -35,37 +37,41 @@ class _Pulls:
 
 
 def show(demo: Demo, state: Path, *, keep: bool) -> None:
-    """Start a forge, open two pull requests as a developer, let the runner judge, and merge as an owner.
+    """Start forge and cluster, open two pull requests as a developer, let the runner judge, merge, and see it deployed.
 
-    The forge is ended and its folder removed, unless `keep`. Raises what its parts raise.
+    They are ended and their folder removed, unless `keep`; what an earlier demo left there is removed first. Raises
+    what its parts raise.
     """
-    demo.heading("5. A real forge on this machine, with a runner and a protected main")
     demo.git("switch", "--quiet", "--force-create", "main", demo.start)
-    fresh = not state.exists()
+    if state.exists():
+        demo.say("An earlier demo's forge and cluster are removed.")
+        down(state, demo.say, delete=True)
     try:
-        local = up(state, demo.root, Options(cluster=False), demo.say)
-        # On a forge that an earlier demo left, in a repository of its own: nothing there is touched.
-        target = local.platform if fresh else local.create_repository(f"demo-{time.strftime('%H%M%S')}", demo.root)
-        demo.say(f"{local.url}/{target.slug}")
+        clock = time.monotonic()
+        local = up(state, demo.root, Options(cluster=True), demo.say)
+        target = local.platform
+        demo.say(f"All of it is healthy after {time.monotonic() - clock:.0f} s. {local.url}/{target.slug}")
         clock = time.monotonic()
         pulls = _open(demo, local, target)
         _judged(demo, local, target, pulls, clock)
-        _merged(demo, local, target, pulls)
+        merged = _merged(demo, local, target, pulls)
+        show_cluster(demo, local, merged)
     except BaseException:
         if not keep:
             down(state, demo.say, delete=True)
         raise
-    demo.heading("10. Where to look")
+    demo.heading("13. Where to look")
     if keep:
         demo.say(f"The forge runs on at {local.url}: its pages have no styles, which its source lacks.")
         for role in (DEVELOPER, MAINTAINER):
             account = local.account(role)
             demo.say(f"Sign in as {account.login}; the password lies in {account.password_file}.")
+        demo.say(f"export KUBECONFIG={kubeconfig(local.state)}")
         demo.say(f"neuroscale local status --state {state}")
         demo.say(f"neuroscale local down --delete --state {state}")
     else:
         down(state, demo.say, delete=True)
-        demo.say("The forge is gone. `neuroscale demo --keep` leaves it running, to click through.")
+        demo.say("Forge and cluster are gone. `neuroscale demo --keep` leaves them running, to look around.")
 
 
 def _open(demo: Demo, local: LocalForge, target: RepositoryRef) -> _Pulls:
@@ -145,7 +151,8 @@ def _without_details(comment: str) -> list[str]:
     return lines
 
 
-def _merged(demo: Demo, local: LocalForge, target: RepositoryRef, pulls: _Pulls) -> None:
+def _merged(demo: Demo, local: LocalForge, target: RepositoryRef, pulls: _Pulls) -> float:
+    """Try to merge both; when the green one was merged, by `time.monotonic`."""
     demo.heading("9. An owner approves both; only the green one can be merged")
     forge = connect(target.clone_url, local.account(MAINTAINER).token())
     for pull in (pulls.edited, pulls.asked):
@@ -156,8 +163,10 @@ def _merged(demo: Demo, local: LocalForge, target: RepositoryRef, pulls: _Pulls)
         demo.say(f"{pulls.edited.url}: {error}")
     else:
         raise UntrustedError(f"the demo expected the forge to refuse the merge of {pulls.edited.url}.")
+    merged = time.monotonic()
     forge.merge(pulls.asked.number, pulls.asked.head_sha)
     if forge.pull(pulls.asked.number).state != "merged":
         raise UntrustedError(f"the demo expected {pulls.asked.url} to be merged.")
     demo.say(f"{pulls.asked.url}: merged")
     demo.results.append(demo_steps.Result("The green pull request", "merged; the red one's merge was refused"))
+    return merged

@@ -36,6 +36,8 @@ class Demo:
         self.console = console
         self.start = start
         self.results: list[Result] = []
+        self.refusal = ""
+        """What the gate said of the image tag that moves."""
 
     def heading(self, title: str) -> None:
         self.console.print()
