@@ -341,12 +341,16 @@ class _Judge:
         if not items(service, "status", "conditions"):
             return self._unseen("KServe has reported nothing")
         if part(service, "status", "modelStatus").get("transitionStatus") == "InvalidSpec":
-            return self._failed(self._model_failure("KServe cannot use it"))
+            if self._changed_after("status"):
+                return self._pending("it was changed just now, and what KServe says may be older")
+            return self._failed(self._model_failure("KServe cannot use it") + self._serving())
         if self.observed.deployment is None:
             refused = [one for one in self.failing if one.status == "False" and one.message]
-            if refused:
+            if refused and not self._changed_after("status"):
                 return self._failed(sentence(refused[0].type, refused[0].reason, refused[0].message))
-            errors = [one.get("message") for one in self.observed.events if one.get("reason") == "InternalError"]
+            errors = [
+                one.get("message") for one in _unique(self.observed.events) if one.get("reason") == "InternalError"
+            ]
             if errors:
                 return self._failed(sentence("KServe cannot make its Deployment", errors[-1]))
             return self._unseen("KServe has made no Deployment")
@@ -365,7 +369,7 @@ class _Judge:
         return f"it has parts that are not judged: {', '.join(more)}" if more else ""
 
     def _unseen(self, told: str) -> _Judged:
-        changed = _spec_changed(self.service) or moment(part(self.service, "metadata").get("creationTimestamp"))
+        changed = _written(self.service) or moment(part(self.service, "metadata").get("creationTimestamp"))
         age = None if changed is None else int((self.now - changed).total_seconds())
         if age is not None and age <= SETTLES:
             return _Judged("starting", f"{told} yet", "Wait.")
@@ -386,8 +390,9 @@ class _Judge:
             return self._pending(f"KServe has not carried the newest generation on: {_list(fields)} differs")
         if part(deployment, "spec").get("replicas") == 0:
             return _Judged("stopped", "its Deployment asks for no pods", f"kubectl {self.where} get deployment,hpa")
-        changed, written = _spec_changed(self.service), _spec_changed(deployment)
-        if changed and written and written < changed and (self.now - changed).total_seconds() <= SETTLES / 2:
+        written = _written(deployment)
+        # A Deployment of the same second is taken for the answer: one that still differed is told above.
+        if written is not None and self._changed_after("status") and self._changed_after("", written):
             # A change of what is no field of the Deployment ends here too.
             return self._pending("it was changed just now, and KServe may not have seen it")
         if part(deployment, "status").get("observedGeneration") != generation:
@@ -432,17 +437,31 @@ class _Judge:
             found = found[len(found) - len(wanted) :] if len(found) >= len(wanted) else [None] * len(wanted)
         return any(one != other and "{{" not in str(one) for one, other in zip(wanted, found, strict=True))
 
+    def _changed_after(self, subresource: str, written: datetime | None = None) -> bool:
+        """Whether the service changed moments ago, and nothing was written in answer to it since.
+
+        KServe's status is such an answer: the API server takes it only from who has seen the newest object.
+        """
+        changed = _written(self.service)
+        answered = written or _written(self.service, subresource)
+        if changed is None or (self.now - changed).total_seconds() > SETTLES / 2:
+            return False
+        # Times are whole seconds: in the same one, a status may be older.
+        return answered is None or (answered <= changed if subresource else answered < changed)
+
+    def _serving(self) -> str:
+        """In words, the pods that answer whatever the newest generation does."""
+        alive = [pod for pod in self.observed.pods if not part(pod, "metadata").get("deletionTimestamp")]
+        ready = sum(look(pod, self.now).state == "ready" for pod in alive)
+        return f"; {_count(ready, 'pod')} of an earlier generation still serve" if ready else ""
+
     def _pending(self, reason: str) -> _Judged:
-        do = f"Wait; if it stays: does KServe's controller run? kubectl {self.where} describe isvc {self.observed.name}"
-        serving = any(
-            look(pod, self.now).state == "ready"
-            for pod in self.observed.pods
-            if not part(pod, "metadata").get("deletionTimestamp")
-        )
+        """On its way from the service to the pods."""
         failed = [one for one in self.failing if one.status == "False" and one.reason == "ReconcileFailed"]
-        if failed:
-            return self._failed(sentence(failed[0].type, failed[0].reason, failed[0].message))
-        return _Judged("out of date" if serving else "starting", reason, do)
+        if failed and not self._changed_after("status"):
+            return self._failed(sentence(failed[0].type, failed[0].reason, failed[0].message) + self._serving())
+        do = f"Wait; if it stays: does KServe's controller run? kubectl {self.where} describe isvc {self.observed.name}"
+        return _Judged("out of date" if self._serving() else "starting", reason, do)
 
     def _pods_verdict(self) -> _Judged | None:
         old = f"; {_count(len(self.older), 'pod')} of an earlier generation still serve" if self.older else ""
@@ -491,7 +510,8 @@ class _Judge:
         elif target != "Loaded":
             told = f"KServe calls the newest model {target or 'nothing'}, not Loaded"
         if not told:
-            return _Judged("ready", f"{_count(len(self._in_state('ready')), 'pod')} of the newest generation answer")
+            ready = len(self._in_state("ready"))
+            return _Judged("ready", f"{ready} of {max(ready, self.needed)} pods of the newest generation answer")
         names = {pod.name for pod in self._in_state("ready")}
         since = [
             seconds_since(condition(pod, "Ready").get("lastTransitionTime"), self.now)
@@ -547,28 +567,33 @@ def _failure(model: Mapping[str, Any]) -> str:
 
 
 def _events(found: tuple[Object, ...]) -> tuple[str, ...]:
-    """Warnings, each once, the last ones last."""
+    """Warnings in words, the last ones last."""
     rows = sorted(
-        (str(one.get("lastTimestamp") or one.get("eventTime") or ""), part(one, "involvedObject").get("name"), one)
-        for one in _unique(found)
+        (str(one.get("lastTimestamp") or one.get("eventTime") or ""), _told_event(one)) for one in _unique(found)
     )
-    return tuple(sentence(f"{name}", one.get("reason"), one.get("message")) for _, name, one in rows)[-10:]
+    return tuple(text for _, text in rows)[-10:]
+
+
+def _told_event(one: Object) -> str:
+    return sentence(part(one, "involvedObject").get("name"), one.get("reason"), one.get("message"))
 
 
 def _unique(found: tuple[Object, ...]) -> list[Object]:
+    """Warnings, without those of a write that is tried again at once."""
     last: dict[tuple[Any, ...], Object] = {}
     for one in found:
-        if one.get("type") == "Warning":
+        if one.get("type") == "Warning" and "the object has been modified" not in str(one.get("message")):
             last[part(one, "involvedObject").get("name"), one.get("reason"), one.get("message")] = one
     return list(last.values())
 
 
-def _spec_changed(found: Object) -> datetime | None:
-    """When somebody last wrote a field of the spec."""
+def _written(found: Object, subresource: str = "") -> datetime | None:
+    """When somebody last wrote a field of the spec, or of a subresource."""
     times = [
         when
         for entry in items(found, "metadata", "managedFields")
-        if not entry.get("subresource") and "f:spec" in part(entry, "fieldsV1")
+        if (entry.get("subresource") or "") == subresource
+        if subresource or "f:spec" in part(entry, "fieldsV1")
         if (when := moment(entry.get("time"))) is not None
     ]
     return max(times, default=None)
