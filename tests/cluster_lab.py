@@ -7,7 +7,7 @@ import itertools
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -65,6 +65,29 @@ def install_kinds(cluster: Cluster) -> None:
         if one["spec"]["group"] in _GROUPS and one["spec"]["names"]["kind"] in _PLATFORM_KINDS
     ]
     apply_all(cluster, [*found, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "argocd"}}])
+
+
+class Failing(Cluster):
+    """A cluster whose answer number `at` is an error."""
+
+    def __init__(self, inner: Cluster, at: int, error: Exception) -> None:
+        self.__dict__.update(inner.__dict__)
+        self.count = 0
+        self._at, self._error = at, error
+        self._kinds: dict[str, Any] = {}
+
+    def request(
+        self,
+        method: str,
+        address: str,
+        parameters: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+    ) -> Object:
+        self.count += 1
+        if self.count == self._at:
+            raise self._error
+        return super().request(method, address, parameters, body, content_type)
 
 
 @dataclass

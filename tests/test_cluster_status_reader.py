@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from api_server import ApiServer
-from cluster_lab import SERVICE, Lab, Said, allow, install_kinds, lab, run
+from cluster_lab import SERVICE, Failing, Lab, Said, allow, install_kinds, lab, run
 from neuroscale.cluster.clone import Clone
 from neuroscale.cluster.status_reader import Question, Reader
-from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object, RefusedError
+from neuroscale.kube.client import Identity, KubernetesError, RefusedError
 
 pytestmark = pytest.mark.tools
 
@@ -163,29 +162,6 @@ def test_without_the_right_to_read_the_workload_nothing_is_ready(here: Lab, hidd
     assert "unknown" in said.out
     assert f"{hidden}" in said.out
     assert "forbidden" in said.out
-
-
-class Failing(Cluster):
-    """A cluster whose answer number `at` is an error."""
-
-    def __init__(self, inner: Cluster, at: int, error: Exception) -> None:
-        self.__dict__.update(inner.__dict__)
-        self.count = 0
-        self._at, self._error = at, error
-        self._kinds: dict[str, Any] = {}
-
-    def request(
-        self,
-        method: str,
-        address: str,
-        parameters: Mapping[str, str] | None = None,
-        body: object = None,
-        content_type: str = "application/json",
-    ) -> Object:
-        self.count += 1
-        if self.count == self._at:
-            raise self._error
-        return super().request(method, address, parameters, body, content_type)
 
 
 @pytest.mark.parametrize(

@@ -203,12 +203,12 @@ class _Judge:
             self._tell_full(nodes, places)
         if own:
             self.notes.append(
-                f"{_count(len(own), 'pod')} of this service run already. A change starts a new pod before it ends an "
-                f"old one: {'there is room for it' if places else 'there is no room for it now'}."
+                f"Of this service {_count(len(own), 'pod')} found room before. A change starts a new pod before it "
+                f"ends an old one: {'there is room for it' if places else 'there is no room for it now'}."
             )
         waiting = [pod for pod in self.read.pods if _waits(pod) and self._competes(pod)]
         if waiting:
-            self.notes.append(f"{_count(len(waiting), 'pod')} of others wait for the same kind of node already.")
+            self.notes.append(f"Others wait for such an accelerator already: {_count(len(waiting), 'pod')}.")
         verdict: Verdict = "fits" if room >= self.most else "fits the fewest" if room >= self.fewest else "does not fit"
         return verdict, nodes, places, len(own)
 
@@ -303,9 +303,8 @@ class _Judge:
             values = sorted(
                 {f"{key}={part(node, 'metadata', 'labels').get(key, '(none)')}" for node in holders for key in keys}
             )
-            there = (
-                f" {_count(len(holders), 'node')} with {self.device} are labelled otherwise: {', '.join(values[:6])}."
-            )
+            count = _count(len(holders), "node")
+            there = f" Labelled otherwise: {count} with {self.device} ({', '.join(values[:6])})."
         else:
             there = f" No node has {self.device}." if self.device else ""
         self.findings.append(
@@ -407,10 +406,10 @@ class _Judge:
             return f"it cannot be judged: {' '.join(self.blind)}".strip()
         room = (places or 0) + (own or 0)
         if verdict == "fits":
-            return f"all {_count(self.most, 'replica')} find room"
+            return f"room for {self.most} of {_count(self.most, 'replica')}"
         if verdict == "fits the fewest":
             most = min(room, quota if quota is not None else room)
-            return f"{_count(self.fewest, 'replica')} find room, and {most} of the {self.most} that it may grow to"
+            return f"room for {most} of {_count(self.most, 'replica')}; {self.fewest} are needed at first"
         if verdict == "no node now":
             return "the cluster has no such node now"
         reasons = []
