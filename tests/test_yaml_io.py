@@ -115,6 +115,10 @@ def test_a_scalar_that_parsers_disagree_about_is_refused_with_its_line(plain: st
         ("a: " + "9" * 5000, "too large"),
         ('a: "\\ud83d"', "not valid YAML"),
         ("\x01", "not valid YAML"),
+        ("a: [b?c]", "differently"),
+        ("a: {b?: c}", "differently"),
+        ('a: "\\/"', "slash"),
+        ('a: "\U0001f600 \\\\\\/"', "slash"),
     ],
 )
 def test_what_has_no_single_meaning_is_refused_in_words(text: str, word: str) -> None:

@@ -50,6 +50,7 @@ _AMBIGUOUS = re.compile(
     """,
     re.VERBOSE,
 )
+_ESCAPED_SLASH = re.compile(r"(?<!\\)(?:\\\\)*\\/")
 _YAML_1_1 = Resolver()
 
 
@@ -142,7 +143,9 @@ class _Reader:
 
     def __init__(self, text: str, where: str) -> None:
         self._events = iter(yaml.parse(text, Loader=yaml.CSafeLoader))
+        self._text = text
         self._where = where
+        self._flow = 0  # how many brackets and braces are open
         self._lines: dict[Path, int] = {}
 
     def next_document(self) -> Document | None:
@@ -164,6 +167,15 @@ class _Reader:
             raise self._error(event, path, "uses a YAML anchor or alias", "Write the value out at each place.")
         if event.tag is not None:
             raise self._error(event, path, f"carries the tag {event.tag!r}", "Write the value without a tag.")
+        if isinstance(event, MappingStartEvent | SequenceStartEvent):
+            self._flow += bool(event.flow_style)
+            try:
+                return self._collection(event, path)
+            finally:
+                self._flow -= bool(event.flow_style)
+        return self._scalar(event, path)
+
+    def _collection(self, event: MappingStartEvent | SequenceStartEvent, path: Path) -> Any:
         if isinstance(event, MappingStartEvent):
             mapping: dict[str, Any] = {}
             while not isinstance(key_event := next(self._events), MappingEndEvent):
@@ -174,12 +186,10 @@ class _Reader:
                 self._lines[(*path, key)] = _line(key_event)
                 mapping[key] = self._value(next(self._events), (*path, key))
             return mapping
-        if isinstance(event, SequenceStartEvent):
-            items: list[Any] = []
-            while not isinstance(item := next(self._events), SequenceEndEvent):
-                items.append(self._value(item, (*path, len(items))))
-            return items
-        return self._scalar(event, path)
+        items: list[Any] = []
+        while not isinstance(item := next(self._events), SequenceEndEvent):
+            items.append(self._value(item, (*path, len(items))))
+        return items
 
     def _key(self, event: Event, path: Path) -> str:
         if not isinstance(event, ScalarEvent):
@@ -192,7 +202,12 @@ class _Reader:
     def _scalar(self, event: ScalarEvent, path: Path) -> Any:
         text: str = event.value
         if event.style:
+            if event.style == '"' and _ESCAPED_SLASH.search(self._written(event)):
+                raise self._error(event, path, "escapes a slash, which go-yaml cannot read", "Write / without \\.")
             return text
+        if self._flow and "?" in text:
+            # go-yaml takes it for the sign of a key.
+            raise self._error(event, path, f"{text!r} is read differently by different YAML parsers", "Quote it.")
         if _NULL.fullmatch(text):
             return None
         if text in _BOOL:
@@ -214,6 +229,11 @@ class _Reader:
                 f'Quote it ("{text}") if it is text, or write it as a plain number, true or false.',
             )
         return text
+
+    def _written(self, event: Event) -> str:
+        """The event as it stands in the text."""
+        start, end = event.start_mark, event.end_mark
+        return self._text[start.index : end.index] if start and end else self._text
 
 
 def _line(event: Event) -> int:

@@ -90,7 +90,7 @@ def read_manifests(data: bytes, file: str, service: ServicePath | None = None) -
 # whatever else stands in that line. Each of these lines gives them other documents than a YAML parser sees: a key
 # `---#x:` would hide an object from the gate that Argo CD applies, and Argo CD leaves out a file that it cannot read.
 _OTHER_DOCUMENTS = re.compile(r"^(?:---(?![ \t]*(?:[ \t]#.*)?\r?$)|\.\.\.|%)", re.MULTILINE)
-_OTHER_LINE_ENDS = re.compile(r"\r(?!\n)|[\x85\u2028\u2029]")
+_OTHER_LINE_ENDS = re.compile(r"\r(?!\n)|[\x85\u2028\u2029\ufeff]")
 
 
 def _check_lines(text: str, file: str) -> None:
@@ -103,8 +103,8 @@ def _check_lines(text: str, file: str) -> None:
         ),
         (
             _OTHER_LINE_ENDS,
-            "ends a line for some YAML parsers only",
-            r"End lines by \n, and write other characters in quotes by their escape (\r, \N, \L, \P).",
+            "is a line end or white space to some YAML parsers only",
+            r"End lines by \n, and write other characters in quotes by their escape (\r, \N, \L, \P, \uFEFF).",
         ),
     ):
         if found := pattern.search(text):
