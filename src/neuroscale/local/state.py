@@ -25,6 +25,7 @@ from pydantic import Field, ValidationError
 
 from neuroscale.errors import InputError, Problem
 from neuroscale.files import write_private
+from neuroscale.local.errors import LocalError
 from neuroscale.local.users import User, may_enter, nobody, unused_uid
 from neuroscale.model import Frozen
 
@@ -33,6 +34,10 @@ PRIVATE, PASSABLE = 0o700, 0o711
 
 _VERSION = 2
 _ELSEWHERE = Path("/var/tmp")  # noqa: S108 - the folder made there has an unguessable name, and must not exist before
+
+# Linux gives outgoing connections ports from 32768 on, and Kubernetes' node ports begin at 30000.
+_FIRST_PORT, _LAST_PORT = 20000, 29999
+_PORT_TRIES = 1000
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 
@@ -267,8 +272,9 @@ def is_free(port: int) -> bool:
 
 
 def _free_port(taken: set[int]) -> int:
-    while True:
-        with closing(socket.create_server(("127.0.0.1", 0))) as probe:
-            port = int(probe.getsockname()[1])
-        if port not in taken:
+    """A port below those that the system gives to outgoing connections, one of which could take it meanwhile."""
+    for _ in range(_PORT_TRIES):
+        port = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT + 1)
+        if port not in taken and is_free(port):
             return port
+    raise LocalError(f"No port from {_FIRST_PORT} to {_LAST_PORT} was found free on the loopback device.")
