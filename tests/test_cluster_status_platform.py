@@ -1,0 +1,88 @@
+"""`neuroscale status` on the whole platform: Argo CD, KServe and Kubernetes say what they really say."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster_lab import Said, run
+from gitops_lab import ENVIRONMENT, GitOps, service_files
+from platform_lab import Platform
+
+pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.slow]
+
+NAMESPACE = "team-alpha"
+OLD, NEW = "terminationGracePeriodSeconds: 120", "terminationGracePeriodSeconds: 121"
+
+
+class Here:
+    """A clone of the platform's repository, whose owner asks for the status."""
+
+    def __init__(self, gitops: GitOps, root: Path) -> None:
+        self.gitops = gitops
+        self.root = root
+        self.git("clone", "--quiet", gitops.repository.clone_url, str(root), within=root.parent)
+
+    def git(self, *arguments: str, within: Path | None = None) -> None:
+        subprocess.run(["git", *arguments], check=True, cwd=within or self.root, capture_output=True, timeout=60)
+
+    def status(self, *arguments: object) -> Said:
+        state = self.gitops.local.state.folder
+        return run("status", *arguments, "--state", state, "--repository", self.root)
+
+    def service(self, name: str) -> dict[str, Any]:
+        """The verdict in detail."""
+        found: dict[str, Any] = self.status(f"{ENVIRONMENT}/{name}", "--json").json["services"][0]
+        return found
+
+
+def grace_of_answering_pods(gitops: GitOps, service: str) -> list[int]:
+    """What the pods that are ready and not ending were made with."""
+    label = f"serving.kserve.io/inferenceservice={service}"
+    return [
+        pod["spec"]["terminationGracePeriodSeconds"]
+        for pod in gitops.cluster.list("v1", "Pod", NAMESPACE, label)
+        if "deletionTimestamp" not in pod["metadata"]
+        and any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
+    ]
+
+
+def test_ready_is_told_when_the_merged_change_answers_and_not_before(
+    gitops: GitOps, platform: Platform, tmp_path: Path
+) -> None:
+    here = Here(gitops, tmp_path / "clone")
+    name = f"status-{secrets.token_hex(3)}"
+    files = service_files(name)
+    path = f"manifests/{ENVIRONMENT}/{name}/inferenceservice.yaml"
+    gitops.merge(files, f"Add {name}")
+    here.git("pull", "--quiet")
+    try:
+        assert here.service(name)["verdict"] != "ready"
+        said = here.status(f"{ENVIRONMENT}/{name}", "--wait", "120")
+        assert said.status == 0, said.out + said.err + platform.logs(5)
+        assert "http://" in said.out
+        assert here.service(name)["application"]["contains_last_change"] is True
+
+        assert OLD in files[path]
+        gitops.merge({path: files[path].replace(OLD, NEW)}, f"Change {name}")
+        here.git("pull", "--quiet")
+        ends = time.monotonic() + 120.0
+        told = []
+        while (verdict := here.service(name)["verdict"]) != "ready":
+            told.append(verdict)
+            assert time.monotonic() < ends, here.status(name).out
+        assert told, "the change was there before anybody could ask"
+        assert set(told) <= {"not synced", "out of date", "starting"}, told
+        assert grace_of_answering_pods(gitops, name) == [121]
+    finally:
+        gitops.merge(dict.fromkeys(files), f"Remove {name}")
+    here.git("pull", "--quiet")
+    gitops.wait(lambda: gitops.application_of(name) is None, 120.0, f"{name} is gone")
+    said = here.status(name)
+    assert said.status == 1
+    assert "missing" in said.out
