@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from gitops_lab import APPLICATIONS, ENVIRONMENT, NAMESPACE, GitOps, objects_of, service_files
+from gitops_lab import APPLICATIONS, ENVIRONMENT, NAMESPACE, ROOT, GitOps, objects_of, service_files
 from neuroscale.kube.client import Identity, Object
+from neuroscale.local.deployment import deploy
 
 pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.slow]
 
@@ -59,6 +60,16 @@ class Service:
         """A field of the live object that is easy to change."""
         return self.live()["spec"]["predictor"]["terminationGracePeriodSeconds"]
 
+    def answering(self) -> set[int]:
+        """The same field of the pods that are ready and not about to end."""
+        label = f"serving.kserve.io/inferenceservice={self.name}"
+        return {
+            pod["spec"]["terminationGracePeriodSeconds"]
+            for pod in self.gitops.cluster.list("v1", "Pod", TEAM, label)
+            if "deletionTimestamp" not in pod["metadata"]
+            and any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
+        }
+
     def with_grace(self, seconds: int) -> dict[str, str]:
         """The manifest with another value of that field."""
         old = f"terminationGracePeriodSeconds: {self.wanted['spec']['predictor']['terminationGracePeriodSeconds']}"
@@ -95,6 +106,12 @@ def test_argo_cd_itself_looks_at_the_repository_every_few_minutes_only(gitops: G
             assert generator["git"].get("requeueAfterSeconds", 180) >= 180
 
 
+def test_telling_argo_cd_again_what_to_deploy_changes_nothing(gitops: GitOps) -> None:
+    told: list[str] = []
+    deploy(gitops.local, ROOT, told.append)
+    assert not [line for line in told if line.startswith("Argo CD deploys")]
+
+
 def test_a_merged_service_is_synced_and_ready_within_seconds(
     gitops: GitOps, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,8 +119,9 @@ def test_a_merged_service_is_synced_and_ready_within_seconds(
     try:
         added = gitops.await_deployed(first.name, first.merged, WITHIN)
         changed = gitops.merge(first.with_grace(90), "Change it")
-        updated = gitops.await_deployed(first.name, changed, WITHIN)
-        assert first.grace() == 90
+        gitops.await_deployed(first.name, changed, WITHIN)
+        gitops.wait(lambda: first.answering() == {90}, WITHIN, "new pods answer, and no others")
+        updated = changed.age
     finally:
         first.remove()
     with capsys.disabled():

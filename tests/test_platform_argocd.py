@@ -83,7 +83,8 @@ def test_a_service_may_hold_what_the_template_renders_and_only_in_its_teams_name
     allowed = {(kind["group"], kind["kind"]) for kind in project["namespaceResourceWhitelist"]}
     assert allowed == {(found["apiVersion"].rpartition("/")[0], found["kind"]) for found in services}
     assert project["clusterResourceWhitelist"] == []
-    namespaces = {place["namespace"] for place in project["destinations"]}
+    # The application itself names no namespace.
+    namespaces = {place["namespace"] for place in project["destinations"]} - {""}
     assert namespaces == {team.namespace for team in CATALOG.teams.values()}
     assert {found["metadata"]["namespace"] for found in services} <= namespaces
     assert project["sourceRepos"] == [SETTINGS.repository.url]

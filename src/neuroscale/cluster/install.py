@@ -137,7 +137,17 @@ def _live(cluster: Cluster, wanted: Object) -> Object | None:
 
 def _content(found: Object) -> Any:
     metadata = {key: value for key, value in found["metadata"].items() if key not in _SERVERS}
-    return {**found, "metadata": metadata, "status": None}
+    content = {**found, "metadata": metadata, "status": None}
+    # Its controller writes an application set back as a whole: with empty fields that nobody wrote, without false ones.
+    return _said(content) if found["kind"] == "ApplicationSet" else content
+
+
+def _said(value: Any) -> Any:
+    """The value without fields that are false or empty."""
+    if isinstance(value, dict):
+        said = {key: _said(item) for key, item in value.items()}
+        return {key: item for key, item in said.items() if item not in (None, False, "", {}, [])}
+    return [_said(item) for item in value] if isinstance(value, list) else value
 
 
 def _half(applied: Sequence[Applied], failed: Object, error: KubernetesError) -> NeuroscaleError:
