@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-from neuroscale.commands.demo_steps import ENVIRONMENT, MANIFEST, SERVICE, Result
+from neuroscale.commands.demo_steps import DEVELOPERS_CLONE, ENVIRONMENT, MANIFEST, SERVICE, Result
 from neuroscale.errors import ExitStatus, UntrustedError
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.local.control_plane import cluster
@@ -28,22 +29,19 @@ def show(demo: Demo, local: LocalForge, merged: float) -> None:
     demo.heading("10. Argo CD deploys what was merged")
     state = ("--state", str(local.state.folder))
     asked = (SERVICE, "--environment", ENVIRONMENT, "--wait", str(_READY_SECONDS))
-    demo.neuroscale("status", *asked, *state, expect=ExitStatus.PASSED)
+    clone = demo.root.parent / DEVELOPERS_CLONE
+    for command in (("fetch", "--quiet", "origin", "main"), ("switch", "--quiet", "--detach", "origin/main")):
+        subprocess.run(["git", "-C", str(clone), *command], check=True, capture_output=True)
+    demo.neuroscale("status", *asked, *state, expect=ExitStatus.PASSED, folder=clone)
     took = time.monotonic() - merged
     with cluster(local.state) as live:
-        manifest: Any = read_mapping(_merged_text(demo), MANIFEST).value
+        manifest: Any = read_mapping((clone / MANIFEST).read_text(encoding="utf-8"), MANIFEST).value
         _where_it_runs(demo, live, manifest)
         demo.results.append(Result("The merged service", f"Synced and Ready {took:.0f} s after the merge"))
         demo.heading("11. The cluster refuses what the gate refuses, in the same words")
         _refused(demo, live, manifest)
         demo.heading("12. A change by hand does not last")
         _healed(demo, live, Identity.of(manifest))
-
-
-def _merged_text(demo: Demo) -> str:
-    """The manifest on the branch on which the demo's first step rendered it, as what was merged is."""
-    demo.git("switch", "--quiet", "support-chat")
-    return (demo.root / MANIFEST).read_text(encoding="utf-8")
 
 
 def _where_it_runs(demo: Demo, live: Cluster, manifest: Object) -> None:

@@ -78,7 +78,7 @@ def _open(demo: Demo, local: LocalForge, target: RepositoryRef) -> _Pulls:
     """Both pull requests, by the developer, who may only read the repository and so works in a fork."""
     demo.heading("6. A developer, who may only read the repository, asks for a service")
     developer = local.account(DEVELOPER)
-    clone = demo.root.parent / "developer"
+    clone = demo.root.parent / demo_steps.DEVELOPERS_CLONE
     subprocess.run(["git", "clone", "--quiet", target.clone_url, str(clone)], check=True, capture_output=True)
     token_file = str(developer.token_file)
     answers = f"{demo_steps.EXAMPLES}/gemma-4-26b-a4b-qat.yaml"

@@ -15,6 +15,8 @@ from rich.rule import Rule
 from neuroscale.errors import ExitStatus, UntrustedError
 
 EXAMPLES = "templates/examples"
+DEVELOPERS_CLONE = "developer"
+"""The folder beside the demo's own clone."""
 ENVIRONMENT, SERVICE = "dev", "support-chat"
 FOLDER = f"manifests/{ENVIRONMENT}/{SERVICE}"
 MANIFEST = f"{FOLDER}/inferenceservice.yaml"

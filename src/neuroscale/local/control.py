@@ -145,7 +145,7 @@ def _launch_and_wait(state: State, tell: Tell) -> None:
 
 def _tell_progress(state: State, report: Report, told: dict[str, str], passed: float, tell: Tell) -> None:
     for name, record in report.processes.items():
-        if told.get(name) == record.health:
+        if told.get(name, "waiting") == record.health:
             continue
         told[name] = record.health
         port = state.instance.ports.get(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -58,11 +58,14 @@ class Kserve:
     def _plane(self) -> ControlPlane:
         return control_plane(self.state)
 
-    def prepare(self, values: Sequence[Path]) -> None:
-        """Write its program, its certificates and what the chart says. `values`: files of the chart's values."""
+    def prepare(self, values: Sequence[Path], settings: Mapping[str, str] | None = None) -> None:
+        """Write its program, its certificates and what the chart says.
+
+        `values`: files of the chart's values; `settings`: single ones on top, by their path.
+        """
         copy_tool(self.state, NAME)
         self.state.make_folder(self.folder, None, PASSABLE)
-        chart = render(CHART, values)
+        chart = render(CHART, values, settings)
         program = program_of(chart, "kserve-controller-manager", "manager")
         port = self.state.instance.ports[NAME]
         authority = self._plane.authority().pair.certificate

@@ -19,7 +19,7 @@ from neuroscale.local.redis import Redis
 from neuroscale.local.runner import Runner
 from neuroscale.local.state import State
 from neuroscale.platform.argocd import VALUES, config_maps
-from neuroscale.settings import load_settings
+from neuroscale.settings import Settings, load_settings
 from neuroscale.snapshot import FolderSnapshot
 from neuroscale.toolcache import REPOSITORY
 from neuroscale.validation import suggest
@@ -28,6 +28,7 @@ _FORGE_PORTS = (gitea.NAME, runner.NAME)
 _CLUSTER_PORTS = tuple(port for part in (control_plane, kwok, kserve, kyverno, redis, argocd) for port in part.PORTS)
 # What KServe and Kyverno are told; no ingress controller runs here.
 _KSERVE_VALUES = ("platform/serving/kserve.yaml", "platform/serving/kserve-no-ingress.yaml")
+_KSERVE_DOMAIN = "kserve.controller.gateway.domain"
 _KYVERNO_VALUES = ("platform/serving/kyverno.yaml",)
 
 
@@ -69,17 +70,18 @@ def forge_url(state: State) -> str:
 
 
 def _prepare_cluster(state: State, root: Path) -> None:
-    nodes = _nodes(state, FolderSnapshot(root))
+    snapshot = FolderSnapshot(root)
+    settings = load_settings(snapshot)
+    nodes = _nodes(state, settings, snapshot)
     control_plane.prepare(state)
     Kwok(state).prepare(nodes)
-    Kserve(state).prepare([root / path for path in _KSERVE_VALUES])
+    Kserve(state).prepare([root / path for path in _KSERVE_VALUES], {_KSERVE_DOMAIN: settings.domain})
     Kyverno(state).prepare([root / path for path in _KYVERNO_VALUES])
     Redis(state).prepare()
     ArgoCD(state).prepare(config_maps((root / VALUES).read_text(encoding="utf-8")))
 
 
-def _nodes(state: State, snapshot: FolderSnapshot) -> list[Object]:
-    settings = load_settings(snapshot)
+def _nodes(state: State, settings: Settings, snapshot: FolderSnapshot) -> list[Object]:
     for name in state.instance.environments:
         if name not in settings.environments:
             fix = suggest(name, settings.environments)
