@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,9 @@ from local_processes import Running, local_state, running
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.local import control_plane, kserve, kyverno
-from neuroscale.local.kserve import Kserve
+from neuroscale.local.kserve import Kserve, defaulting_problem
 from neuroscale.local.kyverno import Kyverno, apply_policies
+from neuroscale.local.webhooks import GROUP_VERSION, WEBHOOK_KINDS
 from neuroscale.yaml_io import read_documents
 from policies_support import ROOT
 
@@ -53,6 +55,24 @@ class AdmissionLab:
     def kyverno(self) -> Kyverno:
         return Kyverno(self.running.state)
 
+    @contextlib.contextmanager
+    def without_kserve(self) -> Iterator[None]:
+        """As if KServe's webhooks were not there, which change objects before policies see them, and refuse some."""
+        webhooks = [
+            Identity.of(found)
+            for kind in WEBHOOK_KINDS
+            for found in self.cluster.list(GROUP_VERSION, kind)
+            if found["metadata"]["name"].endswith(kserve.GROUP)
+        ]
+        for identity in webhooks:
+            self.cluster.delete(identity)
+        try:
+            wait_until(lambda: "did not fill in" in (defaulting_problem(self.cluster) or ""), "KServe is still asked")
+            yield
+        finally:
+            self.kserve.process().prepare()
+            wait_until(lambda: defaulting_problem(self.cluster) is None, "KServe is not asked again")
+
     def judge(self, value: Object, namespace: str | None = None) -> Judgement:
         """Try to create the object, as strictly as can be and without storing it; `namespace` instead of its own."""
         wanted = copy.deepcopy(value)
@@ -85,6 +105,14 @@ def judgement_of(message: str) -> Judgement:
         assert part["result"] == "failed", message
         policies[part["policy"]] = denied["said"][part.end() : following.start() if following else None]
     return Judgement(None, policies)
+
+
+def wait_until(condition: Callable[[], bool], told: str, seconds: float = 60.0) -> None:
+    """Wait for the condition; fail with what is `told` after some seconds."""
+    ends = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends, f"{told} after {seconds:g} s"
+        time.sleep(0.2)
 
 
 def namespace(name: str) -> Object:

@@ -1,0 +1,337 @@
+"""The live cluster refuses what the gate refuses, in the same words, and lets pass what it lets pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+
+import pytest
+
+from admission_lab import UNJUDGED, AdmissionLab, Judgement, admission_lab, namespace
+from neuroscale import schemas, tools
+from neuroscale.gates.manifests import Manifest, read_manifests
+from neuroscale.gates.policy import evaluate_policies
+from neuroscale.gates.policy_set import EXPECTED_MESSAGE, PolicySet, load_policy_set
+from neuroscale.kube.apply import apply_all
+from neuroscale.local.kserve import MODE
+from neuroscale.snapshot import FolderSnapshot
+from policies_support import NAMES, POLICIES, ROOT
+
+pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.slow]
+
+Key = tuple[str, str]
+"""A policy, and the name of one of its resources."""
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[AdmissionLab]:
+    with admission_lab() as found:
+        apply_all(found.cluster, [namespace(name) for name in NAMES])
+        yield found
+
+
+@pytest.fixture(scope="module")
+def policy_set() -> PolicySet:
+    return load_policy_set(FolderSnapshot(ROOT))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A good or bad resource of a policy."""
+
+    policy: str
+    manifest: Manifest
+    good: bool
+
+    @property
+    def key(self) -> Key:
+        return self.policy, self.manifest.name
+
+    @property
+    def expected(self) -> str:
+        """What the resource announces that its policy says; empty for a good one."""
+        return "" if self.good else str(self.manifest.value["metadata"]["annotations"][EXPECTED_MESSAGE])
+
+
+CASES = [
+    Case(name, manifest, which == "good")
+    for name in NAMES
+    for which in ("good", "bad")
+    for manifest in read_manifests((POLICIES / name / f"{which}.yaml").read_bytes(), f"{which}.yaml")
+]
+
+
+@pytest.fixture(scope="module")
+def gate(policy_set: PolicySet, tmp_path_factory: pytest.TempPathFactory) -> dict[Key, str]:
+    """What the gate says of each resource by its own policy; empty where it passes."""
+    said: dict[Key, str] = {}
+    for policy in policy_set.policies:
+        cases = [case for case in CASES if case.policy == policy.name]
+        evaluation = evaluate_policies(
+            PolicySet((policy,), policy_set.tripwires),
+            [case.manifest for case in cases],
+            schemas.find(),
+            tools.find("kyverno"),
+            tmp_path_factory.mktemp("gate") / "run",
+            today=date(2026, 11, 21),
+        )
+        assert evaluation.evaluated == evaluation.expected == len(cases)
+        messages = {finding.subject: finding.message for finding in evaluation.findings}
+        assert len(messages) == len(evaluation.findings)
+        said |= {case.key: messages.get(case.manifest.subject, "") for case in cases}
+    return said
+
+
+@pytest.fixture(scope="module")
+def judged(lab: AdmissionLab) -> dict[Key, Judgement]:
+    """What the policies say of each resource as its file stands, without KServe."""
+    with lab.without_kserve():
+        return dict(zip((c.key for c in CASES), lab.judge_all([c.manifest.value for c in CASES]), strict=True))
+
+
+@pytest.fixture(scope="module")
+def live(lab: AdmissionLab) -> dict[Key, Judgement]:
+    """What the live cluster says of each resource."""
+    return dict(zip((c.key for c in CASES), lab.judge_all([c.manifest.value for c in CASES]), strict=True))
+
+
+@pytest.fixture(scope="module")
+def bare(lab: AdmissionLab) -> dict[Key, Judgement]:
+    """What the same cluster says where no policy judges; objects without a namespace cannot be asked about so."""
+    cases = [case for case in CASES if case.manifest.namespace]
+    found = lab.judge_all([case.manifest.value for case in cases], UNJUDGED)
+    return dict(zip((case.key for case in cases), found, strict=True))
+
+
+# What else than a policy has a say ------------------------------------------------------------------------------------
+
+WORKLOADS = (
+    *("cronjob", "daemonset", "deployment", "job"),
+    *("pod", "replicaset", "replicationcontroller", "statefulset"),
+)
+WITH_EPHEMERAL = (
+    *("allowed-registries", "moe-data-parallelism", "no-mutable-image-tags"),
+    *("no-plaintext-secrets", "no-privilege-escalation", "non-root"),
+)
+
+# What the API server refuses of itself, in which words: no policy is asked about these, live.
+BY_THE_API_SERVER: Mapping[str, frozenset[Key]] = {
+    "must be an integer": frozenset(
+        ("accelerator-limits", f"bad-{kind}-{what}") for kind in WORKLOADS for what in ("fraction", "init")
+    ),
+    "image: Required value": frozenset(("no-mutable-image-tags", f"bad-{kind}-no-image") for kind in WORKLOADS),
+    "cannot set `allowPrivilegeEscalation` to false and `privileged` to true": frozenset(
+        ("no-privilege-escalation", f"bad-{kind}-privileged") for kind in ("deployment", "pod", "replicaset")
+    ),
+    # They come by a subresource of their own.
+    "spec.ephemeralContainers: Forbidden: cannot be set on create": frozenset(
+        (policy, f"{which}-pod-ephemeral") for policy in WITH_EPHEMERAL for which in ("good", "bad")
+    ),
+    "a valid label must be": frozenset(
+        ("model-labels", name) for name in ("bad-ratio-no-leading-zero", "bad-ratio-negative")
+    ),
+    "Duplicate value": frozenset({("no-plaintext-secrets", "bad-second-variable")}),
+    "spec.model.uri: Required value": frozenset({("allowed-storage", "bad-llm-no-model")}),
+}
+
+# What KServe's webhooks refuse. The API server asks them and Kyverno at the same time, and tells what the first said.
+BY_KSERVE: Mapping[str, Mapping[str, str]] = {
+    # Several nodes, without a model's address.
+    "StorageURI must be set for multinode enabled": {
+        "accelerator-limits": (
+            "good-multi-node good-inference-service-everywhere bad-multi-node bad-multi-node-worker "
+            "bad-in-predictor-workerspec-containers bad-in-predictor-workerspec-initcontainers"
+        ),
+        "allowed-registries": (
+            "good-inference-service-everywhere bad-in-predictor-workerspec-containers "
+            "bad-in-predictor-workerspec-initcontainers bad-in-predictor-workerspec-ephemeralcontainers"
+        ),
+        "inference-resources": (
+            "good-every-component bad-missing-in-predictor-containers "
+            "bad-missing-in-predictor-initcontainers bad-missing-in-predictor-workerspec-containers "
+            "bad-missing-in-transformer-containers bad-missing-in-explainer-containers "
+            "bad-missing-in-canary-predictor-model bad-empty-worker"
+        ),
+        "moe-data-parallelism": (
+            "good-inference-service-everywhere bad-in-predictor-workerspec-containers "
+            "bad-in-predictor-workerspec-initcontainers bad-in-predictor-workerspec-ephemeralcontainers"
+        ),
+        "no-host-access": (
+            "good-inference-service-everywhere bad-hostpid-in-predictor-workerspec "
+            "bad-hostpath-in-predictor-workerspec bad-hostport-in-predictor-workerspec-containers "
+            "bad-hostport-in-predictor-workerspec-initcontainers "
+            "bad-hostport-in-predictor-workerspec-ephemeralcontainers"
+        ),
+        "no-mutable-image-tags": (
+            "good-inference-service-everywhere bad-in-predictor-workerspec-containers "
+            "bad-in-predictor-workerspec-initcontainers bad-in-predictor-workerspec-ephemeralcontainers"
+        ),
+        "no-plaintext-secrets": (
+            "good-inference-service-everywhere bad-in-predictor-workerspec-containers "
+            "bad-in-predictor-workerspec-initcontainers bad-in-predictor-workerspec-ephemeralcontainers"
+        ),
+        "no-privilege-escalation": (
+            "good-inference-service-everywhere bad-in-predictor-workerspec-containers "
+            "bad-in-predictor-workerspec-initcontainers bad-in-predictor-workerspec-ephemeralcontainers"
+        ),
+        "non-root": (
+            "good-inference-service-everywhere bad-in-predictor-workerspec-containers "
+            "bad-in-predictor-workerspec-initcontainers bad-in-predictor-workerspec-ephemeralcontainers"
+        ),
+        "readable-model-arguments": "bad-worker",
+    },
+    "must not set workerSpec": {
+        "accelerator-limits": "bad-in-canary-predictor-workerspec-containers",
+        "allowed-registries": "bad-in-canary-predictor-workerspec-containers",
+        "moe-data-parallelism": "bad-in-canary-predictor-workerspec-containers",
+        "no-host-access": (
+            "bad-hostipc-in-canary-predictor-workerspec bad-hostpath-in-canary-predictor-workerspec "
+            "bad-hostport-in-canary-predictor-workerspec-containers"
+        ),
+        "no-mutable-image-tags": "bad-in-canary-predictor-workerspec-containers",
+        "no-plaintext-secrets": "bad-in-canary-predictor-workerspec-containers",
+        "no-privilege-escalation": "bad-in-canary-predictor-workerspec-containers",
+        "non-root": "bad-in-canary-predictor-workerspec-containers",
+    },
+    # A component that serves nothing.
+    "predictor: exactly one of [": {
+        "model-labels": "bad-canary-overrides",
+        "ownership-labels": "bad-canary-empty-owner",
+        "single-autoscaler": "bad-canary-zero bad-canary-autoscaling",
+    },
+    "must be specified in ExplainerSpec": {
+        "model-labels": "bad-explainer-overrides",
+        "ownership-labels": "bad-explainer-empty-owner bad-explainer-empty-cost-center",
+        "single-autoscaler": (
+            "bad-explainer-class bad-explainer-autoscaling bad-explainer-scale-metric "
+            "bad-explainer-scale-target bad-explainer-zero"
+        ),
+    },
+    "must be specified in TransformerSpec": {
+        "model-labels": "bad-transformer-overrides",
+        "ownership-labels": "bad-transformer-empty-owner bad-transformer-empty-cost-center",
+        "single-autoscaler": (
+            "bad-transformer-class bad-transformer-autoscaling bad-transformer-scale-metric "
+            "bad-transformer-scale-target bad-transformer-zero"
+        ),
+    },
+    "Setting both StorageURI and StorageURIs is not supported": {
+        "allowed-storage": (
+            "good-several bad-several-predictor bad-several-transformer bad-several-explainer "
+            "bad-several-environment bad-several-environment-hidden bad-several-art bad-several-canary"
+        ),
+    },
+    "is not a supported autoscaler class type": {
+        "single-autoscaler": "bad-class-kpa bad-class-none-upper bad-class-empty",
+    },
+    "quantities must match the regular expression": {
+        "accelerator-limits": "bad-limit-word",
+        "inference-resources": "bad-unreadable",
+    },
+    # KServe's webhook panics, which counts as a refusal: a custom predictor without a container, and ART.
+    "index out of range [0] with length 0": {
+        "allowed-registries": "bad-in-art",
+        "inference-resources": "bad-no-container bad-only-init-container bad-no-predictor",
+        "no-mutable-image-tags": "bad-in-art",
+        "no-privilege-escalation": "bad-in-art",
+        "non-root": "bad-in-art",
+    },
+}
+
+# Of these, what the API server would refuse if KServe did not: their definition says so.
+BY_THE_DEFINITION: Mapping[Key, str] = {
+    ("accelerator-limits", "bad-limit-word"): 'Invalid value: "one"',
+    ("inference-resources", "bad-unreadable"): "Invalid value",
+    ("inference-resources", "bad-no-predictor"): "spec.predictor: Required value",
+}
+
+# What KServe fills in before a policy sees it, so that the live object is in order. The gate refuses the file all the
+# same: Argo CD would show the difference for ever, or another cluster's configuration would fill in something else.
+MENDED: Mapping[Key, str] = {
+    ("no-legacy-deployment-mode", "bad-absent"): "the deployment mode that its configuration names",
+    ("no-legacy-deployment-mode", "bad-rawdeployment"): "the mode's name of today",
+    ("no-legacy-deployment-mode", "bad-serverless"): "the mode's name of today",
+    ("inference-resources", "bad-art-explainer"): "the resources that its configuration names",
+}
+
+# It moves a framework's own field to the model field, so the live policy names that place.
+_FRAMEWORK = re.compile(
+    r"spec\.predictor\.(huggingface|lightgbm|onnx|paddle|pmml|pytorch|sklearn|tensorflow|triton|xgboost)\b"
+)
+
+
+def _by_kserve() -> dict[Key, str]:
+    return {
+        (policy, name): words
+        for words, found in BY_KSERVE.items()
+        for policy, names in found.items()
+        for name in names.split()
+    }
+
+
+def _by_the_api_server() -> dict[Key, str]:
+    return {key: words for words, keys in BY_THE_API_SERVER.items() for key in keys}
+
+
+def test_every_table_names_resources_that_exist_once() -> None:
+    named = [*_by_kserve(), *_by_the_api_server(), *MENDED]
+    assert len(named) == len(set(named))
+    assert set(named) <= {case.key for case in CASES}
+
+
+def test_the_gate_says_what_the_resources_announce(gate: Mapping[Key, str]) -> None:
+    assert gate == {case.key: case.expected for case in CASES}
+
+
+def test_kyverno_says_of_a_file_what_the_gate_says(gate: Mapping[Key, str], judged: Mapping[Key, Judgement]) -> None:
+    """Whatever the API server lets through to it, in the same words."""
+    refused = {**_by_the_api_server(), **BY_THE_DEFINITION}
+    others = {key: one.other for key, one in judged.items() if one.other}
+    assert {key: words for key, words in others.items() if key not in refused} == {}
+    assert {key: words for key, words in refused.items() if words not in others.get(key, "")} == {}
+    said = {key: one.policies.get(key[0], "") for key, one in judged.items() if key not in refused}
+    assert said == {key: message for key, message in gate.items() if key not in refused}
+
+
+def test_without_policies_the_cluster_refuses_only_what_is_listed(bare: Mapping[Key, Judgement]) -> None:
+    listed = {key: words for key, words in {**_by_kserve(), **_by_the_api_server()}.items() if key in bare}
+    assert {key: one.policies for key, one in bare.items() if one.policies} == {}
+    assert {key: one.other for key, one in bare.items() if one.other and key not in listed} == {}
+    assert {key: words for key, words in listed.items() if words not in bare[key].other} == {}
+
+
+def test_what_kserve_mends_is_mended_for_real(bare: Mapping[Key, Judgement]) -> None:
+    for policy, name in MENDED:
+        found = bare[policy, name].admitted
+        assert found is not None
+        if policy == "no-legacy-deployment-mode":
+            assert found["metadata"]["annotations"][MODE] in ("Standard", "Knative")
+        else:
+            assert found["spec"]["explainer"]["art"]["resources"]["requests"]["cpu"] == "1"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_platform_refuses_what_the_gate_refuses_in_its_words(
+    name: str, gate: Mapping[Key, str], live: Mapping[Key, Judgement]
+) -> None:
+    by_kserve, by_the_api_server = _by_kserve(), _by_the_api_server()
+    shown = 0
+    for case in (case for case in CASES if case.policy == name):
+        found = live[case.key]
+        own = found.policies.get(name, "")
+        expected = _FRAMEWORK.sub("spec.predictor.model", gate[case.key])
+        if case.key in by_the_api_server:
+            assert by_the_api_server[case.key] in found.other, case.key
+        elif case.key in MENDED:
+            assert (own, found.other) == ("", ""), case.key
+        elif case.key in by_kserve and found.other:
+            assert by_kserve[case.key] in found.other, case.key
+        else:
+            assert (own, found.other) == (expected, ""), case.key
+            shown += bool(expected)
+        if not case.good and case.key not in MENDED:
+            assert found.admitted is None, case.key
+    # More than half of what it must refuse, the live policy itself refuses.
+    assert shown > len([case for case in CASES if case.policy == name and not case.good]) / 2
