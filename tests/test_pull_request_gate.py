@@ -289,14 +289,16 @@ def test_a_pull_request_is_judged_anew_when_it_is_pointed_back_at_main(project: 
     assert project.server.api("GET", runs)[1]["total_count"] == before + 1
 
 
-def test_the_demo_merges_one_pull_request_shows_the_other_refused_and_leaves_its_forge_on_request(
+@pytest.mark.platform
+@pytest.mark.slow
+def test_the_demo_merges_and_deploys_one_pull_request_shows_the_other_refused_and_leaves_all_running_on_request(
     main_branch: Path, tmp_path: Path
 ) -> None:
-    state = tmp_path / "forge"
+    state = tmp_path / "platform"
 
     def neuroscale(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-P", "-m", "neuroscale", *arguments, "--state", str(state)]
-        return subprocess.run(command, cwd=main_branch, capture_output=True, text=True, timeout=600, check=False)
+        return subprocess.run(command, cwd=main_branch, capture_output=True, text=True, timeout=900, check=False)
 
     try:
         done = neuroscale("demo", "--keep")
@@ -304,6 +306,12 @@ def test_the_demo_merges_one_pull_request_shows_the_other_refused_and_leaves_its
         url = re.search(r"(http://127\.0\.0\.1:\d+)/neuroscale/platform/pulls/1: merged", done.stdout)
         assert url
         assert re.search(r"/pulls/2: .* status checks", done.stdout)
+        assert re.search(
+            r"^  The merged service: Synced and Ready [0-9]+ s after the merge$", done.stdout, re.MULTILINE
+        )
+        assert re.search(r"simulated-nvidia-l4-[12]\. That node is simulated", done.stdout)
+        assert re.search(r"webhook .* denied .* Policy no-mutable-image-tags failed", done.stdout)
+        assert re.search(r"A change by hand: undone by Argo CD", done.stdout)
         assert httpx.get(f"{url[1]}/api/v1/version", timeout=30, trust_env=False).status_code == 200
         assert neuroscale("local", "status").returncode == 0
     finally:
