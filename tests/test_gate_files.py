@@ -63,6 +63,7 @@ def test_a_folder_with_its_five_plain_files_passes() -> None:
         ("inferenceservice.yaml", b"\xef\xbb\xbf" + manifest("InferenceService"), "unreadable"),
         ("inferenceservice.yaml", manifest("InferenceService").decode().encode("utf-16"), "unreadable"),
         ("inferenceservice.yaml", b"\x7fELF\0\0", "unreadable"),
+        ("inferenceservice.yaml", manifest("InferenceService") + b"# +argocd:skip-file-rendering\n", "unreadable"),
         ("inferenceservice.yaml", b"a" * (1024 * 1024 + 1), "unreadable"),
         ("inferenceservice.yaml", manifest("InferenceService", name="neuroscale-tripwire-x"), "reserved-name"),
         ("inferenceservice.yaml", b"apiVersion: v1\nkind: X\nmetadata: {generateName: a}\n", "unreadable"),

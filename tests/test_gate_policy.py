@@ -77,6 +77,18 @@ def manifests(*values: dict[str, Any], file: str = "a.yaml") -> list[Manifest]:
 
 
 OWNER, COST = policy("owner", "owner"), policy("cost", "cost")
+BINDING = b"apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata:\n  name: everything\n"
+
+
+def with_lines(lines: bytes) -> dict[str, bytes]:
+    """One policy, with lines behind it in its file."""
+    return {**files(OWNER), "policies/owner/policy.yaml": dump(OWNER).encode() + lines}
+
+
+def marked(field: str, value: Any) -> dict[str, bytes]:
+    """One policy with something more in its metadata."""
+    there = OWNER["metadata"].get(field, {})
+    return files({**OWNER, "metadata": {**OWNER["metadata"], field: {**there, **value} if there else value}})
 
 
 def judge(
@@ -254,6 +266,19 @@ def test_a_policy_whose_reach_cannot_be_computed_is_untrusted(change: dict[str, 
         (lambda: {**files(OWNER), "policies/exceptions/a.yaml": b"policy: owner\n"}, "missing"),
         (lambda: {**files(OWNER), "policies/exceptions/a.txt": b"x"}, "exception file"),
         (lambda: {**files(OWNER), "policies/owner/policy.yaml": b"a: ["}, "YAML"),
+        # Argo CD applies every file of that name, at whatever depth, with all rights.
+        (lambda: {**files(OWNER), "policies/owner/more/policy.yaml": BINDING}, "reach the cluster"),
+        (lambda: {**files(OWNER), "policies/owner/.kyverno-test/policy.yaml": BINDING}, "reach the cluster"),
+        (lambda: {**files(OWNER), "policies/exceptions/policy.yaml": BINDING}, "reach the cluster"),
+        (lambda: {**files(OWNER), "policies/policy.yaml": BINDING}, "reach the cluster"),
+        # It reads these as other objects than a YAML parser does, or as none.
+        (lambda: with_lines(b"---\n" + BINDING), "exactly one object"),
+        (lambda: with_lines(b"---#x:\n  " + BINDING.replace(b"\n", b"\n  ")), "different things"),
+        (lambda: with_lines(b"# +argocd:skip-file-rendering\n"), "leaves out"),
+        (lambda: marked("annotations", {"argocd.argoproj.io/hook": "Skip"}), "out of the cluster"),
+        (lambda: marked("annotations", {"helm.sh/hook": "test"}), "out of the cluster"),
+        (lambda: marked("labels", {"cleanup.kyverno.io/ttl": "1s"}), "out of the cluster"),
+        (lambda: marked("namespace", "default"), "out of the cluster"),
     ],
 )
 def test_a_policy_folder_that_is_not_whole_is_untrusted(files_of: Callable[[], dict[str, bytes]], word: str) -> None:

@@ -108,6 +108,12 @@ def test_a_team_in_a_namespace_that_kyverno_leaves_alone_is_refused(platform: Pa
     assert "Kyverno leaves alone" in finding.message
 
 
+def test_a_value_that_makes_argo_cd_leave_out_its_file_is_refused(platform: Path) -> None:
+    edit(platform, TEAM, "alpha@example.com", "+argocd:skip-file-rendering")
+    (finding,) = evaluate_platform(FolderSnapshot(platform)).findings
+    assert "leaves out" in finding.fix
+
+
 @pytest.fixture
 def repository(platform: Path) -> Iterator[Repository]:
     made = Repository(platform)

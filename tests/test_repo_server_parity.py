@@ -124,6 +124,7 @@ DOCUMENTS = [
     _edited("Latin-1", lambda text: text.encode() + "# caf\xe9\n".encode("latin-1")),
     _edited("NUL", lambda text: text + "# \0\n"),
     _edited("empty", lambda _: ""),
+    _edited("a remark to Argo CD", lambda text: text + "# +argocd:skip-file-rendering\n"),
     _edited("comments only", lambda _: "# nothing\n"),
     _edited("null", lambda _: "null\n"),
     _edited("a list of objects", lambda text: "- " + text.replace("\n", "\n  ")),

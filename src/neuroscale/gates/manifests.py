@@ -14,6 +14,8 @@ from neuroscale.yaml_io import LARGEST_INTEGER, Document, decode, flow, read_doc
 LARGEST_FILE = 1024 * 1024  # bytes; etcd refuses larger objects by default (1.5 MiB a request)
 TRIPWIRE_PREFIX = "neuroscale-tripwire"
 MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
+LEFT_OUT = b"+argocd:skip-file-rendering"
+"""What makes Argo CD leave out a file, wherever in it: also in a comment or a text."""
 
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _COLON_NAMES = re.compile(r"[a-z0-9]([-a-z0-9.:]{0,251}[a-z0-9])?")
@@ -74,6 +76,9 @@ def read_manifests(data: bytes, file: str, service: ServicePath | None = None) -
         raise InputError(
             Problem(file, "", f"has {len(data)} bytes", f"Keep a manifest file below {LARGEST_FILE} bytes.")
         )
+    if LEFT_OUT in data:
+        what, fix = f"holds {LEFT_OUT.decode()!r}", "Remove it: Argo CD leaves out a file in which it stands anywhere."
+        raise InputError(Problem(file, "", what, fix, data.count(b"\n", 0, data.index(LEFT_OUT)) + 1))
     text = decode(data, file)
     if file.endswith(".json"):
         documents = [_json_document(text, file)]

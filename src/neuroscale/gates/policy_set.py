@@ -13,6 +13,7 @@ from neuroscale.repository import EXCEPTIONS, POLICIES
 from neuroscale.snapshot import Snapshot, read_text
 from neuroscale.yaml_io import read_mapping
 
+POLICY_FILE = "policy.yaml"
 EXPECTED_MESSAGE = "neuroscale.dev/expect-message"
 TRIPWIRE_MESSAGE = "neuroscale.dev/tripwire-message"
 FIX = "neuroscale.dev/fix"
@@ -29,6 +30,9 @@ _SPEC_FIELDS = {
     "validations",
 }
 _RULE_FIELDS = {"apiGroups", "apiVersions", "operations", "resources", "scope"}
+# Others could keep Argo CD from applying it (hooks, sync options), or have something remove it again.
+_METADATA_FIELDS = {"name", "annotations"}
+_ANNOTATIONS = ("neuroscale.dev/", "policies.kyverno.io/")
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,10 @@ def _load(snapshot: Snapshot) -> PolicySet:
     exceptions: list[PolicyException] = []
     for entry in snapshot.entries(POLICIES):
         parts = entry.path.split("/")
+        if parts[-1] == POLICY_FILE and (len(parts) != 3 or parts[1] == "exceptions"):
+            # Argo CD applies every file of that name below the folder.
+            fix = f"Only {POLICIES}/NAME/{POLICY_FILE} is judged and tested: use another name, or another place."
+            raise InputError(Problem(entry.path, "", "would reach the cluster, and is no policy", fix))
         if entry.path.startswith(f"{EXCEPTIONS}/"):
             if entry.path.endswith(".md"):
                 continue
@@ -131,9 +139,9 @@ def _load(snapshot: Snapshot) -> PolicySet:
             raise InputError(Problem(entry.path, "", "is not the folder of a policy", fix))
     policies = []
     for name, files in sorted(folders.items()):
-        if "policy.yaml" not in files:
+        if POLICY_FILE not in files:
             raise InputError(
-                Problem(f"{POLICIES}/{name}/policy.yaml", "", "is missing", "Every policy folder has one: add it.")
+                Problem(f"{POLICIES}/{name}/{POLICY_FILE}", "", "is missing", "Every policy folder has one: add it.")
             )
         policies.append(_policy(snapshot, name))
     if not policies:
@@ -142,9 +150,12 @@ def _load(snapshot: Snapshot) -> PolicySet:
 
 
 def _policy(snapshot: Snapshot, name: str) -> Policy:
-    file = f"{POLICIES}/{name}/policy.yaml"
-    document = read_mapping(read_text(snapshot, file), file)
-    value: dict[str, Any] = document.value
+    file = f"{POLICIES}/{name}/{POLICY_FILE}"
+    # As a manifest: Argo CD applies it as it does a service's.
+    manifests = read_manifests(read_text(snapshot, file).encode(), file)
+    if len(manifests) != 1 or manifests[0].prefix:
+        raise InputError(Problem(file, "", "is not exactly one object", "Write one policy, and nothing else."))
+    document, value = manifests[0].document, manifests[0].value
 
     def wrong(field: str, message: str, fix: str) -> InputError:
         return InputError(Problem(file, field, message, fix, document.line(*field.split("."))))
@@ -154,6 +165,12 @@ def _policy(snapshot: Snapshot, name: str) -> Policy:
     metadata = value.get("metadata")
     if not isinstance(metadata, dict) or metadata.get("name") != name:
         raise wrong("metadata.name", "differs from the folder's name", f"Write name: {name}.")
+    for key in sorted(set(metadata) - _METADATA_FIELDS):
+        raise wrong(f"metadata.{key}", "could keep the policy out of the cluster", "Use name and annotations only.")
+    for key in sorted(metadata.get("annotations") or {}):
+        if not str(key).startswith(_ANNOTATIONS):
+            fix = f"Use annotations of {' and '.join(_ANNOTATIONS)} only."
+            raise wrong("metadata.annotations", f"{key} could keep the policy out of the cluster", fix)
     texts = []
     for annotation, meaning in ((FIX, "what to write instead"), (TRIPWIRE_MESSAGE, "what it says of its tripwire")):
         annotations = metadata.get("annotations")

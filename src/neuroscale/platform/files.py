@@ -9,8 +9,8 @@ from typing import Any
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.errors import InputError, Problem
 from neuroscale.files import write_public
+from neuroscale.gates.manifests import read_manifests
 from neuroscale.platform import argocd, charts, runtimes, tenancy
-from neuroscale.platform.filling import objects
 from neuroscale.repository import CATALOG, CLUSTER_FILES
 from neuroscale.settings import Settings, load_settings
 from neuroscale.snapshot import Snapshot, read_text
@@ -32,7 +32,7 @@ def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str
         for name, text in argocd.render(settings, catalog, upstream, environment).items():
             files[f"{argocd.FOLDER}/{environment}/{name}"] = text
     for path, text in files.items():
-        objects(text, path)  # raises where a template does not render to plain YAML
+        read_manifests(text.encode(), path)  # raises where Argo CD would read something else, or nothing
     return dict(sorted(files.items()))
 
 
