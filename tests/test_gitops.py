@@ -203,6 +203,31 @@ def test_an_object_that_the_cluster_refuses_stops_nothing_else_and_is_told_of(gi
     gitops.await_deployed(service.name, mended, SOON)
 
 
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("", "is missing"),
+        ("  namespace: kube-system\n", "namespace kube-system is not permitted"),
+    ],
+)
+def test_an_object_outside_the_teams_namespaces_is_not_applied(
+    gitops: GitOps, service: Service, written: str, told: str
+) -> None:
+    path = f"{FOLDER}/{service.name}/networkpolicy.yaml"
+    place = f"  namespace: {TEAM}\n"
+    assert place in service.files[path]
+    gitops.merge({path: service.files[path].replace(place, written, 1)}, "Somewhere else")
+
+    def is_told() -> bool:
+        return told in json.dumps(service.application().get("status", {}))
+
+    gitops.wait(is_told, SOON, "the Application says that it may not", f"{service.name}.{ENVIRONMENT}")
+    found = gitops.cluster.list("networking.k8s.io/v1", "NetworkPolicy")
+    assert {one["metadata"]["namespace"] for one in found if one["metadata"]["name"] == service.name} == {TEAM}
+    mended = gitops.merge({path: service.files[path]}, "Mend it")
+    gitops.await_deployed(service.name, mended, SOON)
+
+
 def test_a_service_that_nobody_changes_is_left_alone(gitops: GitOps, service: Service) -> None:
     """KServe's webhook fills in what Git does not say: that is no difference, and no reason to sync again."""
     before = service.application()["status"]
