@@ -25,6 +25,11 @@ ADMINISTRATORS = "system:masters"
 """The group that Kubernetes allows everything."""
 ADMINISTRATOR = "administrator"
 
+# etcd believes an authority of its own: to it, whoever has a certificate is allowed everything, and the cluster's
+# authority signs those of users with few rights.
+_ETCD_AUTHORITY, _ETCD, _ETCD_CLIENT = "etcd-authority", "etcd-server", "api-server-etcd-client"
+_ETCD_FILES = (f"{_ETCD_AUTHORITY}.crt", f"{_ETCD}.crt", f"{_ETCD}.key")
+
 
 @dataclass(frozen=True)
 class Ports:
@@ -77,8 +82,9 @@ class ControlPlane:
             os.chown(self.folder, self.owner.uid, self.owner.gid, follow_symlinks=False)
         authority = self.authority()
         self._pair("api-server", lambda: authority.server("kube-apiserver", _API_SERVER_HOSTS))
-        self._pair("etcd", lambda: authority.server("etcd"))
-        self._pair("etcd-client", lambda: authority.client("kube-apiserver-etcd-client"))
+        etcd = Authority(self._pair(_ETCD_AUTHORITY, lambda: Authority.create("neuroscale-etcd").pair))
+        self._pair(_ETCD, lambda: etcd.server("etcd"))
+        self._pair(_ETCD_CLIENT, lambda: etcd.client("kube-apiserver"))
         self._pair("kubelet-client", lambda: authority.client("kube-apiserver-kubelet-client", (ADMINISTRATORS,)))
         self._pair("service-accounts", signing_key)
         self.add_user(ADMINISTRATOR, ADMINISTRATOR, (ADMINISTRATORS,))
@@ -103,7 +109,8 @@ class ControlPlane:
 
     def etcd_argv(self, *, durable: bool) -> tuple[str, ...]:
         """etcd's command line. `durable`: whether what was written survives a crash of the machine."""
-        peer = f"http://{LOOPBACK}:{self.ports.etcd_peer}"
+        peer = f"https://{LOOPBACK}:{self.ports.etcd_peer}"
+        authority, certificate, key = (self.folder / name for name in _ETCD_FILES)
         return (
             str(self.program("etcd")),
             "--name=etcd",
@@ -113,10 +120,15 @@ class ControlPlane:
             f"--listen-peer-urls={peer}",
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=etcd={peer}",
-            f"--cert-file={self.folder / 'etcd.crt'}",
-            f"--key-file={self.folder / 'etcd.key'}",
+            f"--cert-file={certificate}",
+            f"--key-file={key}",
             "--client-cert-auth",
-            f"--trusted-ca-file={self.authority_file}",
+            f"--trusted-ca-file={authority}",
+            # There are no peers. Who could speak as one would write whatever he likes, past the API server.
+            f"--peer-cert-file={certificate}",
+            f"--peer-key-file={key}",
+            "--peer-client-cert-auth",
+            f"--peer-trusted-ca-file={authority}",
             "--auto-compaction-retention=1h",
             "--quota-backend-bytes=4294967296",
             "--log-level=warn",
@@ -131,9 +143,9 @@ class ControlPlane:
             f"--advertise-address={LOOPBACK}",
             f"--secure-port={self.ports.api}",
             f"--etcd-servers={self.etcd_url}",
-            f"--etcd-cafile={self.authority_file}",
-            f"--etcd-certfile={self.folder / 'etcd-client.crt'}",
-            f"--etcd-keyfile={self.folder / 'etcd-client.key'}",
+            f"--etcd-cafile={self.folder / _ETCD_FILES[0]}",
+            f"--etcd-certfile={self.folder / _ETCD_CLIENT}.crt",
+            f"--etcd-keyfile={self.folder / _ETCD_CLIENT}.key",
             f"--tls-cert-file={self.folder / 'api-server.crt'}",
             f"--tls-private-key-file={self.folder / 'api-server.key'}",
             f"--client-ca-file={self.authority_file}",
@@ -160,20 +172,13 @@ class ControlPlane:
 
     def etcd_problem(self) -> str | None:
         """Why etcd cannot be used yet, or None."""
-        return self._answers(f"{self.etcd_url}/health", "etcd-client", '"health":"true"')
+        files = (_ETCD_FILES[0], f"{_ETCD_CLIENT}.crt", f"{_ETCD_CLIENT}.key")
+        context = client_context(*(self.folder / name for name in files))
+        return _answers(f"{self.etcd_url}/health", context, '"health":"true"')
 
     def api_server_problem(self) -> str | None:
         """Why the API server cannot be used yet, or None."""
-        return self._answers(f"{self.url}/readyz", ADMINISTRATOR, "ok")
-
-    def _answers(self, url: str, client: str, wanted: str) -> str | None:
-        try:
-            response = httpx.get(url, timeout=3.0, trust_env=False, verify=self.client_context(client))
-        except httpx.HTTPError as error:
-            return f"{url} does not answer ({type(error).__name__})"
-        if response.status_code != 200 or wanted not in response.text:
-            return f"{url} answers {response.status_code}: {response.text.strip()[-200:]}"
-        return None
+        return _answers(f"{self.url}/readyz", self.client_context(ADMINISTRATOR), "ok")
 
     def _pair(self, name: str, make: Callable[[], Pair]) -> Pair:
         certificate, key = self.folder / f"{name}.crt", self.folder / f"{name}.key"
@@ -189,6 +194,16 @@ _API_SERVER_HOSTS = (
     *("localhost", LOOPBACK, "10.96.0.1"),
     *("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"),
 )
+
+
+def _answers(url: str, context: ssl.SSLContext, wanted: str) -> str | None:
+    try:
+        response = httpx.get(url, timeout=3.0, trust_env=False, verify=context)
+    except httpx.HTTPError as error:
+        return f"{url} does not answer ({type(error).__name__})"
+    if response.status_code != 200 or wanted not in response.text:
+        return f"{url} answers {response.status_code}: {response.text.strip()[-200:]}"
+    return None
 
 
 def client_context(authority: Path, certificate: Path, key: Path) -> ssl.SSLContext:
