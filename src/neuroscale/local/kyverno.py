@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+
+import httpx
 
 from neuroscale.files import write_public
 from neuroscale.gates.manifests import Manifest
@@ -43,8 +47,14 @@ _DEPLOYMENT = "kyverno-admission-controller"
 CHART = Chart(NAME, "kyverno", "kyverno", NAMESPACE)
 _ROLE = "kyverno:admission-controller"
 _AUTHORITY = "kyverno-svc.kyverno.svc.kyverno-tls-ca"
-_LEASES = ("kyverno", "kyverno-health")
+_LEASE_VERSION = "coordination.k8s.io/v1"
+_LEADS, _HEALTH = "kyverno", "kyverno-health"
+"""Leases: of who registers the webhooks, and of when the webhooks were last seen to work."""
+_HELD_BY = "neuroscale"
+_HELD_FOR = 3600  # seconds; it is let go as soon as Kyverno judges
+_RESULTS = re.compile(r'^kyverno_validating_policy_results_total\{[^}]*policy_name="([^"]+)"', re.MULTILINE)
 _ROLE_WITHIN = 30.0
+_ANSWERS_WITHIN = 5.0
 _PAUSE = 0.2
 
 
@@ -123,20 +133,112 @@ class Kyverno:
             apply_all(found, [*definitions(GROUPS), *objects])
             hold(found, MANAGED)
             # There is one Kyverno here: it need not wait until the dead one's turn has run out.
-            for name in _LEASES:
-                found.delete(Identity("coordination.k8s.io/v1", "Lease", NAMESPACE, name))
+            for name in (_LEADS, _HEALTH):
+                found.delete(Identity(_LEASE_VERSION, "Lease", NAMESPACE, name))
+            if _policies(found) and found.get("v1", "Secret", _AUTHORITY, NAMESPACE):
+                _take_turn(found)
             _await_role(found)
 
     def _problem(self) -> str | None:
         with cluster(self.state) as found:
-            return self._answers(found) or registration_problem(found, self.address) or judging_problem(found)
+            secret = found.get("v1", "Secret", _AUTHORITY, NAMESPACE)
+            if secret is None:
+                return "Kyverno has not made its certificate yet"
+            authority = base64.b64decode(secret["data"]["tls.crt"]).decode()
+            context = ssl.create_default_context(cadata=authority)
+            return (
+                answers(f"https://{self.address}/health/readiness", context)
+                or self._starting_problem(found, context)
+                or registration_problem(found, self.address)
+                or calling_problem(found)
+            )
 
-    def _answers(self, found: Cluster) -> str | None:
-        secret = found.get("v1", "Secret", _AUTHORITY, NAMESPACE)
-        if secret is None:
-            return "Kyverno has not made its certificate yet"
-        authority = base64.b64decode(secret["data"]["tls.crt"]).decode()
-        return answers(f"https://{self.address}/health/readiness", ssl.create_default_context(cadata=authority))
+    def _starting_problem(self, found: Cluster, context: ssl.SSLContext) -> str | None:
+        """Why Kyverno must not register its webhooks yet, or None after it was let.
+
+        It answers before it has read its policies, and allows what it has not read the policy for. So it is asked by
+        every policy, with an object that says nothing, until its own figures tell that each of them judged.
+        """
+        lease = found.get(_LEASE_VERSION, "Lease", _LEADS, NAMESPACE) or {}
+        if lease.get("spec", {}).get("holderIdentity") != _HELD_BY:
+            return None
+        policies = _policies(found)
+        metrics = f"http://{LOOPBACK}:{self.state.instance.ports[_METRICS]}/metrics"
+        try:
+            with httpx.Client(timeout=_ANSWERS_WITHIN, trust_env=False, verify=context) as client:
+                for name in _unread(client, metrics, policies):
+                    review = _review(found, policies[name])
+                    client.post(f"https://{self.address}/vpol/{name}", json=review).raise_for_status()
+                unread = _unread(client, metrics, policies)
+        except httpx.HTTPError as error:
+            return f"Kyverno does not judge yet ({type(error).__name__})"
+        if unread:
+            return f"Kyverno has not read {', '.join(unread)} yet"
+        found.delete(Identity(_LEASE_VERSION, "Lease", NAMESPACE, _LEADS))
+        return None
+
+
+def _policies(found: Cluster) -> dict[str, Object]:
+    return {one["metadata"]["name"]: one for one in found.list("policies.kyverno.io/v1", "ValidatingPolicy")}
+
+
+def _take_turn(found: Cluster) -> None:
+    """Keep Kyverno from registering its webhooks: only who leads does, and nobody leads while another holds this."""
+    now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    found.create(
+        {
+            "apiVersion": _LEASE_VERSION,
+            "kind": "Lease",
+            "metadata": {"name": _LEADS, "namespace": NAMESPACE},
+            "spec": {
+                "holderIdentity": _HELD_BY,
+                "leaseDurationSeconds": _HELD_FOR,
+                "acquireTime": now,
+                "renewTime": now,
+                "leaseTransitions": 0,
+            },
+        }
+    )
+
+
+def _unread(client: httpx.Client, metrics: str, policies: Collection[str]) -> list[str]:
+    """The policies by which this Kyverno has judged nothing since its start."""
+    answer = client.get(metrics)
+    answer.raise_for_status()
+    return sorted(set(policies) - set(_RESULTS.findall(answer.text)))
+
+
+def _review(found: Cluster, policy: Object) -> Object:
+    """A question about an object of the first kind that a policy judges. It says nothing but its name."""
+    rule = policy["spec"]["matchConstraints"]["resourceRules"][0]
+    group, version, plural = rule["apiGroups"][0], rule["apiVersions"][0], rule["resources"][0]
+    if version == "*":
+        version = found.request("GET", f"/apis/{group}")["preferredVersion"]["version"] if group else "v1"
+    group_version = f"{group}/{version}" if group else version
+    listed = found.request("GET", f"/apis/{group_version}" if group else f"/api/{version}")["resources"]
+    kinds = [one["kind"] for one in listed if one["name"] == plural]
+    if not kinds:
+        raise LocalError(f"The policy {policy['metadata']['name']} judges {plural}, which the cluster does not know.")
+    name = "neuroscale-readiness"
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": name,
+            "kind": {"group": group, "version": version, "kind": kinds[0]},
+            "resource": {"group": group, "version": version, "resource": plural},
+            "name": name,
+            "namespace": "default",
+            "operation": "CREATE",
+            "userInfo": {"username": _HELD_BY},
+            "object": {
+                "apiVersion": group_version,
+                "kind": kinds[0],
+                "metadata": {"name": name, "namespace": "default"},
+            },
+            "dryRun": True,
+        },
+    }
 
 
 def _await_role(found: Cluster) -> None:
@@ -161,46 +263,30 @@ def registration_problem(found: Cluster, address: str) -> str | None:
         if not (url.startswith(f"https://{address}/") and authority):
             return "Kyverno has not registered its webhooks anew yet"
         judged |= set(url.split("/")[4:])
-    policies = {one["metadata"]["name"] for one in found.list("policies.kyverno.io/v1", "ValidatingPolicy")}
-    if missing := sorted(policies - judged):
+    if missing := sorted(set(_policies(found)) - judged):
         return f"Kyverno has not registered {', '.join(missing)} yet"
     return None
 
 
-def judging_problem(found: Cluster) -> str | None:
-    """Why Kyverno's judgement cannot be relied on, or None: it must refuse a Deployment that no policy would allow.
+def calling_problem(found: Cluster) -> str | None:
+    """Why the API server cannot ask Kyverno, or None. It tries an object out that hardly any policy refuses.
 
-    Where no policy judges Deployments, an answer is enough.
+    Where no policy judges its kind, the registration must do.
     """
-    judged = any(
-        "deployments" in rule["resources"]
-        for policy in found.list("policies.kyverno.io/v1", "ValidatingPolicy")
-        for rule in policy["spec"]["matchConstraints"]["resourceRules"]
-    )
     try:
-        found.create(_BAD, dry_run=True)
+        found.create(_TRIED, dry_run=True)
     except RefusedError as error:
-        if "failed calling webhook" in error.message:
-            return f"the API server could not ask Kyverno: {error.message}"
-        return None if not judged or "denied the request" in error.message else error.message
-    return "Kyverno lets a Deployment pass that every policy must refuse" if judged else None
+        # A refusal by a policy is an answer too.
+        return error.message if "failed calling webhook" in error.message else None
+    return None
 
 
-# Tried out in a namespace that policies judge; nothing of it is kept.
-_BAD: Object = {
-    "apiVersion": "apps/v1",
-    "kind": "Deployment",
+# In a namespace that policies judge. A violation would leave an event behind at every look.
+_TRIED: Object = {
+    "apiVersion": "autoscaling/v2",
+    "kind": "HorizontalPodAutoscaler",
     "metadata": {"name": "neuroscale-readiness", "namespace": "default"},
-    "spec": {
-        "selector": {"matchLabels": {"app": "readiness"}},
-        "template": {
-            "metadata": {"labels": {"app": "readiness"}},
-            "spec": {
-                "hostNetwork": True,
-                "containers": [{"name": "main", "image": "example.invalid/none", "securityContext": {"runAsUser": 0}}],
-            },
-        },
-    },
+    "spec": {"maxReplicas": 1, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "none"}},
 }
 
 
