@@ -198,6 +198,15 @@ def test_its_own_pods_count_as_room_and_a_change_is_told_to_need_one_more() -> N
     assert any("there is no room for it now" in note for note in found.notes)
 
 
+def test_its_own_pods_are_no_room_for_a_plan_that_asks_for_more() -> None:
+    held = cluster(node("a", 4), pods=(own("a"), pod("a", 3)))
+    assert judge(demand(1, 1), held).verdict == "fits"
+    found = judge(demand(1, 1, gpus=4), held)
+    assert found.verdict == "does not fit"
+    assert found.own == 0
+    assert any("ask for less" in note for note in found.notes)
+
+
 def test_pods_that_wait_already_are_told() -> None:
     found = judge(demand(), cluster(node("a", 1), pods=(pod(None, 1, phase="Pending"),)))
     assert any("Others wait for such an accelerator already: 1 pod." in note for note in found.notes)

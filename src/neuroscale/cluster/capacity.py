@@ -195,7 +195,13 @@ class _Judge:
             if all(node.problems for node in nodes):
                 self._tell_problems(nodes)
             return "unknown", nodes, None, None
-        own = [pod for pod in self._own() if part(pod, "spec").get("nodeName") in {node.name for node in nodes}]
+        names = {node.name for node in nodes}
+        there = [pod for pod in self._own() if part(pod, "spec").get("nodeName") in names]
+        # The room of a pod that asks for less than the new one is no room for it.
+        own = [pod for pod in there if self._is_enough(pod)]
+        if len(own) < len(there):
+            count = _count(len(there) - len(own), "pod")
+            self.notes.append(f"Of this service {count} ask for less than the plan does: their room is not counted.")
         places = self._place(nodes)
         room = places + len(own)
         if room < self.most:
@@ -279,6 +285,14 @@ class _Judge:
             and part(pod, "status").get("phase") not in _FINISHED
             and not part(pod, "metadata").get("deletionTimestamp")
         ]
+
+    def _is_enough(self, pod: Object) -> bool:
+        """Whether what a pod holds is as much as a new one asks for."""
+        try:
+            held = reserved(pod)
+        except ValueError:
+            return False
+        return all(held.get(name, Decimal(0)) >= amount for name, amount in self.demand.requests.items())
 
     def _competes(self, pod: Object) -> bool:
         try:
