@@ -26,6 +26,7 @@ def local_up(state: Path | None, repository: Path | None, options: Options) -> i
     from neuroscale.local.control import up
     from neuroscale.local.control_plane import kubeconfig
     from neuroscale.local.seed import ROLES
+    from neuroscale.local.stack import notes
 
     root = find_root(repository or Path.cwd())
     forge = up(_folder(state, repository), root, options, _tell)
@@ -35,7 +36,7 @@ def local_up(state: Path | None, repository: Path | None, options: Options) -> i
         typer.echo(f"  {account.login}: token in {account.token_file}, password in {account.password_file}")
     if forge.state.instance.cluster:
         typer.echo(f"The cluster, whose nodes are simulated: export KUBECONFIG={kubeconfig(forge.state)}")
-    for note in forge.state.instance.notes:
+    for note in notes(forge.state):
         typer.echo(f"Note: {note}")
     return ExitStatus.PASSED
 

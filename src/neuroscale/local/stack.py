@@ -64,6 +64,18 @@ def processes(state: State) -> list[Process]:
     ]
 
 
+def notes(state: State) -> tuple[str, ...]:
+    """What is not as it should be on this machine, in sentences."""
+    port = state.instance.ports.get(argocd.CONTROLLER)
+    if not state.instance.cluster or port is None:
+        return state.instance.notes
+    listening = (
+        f"Argo CD's application controller shows its metrics on port {port} of every device, for it has no option; "
+        "everything else listens on the loopback device alone."
+    )
+    return (*state.instance.notes, listening)
+
+
 def forge_url(state: State) -> str:
     """Where the forge answers."""
     return Gitea(state).url

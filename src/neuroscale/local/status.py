@@ -73,7 +73,7 @@ def look(state: State) -> Status:
     else:
         url = ""
     healthy = len(rows) > 1 and all(row.health == "healthy" for row in rows)
-    return Status(str(state.folder), url, healthy, state.instance.notes, tuple(rows))
+    return Status(str(state.folder), url, healthy, stack.notes(state), tuple(rows))
 
 
 def last_lines(log: Path, count: int = _LINES) -> list[str]:
