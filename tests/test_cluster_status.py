@@ -302,6 +302,17 @@ def test_a_commit_that_lacks_the_last_change_is_not_synced_although_argo_cd_says
     assert any("ready" in note for note in status.notes)
 
 
+def test_argo_cds_word_is_not_taken_for_an_object_that_differs_from_its_commit() -> None:
+    world = World()
+    assert world.service is not None
+    world.wanted = {key: copy.deepcopy(world.service[key]) for key in ("metadata", "spec")}
+    assert world.status().verdict == "ready"
+    world.wanted["spec"]["predictor"]["model"]["image"] = "vllm/vllm-openai:v0.33.0"
+    status = world.status()
+    assert status.verdict == "not synced"
+    assert "predictor.model.image" in status.reason
+
+
 def test_argo_cds_own_words_say_why_it_is_not_synced() -> None:
     world = World()
     assert world.application is not None

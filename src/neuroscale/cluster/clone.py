@@ -57,10 +57,13 @@ class Clone:
             return frozenset(one for one in names if self._snapshot.read(f"{one.folder}/{REQUEST_FILE}") is not None)
         return frozenset(names)
 
-    def wanted(self, service: ServicePath) -> Object | None:
-        """The InferenceService that the default branch holds; None where there is none that can be read."""
+    def wanted(self, service: ServicePath, revision: str = "") -> Object | None:
+        """The InferenceService that a commit of this clone (empty: the default branch) holds.
+
+        None where there is none that can be read.
+        """
         path = f"{service.folder}/{_MANIFEST}"
-        data = self._snapshot.read(path)
+        data = (GitSnapshot(self._git, revision) if revision else self._snapshot).read(path)
         try:
             found: Any = None if data is None else read_mapping(decode(data, path), path).value
         except InputError:

@@ -78,9 +78,10 @@ _REVISION = "deployment.kubernetes.io/revision"
 class Observed:
     """What was read of one service; None or empty where there is none.
 
-    `wanted`: the InferenceService as the repository holds it. `application`: Argo CD's. `contains`: whether the commit
-    that Argo CD is at has the service's last change (None: this clone cannot tell). `runtime`: the serving runtime, of
-    the namespace or of the cluster. `unreadable`: by kind what could not be read, and why.
+    `wanted`: the InferenceService as the repository holds it, at the commit that Argo CD is at where this clone has it.
+    `application`: Argo CD's. `contains`: whether that commit has the service's last change (None: this clone cannot
+    tell). `runtime`: the serving runtime, of the namespace or of the cluster. `unreadable`: by kind what could not be
+    read, and why.
     """
 
     name: str
@@ -312,7 +313,16 @@ class _Judge:
             return self._not_synced(f"the application {_name(application)} does not list it as Synced")
         if observed.contains is None:
             return self._compared(f"this clone does not know the commit {_short(revision)} that Argo CD is at")
+        # Argo CD's word stays when it is dead or paused, whatever becomes of the object.
+        if fields := self._other_fields():
+            told = f"Argo CD calls it Synced, and it differs from the commit {_short(revision)} in {_list(fields)}"
+            return self._not_synced(told)
         return None
+
+    def _other_fields(self) -> list[str]:
+        """What of the repository's object the cluster's lacks or holds otherwise."""
+        wanted = self.observed.wanted or {}
+        return differences({key: wanted.get(key) for key in ("metadata", "spec")}, self.service)
 
     def _compared(self, why: str) -> _Judged | None:
         """By content, where commits cannot be compared."""
@@ -322,8 +332,7 @@ class _Judge:
                 return _Judged("unknown", f"{why}, and this clone does not hold the service", "Run git fetch.")
             self.notes.append(f"{why[:1].upper()}{why[1:]}; it does not hold this service either.")
             return None
-        fields = differences({key: wanted.get(key) for key in ("metadata", "spec")}, self.service)
-        if fields:
+        if fields := self._other_fields():
             told = f"{why}, and the cluster's object differs from this clone's in {_list(fields)}"
             return _Judged("unknown", told, "Run git fetch, and ask again.")
         self.notes.append(f"{why[:1].upper()}{why[1:]}; the cluster's object is what this clone holds.")

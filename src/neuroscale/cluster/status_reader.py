@@ -154,8 +154,8 @@ class Reader:
         revision = str(part(application, "status", "sync").get("revision") or "")
         contains = None if application is None else self._clone.contains(revision, path)
         wanted = row.wanted
-        if wanted is None and contains is None and path in self._clone.services:
-            wanted = self._clone.wanted(path)
+        if wanted is None and path in self._clone.services:
+            wanted = self._clone.wanted(path, "" if contains is None else revision)
         hidden = {"Application": applications.denied} if applications.denied else {}
         return replace(
             row,
