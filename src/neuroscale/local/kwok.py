@@ -28,6 +28,30 @@ _STAGES = (
     "pod/fast/pod-complete.yaml",
     "pod/fast/pod-delete.yaml",
 )
+# Upstream's stage makes a pod ready once. When a node was not heard of for a while, because the machine slept or KWOK
+# was dead, the node controller marks its pods as not ready; a kubelet would mark them as ready again.
+_READY_AGAIN: Final = {
+    "apiVersion": "kwok.x-k8s.io/v1alpha1",
+    "kind": "Stage",
+    "metadata": {"name": "pod-ready-again"},
+    "spec": {
+        "resourceRef": {"apiGroup": "v1", "kind": "Pod"},
+        "selector": {
+            "matchExpressions": [
+                {"key": ".metadata.deletionTimestamp", "operator": "DoesNotExist"},
+                {"key": ".status.phase", "operator": "In", "values": ["Running"]},
+                {
+                    "key": '.status.conditions.[] | select( .type == "Ready" ) | .status',
+                    "operator": "NotIn",
+                    "values": ["True"],
+                },
+            ]
+        },
+        "next": {
+            "statusTemplate": ('conditions:\n- {type: Ready, status: "True", lastTransitionTime: {{ Now | Quote }}}\n')
+        },
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -44,11 +68,16 @@ class Kwok:
     def nodes(self) -> Path:
         return self.folder / "nodes.json"
 
+    @property
+    def ready_again(self) -> Path:
+        return self.folder / "pod-ready-again.json"
+
     def prepare(self, nodes: list[dict[str, Any]]) -> None:
         """Write its program, certificate and the nodes that it makes."""
         copy_tool(self.state, NAME)
         self.state.make_folder(self.folder, None, PASSABLE)
         write_public(self.nodes, json.dumps({"items": nodes}, indent=2) + "\n")
+        write_public(self.ready_again, json.dumps(_READY_AGAIN, indent=2) + "\n")
         plane = control_plane(self.state)
         plane.add_user(NAME, "neuroscale:kwok", (ADMINISTRATORS,))
         plane.server_certificate(f"{NAME}-server")
@@ -64,6 +93,7 @@ class Kwok:
                 str(plane.program(NAME)),
                 f"--kubeconfig={plane.kubeconfig_of(NAME)}",
                 *(f"--config={stages / stage}" for stage in _STAGES),
+                f"--config={self.ready_again}",
                 f"--manage-nodes-with-annotation-selector={MANAGED}=fake",
                 f"--node-ip={LOOPBACK}",
                 f"--node-port={port}",
@@ -78,7 +108,9 @@ class Kwok:
             ready=lambda: answers(f"https://{LOOPBACK}:{port}/healthz", plane.client_context("administrator")),
             port=port,
             needs=(API_SERVER,),
-            settings=self.nodes.read_text(encoding="utf-8") if self.nodes.exists() else "",
+            settings="".join(
+                path.read_text(encoding="utf-8") for path in (self.nodes, self.ready_again) if path.exists()
+            ),
             prepare=self._apply,
         )
 
