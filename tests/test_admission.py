@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 
 import pytest
 
-from admission_lab import UNJUDGED, AdmissionLab, Judgement, admission_lab, namespace
+from admission_lab import (
+    UNJUDGED,
+    AdmissionLab,
+    Judgement,
+    admission_lab,
+    judgement_of,
+    namespace,
+    wait_until,
+)
 from neuroscale import schemas, tools
 from neuroscale.gates.manifests import Manifest, read_manifests
 from neuroscale.gates.policy import evaluate_policies
 from neuroscale.gates.policy_set import EXPECTED_MESSAGE, PolicySet, load_policy_set
 from neuroscale.kube.apply import apply_all
-from neuroscale.local.kserve import MODE
+from neuroscale.kube.client import Identity, Object, RefusedError
+from neuroscale.local import kserve, kyverno
+from neuroscale.local.kserve import GROUP, MODE
+from neuroscale.local.webhooks import GROUP_VERSION
+from neuroscale.rendering import load_template, render
 from neuroscale.snapshot import FolderSnapshot
-from policies_support import NAMES, POLICIES, ROOT
+from neuroscale.yaml_io import flow, read_documents
+from plan_factory import make_plan, make_request
+from policies_support import NAMES, POLICIES, ROOT, documents
 
 pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.slow]
 
@@ -335,3 +353,274 @@ def test_the_platform_refuses_what_the_gate_refuses_in_its_words(
             assert found.admitted is None, case.key
     # More than half of what it must refuse, the live policy itself refuses.
     assert shown > len([case for case in CASES if case.policy == name and not case.good]) / 2
+
+
+# What KServe makes of the good ones -----------------------------------------------------------------------------------
+
+DERIVED = (
+    *(("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet"), ("v1", "Pod")),
+    *(("v1", "Service"), ("autoscaling/v2", "HorizontalPodAutoscaler")),
+)
+OF_SERVICE = f"{GROUP}/inferenceservice"
+UNJUDGED_BY_ANY = "monitoring"
+"""Left alone by Kyverno too: a good resource of one policy need not please the others."""
+
+# Good resources of which KServe makes no Deployment, and its or the API server's reason.
+DERIVES_NOTHING: Mapping[Key, str] = {
+    ("no-legacy-deployment-mode", "good-knative"): "Knative",
+    # They have probes or containers in forms that only the definition of InferenceServices allows.
+    ("probes-present", "good-model"): "fails to reconcile predictor",
+    ("probes-present", "good-custom"): "fails to reconcile predictor",
+    ("probes-present", "good-custom-first"): "",
+    ("readable-model-arguments", "good-custom"): "fails to reconcile predictor",
+}
+# Good resources whose Pod is missing something, so that KServe's webhook refuses it.
+DERIVES_NO_POD: Mapping[Key, str] = {("allowed-storage", "good-parameters"): "can't read storage secret"}
+
+
+def of_service(found: Object) -> str:
+    return str((found["metadata"].get("labels") or {}).get(OF_SERVICE, ""))
+
+
+def runtime(name: str, image: str, formats: Iterable[str]) -> Object:
+    """A serving runtime that KServe chooses by itself."""
+    return {
+        "apiVersion": f"{GROUP}/v1alpha1",
+        "kind": "ServingRuntime",
+        "metadata": {"name": name, "namespace": UNJUDGED_BY_ANY},
+        "spec": {
+            "supportedModelFormats": [{"name": one, "version": "1", "autoSelect": True} for one in formats],
+            "protocolVersions": ["v1", "v2"],
+            "containers": [{"name": "kserve-container", "image": image}],
+        },
+    }
+
+
+def as_applied(found: Object, place: str) -> Object:
+    """The object as if somebody applied it in a namespace: without what the cluster added."""
+    kept = ("labels", "annotations")
+    metadata = {key: found["metadata"][key] for key in kept if key in found["metadata"]}
+    spec = {key: value for key, value in found["spec"].items() if key not in ("clusterIP", "clusterIPs", "nodeName")}
+    metadata |= {"name": f"{found['metadata']['name']}-again", "namespace": place}
+    return {"apiVersion": found["apiVersion"], "kind": found["kind"], "metadata": metadata, "spec": spec}
+
+
+@pytest.fixture(scope="module")
+def derived(lab: AdmissionLab) -> list[tuple[Case, Object]]:
+    """Every object that KServe and the controller manager make of the good InferenceServices."""
+    others = ("huggingface", "lightgbm", "onnx", "paddle", "pmml", "pytorch", "sklearn", "tensorflow", "xgboost")
+    runtimes = (
+        runtime("vllm", "docker.io/vllm/vllm-openai:v0.32.0", ("vLLM",)),
+        runtime("others", "docker.io/kserve/server:v0.20.0", ("triton", *others)),
+    )
+    apply_all(lab.cluster, [namespace(UNJUDGED_BY_ANY)])
+    apply_all(lab.cluster, runtimes)
+    refused = _by_kserve()
+    made: dict[str, Case] = {}
+    for case in CASES:
+        if case.good and case.manifest.kind == "InferenceService" and case.key not in refused:
+            name = f"service-{len(made)}"
+            metadata = {**case.manifest.value["metadata"], "name": name, "namespace": UNJUDGED_BY_ANY}
+            lab.cluster.create({**case.manifest.value, "metadata": metadata})
+            made[name] = case
+    without = {*DERIVES_NOTHING, *DERIVES_NO_POD}
+    awaited = {name for name, case in made.items() if case.key not in without}
+
+    def missing() -> set[str]:
+        found = (of_service(pod) for pod in lab.cluster.list("v1", "Pod", UNJUDGED_BY_ANY))
+        return awaited - set(found)
+
+    wait_until(lambda: not missing(), "not every good service has a Pod", 180)
+    telling = [(name, case.key) for name, case in made.items() if case.key in without]
+    wait_until(lambda: all(_tells(lab, *one) for one in telling), "not every service tells why it has no Pod")
+    return [
+        (made[of_service(found)], found)
+        for group_version, kind in DERIVED
+        for found in lab.cluster.list(group_version, kind, UNJUDGED_BY_ANY)
+        if of_service(found) in made
+    ]
+
+
+def _tells(lab: AdmissionLab, name: str, key: Key) -> bool:
+    """Whether the cluster says why it makes no Deployment, or no Pod, of the service."""
+    service = lab.cluster.get(f"{GROUP}/v1beta1", "InferenceService", name, UNJUDGED_BY_ANY) or {}
+    deployments = lab.cluster.list("apps/v1", "Deployment", UNJUDGED_BY_ANY, f"{OF_SERVICE}={name}")
+    if key in DERIVES_NOTHING:
+        return DERIVES_NOTHING[key] in json.dumps(service) and not deployments
+    return any(DERIVES_NO_POD[key] in json.dumps(one.get("status", {})) for one in deployments)
+
+
+def test_every_kind_of_derived_object_was_made(derived: Sequence[tuple[Case, Object]]) -> None:
+    counted = Counter(found["kind"] for _, found in derived)
+    assert set(counted) == {kind for _, kind in DERIVED}
+    assert counted["Deployment"] > 100
+    assert counted["Pod"] > 100
+
+
+def test_what_kserve_derives_of_a_good_service_is_good_live(
+    lab: AdmissionLab, derived: Sequence[tuple[Case, Object]]
+) -> None:
+    values = [as_applied(found, case.policy) for case, found in derived]
+    for (case, _), value, found in zip(derived, values, lab.judge_all(values), strict=True):
+        assert found.other == "", (case.key, value["kind"])
+        assert found.policies.get(case.policy, "") == "", (case.key, value["kind"])
+
+
+def test_what_kserve_derives_of_a_good_service_passes_the_gate(
+    derived: Sequence[tuple[Case, Object]], policy_set: PolicySet, tmp_path: Path
+) -> None:
+    for policy in policy_set.policies:
+        values = [as_applied(found, case.policy) for case, found in derived if case.policy == policy.name]
+        assert findings(values, PolicySet((policy,), policy_set.tripwires), tmp_path / policy.name) == []
+
+
+def findings(values: Sequence[Object], policy_set: PolicySet, folder: Path) -> list[str]:
+    """What the gate says of objects."""
+    manifests = read_manifests("".join(f"---\n{flow(value)}\n" for value in values).encode(), "derived.yaml")
+    found = evaluate_policies(
+        policy_set, manifests, schemas.find(), tools.find("kyverno"), folder, today=date(2026, 11, 21)
+    ).findings
+    return [f"{finding.rule} on {finding.subject}: {finding.message}" for finding in found]
+
+
+# Services as the template renders them --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def services(lab: AdmissionLab) -> list[Object]:
+    """Services that please every policy, made for real in their teams' namespaces, with all that these hold."""
+    tenancy = ROOT / "platform" / "tenancy"
+    for team in ("team-alpha", "team-beta"):
+        for file in ("namespace", "quota", "network", "access"):
+            apply_all(lab.cluster, documents(tenancy / team / f"{file}.yaml"))
+    request = make_request()
+    text = render(request, make_plan(request), load_template(FolderSnapshot(ROOT)))["inferenceservice.yaml"]
+    found = [read_documents(text, "inferenceservice.yaml")[0].value]
+    found += documents(ROOT / "tests" / "data" / "policies" / "services.yaml")
+    made = [value for value in found if value["kind"] == "InferenceService"]
+    for value in made:
+        lab.cluster.create(value)
+    wait_until(lambda: all(_pods(lab, one) for one in made), "not every service has a Pod", 60)
+    return made
+
+
+def _pods(lab: AdmissionLab, service: Object) -> list[Object]:
+    metadata = service["metadata"]
+    return lab.cluster.list("v1", "Pod", metadata["namespace"], f"{OF_SERVICE}={metadata['name']}")
+
+
+def test_what_is_made_of_rendered_services_in_their_teams_namespaces_passes_every_policy(
+    lab: AdmissionLab, services: Sequence[Object], policy_set: PolicySet, tmp_path: Path
+) -> None:
+    made = [
+        as_applied(found, service["metadata"]["namespace"])
+        for service in services
+        for group_version, kind in DERIVED
+        for found in lab.cluster.list(
+            group_version, kind, service["metadata"]["namespace"], f"{OF_SERVICE}={service['metadata']['name']}"
+        )
+    ]
+    assert {"Deployment", "ReplicaSet", "Pod", "Service"} <= {value["kind"] for value in made}
+    assert findings(made, PolicySet(policy_set.policies, policy_set.tripwires), tmp_path / "run") == []
+    refused = [
+        event["message"]
+        for event in lab.cluster.list("v1", "Event")
+        if event["reason"] == "FailedCreate" and event["metadata"]["namespace"].startswith("team-")
+    ]
+    assert refused == []
+
+
+def test_a_good_service_cannot_be_changed_into_a_bad_one(lab: AdmissionLab, services: Sequence[Object]) -> None:
+    change = {"spec": {"predictor": {"hostNetwork": True}}}
+    with pytest.raises(RefusedError) as caught:
+        lab.cluster.merge(Identity.of(services[0]), change)
+    assert judgement_of(caught.value.message).policies == {"no-host-access": "spec.predictor: hostNetwork is true"}
+
+
+def test_a_container_cannot_be_added_to_a_running_pod(lab: AdmissionLab, services: Sequence[Object]) -> None:
+    (pod, *_) = _pods(lab, services[0])
+    added = {"name": "shell", "image": "docker.io/evil/shell:v1.0.0"}
+    with pytest.raises(RefusedError) as caught:
+        lab.cluster.merge(Identity.of(pod), {"spec": {"ephemeralContainers": [added]}}, "ephemeralcontainers")
+    # The API server's own restriction of the namespace speaks first.
+    assert "PodSecurity" in caught.value.message or "allowed-registries" in judgement_of(caught.value.message).policies
+
+
+# When Kyverno or KServe is gone ---------------------------------------------------------------------------------------
+
+CALLING_FAILED = 'failed calling webhook "vpol.validate.kyverno.svc-fail"'
+SYSTEM = ("argocd", "kserve", "kube-system", "kyverno")
+
+
+def workload(place: str) -> Object:
+    (value,) = (case.manifest.value for case in CASES if case.key == ("no-host-access", "good-deployment"))
+    return {**value, "metadata": {"name": "deployed", "namespace": place}}
+
+
+@pytest.mark.parametrize("place", SYSTEM)
+def test_system_namespaces_are_left_alone(lab: AdmissionLab, place: str) -> None:
+    apply_all(lab.cluster, [namespace(place)])
+    assert lab.judge(workload(place)).admitted is not None
+
+
+def test_while_kyverno_is_dead_teams_are_closed_and_system_namespaces_open_and_afterwards_nothing_slips_in(
+    lab: AdmissionLab, services: Sequence[Object]
+) -> None:
+    bad = workload(services[0]["metadata"]["namespace"])
+    before = lab.judge(bad)
+    assert len(before.policies) > 1
+    lab.running.kill(kyverno.NAME)
+    for value in (bad, workload("default"), {**services[0], "metadata": {**services[0]["metadata"], "name": "other"}}):
+        assert CALLING_FAILED in lab.judge(value).other
+    for place in SYSTEM:
+        apply_all(lab.cluster, [namespace(place)])
+        assert lab.judge(workload(place)).admitted is not None
+    # From the first answer on, it judges by every policy.
+    stop = threading.Event()
+    seen: list[Judgement] = []
+
+    def ask() -> None:
+        while not stop.is_set():
+            seen.append(lab.judge(bad))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        lab.running.start(lab.kyverno.process())
+        answered = len(seen)
+        wait_until(lambda: len(seen) > answered + 5, "nothing more is answered")
+    finally:
+        stop.set()
+        asking.join()
+    assert {CALLING_FAILED in one.other or one == before for one in seen} == {True}
+    assert seen[-1] == before
+
+
+def test_while_kserve_is_dead_no_service_is_taken_and_it_is_not_ready(lab: AdmissionLab) -> None:
+    (good,) = (case.manifest.value for case in CASES if case.key == ("no-legacy-deployment-mode", "good-standard"))
+    assert lab.kserve.process().ready() is None
+    lab.running.kill(kserve.NAME)
+    assert "failed calling webhook" in lab.judge(good, UNJUDGED).other
+    assert lab.kserve.process().ready() is not None
+    lab.running.start(lab.kserve.process())
+    assert lab.judge(good, UNJUDGED).admitted is not None
+
+
+def test_preparing_again_changes_nothing(lab: AdmissionLab) -> None:
+    def versions() -> dict[str, str]:
+        kinds = (
+            ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+            ("rbac.authorization.k8s.io/v1", "ClusterRole"),
+            ("v1", "ConfigMap"),
+            (GROUP_VERSION, "MutatingWebhookConfiguration"),
+        )
+        return {
+            str(Identity.of(found)): found["metadata"]["resourceVersion"]
+            for group_version, kind in kinds
+            for found in lab.cluster.list(group_version, kind)
+            if found["metadata"].get("labels", {}).get("webhook.kyverno.io/managed-by") != "kyverno"
+        }
+
+    before = versions()
+    lab.kserve.process().prepare()
+    assert versions() == before
