@@ -557,6 +557,17 @@ def test_piped_text_has_neither_colours_nor_lines_broken_at_the_width(
     assert any(line.startswith("  vLLM: --model=") and "--max-model-len" in line for line in said.out.splitlines())
 
 
+def test_an_error_reaches_the_terminal_without_the_commands_that_it_quotes(platform: Path, run: Any) -> None:
+    context = "a\x1b]0;owned\x07\x1b[2J\n::error::b"
+    kubeconfig = platform / "kubeconfig"
+    kubeconfig.write_text("{}")
+    said = run("status", "--kubeconfig", kubeconfig, "--context", context)
+    assert said.status == 2
+    assert "cannot be used" in said.err
+    assert said.err.replace("\n", "").isprintable()
+    assert "::error" not in said.err
+
+
 def test_a_full_disk_is_no_defect_of_the_program(platform: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(

@@ -340,7 +340,7 @@ def main() -> None:
     except NeuroscaleError as error:
         lines = str(error).splitlines()
         more = [f"and {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []
-        print("neuroscale: " + "\n".join([*lines[:_MOST_LINES], *more]), file=sys.stderr)  # noqa: T201
+        _say("\n".join([*lines[:_MOST_LINES], *more]))
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -348,14 +348,20 @@ def main() -> None:
         if os.environ.get("NEUROSCALE_DEBUG"):
             raise
         place = f"{error.filename}: " if error.filename else ""
-        print(f"neuroscale: {place}{error.strerror or error}. What it printed is not complete.", file=sys.stderr)  # noqa: T201
+        _say(f"{place}{error.strerror or error}. What it printed is not complete.")
         sys.exit(ExitStatus.UNTRUSTED)
     except Exception as error:
         if os.environ.get("NEUROSCALE_DEBUG"):
             raise
-        print(  # noqa: T201
-            f"neuroscale: a defect of this program: {type(error).__name__}: {error}\n"
-            "Nothing that it printed can be trusted. Set NEUROSCALE_DEBUG=1 for the details and report it.",
-            file=sys.stderr,
+        _say(
+            f"a defect of this program: {type(error).__name__}: {error}\n"
+            "Nothing that it printed can be trusted. Set NEUROSCALE_DEBUG=1 for the details and report it."
         )
         sys.exit(ExitStatus.UNTRUSTED)
+
+
+def _say(error: str) -> None:
+    """Print an error. It may quote a file, a cluster or a forge, whose text must not reach the terminal as commands."""
+    from neuroscale.report.text import terminal_lines
+
+    print(f"neuroscale: {terminal_lines(error)}", file=sys.stderr)  # noqa: T201

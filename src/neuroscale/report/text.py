@@ -71,6 +71,12 @@ def terminal(text: str, limit: int = 1000) -> str:
     return one_line(text, limit).replace("::", r":\x3a").replace("##[", r"#\x23[")
 
 
+def terminal_lines(text: str, limit: int = 4000) -> str:
+    """As `terminal`, line by line: line breaks stay, and what a line is indented by."""
+    found = text.splitlines()
+    return "\n".join(" " * (len(line) - len(line.lstrip(" "))) + terminal(line, limit) for line in found)
+
+
 def markdown(text: str, limit: int = 600) -> str:
     """`text` as plain inline Markdown: no markup, HTML, link, mention, reference or emoji comes of it.
 
