@@ -104,6 +104,7 @@ def test_the_catalog_of_this_repository_loads_and_suits_the_settings() -> None:
         (RUNTIME, "uid: 1001", "uid: 0", "uid", "a number from 1 on"),
         (TEAM, "namespace: team-alpha", "namespace: Team_Alpha", "namespace", "Write text that matches"),
         (TEAM, "namespace: team-alpha", "namespace: team-beta", "namespace", "namespace of its own"),
+        (TEAM, "contact:", 'group: "system:authenticated"\ncontact:', "group", "identity provider"),
         (TEAM, "cost_center: cc-ml-inference", 'cost_center: "${{ x }}"', "cost_center", "Write text that matches"),
     ],
 )

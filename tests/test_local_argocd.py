@@ -137,6 +137,13 @@ def test_only_the_forge_can_make_argo_cd_look(gitops: GitOps) -> None:
             applications, content=event, headers=headers, trust_env=False, verify=plane.client_context(ADMINISTRATOR)
         )
         assert told.is_client_error is refused, told.text
+    # Nor does it believe what seems to come from forges that nobody has set up.
+    for headers in ({"X-Gitlab-Event": "Push Hook"}, {"X-Event-Key": "repo:push", "X-Hook-UUID": "a"}):
+        for url in (applications, application_sets):
+            told = httpx.post(
+                url, content=event, headers=headers, trust_env=False, verify=plane.client_context(ADMINISTRATOR)
+            )
+            assert told.is_client_error, told.text
 
 
 @platform_test

@@ -350,3 +350,10 @@ class Team(Frozen):
     contact: str
     group: Annotated[str, Field(pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.:@/]{0,200}$")] | None = None
     quota: Quota = Field(default_factory=Quota)
+
+    @field_validator("group")
+    @classmethod
+    def _of_people(cls, group: str | None) -> str | None:
+        if group is not None and group.startswith("system:"):
+            raise wrong(f"{group} is one of Kubernetes' own groups", "Name a group of your identity provider.")
+        return group

@@ -62,6 +62,10 @@ _CONFIGURATION = frozenset(
 _NOT_RUN = ("argocd-dex-server", "argocd-notifications", "argocd-redis")
 _INSTALLER = "argocd-install"
 """The field manager of what upstream's installation says: what the platform says on top has another one."""
+_WEBHOOK_SECRETS = (
+    *("webhook.gogs.secret", "webhook.github.secret", "webhook.gitlab.secret", "webhook.bitbucket.uuid"),
+    *("webhook.bitbucketserver.secret", "webhook.azuredevops.username", "webhook.azuredevops.password"),
+)
 _SCRIPT = "git-verify-wrapper.sh"
 
 
@@ -299,12 +303,9 @@ class ArgoCD:
     def _secrets(self) -> list[Object]:
         certificate, key = control_plane(self.state).server_certificate(f"{SERVER}-server")
         # Gitea's events carry the headers of Gogs, and for the ApplicationSets they become events of GitHub.
+        # Without a secret, events of a forge that there is not would be believed from anybody.
         webhook = self.webhook_secret()
-        data = {
-            "server.secretkey": self._secret("server.secretkey"),
-            "webhook.gogs.secret": webhook,
-            "webhook.github.secret": webhook,
-        }
+        data = {"server.secretkey": self._secret("server.secretkey"), **dict.fromkeys(_WEBHOOK_SECRETS, webhook)}
         pair = {name: path.read_text(encoding="utf-8") for name, path in (("tls.crt", certificate), ("tls.key", key))}
         return [_secret("argocd-secret", data), _secret("argocd-server-tls", pair, "kubernetes.io/tls")]
 
