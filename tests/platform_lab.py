@@ -48,10 +48,10 @@ class Platform:
 
 
 @contextlib.contextmanager
-def running_platform(shared: Path) -> Iterator[Platform]:
+def running_platform(shared: Path, checkout: Path = REPOSITORY) -> Iterator[Platform]:
     """Start the platform, or join the one that another worker started; the last to leave ends it.
 
-    `shared` is a folder that all workers of one test run name.
+    `shared` is a folder that all workers of one test run name; `checkout` what is seeded and deployed.
     """
     users = shared / "platform-users"
     users.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def running_platform(shared: Path) -> Iterator[Platform]:
         folder = Path(link.read_text(encoding="utf-8"))
         mine.touch()
     try:
-        yield Platform(up(folder / "state", REPOSITORY, Options(cluster=True), print))
+        yield Platform(up(folder / "state", checkout, Options(cluster=True), print))
     finally:
         with _locked(shared):
             mine.unlink()
