@@ -10,7 +10,7 @@ import pytest
 
 from api_server import ApiServer
 from neuroscale.kube.certificates import LOOPBACK
-from neuroscale.kube.control_plane import ADMINISTRATOR, client_context
+from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane, Ports, client_context
 
 pytestmark = pytest.mark.tools
 
@@ -46,3 +46,7 @@ def test_nobody_reaches_etcds_peers_in_the_clear(api_server: ApiServer) -> None:
     except httpx.TransportError:
         return
     assert answer.status_code == 400, answer.text
+
+
+def test_an_etcd_whose_certificates_are_not_there_is_ill_and_no_error(tmp_path: Path) -> None:
+    assert "cannot be read" in (ControlPlane(tmp_path, Ports(1, 2, 3)).etcd_problem() or "")

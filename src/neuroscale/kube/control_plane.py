@@ -173,7 +173,10 @@ class ControlPlane:
     def etcd_problem(self) -> str | None:
         """Why etcd cannot be used yet, or None."""
         files = (_ETCD_FILES[0], f"{_ETCD_CLIENT}.crt", f"{_ETCD_CLIENT}.key")
-        context = client_context(*(self.folder / name for name in files))
+        try:
+            context = client_context(*(self.folder / name for name in files))
+        except OSError as error:  # one that was started before its files had these names
+            return f"the certificates of {self.etcd_url} cannot be read: {error.strerror}"
         return _answers(f"{self.etcd_url}/health", context, '"health":"true"')
 
     def api_server_problem(self) -> str | None:
