@@ -18,6 +18,7 @@ from neuroscale.local.control_plane import cluster, control_plane
 from neuroscale.local.process import PROCESS_VARIABLE, belonging
 from neuroscale.local.redis import NAME as REDIS
 from neuroscale.local.redis import Redis
+from neuroscale.local.stack import notes
 from neuroscale.local.webhook_relay import signature
 
 PROCESSES = (REPO_SERVER, CONTROLLER, APPLICATION_SETS, SERVER, RELAY, REDIS)
@@ -73,6 +74,20 @@ def test_each_part_listens_on_the_loopback_device_alone(gitops: GitOps) -> None:
     # Upstream has no setting for the address of the application controller's metrics.
     assert found.pop(CONTROLLER) <= {"0.0.0.0", "::"}
     assert set().union(*found.values()) == {"127.0.0.1"}, found
+
+
+@platform_test
+def test_every_port_that_other_machines_can_reach_is_told_of(gitops: GitOps) -> None:
+    state = gitops.local.state
+    found = {
+        connection.laddr.port
+        for one in belonging(state.instance.id)
+        for connection in one.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.ip != "127.0.0.1"
+    }
+    told = " ".join(notes(state))
+    assert found
+    assert [port for port in found if str(port) not in told] == []
 
 
 @platform_test

@@ -66,12 +66,12 @@ def processes(state: State) -> list[Process]:
 
 def notes(state: State) -> tuple[str, ...]:
     """What is not as it should be on this machine, in sentences."""
-    port = state.instance.ports.get(argocd.CONTROLLER)
-    if not state.instance.cluster or port is None:
+    metrics, webhooks = (state.instance.ports.get(name) for name in (argocd.CONTROLLER, kserve.NAME))
+    if not state.instance.cluster or metrics is None or webhooks is None:
         return state.instance.notes
     listening = (
-        f"Argo CD's application controller shows its metrics on port {port} of every device, for it has no option; "
-        "everything else listens on the loopback device alone."
+        f"Two ports can be reached from other machines, for upstream has no option: {metrics} (metrics of Argo CD's "
+        f"application controller) and {webhooks} (KServe's webhooks). All others are on the loopback device alone."
     )
     return (*state.instance.notes, listening)
 
