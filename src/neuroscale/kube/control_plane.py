@@ -6,6 +6,7 @@ Every connection is by TLS and both sides show a certificate. Files go into one 
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import os
 import ssl
@@ -210,7 +211,13 @@ def _answers(url: str, context: ssl.SSLContext, wanted: str) -> str | None:
 
 
 def client_context(authority: Path, certificate: Path, key: Path) -> ssl.SSLContext:
-    """TLS that trusts one authority alone and shows a certificate."""
+    """TLS that trusts one authority alone and shows a certificate; the same object while the files are the same."""
+    written = tuple(path.stat().st_mtime_ns for path in (authority, certificate, key))
+    return _client_context(authority, certificate, key, written)
+
+
+@functools.lru_cache(maxsize=64)
+def _client_context(authority: Path, certificate: Path, key: Path, _: tuple[int, ...]) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=str(authority))
     context.load_cert_chain(certificate, key)
     return context
