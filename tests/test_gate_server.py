@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -488,7 +489,12 @@ def test_a_server_that_dies_while_it_is_asked_is_not_believed(started: Started, 
 
 def processes(of: int, name: str = "") -> list[psutil.Process]:
     """What a process has started, directly or not."""
-    return [child for child in psutil.Process(of).children(recursive=True) if child.name() == name or not name]
+    found = []
+    for child in psutil.Process(of).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            if child.name() == name or not name:
+                found.append(child)
+    return found
 
 
 @dataclass
