@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,7 +15,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster
 from neuroscale.kube.control_plane import ControlPlane, Ports
 
@@ -51,11 +49,11 @@ def running_api_server() -> Iterator[ApiServer]:
     """Start one, and end it with all that it holds. A failure to start shows what the process said."""
     # A short path outside the tests' folders, whose names may be long and which pytest keeps.
     folder = Path(tempfile.mkdtemp(prefix="neuroscale-api-"))
-    plane = ControlPlane(folder / "control-plane", Ports(*_free_ports(3)))
+    plane = ControlPlane(folder / "control-plane", Ports.free())
     try:
         plane.prepare()
         with ExitStack() as running:
-            running.enter_context(_process("etcd", plane.etcd_argv(durable=False), plane.etcd_problem, folder))
+            running.enter_context(_process("etcd", plane.etcd_argv(), plane.etcd_problem, folder))
             running.enter_context(_process("kube-apiserver", plane.api_server_argv(), plane.api_server_problem, folder))
             cluster = running.enter_context(Cluster.of_control_plane(plane))
             yield ApiServer(plane, cluster)
@@ -83,11 +81,3 @@ def _process(name: str, argv: Sequence[str], problem: Callable[[], str | None], 
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(_STOPS_WITHIN)
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((LOOPBACK, 0))
-        return [int(one.getsockname()[1]) for one in sockets]

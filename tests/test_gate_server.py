@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ from neuroscale.errors import UntrustedError
 from neuroscale.gates.check import Evaluation
 from neuroscale.gates.manifests import Manifest, read_manifests
 from neuroscale.gates.server import evaluate_by_server
-from neuroscale.kube import ephemeral
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
+from neuroscale.kube.control_plane import Ports
 from neuroscale.kube.ephemeral import EphemeralServer
 from neuroscale.verdict import Finding
 from repositories import Repository
@@ -577,20 +577,20 @@ def test_two_run_at_once() -> None:
         assert answers(second)
 
 
-@pytest.mark.parametrize("place", [0, 2], ids=["etcd", "kube-apiserver"])
-def test_a_port_that_is_taken_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPatch, place: int) -> None:
-    free = ephemeral._free_ports
+@pytest.mark.parametrize("place", ["etcd", "api"])
+def test_a_port_that_is_taken_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    free = Ports.free
     with socket.create_server(("127.0.0.1", 0)) as taken_by_another:
-        draws: list[list[int]] = []
+        draws: list[Ports] = []
 
-        def draw(count: int) -> list[int]:
-            ports = free(count)
+        def draw() -> Ports:
+            ports = free()
             if not draws:
-                ports[place] = taken_by_another.getsockname()[1]
+                ports = replace(ports, **{place: taken_by_another.getsockname()[1]})
             draws.append(ports)
             return ports
 
-        monkeypatch.setattr(ephemeral, "_free_ports", draw)
+        monkeypatch.setattr(Ports, "free", draw)
         with EphemeralServer() as server:
             assert answers(server.start())
     assert len(draws) == 2

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from neuroscale.errors import InputError, Problem, UntrustedError
+from neuroscale.gates.manifests import Manifest
 from neuroscale.verdict import Check, Finding, Outcome, Severity
+from neuroscale.yaml_io import Path
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,19 @@ def guarded(name: str, title: str, evaluate: Callable[[], Evaluation]) -> GateRe
     if any(finding.severity is Severity.ERROR for finding in seen.findings):
         return ended(Outcome.FINDINGS, seen.detail, seen)
     return ended(Outcome.PASSED, seen.detail, seen)
+
+
+def manifest_finding(gate: str, manifest: Manifest, rule: str, message: str, fix: str, path: Path) -> Finding:
+    """A finding at a field of a manifest."""
+    return Finding(
+        gate=gate,
+        rule=rule,
+        file=manifest.file,
+        line=manifest.line(*path),
+        subject=manifest.subject,
+        message=message,
+        fix=fix,
+    )
 
 
 def problem_finding(gate: str, rule: str, problem: Problem) -> Finding:

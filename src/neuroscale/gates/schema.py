@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from neuroscale.errors import UntrustedError
-from neuroscale.gates.check import Evaluation
+from neuroscale.gates.check import Evaluation, manifest_finding
 from neuroscale.gates.manifests import TRIPWIRE_PREFIX, Manifest
 from neuroscale.gates.process import run_tool
 from neuroscale.schemas import SchemaSet
@@ -161,15 +161,7 @@ def _invalid(manifest: Manifest, path: FieldPath, message: str) -> Finding:
 
 
 def _finding(manifest: Manifest, rule: str, message: str, fix: str, path: FieldPath) -> Finding:
-    return Finding(
-        gate=GATE,
-        rule=rule,
-        file=manifest.file,
-        line=manifest.line(*path),
-        subject=manifest.subject,
-        message=message,
-        fix=fix,
-    )
+    return manifest_finding(GATE, manifest, rule, message, fix, path)
 
 
 def _validate_native(

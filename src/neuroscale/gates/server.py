@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neuroscale.errors import UntrustedError
-from neuroscale.gates.check import Evaluation
+from neuroscale.gates.check import Evaluation, manifest_finding
 from neuroscale.gates.manifests import TRIPWIRE_PREFIX, Manifest
 from neuroscale.kube.client import Cluster, Kind, KubernetesError, RefusedError
 from neuroscale.kube.ephemeral import EphemeralServer
@@ -399,12 +399,4 @@ def _field_path(field: str) -> FieldPath:
 
 
 def _finding(manifest: Manifest, rule: str, message: str, fix: str, path: FieldPath) -> Finding:
-    return Finding(
-        gate=GATE,
-        rule=rule,
-        file=manifest.file,
-        line=manifest.line(*path),
-        subject=manifest.subject,
-        message=message,
-        fix=fix,
-    )
+    return manifest_finding(GATE, manifest, rule, message, fix, path)

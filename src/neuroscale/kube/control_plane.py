@@ -6,9 +6,11 @@ Every connection is by TLS and both sides show a certificate. Files go into one 
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import json
 import os
+import socket
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,6 +41,15 @@ class Ports:
     etcd: int
     etcd_peer: int
     api: int
+
+    @classmethod
+    def free(cls) -> Ports:
+        """Three that are free now; another program may take one before it is listened on."""
+        with contextlib.ExitStack() as held:
+            sockets = [held.enter_context(socket.socket()) for _ in range(3)]
+            for one in sockets:
+                one.bind((LOOPBACK, 0))
+            return cls(*(int(one.getsockname()[1]) for one in sockets))
 
 
 @dataclass(frozen=True)
@@ -108,8 +119,8 @@ class ControlPlane:
             write_private(path, text, self.owner)
         return path
 
-    def etcd_argv(self, *, durable: bool) -> tuple[str, ...]:
-        """etcd's command line. `durable`: whether what was written survives a crash of the machine."""
+    def etcd_argv(self) -> tuple[str, ...]:
+        """etcd's command line. What was written survives a crash of etcd, and not one of the machine."""
         peer = f"https://{LOOPBACK}:{self.ports.etcd_peer}"
         authority, certificate, key = (self.folder / name for name in _ETCD_FILES)
         return (
@@ -133,7 +144,7 @@ class ControlPlane:
             "--auto-compaction-retention=1h",
             "--quota-backend-bytes=4294967296",
             "--log-level=warn",
-            *([] if durable else ["--unsafe-no-fsync"]),
+            "--unsafe-no-fsync",
         )
 
     def api_server_argv(self) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,9 +20,8 @@ from pathlib import Path
 
 import httpx
 
-from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster, KubernetesError
-from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane, Ports, client_context
+from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane, Ports
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _STARTS_WITHIN = 120.0  # seconds; about four on two idle cores
@@ -107,7 +105,7 @@ class _Life:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="neuroscale-api-server-"))
-        self._plane = ControlPlane(self.folder / "control-plane", Ports(*_free_ports(3)))
+        self._plane = ControlPlane(self.folder / "control-plane", Ports.free())
         self._cluster: Cluster | None = None
         try:
             # Isolated, and out of reach of the signals that a terminal sends to its foreground.
@@ -129,13 +127,12 @@ class _Life:
         plane = self._plane
         try:
             plane.prepare()
-            self._run("etcd", plane.etcd_argv(durable=False), plane.etcd_problem)
-            options = ("--allow-privileged=true", f"--disable-admission-plugins={','.join(_WITHOUT_ADMISSION)}")
-            files = (plane.folder / f"{ADMINISTRATOR}.crt", plane.folder / f"{ADMINISTRATOR}.key")
-            context = client_context(plane.authority_file, *files)
+            self._run("etcd", plane.etcd_argv(), plane.etcd_problem)
+            admission = f"--disable-admission-plugins={','.join(_WITHOUT_ADMISSION)}"
+            context = plane.client_context(ADMINISTRATOR)
             client = httpx.Client(base_url=plane.url, verify=context, timeout=_ANSWERS_WITHIN, trust_env=False)
             self._cluster = Cluster(plane.url, client, "the API server of this run")
-            self._run("kube-apiserver", (*plane.api_server_argv(), *options), lambda: _problem(client))
+            self._run("kube-apiserver", (*plane.api_server_argv(), admission), lambda: _problem(client))
         except OSError as error:  # its folder or its keeper went away
             raise KubernetesError(f"The API server could not be started: {error}.{self.logs()}") from error
         return self._cluster
@@ -194,11 +191,3 @@ def _problem(client: httpx.Client) -> str | None:
     except httpx.HTTPError as error:
         return f"it does not answer ({type(error).__name__})"
     return None if answer.status_code == 200 else f"it answers {answer.status_code}: {answer.text.strip()[-200:]}"
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((LOOPBACK, 0))
-        return [int(one.getsockname()[1]) for one in sockets]

@@ -64,7 +64,7 @@ def processes(state: State) -> list[Process]:
     plane = control_plane(state)
     parts = _Parts(state, plane)
     return [
-        parts.process(ETCD, plane.etcd_argv(durable=False), plane.etcd_problem, ()),
+        parts.process(ETCD, plane.etcd_argv(), plane.etcd_problem, ()),
         parts.process(API_SERVER, plane.api_server_argv(), plane.api_server_problem, (ETCD,)),
         parts.controller(
             CONTROLLER_MANAGER,

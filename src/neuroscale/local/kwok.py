@@ -10,7 +10,7 @@ from typing import Any, Final
 from neuroscale.files import write_public
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster, Identity
-from neuroscale.kube.control_plane import ADMINISTRATORS
+from neuroscale.kube.control_plane import ADMINISTRATOR, ADMINISTRATORS
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, environment
 from neuroscale.local.nodes import MANAGED
 from neuroscale.local.process import Process, answers
@@ -105,7 +105,7 @@ class Kwok:
             environment=environment(plane.folder),
             folder=plane.folder,
             user=self.state.cluster_user,
-            ready=lambda: answers(f"https://{LOOPBACK}:{port}/healthz", plane.client_context("administrator")),
+            ready=lambda: answers(f"https://{LOOPBACK}:{port}/healthz", plane.client_context(ADMINISTRATOR)),
             port=port,
             needs=(API_SERVER,),
             settings="".join(
