@@ -18,6 +18,7 @@ from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.local import control_plane, kserve, kyverno
 from neuroscale.local.kserve import Kserve, defaulting_problem
 from neuroscale.local.kyverno import Kyverno, apply_policies
+from neuroscale.local.upstream import definitions
 from neuroscale.local.webhooks import GROUP_VERSION, WEBHOOK_KINDS
 from neuroscale.yaml_io import read_documents
 from policies_support import ROOT
@@ -146,7 +147,7 @@ def admission_lab() -> Iterator[AdmissionLab]:
             processes.start(process)
         with control_plane.cluster(state) as cluster:
             # Policies judge this kind too, which the platform itself does not install.
-            llm = kserve.definitions((kserve.GROUP,), ("LLMInferenceService",))
+            llm = definitions((kserve.GROUP,), ("LLMInferenceService",))
             apply_all(cluster, [*llm, *runtimes()])
             apply_policies(cluster, ROOT)
             yield AdmissionLab(processes, cluster)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
-from neuroscale import schemas
 from neuroscale.files import write_public
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
@@ -21,6 +20,7 @@ from neuroscale.local.control_plane import CONTROLLER_MANAGER, cluster, control_
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, State, read_json
 from neuroscale.local.tool_copies import copy_tool
+from neuroscale.local.upstream import add_service_account, definitions, namespace
 from neuroscale.local.webhooks import WEBHOOK_KINDS, at_port
 
 NAME: Final = "kserve-controller"
@@ -126,29 +126,6 @@ class Kserve:
     def _problem(self) -> str | None:
         with cluster(self.state) as found:
             return defaulting_problem(found)
-
-
-def namespace(name: str) -> Object:
-    """A namespace of the platform itself."""
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-
-
-def definitions(groups: Collection[str], kinds: Collection[str] = ()) -> list[Object]:
-    """The custom resource definitions of some groups (and kinds). Raises UntrustedError where set-up lacks them."""
-    return [
-        found
-        for found in schemas.find().crds()
-        if found["spec"]["group"] in groups and (not kinds or found["spec"]["names"]["kind"] in kinds)
-    ]
-
-
-def add_service_account(plane: ControlPlane, name: str, place: str, account: str) -> Path:
-    """The kubeconfig of a program that the API server takes for a pod with that service account.
-
-    So the roles that upstream's chart binds to the account are the program's, and no others.
-    """
-    groups = ("system:serviceaccounts", f"system:serviceaccounts:{place}")
-    return plane.add_user(name, f"system:serviceaccount:{place}:{account}", groups)
 
 
 def defaulting_problem(found: Cluster) -> str | None:

@@ -25,10 +25,10 @@ from neuroscale.kube.control_plane import ControlPlane
 from neuroscale.local.charts import Chart, program_of, render, settings_of
 from neuroscale.local.control_plane import CONTROLLER_MANAGER, cluster, control_plane, environment
 from neuroscale.local.errors import LocalError
-from neuroscale.local.kserve import add_service_account, definitions, namespace
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, State, read_json
 from neuroscale.local.tool_copies import copy_tool
+from neuroscale.local.upstream import add_service_account, definitions, namespace
 from neuroscale.local.webhooks import hold, registered
 from neuroscale.snapshot import FolderSnapshot
 

@@ -1,0 +1,33 @@
+"""What the cluster's upstream programs have in common: a namespace, definitions of kinds, and an account."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from neuroscale import schemas
+from neuroscale.kube.client import Object
+from neuroscale.kube.control_plane import ControlPlane
+
+
+def namespace(name: str) -> Object:
+    """A namespace of the platform itself."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def definitions(groups: Collection[str], kinds: Collection[str] = ()) -> list[Object]:
+    """The custom resource definitions of some groups (and kinds). Raises UntrustedError where set-up lacks them."""
+    return [
+        found
+        for found in schemas.find().crds()
+        if found["spec"]["group"] in groups and (not kinds or found["spec"]["names"]["kind"] in kinds)
+    ]
+
+
+def add_service_account(plane: ControlPlane, name: str, place: str, account: str) -> Path:
+    """The kubeconfig of a program that the API server takes for a pod with that service account.
+
+    So the roles that upstream's chart binds to the account are the program's, and no others.
+    """
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{place}")
+    return plane.add_user(name, f"system:serviceaccount:{place}:{account}", groups)
