@@ -126,7 +126,8 @@ class ServiceStatus:
     """The verdict on one service: `reason` says why, `next` what to do (empty where nothing).
 
     `replicas_ready` of `replicas_needed` are pods of the newest generation; `replicas_old` of earlier ones still serve.
-    `url` is for clients outside of the cluster, where it has an ingress; `address` for those within.
+    `url` is for clients outside of the cluster, where it has an ingress; `address` for those within. `running` judges
+    what is in the cluster alone, whatever Git holds, and `running_reason` says why.
     """
 
     name: str
@@ -149,6 +150,8 @@ class ServiceStatus:
     pods: tuple[PodState, ...] = ()
     events: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    running: Verdict = "unknown"
+    running_reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -175,10 +178,12 @@ class _Judge:
         self.needed = max(1, replicas) if isinstance(replicas, int) else 1
         self.newest, self.older = self._pods()
         self.failing = self._failing_conditions()
+        self.running: _Judged | None = None
 
     def status(self) -> ServiceStatus:
         observed = self.observed
         judged = self._verdict()
+        running = self.running or judged
         model = part(self.service, "status", "modelStatus")
         generation = part(self.service, "metadata").get("generation")
         return ServiceStatus(
@@ -202,6 +207,8 @@ class _Judge:
             pods=(*self.newest, *self.older),
             events=_events(observed.events) if judged.verdict != "ready" else (),
             notes=tuple(self.notes),
+            running=running.verdict,
+            running_reason=running.reason,
         )
 
     # ------------------------------------------------------------ what is there
@@ -256,7 +263,7 @@ class _Judge:
             return self._absent()
         if part(self.service, "metadata").get("deletionTimestamp"):
             return _Judged("missing", "it is being deleted", "Wait, or see who deleted it.")
-        running = self._running()
+        running = self.running = self._running()
         synced = self._synced()
         if synced is not None and (synced.verdict == "not synced" or running.verdict == "ready"):
             self.notes.append(f"What is in the cluster: {running.verdict}: {running.reason}.")
