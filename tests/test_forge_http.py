@@ -23,15 +23,16 @@ from hypothesis import strategies as st
 from fault_proxy import Delay, DropAfter, FaultProxy, Status, Trickle
 from neuroscale.errors import InputError
 from neuroscale.forge.http import (
+    ADDRESS,
+    SECRET,
     AnswerError,
     Client,
     Limits,
     OutcomeUnknownError,
-    checked_address,
-    is_loopback,
     segments,
 )
 from neuroscale.forge.model import ForgeError, ForgeUnavailableError, Token
+from neuroscale.web_address import checked_address, is_loopback
 
 TOKEN = Token("t0k3n-0123456789abcdef0123456789abcdef")
 QUICK = Limits(deadline=5.0, attempts=3, connect=1.0, silence=1.0, first_pause=0.01, longest_pause=0.05)
@@ -357,7 +358,7 @@ def test_plain_http_is_for_this_machine_only() -> None:
         assert is_loopback(host)
     for host in ("10.0.0.1", "0.0.0.0", "example.com", "localhost.example.com", "::2", ""):
         assert not is_loopback(host)
-    assert checked_address("http://[::1]:3000/git/") == "http://[::1]:3000/git"
+    assert checked_address("http://[::1]:3000/git/", ADDRESS, SECRET) == "http://[::1]:3000/git"
 
 
 def test_proxies_of_the_environment_are_not_asked_for_this_machine(

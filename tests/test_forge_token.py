@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from neuroscale.errors import InputError
 from neuroscale.forge.model import Token
-from neuroscale.forge.token import FILE_VARIABLE, VARIABLE, find_token, read_token, redact
+from neuroscale.forge.token import FILE_VARIABLE, VARIABLE, find_token, read_token
+from neuroscale.secret_text import redact
 
 SECRET = "s3cr3t-0123456789abcdef-0123456789"
 TOKENS = st.text("".join(chr(code) for code in range(0x21, 0x7F)), min_size=16, max_size=60)

@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 import httpx
 
 from neuroscale.errors import InputError, Problem
-from neuroscale.forge.http import checked_address
+from neuroscale.forge.http import ADDRESS, SECRET
 from neuroscale.forge.model import ForgeError, Token
+from neuroscale.web_address import checked_address
 
 _SERVICE = "twirp/github.actions.results.api.v1.ArtifactService"
 _SECONDS = 60.0
@@ -40,7 +41,7 @@ def keep(name: str, folder: Path, api: str, run_id: str, token: Token) -> list[s
         for file, entry in zip(files, names, strict=True):
             archive.write(file, entry)
     content = packed.getvalue()
-    base = f"{checked_address(api)}/{_SERVICE}"
+    base = f"{checked_address(api, ADDRESS, SECRET)}/{_SERVICE}"
     artifact = {"workflow_run_backend_id": run_id, "workflow_job_run_backend_id": run_id, "name": name}
     checksum = f"sha256:{hashlib.sha256(content).hexdigest()}"
     authorized = {"Authorization": f"Bearer {token.secret}"}

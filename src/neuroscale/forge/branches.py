@@ -16,12 +16,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from neuroscale.errors import InputError, Problem
-from neuroscale.forge.http import is_loopback
 from neuroscale.forge.model import Account, ForgeError, ForgeUnavailableError, RepositoryRef, Token
-from neuroscale.forge.token import redact
 from neuroscale.git import Git, GitError, GitTimeoutError
 from neuroscale.report.text import one_line
+from neuroscale.secret_text import redact
 from neuroscale.snapshot import GitSnapshot
+from neuroscale.web_address import is_loopback
 
 _ATTEMPTS = 3
 # Seconds of one git command that talks to the forge: one that only reads names, and one that moves objects.

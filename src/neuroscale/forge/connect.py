@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from neuroscale.errors import InputError, Problem
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.github import PUBLIC_SERVER, GitHubForge
-from neuroscale.forge.http import Client, Limits, checked_address
+from neuroscale.forge.http import ADDRESS, SECRET, Client, Limits
 from neuroscale.forge.model import Forge, RepositoryRef, Token
 from neuroscale.forge.remote import parse_remote
+from neuroscale.web_address import checked_address
 
 
 def connect(
@@ -48,7 +49,7 @@ def connect_to(
     if workflow:
         if api.endswith("/api/v1"):
             return GiteaForge(repository, token, limits)
-        return GitHubForge(repository, token, limits, api=checked_address(api), workflow=workflow)
+        return GitHubForge(repository, token, limits, api=checked_address(api, ADDRESS, SECRET), workflow=workflow)
     client = Client(repository.server, token, limits=limits)
     # Whoever asks without a session is refused by some installations, which tells the kind as well.
     version = client.get("/api/v1/version", accept=(401, 403, 404, 406))

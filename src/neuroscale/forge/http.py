@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import random
 import re
@@ -22,9 +21,12 @@ import httpx
 from neuroscale import __version__
 from neuroscale.errors import InputError, Problem
 from neuroscale.forge.model import ForgeError, ForgeUnavailableError, Token
-from neuroscale.forge.token import check_secret, redact
+from neuroscale.forge.token import check_secret
 from neuroscale.report.text import one_line
+from neuroscale.secret_text import redact
+from neuroscale.web_address import checked_address, is_loopback
 
+ADDRESS, SECRET = "the forge's address", "the token"
 Query = Mapping[str, str | int | bool]
 
 
@@ -102,7 +104,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self.base_url = checked_address(base_url)
+        self.base_url = checked_address(base_url, ADDRESS, SECRET)
         if token is not None:
             check_secret(token.secret, "the forge's token")
         self.limits = limits or Limits()
@@ -305,36 +307,6 @@ def segments(*parts: str | int) -> str:
         if str(part) in ("", ".", ".."):
             raise InputError(Problem("a request to the forge", "", f"has {str(part)!r} as a name", "Use another name."))
     return "/".join(quote(str(part), safe="") for part in parts)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the host is this machine, so that plain HTTP to it does not cross a network."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def checked_address(url: str) -> str:
-    """`url` without a slash at its end. Raises InputError unless it is https, or http on this machine."""
-    where = "the forge's address"
-    try:
-        address = urlsplit(url)
-        host, _ = address.hostname, address.port
-    except ValueError:
-        host = None
-        address = urlsplit("")
-    if not host or address.scheme not in ("http", "https") or address.query or address.fragment:
-        raise InputError(Problem(where, "", "is no web address", "Write something like https://forge.example.com."))
-    if address.username is not None or address.password is not None:
-        raise InputError(Problem(where, "", "holds a user or a password", "Take them out: the token is enough."))
-    if address.scheme == "http" and not is_loopback(host):
-        raise InputError(
-            Problem(where, "", f"http://{host} is not encrypted, so the token could be read on the way", "Use https.")
-        )
-    return url.rstrip("/")
 
 
 def _origin(url: str) -> tuple[str, str, int]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from neuroscale.errors import ExitStatus, NeuroscaleError
+from neuroscale.secret_text import SecretText
 
 Kind = Literal["github", "gitea"]
 PullState = Literal["open", "closed", "merged"]
@@ -27,14 +28,8 @@ class MergeRefusedError(ForgeError):
     exit_status = ExitStatus.FINDINGS
 
 
-@dataclass(frozen=True)
-class Token:
-    """A secret that neither `repr` nor `str` shows."""
-
-    secret: str = field(repr=False)
-
-    def __str__(self) -> str:
-        return "***"
+Token = SecretText
+"""What a forge knows an account by."""
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import re
 from urllib.parse import unquote, urlsplit
 
 from neuroscale.errors import InputError, Problem
-from neuroscale.forge.http import is_loopback
 from neuroscale.forge.model import RepositoryRef
 from neuroscale.validation import shorten
+from neuroscale.web_address import is_loopback
 
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
