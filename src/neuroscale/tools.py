@@ -11,6 +11,7 @@ from neuroscale.errors import UntrustedError
 ToolName = Literal[
     "actionlint",
     "argocd",
+    "caddy",
     "etcd",
     "gitea",
     "gitea-runner",
@@ -24,6 +25,8 @@ ToolName = Literal[
     "kwok",
     "kyverno",
     "kyverno-controller",
+    "prometheus",
+    "promtool",
 ]
 
 

@@ -1,0 +1,70 @@
+"""vLLM for the CPU in an environment of its own, and the tiny models that it serves; both lie in the cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from bootstrap.packages import environment, write_stamp
+from bootstrap.running import run
+from neuroscale.model_server import MODELS, STAMP, ModelServer
+
+# Nothing is looked up anywhere, and nothing told.
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+
+
+class Serving:
+    """What a real model needs on this machine. `uv` and `python` are those of the checkout's environment."""
+
+    def __init__(self, repository: Path, uv: Path, python: Path, logs: Path) -> None:
+        self._repository = repository
+        self._uv = uv
+        self._python = python
+        self._logs = logs
+        self._server = ModelServer.find(repository)
+
+    @property
+    def version(self) -> str:
+        return self._server.version
+
+    def installed(self) -> bool:
+        return self._server.installed
+
+    def complete(self) -> bool:
+        return self._server.problem() is None
+
+    def install(self) -> None:
+        """Install the locked packages. What an interrupted installation left is thrown away."""
+        folder = self._server.environment
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        doing = f"Installing vLLM {self.version}"
+        log = self._logs / "serve.log"
+        run([self._uv, "venv", "--quiet", "--python", self._python, folder], doing=doing, log=log, env=environment())
+        run(
+            [
+                *(self._uv, "pip", "install", "--python", self._server.python, "--no-deps", "--only-binary", ":all:"),
+                *("--require-hashes", "--requirement", self._repository / "requirements" / "serve.txt"),
+            ],
+            doing=doing,
+            log=log,
+            env=environment(),
+        )
+        write_stamp(folder / STAMP, folder.name)
+
+    def make_models(self) -> None:
+        """Write the models; the folder appears whole or not at all."""
+        folder = self._server.models
+        temporary = folder.with_name(f".new-{folder.name}")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        for name, entry in zip(MODELS, ModelServer.entries(self._repository), strict=True):
+            run(
+                [self._server.python, "-I", self._repository / "scripts" / "tiny_model.py", entry, temporary / name],
+                doing=f"Making {name}",
+                log=self._logs / f"{name}.log",
+                env={**os.environ, **_OFFLINE},
+            )
+        shutil.rmtree(folder, ignore_errors=True)
+        temporary.rename(folder)
