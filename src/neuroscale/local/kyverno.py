@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import httpx
 
+from neuroscale.cluster.admission import try_tripwires
 from neuroscale.files import write_public
-from neuroscale.gates.manifests import Manifest
 from neuroscale.gates.policy_set import PolicySet, load_policy_set
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
@@ -305,28 +305,7 @@ def apply_policies(found: Cluster, root: Path, *, within: float = 60.0) -> Polic
 def await_policies(found: Cluster, policy_set: PolicySet, within: float = 60.0) -> None:
     """Wait until every policy refuses its tripwire at admission. Raises LocalError naming those that do not."""
     ends = time.monotonic() + within
-    while silent := _silent(found, policy_set):
+    while silent := try_tripwires(found, policy_set).silent:
         if time.monotonic() >= ends:
-            names = ", ".join(sorted(silent))
-            raise LocalError(f"After {within:g} s Kyverno does not refuse the tripwires of: {names}.")
+            raise LocalError(f"After {within:g} s Kyverno does not refuse the tripwires of: {', '.join(silent)}.")
         time.sleep(_PAUSE)
-
-
-def _silent(found: Cluster, policy_set: PolicySet) -> set[str]:
-    said = "\n".join(_refusal(found, tripwire) for tripwire in policy_set.tripwires)
-    return {policy.name for policy in policy_set.policies if denial(policy.name, policy.tripwire_message) not in said}
-
-
-def denial(policy: str, message: str) -> str:
-    """How Kyverno words at admission that a policy refuses an object."""
-    return f"Policy {policy} failed: {message}"
-
-
-def _refusal(found: Cluster, tripwire: Manifest) -> str:
-    """What the API server says of a known-bad object that is only tried out; empty where it lets it pass."""
-    value = {**tripwire.value, "metadata": {**tripwire.value["metadata"], "namespace": "default"}}
-    try:
-        found.create(value, dry_run=True)
-    except RefusedError as error:
-        return error.message
-    return ""
