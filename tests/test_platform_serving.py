@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from neuroscale import schemas, tools
+from neuroscale.errors import InputError
 from neuroscale.gates.manifests import Manifest, read_manifests
 from neuroscale.gates.schema import evaluate_schemas
 from neuroscale.kube.client import Object
@@ -19,9 +20,10 @@ from neuroscale.local.charts import Chart as LocalChart
 from neuroscale.local.charts import render as render_chart
 from neuroscale.platform.charts import CLUSTERS, chart_values, load_charts
 from neuroscale.platform.files import KYVERNO, render_repository, system_namespaces
+from neuroscale.snapshot import FolderSnapshot
 from neuroscale.tools import find_tool
 from neuroscale.yaml_io import dump, read_mapping
-from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT
+from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, copy_platform, edit
 from policies_support import NAMES, judge
 
 pytestmark = pytest.mark.tools
@@ -32,8 +34,11 @@ KSERVE_KINDS = LocalChart("kserve-controller", "kserve-crd", "kserve-crd", "kser
 KYVERNO_CHART = LocalChart("kyverno-controller", "kyverno", "kyverno", "kyverno")
 CHARTS = {chart.name: chart for chart in load_charts(SNAPSHOT)}
 FILES = render_repository(SNAPSHOT)
-# Kinds of which set-up has no definitions: cert-manager's and the Gateway API's.
-ELSEWHERE = {"Certificate", "Issuer", "Gateway"}
+# Kinds of which set-up has no definitions: cert-manager's, the Gateway API's and Envoy Gateway's.
+ELSEWHERE = {
+    *("Certificate", "ClusterIssuer", "Issuer"),
+    *("BackendTrafficPolicy", "Gateway", "GatewayClass", "HTTPRoute"),
+}
 
 
 def of_cluster(name: str, cluster: str = "gke") -> dict[str, Any]:
@@ -121,17 +126,99 @@ def test_services_are_plain_deployments_reached_through_the_gateway_api(kserve: 
     ingress = found["ingress"]
     assert (ingress["enableGatewayApi"], ingress["disableIngressCreation"]) == (True, False)
     assert ingress["ingressDomain"] == SETTINGS.domain
-    # The gateway that KServe names is the one that its chart makes.
-    gateways = {
-        f"{one['metadata'].get('namespace', 'kserve')}/{one['metadata']['name']}"
-        for one in objects
-        if one["kind"] == "Gateway"
-    }
-    assert {ingress["kserveIngressGateway"]} == gateways
-    (gateway,) = (one for one in objects if one["kind"] == "Gateway")
-    gateway_class = yaml.safe_load(FILES["platform/clusters/gke/gateway-class.yaml"])
-    assert gateway["spec"]["gatewayClassName"] == gateway_class["metadata"]["name"]
+    # The gateway that KServe names is ours; its chart's own knows no TLS.
+    gateway = of_kind("gke", "Gateway")
+    assert ingress["kserveIngressGateway"] == f"{gateway['metadata']['namespace']}/{gateway['metadata']['name']}"
+    assert "Gateway" not in {one["kind"] for one in objects}
+    assert gateway["spec"]["gatewayClassName"] == of_kind("gke", "GatewayClass")["metadata"]["name"]
+    # KServe's own limit would end a stream that is longer than a minute.
+    assert ingress["disableHTTPRouteTimeout"] is True
     assert found["security"]["autoMountServiceAccountToken"] is False
+
+
+def of_kind(cluster: str, kind: str, name: str = "") -> Object:
+    """The object of a cluster's gateway."""
+    objects = yaml.safe_load_all(FILES[f"platform/clusters/{cluster}/gateway.yaml"])
+    (found,) = (one for one in objects if one["kind"] == kind and name in ("", one["metadata"]["name"]))
+    return dict(found)
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_services_are_reached_by_tls_alone_with_a_certificate_for_their_hosts(cluster: str) -> None:
+    gateway = of_kind(cluster, "Gateway")
+    https, http = gateway["spec"]["listeners"]
+    assert (https["port"], https["protocol"], https["tls"]["mode"]) == (443, "HTTPS", "Terminate")
+    certificate = of_kind(cluster, "Certificate", "models")
+    assert certificate["metadata"]["namespace"] == gateway["metadata"]["namespace"]
+    assert [one["name"] for one in https["tls"]["certificateRefs"]] == [certificate["spec"]["secretName"]]
+    assert certificate["spec"]["dnsNames"] == [https["hostname"]] == [f"*.{SETTINGS.domain}"]
+    issuer = of_kind(cluster, certificate["spec"]["issuerRef"]["kind"], certificate["spec"]["issuerRef"]["name"])
+    signed = {"kind": "ca", "gke": "acme", "eks": "acme"}[cluster]
+    assert set(issuer["spec"]) == {signed}
+    # Only teams' namespaces may serve, and nothing but the redirect is reached without TLS.
+    assert https["allowedRoutes"]["namespaces"]["from"] == "Selector"
+    assert (http["port"], http["allowedRoutes"]["namespaces"]) == (80, {"from": "Same"})
+    route = of_kind(cluster, "HTTPRoute")
+    assert (route["metadata"]["namespace"], route["spec"]["parentRefs"][0]["sectionName"]) == (
+        gateway["metadata"]["namespace"],
+        "http",
+    )
+    (rule,) = route["spec"]["rules"]
+    assert set(rule) == {"filters"}
+    assert rule["filters"][0]["requestRedirect"]["scheme"] == "https"
+    assert of_cluster("kserve", cluster)["kserve"]["controller"]["gateway"]["urlScheme"] == "https"
+
+
+def test_envoy_ends_no_answer_that_takes_its_time() -> None:
+    policy = of_kind("gke", "BackendTrafficPolicy")
+    assert [one["name"] for one in policy["spec"]["targetRefs"]] == [of_kind("gke", "Gateway")["metadata"]["name"]]
+    assert policy["spec"]["timeout"]["http"]["requestTimeout"] == "0s"
+
+
+def test_the_teams_namespaces_are_those_that_the_gateway_lets_serve() -> None:
+    (rule,) = of_kind("gke", "Gateway")["spec"]["listeners"][0]["allowedRoutes"]["namespaces"]["selector"][
+        "matchExpressions"
+    ]
+    for team in CATALOG.teams:
+        (namespace,) = (
+            one
+            for one in yaml.safe_load_all(FILES[f"platform/tenancy/{team}/namespace.yaml"])
+            if one["kind"] == "Namespace"
+        )
+        assert rule["key"] in namespace["metadata"]["labels"]
+
+
+def test_where_the_settings_name_no_authority_the_cluster_has_one_of_its_own(tmp_path: Path) -> None:
+    root = copy_platform(tmp_path / "platform")
+    text = (root / "platform/settings.yaml").read_text()
+    start, end = text.index("certificates:\n"), text.index("environments:\n")
+    (root / "platform/settings.yaml").write_text(text[:start] + text[end:])
+    files = render_repository(FolderSnapshot(root))
+    kind = files["platform/clusters/kind/gateway.yaml"]
+    assert files["platform/clusters/gke/gateway.yaml"] == kind == FILES["platform/clusters/kind/gateway.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("issuer: own", "issuer: somebody", "issuer"),
+        ("server: https://", "server: http://", "server"),
+        ("email: platform@example.com", "email: nobody", "email"),
+        ("  gke:\n    # A public", "  aks:\n    # A public", "aks"),
+    ],
+)
+def test_an_authority_that_cannot_be_is_refused(old: str, new: str, told: str, tmp_path: Path) -> None:
+    root = copy_platform(tmp_path / "platform")
+    edit(root, "platform/settings.yaml", old, new)
+    with pytest.raises(InputError, match=told):
+        render_repository(FolderSnapshot(root))
+
+
+@pytest.mark.parametrize("variant", ["gateway", "no-ingress", "knative"])
+def test_every_variant_says_that_services_are_reached_by_tls(
+    variant: str, kserve: Callable[[str], list[Object]]
+) -> None:
+    assert configuration(kserve(variant))["ingress"]["urlScheme"] == "https"
 
 
 def test_without_an_ingress_kserve_makes_none_and_asks_for_no_kind_that_is_missing(
@@ -246,9 +333,8 @@ def test_runtimes_pass_every_policy_and_data_parallelism_in_one_is_refused(tmp_p
 def test_every_application_and_object_of_the_platform_is_valid(tmp_path: Path) -> None:
     objects = [found for text in FILES.values() for found in yaml.safe_load_all(text)]
     assert {one["kind"] for one in objects} >= {"AppProject", "Application", "ApplicationSet", "ClusterServingRuntime"}
-    with_schema = [one for one in objects if one["kind"] != "GatewayClass"]
     # One name an environment: those of several environments are alike.
-    unique = {(one["kind"], one["metadata"]["name"], json.dumps(one)): one for one in with_schema}
+    unique = {(one["kind"], one["metadata"]["name"], json.dumps(one)): one for one in objects}
     assert schema_findings(list(unique.values()), tmp_path / "run", "platform") == []
 
 

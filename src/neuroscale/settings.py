@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -49,6 +49,19 @@ class ModelStore(Frozen):
     throughput_mib_s: Throughput
 
 
+class Prometheus(Frozen):
+    """The cluster's Prometheus: the Service that `neuroscale metrics` reaches it by.
+
+    `operator`: it is run by Prometheus' Operator, and gets a PodMonitor and a PrometheusRule in `namespace`.
+    """
+
+    namespace: Label = "monitoring"
+    # The Operator's own Service, whatever its Prometheus is called.
+    service: Label = "prometheus-operated"
+    port: Annotated[int, Field(ge=1, le=65535)] = 9090
+    operator: bool = True
+
+
 class Environment(Frozen):
     """A cluster (or part of one). `accelerators` in no order: the planner takes the cheapest that fits.
 
@@ -62,6 +75,7 @@ class Environment(Frozen):
     token_secret: TokenSecret
     ingress_namespaces: Annotated[tuple[Label, ...], Field(min_length=1)]
     monitoring_namespaces: tuple[Label, ...]
+    prometheus: Prometheus = Field(default_factory=Prometheus)
     default_availability: Literal["standard", "high"]
     max_replicas: Annotated[int, Field(ge=1, le=1000)]
     max_cpu_per_pod: Annotated[int, Field(ge=1)]
@@ -75,14 +89,32 @@ class Environment(Frozen):
         return names
 
 
+class OwnAuthority(Frozen):
+    """An authority of the cluster's own signs: its clients must be given that authority's certificate."""
+
+    issuer: Literal["own"]
+
+
+class Acme(Frozen):
+    """A public authority signs. `dns01` is cert-manager's solver, which says how the domain's DNS is written."""
+
+    issuer: Literal["acme"]
+    server: Annotated[str, Field(pattern=r"^https://[^\s@]+$")]
+    email: Annotated[str, Field(pattern=r"^[^\s@]+@[^\s@]+$", max_length=254)]
+    dns01: Annotated[dict[str, Any], Field(min_length=1)]
+
+
 class Settings(Frozen):
-    """The whole file."""
+    """The whole file. `certificates`: who signs those of the gateways in each of platform/clusters (default: own)."""
 
     schema_version: Literal[1]
     organization: Annotated[str, Field(min_length=1, max_length=100)]
     domain: Host
     registry: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9./]{0,200}[a-z0-9])?$")]
     repository: Repository
+    certificates: dict[Literal["kind", "gke", "eks"], Annotated[OwnAuthority | Acme, Field(discriminator="issuer")]] = (
+        Field(default_factory=dict)
+    )
     environments: Annotated[
         # With a service's name and a point, it names an Argo CD application, and names end at 63 characters.
         dict[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,20}[a-z0-9])?$")], Environment],
@@ -96,7 +128,8 @@ def load_settings(snapshot: Snapshot) -> Settings:
 
 
 def check_settings(settings: Settings, catalog: Catalog) -> None:
-    """Raises InputError where the settings name an accelerator or a price list that the catalog lacks."""
+    """Raises InputError where the settings name an accelerator or a price list that the catalog lacks, or a Prometheus
+    that the services' network policies keep out."""
     problems = []
     for name, environment in settings.environments.items():
         for field, used, known in (
@@ -113,5 +146,15 @@ def check_settings(settings: Settings, catalog: Catalog) -> None:
                 for entry in used
                 if entry not in known
             ]
+        namespaces, namespace = environment.monitoring_namespaces, environment.prometheus.namespace
+        if namespaces and namespace not in namespaces:
+            problems.append(
+                Problem(
+                    SETTINGS,
+                    f"environments.{name}.prometheus.namespace",
+                    f"{namespace!r} is not one of the monitoring_namespaces, which alone may look at a service's pods",
+                    suggest(namespace, namespaces),
+                )
+            )
     if problems:
         raise InputError(problems)

@@ -7,6 +7,7 @@ from typing import Any
 
 from neuroscale.catalog import Catalog
 from neuroscale.errors import InputError, Problem
+from neuroscale.platform import monitoring
 from neuroscale.platform.charts import Chart
 from neuroscale.platform.filling import Object, filled, objects
 from neuroscale.repository import MANIFESTS, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE
@@ -52,8 +53,8 @@ def render(
     """
     url = repository or settings.repository.url
     branch = revision or settings.repository.default_branch
-    cluster = settings.environments[environment].cluster
     where = {"repository": url, "revision": branch, "environment": environment}
+    cluster = settings.environments[environment].cluster
     used = sorted({chart.repository for chart in charts if cluster in chart.clusters})
     return {
         "projects.yaml": filled(
@@ -63,7 +64,7 @@ def render(
             namespaces=sorted(team.namespace for team in catalog.teams.values()),
             kinds=[{"name": _GROUPS[kind], "value": kind} for kind in RENDERED_KINDS.values()],
         ),
-        "root.yaml": filled("root.yaml", parts=_parts(cluster), **where),
+        "root.yaml": filled("root.yaml", parts=_parts(settings, environment), **where),
         "services.yaml": filled(
             "services.yaml",
             name=f"services-{environment}",
@@ -76,10 +77,13 @@ def render(
     }
 
 
-def _parts(cluster: str) -> list[dict[str, str]]:
+def _parts(settings: Settings, environment: str) -> list[dict[str, str]]:
+    cluster = settings.environments[environment].cluster
     upstream = {"name": "platform-upstream", "path": f"platform/clusters/{cluster}", "include": "*.yaml"}
+    watched = {"name": "platform-monitoring", "path": f"{monitoring.FOLDER}/{environment}", "include": "*.yaml"}
     return [
         *([] if cluster == "local" else [upstream]),
+        *([watched] if monitoring.by_operator(settings.environments[environment]) else []),
         {"name": "platform-runtimes", "path": "platform/serving/runtimes", "include": "*.yaml"},
         {"name": "platform-tenancy", "path": "platform/tenancy", "include": "*.yaml"},
         # Not their tests, nor the good and the bad resources of these, nor the tripwires.

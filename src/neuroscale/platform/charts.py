@@ -75,8 +75,6 @@ def render(snapshot: Snapshot, charts: tuple[Chart, ...], settings: Settings) ->
     files: dict[str, str] = {}
     for cluster in CLUSTERS:
         own = [chart for chart in charts if cluster in chart.clusters]
-        if any(chart.name == "envoy-gateway" for chart in own):
-            files[f"{FOLDER}/{cluster}/gateway-class.yaml"] = filled("gateway-class.yaml")
         for chart in own:
             values = chart_values(chart, snapshot, settings)
             first = min((one for one in own if one.namespace == chart.namespace), key=lambda one: (one.wave, one.name))

@@ -10,7 +10,7 @@ from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.errors import InputError, Problem
 from neuroscale.files import write_public
 from neuroscale.gates.manifests import read_manifests
-from neuroscale.platform import argocd, charts, runtimes, tenancy
+from neuroscale.platform import argocd, charts, gateway, monitoring, runtimes, tenancy
 from neuroscale.repository import CATALOG, CLUSTER_FILES
 from neuroscale.settings import Settings, load_settings
 from neuroscale.snapshot import Snapshot, read_text
@@ -27,12 +27,14 @@ def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str
     _check_namespaces(snapshot, catalog)
     upstream = charts.load_charts(snapshot)
     argocd.config_maps(read_text(snapshot, argocd.VALUES))
-    files = charts.render(snapshot, upstream, settings) | runtimes.render(catalog) | tenancy.render(catalog)
+    files = charts.render(snapshot, upstream, settings) | gateway.render(upstream, settings)
+    files |= runtimes.render(catalog) | tenancy.render(catalog) | monitoring.render(snapshot, catalog, settings)
     for environment in settings.environments:
         for name, text in argocd.render(settings, catalog, upstream, environment).items():
             files[f"{argocd.FOLDER}/{environment}/{name}"] = text
     for path, text in files.items():
-        read_manifests(text.encode(), path)  # raises where Argo CD would read something else, or nothing
+        if path != monitoring.SCRAPE:  # Prometheus' own, and no manifest
+            read_manifests(text.encode(), path)  # raises where Argo CD would read something else, or nothing
     return dict(sorted(files.items()))
 
 
@@ -47,7 +49,8 @@ def is_rendered(path: str) -> bool:
     return (
         path.startswith((f"{runtimes.FOLDER}/", f"{tenancy.FOLDER}/"))
         or (path.startswith(f"{charts.FOLDER}/") and len(parts) > 3)
-        or (path.startswith(f"{argocd.FOLDER}/") and len(parts) > 3)
+        or (path.startswith((f"{argocd.FOLDER}/", f"{monitoring.FOLDER}/")) and len(parts) > 3)
+        or path == monitoring.SCRAPE
     )
 
 
