@@ -48,6 +48,7 @@ class Pull:
     head_branch: str
     base_branch: str
     merged: bool = False
+    merge_commit: str | None = None
     looks_until_mergeable: int = 1
     reviews: list[dict[str, Any]] = field(default_factory=list)
 
@@ -212,8 +213,14 @@ def _pull_values(server: GitHubServer, slug: str, pull: Pull, login: str, whole:
         "body": pull.body,
         "state": "closed" if pull.merged else "open",
         "merged_at": "2026-01-01T00:00:00Z" if pull.merged else None,
+        "merge_commit_sha": pull.merge_commit,
         "user": {"login": pull.author},
-        "head": {"ref": pull.head_branch, "sha": pull.head_sha, "repo": _branch_repository(pull.head)},
+        "head": {
+            "label": f"{pull.head.owner}:{pull.head_branch}",
+            "ref": pull.head_branch,
+            "sha": pull.head_sha,
+            "repo": _branch_repository(pull.head),
+        },
         "base": {"ref": pull.base_branch, "repo": _branch_repository(server.repositories[slug])},
     }
     if whole:
@@ -276,6 +283,18 @@ def _list_pulls(server: GitHubServer, asked: _Asked) -> _Handled:
         if asked.query.get("state", "open") in ("all", "closed" if pull.merged else "open")
         and asked.query.get("head") in (None, f"{pull.head.owner}:{pull.head_branch}")
         and asked.query.get("base") in (None, pull.base_branch)
+    ]
+    here, more = _paged(asked, found)
+    return 200, here, more
+
+
+def _list_pulls_of_commit(server: GitHubServer, asked: _Asked) -> _Handled:
+    """Those that brought the commit, and open ones whose branch holds it."""
+    repository, sha = _repository(server, asked), asked.parts[3]
+    found = [
+        _pull_values(server, repository.slug, pull, asked.login, False)
+        for pull in server.pulls[repository.slug]
+        if sha in (pull.merge_commit, pull.head_sha)
     ]
     here, more = _paged(asked, found)
     return 200, here, more
@@ -347,8 +366,8 @@ def _merge(server: GitHubServer, asked: _Asked) -> _Handled:
         raise _RefusalError(405, "At least 1 approving review is required by reviewers with write access.")
     if asked.body.get("merge_method") != "squash":
         raise _RefusalError(405, "Merge commits are not allowed on this repository.")
-    pull.merged = True
-    return 200, {"sha": server.commit(repository.slug, pull.base_branch), "merged": True, "message": "merged"}, {}
+    pull.merged, pull.merge_commit = True, server.commit(repository.slug, pull.base_branch)
+    return 200, {"sha": pull.merge_commit, "merged": True, "message": "merged"}, {}
 
 
 def _list_comments(server: GitHubServer, asked: _Asked) -> _Handled:
@@ -399,6 +418,7 @@ _HANDLERS: Mapping[str, Callable[[GitHubServer, _Asked], _Handled]] = {
     "repos/create-fork": _create_fork,
     "git/get-ref": _get_ref,
     "pulls/list": _list_pulls,
+    "repos/list-pull-requests-associated-with-commit": _list_pulls_of_commit,
     "pulls/create": _create_pull,
     "pulls/get": _get_pull,
     "pulls/update": _update_pull,

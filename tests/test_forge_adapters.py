@@ -249,6 +249,44 @@ def test_a_green_approved_pull_request_is_merged_once(
     assert owner.find_pull("developer", BRANCH, "main") is None
 
 
+def test_the_pull_request_that_brought_a_commit_is_found_and_no_other(
+    lab: Lab, owner: Forge, developer: Forge, repository: RepositoryRef
+) -> None:
+    fork = developer.fork().ref
+    before = owner.branch(repository, "main")
+    assert before is not None
+    sha = lab.commit("developer", fork, BRANCH)
+    pull = developer.open_pull("Serve it", "", fork, BRANCH, "main")
+    assert owner.merged_pull(before, "main") is None
+    owner.merge(pull.number, sha)
+    merged = owner.branch(repository, "main")
+    assert merged is not None
+    found = owner.merged_pull(merged, "main")
+    assert found is not None
+    assert (found.number, found.state, found.head_branch) == (pull.number, "merged", BRANCH)
+    assert owner.merged_pull(merged, "next") is None
+    lab.commit("owner", repository, "next")
+    assert owner.open_pull("Another", "", repository, "next", "main").number != pull.number
+    assert owner.merged_pull(merged, "main") == found
+
+
+def test_the_last_pull_request_of_a_branch_is_found_when_it_is_merged_too(
+    lab: Lab, owner: Forge, developer: Forge, repository: RepositoryRef
+) -> None:
+    fork = developer.fork().ref
+    assert owner.last_pull(fork, BRANCH, "main") is None
+    sha = lab.commit("developer", fork, BRANCH)
+    assert owner.last_pull(fork, BRANCH, "main") is None
+    pull = developer.open_pull("Serve it", "", fork, BRANCH, "main")
+    assert owner.last_pull(fork, BRANCH, "main") == pull
+    assert owner.last_pull(fork, f"{BRANCH}-2", "main") is None
+    assert owner.last_pull(repository, BRANCH, "main") is None
+    owner.merge(pull.number, sha)
+    found = owner.last_pull(fork, BRANCH, "main")
+    assert found is not None
+    assert (found.number, found.state) == (pull.number, "merged")
+
+
 def test_a_head_that_moved_is_neither_approved_nor_merged(
     lab: Lab, owner: Forge, developer: Forge, repository: RepositoryRef
 ) -> None:
@@ -290,6 +328,22 @@ def test_a_server_that_is_down_is_reported_in_a_bounded_time(lab: Lab, repositor
     with pytest.raises(ForgeUnavailableError, match=r"no connection .*attempts.*run it again") as raised:
         connect("http://127.0.0.1:9/neuroscale/platform.git", token, environment={}, limits=QUICK)
     assert token.secret not in str(raised.value)
+
+
+@pytest.mark.tools
+def test_a_merged_pull_request_keeps_its_branchs_name_when_the_branch_is_gone(forge_server: ForgeServer) -> None:
+    lab = GiteaLab(forge_server)
+    repository = lab.repository()
+    owner = forge_of(lab, "owner", repository)
+    sha = lab.commit("owner", repository, BRANCH)
+    pull = owner.open_pull("Serve it", "", repository, BRANCH, "main")
+    owner.merge(pull.number, sha)
+    path = f"/repos/{repository.slug}/branches/{BRANCH.replace('/', '%2F')}"
+    assert forge_server.api("DELETE", path)[0] == 204
+    assert owner.pull(pull.number).head_branch == BRANCH
+    found = owner.last_pull(repository, BRANCH, "main")
+    assert found is not None
+    assert found.number == pull.number
 
 
 @pytest.mark.tools

@@ -28,6 +28,7 @@ READ: list[tuple[str, str, int, type[BaseModel] | None, str]] = [
     ("GET", f"{REPOSITORY}/git/ref/heads%2Fmain", 200, github._GitRef, ""),
     ("GET", f"{REPOSITORY}/pulls", 200, PullShape, ""),
     ("POST", f"{REPOSITORY}/pulls", 201, PullShape, ""),
+    ("GET", f"{REPOSITORY}/commits/abc/pulls", 200, PullShape, ""),
     ("GET", f"{REPOSITORY}/pulls/1", 200, PullShape, ""),
     ("PATCH", f"{REPOSITORY}/pulls/1", 200, PullShape, ""),
     ("GET", f"{REPOSITORY}/pulls/1/reviews", 200, ReviewShape, ""),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from pydantic import BaseModel
 
 from neuroscale.forge.http import AnswerError, Client, Limits, Query
@@ -90,6 +93,15 @@ class GiteaForge(RestForge):
     def _open_pulls(self, head_owner: str, head_branch: str, base_branch: str) -> Query:
         del head_owner, head_branch  # it cannot search for them
         return {**_PAGE, "state": "open", "base_branch": base_branch, "sort": "recentupdate"}
+
+    def _pulls_from(self, head: RepositoryRef, head_branch: str, base_branch: str) -> Iterable[Any]:
+        path = self._path("pulls", base_branch, f"{head.slug}:{head_branch}")
+        answer = self._client.get(path, accept=(404,))
+        return [] if answer.status == 404 else [answer.data]
+
+    def _pulls_with(self, sha: str) -> Iterable[Any]:
+        answer = self._client.get(self._path("commits", sha, "pull"), accept=(404,))
+        return [] if answer.status == 404 else [answer.data]
 
     def _head(self, head: RepositoryRef, head_branch: str) -> str:
         if head.slug.lower() == self.repository.slug.lower():

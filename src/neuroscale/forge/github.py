@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel
@@ -145,6 +146,13 @@ class GitHubForge(RestForge):
 
     def _open_pulls(self, head_owner: str, head_branch: str, base_branch: str) -> Query:
         return {**_PAGE, "state": "open", "head": f"{head_owner}:{head_branch}", "base": base_branch}
+
+    def _pulls_from(self, head: RepositoryRef, head_branch: str, base_branch: str) -> Iterable[Any]:
+        query = {**_PAGE, "state": "all", "head": f"{head.owner}:{head_branch}", "base": base_branch}
+        return self._client.pages(self._path("pulls"), query)
+
+    def _pulls_with(self, sha: str) -> Iterable[Any]:
+        return self._client.pages(self._path("commits", sha, "pulls"), _PAGE)
 
     def _head(self, head: RepositoryRef, head_branch: str) -> str:
         return f"{head.owner}:{head_branch}"

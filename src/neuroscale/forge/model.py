@@ -132,6 +132,12 @@ class Forge(Protocol):
     def find_pull(self, head_owner: str, head_branch: str, base_branch: str) -> PullRequest | None:
         """The open pull request from that branch, or None."""
 
+    def last_pull(self, head: RepositoryRef, head_branch: str, base_branch: str) -> PullRequest | None:
+        """The newest pull request from that branch, open, closed or merged; None where there never was one."""
+
+    def merged_pull(self, sha: str, base_branch: str) -> PullRequest | None:
+        """The merged pull request that brought a commit to its base, or None: somebody pushed it."""
+
     def open_pull(self, title: str, body: str, head: RepositoryRef, head_branch: str, base_branch: str) -> PullRequest:
         """Open a pull request, or return the open one that is there already (unchanged)."""
 

@@ -50,6 +50,7 @@ class RepositoryShape(BaseModel):
 
 
 class BranchShape(BaseModel):
+    label: str
     ref: str
     sha: str
     repo: RepositoryShape | None
@@ -62,6 +63,7 @@ class PullShape(BaseModel):
     body: str | None
     state: str
     merged_at: str | None
+    merge_commit_sha: str | None = None
     user: UserShape | None
     head: BranchShape
     base: BranchShape
@@ -141,6 +143,22 @@ class RestForge(ABC):
             if pull.state == "open" and (pull.head_owner.lower(), pull.head_branch, pull.base_branch) == wanted:
                 return pull
         return None
+
+    def last_pull(self, head: RepositoryRef, head_branch: str, base_branch: str) -> PullRequest | None:
+        found = [
+            pull
+            for data in self._pulls_from(head, head_branch, base_branch)
+            for pull in [self._to_pull(read(PullShape, data))]
+            if (pull.head_branch, pull.base_branch) == (head_branch, base_branch)
+        ]
+        return max(found, key=lambda pull: pull.number, default=None)
+
+    def merged_pull(self, sha: str, base_branch: str) -> PullRequest | None:
+        shapes = [read(PullShape, data) for data in self._pulls_with(sha)]
+        merged = [shape for shape in shapes if shape.merged_at and shape.base.ref == base_branch]
+        # A commit may lie in several; that which was merged by it is the one that brought it.
+        merged.sort(key=lambda shape: (shape.merge_commit_sha != sha, shape.number))
+        return self._to_pull(merged[0]) if merged else None
 
     def open_pull(self, title: str, body: str, head: RepositoryRef, head_branch: str, base_branch: str) -> PullRequest:
         fields = {"title": title, "body": body, "head": self._head(head, head_branch), "base": base_branch}
@@ -259,6 +277,14 @@ class RestForge(ABC):
         """A query for open pull requests that brings at least those from that branch."""
 
     @abstractmethod
+    def _pulls_from(self, head: RepositoryRef, head_branch: str, base_branch: str) -> Iterable[Any]:
+        """At least the newest pull request of any state from that branch."""
+
+    @abstractmethod
+    def _pulls_with(self, sha: str) -> Iterable[Any]:
+        """The pull requests that a commit of the base belongs to, at least the merged one."""
+
+    @abstractmethod
     def _head(self, head: RepositoryRef, head_branch: str) -> str:
         """How the forge wants the branch of another repository named."""
 
@@ -327,7 +353,8 @@ class RestForge(ABC):
             state=state,
             author=shape.user.login if shape.user else "",
             head_owner=shape.head.repo.owner.login if shape.head.repo else "",
-            head_branch=shape.head.ref,
+            # Gitea names its own copy where the branch is gone; the label still is the branch's name.
+            head_branch=shape.head.label if shape.head.ref.startswith("refs/") else shape.head.ref,
             head_sha=shape.head.sha,
             base_branch=shape.base.ref,
         )

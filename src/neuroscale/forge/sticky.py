@@ -1,4 +1,4 @@
-"""The gate's one comment on a pull request: found again by a hidden marker, written in place."""
+"""The one comment that a workflow keeps on a pull request: found again by a hidden marker, written in place."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Published:
     comment: Comment | None
 
 
-def publish(forge: Forge, number: int, markdown: str, run: Run) -> Published:
-    """Make `markdown` the gate's comment on a pull request.
+def publish(forge: Forge, number: int, markdown: str, run: Run, marker: str = MARKER) -> Published:
+    """Make `markdown` the comment on a pull request that goes by `marker`, a line of its own; the gate's by default.
 
-    Only comments of the token's own account that begin with `MARKER` are its own. Of several, which a race or a
+    Only comments of the token's own account that begin with it are its own. Of several, which a race or a
     repeated request may have left, the oldest stays. Nothing is written when the pull request has another head than the
     one that was judged, or when a newer run has written already.
 
@@ -53,20 +53,21 @@ def publish(forge: Forge, number: int, markdown: str, run: Run) -> Published:
 
     Raises ForgeError for a comment that is too long, and what the forge raises.
     """
-    body = f"{MARKER}\n{run.marker}\n{markdown.removeprefix(MARKER).lstrip()}"
+    body = f"{marker}\n{run.marker}\n{markdown.removeprefix(marker).lstrip()}"
     if len(body) > LONGEST:
         raise ForgeError(f"The comment has {len(body):,} characters, {LONGEST:,} are allowed. Make it shorter.")
-    return _Comment(forge, number, body, run).publish()
+    return _Comment(forge, number, body, run, marker).publish()
 
 
 class _Comment:
     """One attempt to publish: looks, acts, and looks again until there is nothing left to do."""
 
-    def __init__(self, forge: Forge, number: int, body: str, run: Run) -> None:
+    def __init__(self, forge: Forge, number: int, body: str, run: Run, marker: str) -> None:
         self.forge = forge
         self.number = number
         self.body = body
         self.run = run
+        self.marker = marker
         self.login = forge.account().login
         self.written: Comment | None = None
         self.outcome: Outcome = "unchanged"
@@ -88,7 +89,7 @@ class _Comment:
                     raise
                 problem = error  # somebody deleted it between looking and writing
         raise problem or ForgeUnavailableError(
-            f"The gate's comment on pull request {self.number} keeps being changed by others. Run it again."
+            f"The comment on pull request {self.number} keeps being changed by others. Run it again."
         )
 
     def _step(self) -> Comment | None:
@@ -116,11 +117,11 @@ class _Comment:
         return None if changed else oldest
 
     def _mine(self) -> list[Comment]:
-        """The gate's comments, oldest first; also the one just written, which a forge may list late."""
+        """The workflow's comments, oldest first; also the one just written, which a forge may list late."""
         there = {
             comment.id: comment
             for comment in self.forge.comments(self.number)
-            if comment.author == self.login and comment.body.startswith(MARKER)
+            if comment.author == self.login and comment.body.startswith(self.marker)
         }
         if self.written is not None and not there:
             there[self.written.id] = self.written
