@@ -81,11 +81,23 @@ class Identity:
 
 
 class Cluster:
-    """An API server. May be used by several threads; `close` ends its connections."""
+    """An API server. May be used by several threads; `close` ends its connections.
 
-    def __init__(self, url: str, client: httpx.Client, name: str) -> None:
+    `kubeconfig` and `context` (None: the usual ones) lead other programs to the same server as the same user.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        client: httpx.Client,
+        name: str,
+        kubeconfig: Path | None = None,
+        context: str | None = None,
+    ) -> None:
         self.url = url
         self.name = name
+        self.kubeconfig = kubeconfig
+        self.context = context
         self._client = client
         self._kinds: dict[str, dict[str, Kind]] = {}
         self._lock = threading.Lock()
@@ -95,7 +107,7 @@ class Cluster:
         """A control plane on this machine, as one of its users."""
         context = plane.client_context(user)
         client = httpx.Client(base_url=plane.url, verify=context, timeout=_TIMEOUT, trust_env=False, limits=_LIMITS)
-        return cls(plane.url, client, "the local platform")
+        return cls(plane.url, client, "the local platform", plane.kubeconfig_of(user))
 
     @classmethod
     def of_kubeconfig(cls, path: Path | None, context: str | None) -> Cluster:
@@ -123,7 +135,7 @@ class Cluster:
 
         where = str(path) if path else "$KUBECONFIG or ~/.kube/config"
         try:
-            return cls(*anyio.run(connect))
+            return cls(*anyio.run(connect), path, context)
         except Exception as error:  # kr8s raises whatever a broken file or credential plugin leads to
             problem = Problem(
                 where,
