@@ -10,7 +10,9 @@ from neuroscale.settings import Settings, load_settings
 from neuroscale.snapshot import FolderSnapshot
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("platform/argocd", "platform/catalog", "platform/clusters", "platform/serving", "platform/tenancy")
+FOLDERS = tuple(
+    f"platform/{name}" for name in ("argocd", "catalog", "clusters", "monitoring", "serving", "tenancy")
+)
 
 
 def copy_platform(root: Path) -> Path:

@@ -136,7 +136,7 @@ def test_each_other_part_deploys_rendered_files_only() -> None:
     from neuroscale.platform.files import render_repository
 
     rendered = set(render_repository(SNAPSHOT))
-    for part in ("upstream", "runtimes", "tenancy"):
+    for part in ("upstream", "monitoring", "runtimes", "tenancy"):
         found = selected(f"platform-{part}")
         assert found
         assert found <= rendered
@@ -145,7 +145,8 @@ def test_each_other_part_deploys_rendered_files_only() -> None:
 def test_this_machines_platform_gets_the_same_parts_without_upstreams_charts() -> None:
     local = {each["metadata"]["name"] for each in objects("local") if each["kind"] == "Application"}
     real = {each["metadata"]["name"] for each in objects("prod") if each["kind"] == "Application"}
-    assert real - local == {"platform-upstream"}
+    # Here Prometheus is a process, which reads the same rules and chooses the same pods.
+    assert real - local == {"platform-upstream", "platform-monitoring"}
     assert local < real
 
 

@@ -58,7 +58,10 @@ def test_rendering_twice_changes_nothing_and_removes_what_is_not_wanted_any_more
         ("platform/catalog/runtimes/neuroscale-vllm-tpu.yaml", "v0.32.0", "v0.33.0", "serving/runtimes/"),
         ("platform/serving/kyverno.yaml", "replicas: 3", "replicas: 1", "clusters/gke/kyverno.yaml"),
         ("platform/clusters/charts.yaml", "version: 3.9.1", "version: 3.9.0", "clusters/eks/kyverno.yaml"),
+        (TEAM, "namespace: team-alpha", "namespace: alpha", "monitoring/scrape.yaml"),
+        ("platform/monitoring/alerts.yaml", "for: 30s", "for: 31s", "monitoring/prod/prometheusrule.yaml"),
         # ... and renderings that were edited.
+        ("platform/monitoring/dev/podmonitor.yaml", "scheme: http", "scheme: https", "dev/podmonitor.yaml"),
         ("platform/tenancy/team-alpha/access.yaml", "[get, create]", "[get, create, delete]", "team-alpha/access.yaml"),
         ("platform/argocd/prod/projects.yaml", "clusterResourceWhitelist: []", "x: []", "argocd/prod/projects.yaml"),
     ],
@@ -80,6 +83,7 @@ def test_a_file_beside_the_rendered_ones_is_refused_because_argo_cd_would_apply_
         "platform/tenancy/extra.yaml",
         "platform/clusters/gke/extra.yaml",
         "platform/serving/runtimes/extra.yaml",
+        "platform/monitoring/dev/extra.yaml",
     ):
         assert is_rendered(path)
         (platform / path).write_text("kind: ClusterRoleBinding\n")

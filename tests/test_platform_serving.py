@@ -20,6 +20,7 @@ from neuroscale.local.charts import Chart as LocalChart
 from neuroscale.local.charts import render as render_chart
 from neuroscale.platform.charts import CLUSTERS, chart_values, load_charts
 from neuroscale.platform.files import KYVERNO, render_repository, system_namespaces
+from neuroscale.platform.monitoring import SCRAPE
 from neuroscale.snapshot import FolderSnapshot
 from neuroscale.tools import find_tool
 from neuroscale.yaml_io import dump, read_mapping
@@ -34,10 +35,11 @@ KSERVE_KINDS = LocalChart("kserve-controller", "kserve-crd", "kserve-crd", "kser
 KYVERNO_CHART = LocalChart("kyverno-controller", "kyverno", "kyverno", "kyverno")
 CHARTS = {chart.name: chart for chart in load_charts(SNAPSHOT)}
 FILES = render_repository(SNAPSHOT)
-# Kinds of which set-up has no definitions: cert-manager's, the Gateway API's and Envoy Gateway's.
+# Kinds without definitions here: those of cert-manager, the Gateway API, Envoy Gateway and Prometheus' Operator.
 ELSEWHERE = {
     *("Certificate", "ClusterIssuer", "Issuer"),
     *("BackendTrafficPolicy", "Gateway", "GatewayClass", "HTTPRoute"),
+    *("PodMonitor", "PrometheusRule"),
 }
 
 
@@ -331,7 +333,7 @@ def test_runtimes_pass_every_policy_and_data_parallelism_in_one_is_refused(tmp_p
 
 
 def test_every_application_and_object_of_the_platform_is_valid(tmp_path: Path) -> None:
-    objects = [found for text in FILES.values() for found in yaml.safe_load_all(text)]
+    objects = [found for path, text in FILES.items() if path != SCRAPE for found in yaml.safe_load_all(text)]
     assert {one["kind"] for one in objects} >= {"AppProject", "Application", "ApplicationSet", "ClusterServingRuntime"}
     # One name an environment: those of several environments are alike.
     unique = {(one["kind"], one["metadata"]["name"], json.dumps(one)): one for one in objects}

@@ -31,7 +31,10 @@ GATE_CODE = (
     "src/",
     "uv.toml",
 )
-CLUSTER_FILES = ("platform/argocd/", "platform/clusters/", "platform/serving/", "platform/tenancy/")
+CLUSTER_FILES = (
+    *("platform/argocd/", "platform/clusters/", "platform/monitoring/"),
+    *("platform/serving/", "platform/tenancy/"),
+)
 """What every cluster gets, with all rights in it."""
 PROTECTED = (*GATE_CODE, f"{POLICIES}/", *CLUSTER_FILES)
 """What only an owner may merge a change of, by hand: gate code, workflows, policies and their exceptions, and what
