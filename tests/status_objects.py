@@ -169,6 +169,7 @@ class World:
             "metadata": {
                 "name": name,
                 "uid": name,
+                "labels": {"serving.kserve.io/inferenceservice": NAME},
                 "ownerReferences": [{"uid": owner}],
                 "creationTimestamp": ago(4000),
             },

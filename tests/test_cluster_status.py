@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from neuroscale.cluster.containing import differences
 from neuroscale.cluster.pods import condition, part
 from neuroscale.cluster.status import judge
-from status_objects import BUDGET, NAME, NAMESPACE, NOW, REVISION, World, ago, condition_of
+from status_objects import BUDGET, ENVIRONMENT, NAME, NAMESPACE, NOW, REVISION, World, ago, condition_of
 
 
 def test_a_service_is_ready_when_argo_cd_kserve_and_the_newest_pods_agree() -> None:
@@ -124,11 +124,32 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
     return {"waiting": {"reason": reason, "message": message}}
 
 
+LOGS = "kubectl -n team-alpha logs new-0"
+
+
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "words", "do"),
     [
-        ({"state": waiting("ImagePullBackOff", 'Back-off pulling image "vllm:none"')}, "ImagePullBackOff: Back-off"),
-        ({"state": waiting("CreateContainerConfigError", 'secret "hugging-face" not found')}, 'secret "hugging-face"'),
+        (
+            {"state": waiting("ImagePullBackOff", 'Back-off pulling image "vllm:none"')},
+            "ImagePullBackOff: Back-off",
+            "kubectl -n team-alpha describe pod new-0",
+        ),
+        (
+            {"state": waiting("ErrImagePull", "vLLM for the CPU is not installed on this machine: run `make setup`.")},
+            "ErrImagePull: vLLM for the CPU is not installed on this machine: run `make setup`",
+            "kubectl -n team-alpha describe pod new-0",
+        ),
+        (
+            {"state": waiting("CreateContainerConfigError", 'secret "hugging-face" not found')},
+            'secret "hugging-face"',
+            "the Secret hugging-face? kubectl -n team-alpha get secrets",
+        ),
+        (
+            {"state": waiting("CreateContainerError", "no such user")},
+            "CreateContainerError: no such user",
+            "kubectl -n team-alpha describe pod new-0",
+        ),
         (
             {
                 "state": waiting("CrashLoopBackOff"),
@@ -136,6 +157,7 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
                 "lastState": {"terminated": {"exitCode": 2, "reason": "Error", "message": "unrecognized arguments"}},
             },
             "CrashLoopBackOff: kserve-container ended with exit code 2: unrecognized arguments",
+            LOGS,
         ),
         (
             {
@@ -144,17 +166,57 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
                 "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
             },
             "needed more memory than its limit (OOMKilled); started again 20 s ago",
+            LOGS,
         ),
-        ({"state": {"terminated": {"exitCode": 1, "reason": "Error"}}}, "ended with exit code 1"),
+        ({"state": {"terminated": {"exitCode": 1, "reason": "Error"}}}, "ended with exit code 1", LOGS),
     ],
 )
-def test_a_container_that_does_not_start_is_failed_with_its_reason(change: dict[str, Any], words: str) -> None:
+def test_a_container_that_does_not_start_is_failed_with_its_reason_and_what_to_do(
+    change: dict[str, Any], words: str, do: str
+) -> None:
     world = loading(20)
     world.pods[0]["status"]["containerStatuses"][0].update(change)
     status = world.status()
     assert status.verdict == "failed"
     assert words in status.reason
-    assert "kubectl -n team-alpha logs new-0" in status.next
+    assert do in status.next
+
+
+@pytest.mark.parametrize(
+    "message",
+    [f'secret "{NAME}-api-key" not found', f"couldn't find key api-key in Secret {NAMESPACE}/{NAME}-api-key"],
+)
+def test_a_pod_without_its_endpoints_key_waits_for_it_and_status_says_how_to_make_it(message: str) -> None:
+    for seconds, verdict in ((20, "starting"), (601, "failed")):
+        world = loading(20)
+        condition_of(world.pods[0], "PodScheduled")["lastTransitionTime"] = ago(seconds)
+        world.pods[0]["status"]["containerStatuses"][0]["state"] = waiting("CreateContainerConfigError", message)
+        status = world.status()
+        assert status.verdict == verdict
+        assert f"pod new-0: waits for its Secret {NAME}-api-key" in status.reason
+        assert status.next == f"Make its key: neuroscale key {NAME} --environment {ENVIRONMENT}"
+    world.pods.append(world.pod("old-0", "old"))
+    condition_of(world.pods[0], "PodScheduled")["lastTransitionTime"] = ago(20)
+    status = world.status()
+    assert (status.verdict, "old" in status.pods[-1].name) == ("out of date", True)
+    assert "neuroscale key" in status.next
+
+
+def test_the_key_of_another_service_is_nothing_that_a_pod_waits_for() -> None:
+    world = loading(20)
+    told = 'secret "other-chat-api-key" not found'
+    world.pods[0]["status"]["containerStatuses"][0]["state"] = waiting("CreateContainerConfigError", told)
+    status = world.status()
+    assert status.verdict == "failed"
+    assert "neuroscale key" not in status.next
+
+
+def test_the_model_is_told_by_the_name_that_clients_use() -> None:
+    world = World()
+    assert world.service is not None
+    assert world.status().model == ""
+    world.service["spec"]["predictor"]["model"]["args"] += ["--served-model-name=gemma", "--max-model-len=8192"]
+    assert world.status().model == "gemma"
 
 
 def test_pods_that_the_cluster_refuses_are_failed_with_its_words() -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
+from neuroscale import api_key
 from neuroscale.kube.client import Object
 
 SERVER = "kserve-container"
+SERVICE_LABEL = "serving.kserve.io/inferenceservice"
+"""The label by which KServe marks what it makes of a service."""
 PROGRESS_DEADLINE = 600
 """Seconds that KServe 0.20 lets a Deployment make no progress; no field changes it."""
 
 # All that a container waits for that is not a failure.
 _USUAL = ("", "ContainerCreating", "PodInitializing")
 _LOST = ("NodeLost", "NodeNotReady", "NodeStatusUnknown")
+# A kubelet's words for a Secret that is missing, and for one that lacks a key.
+_NO_SECRET = re.compile(r'secret "(?P<missing>[^"]+)" not found|find key \S+ in Secret [^/\s]+/(?P<lacking>\S+)')
 
 State = Literal["ready", "starting", "failed", "ended"]
 
@@ -24,7 +30,8 @@ State = Literal["ready", "starting", "failed", "ended"]
 class PodState:
     """One pod. `used_seconds` of the `budget_seconds` that it may take until it answers, None where nothing counts.
 
-    `told` says in words what it does; `ended`: it is over, and the ReplicaSet replaces it.
+    `told` says in words what it does; `ended`: it is over, and the ReplicaSet replaces it. `waiting`: Kubernetes' word
+    for what a container waits for, where that is a trouble; `secret`: the Secret that it is.
     """
 
     name: str
@@ -34,6 +41,8 @@ class PodState:
     restarts: int = 0
     used_seconds: int | None = None
     budget_seconds: int | None = None
+    waiting: str = ""
+    secret: str = ""
 
 
 def look(pod: Object, now: datetime) -> PodState:
@@ -108,6 +117,20 @@ class _Look:
         budget = None if used is None else self.budget
         return PodState(self.name, self.node, state, told, self.restarts, used, budget)
 
+    def _troubled(self, told: str, status: Mapping[str, Any]) -> PodState:
+        """Failed, unless it waits for the key of its endpoint, which is made once the service is there."""
+        waiting = part(status, "state", "waiting")
+        reason = str(waiting.get("reason") or "")
+        match = _NO_SECRET.search(str(waiting.get("message") or ""))
+        secret = (match["missing"] or match["lacking"]) if match and reason == "CreateContainerConfigError" else ""
+        labels = part(self.pod, "metadata", "labels")
+        found = replace(self._is("failed", told), waiting=reason, secret=secret)
+        if not secret or secret != api_key.secret_name(str(labels.get(SERVICE_LABEL) or "")):
+            return found
+        used = seconds_since(condition(self.pod, "PodScheduled").get("lastTransitionTime"), self.now)
+        late = used is not None and used > PROGRESS_DEADLINE
+        return replace(found, state="failed" if late else "starting", told=f"waits for its Secret {secret}")
+
     def _within(self, told: str, used: int | None) -> PodState:
         """Starting as long as its budget lasts, failed after it."""
         if used is None:
@@ -136,7 +159,7 @@ class _Look:
             if (ended and ended.get("exitCode") == 0) or (running and status.get("started") and status.get("ready")):
                 continue
             if trouble := _trouble(status):
-                return self._is("failed", trouble)
+                return self._troubled(trouble, status)
             if running:
                 used = seconds_since(running.get("startedAt"), self.now)
                 return self._within(f"{status.get('name')} runs before the server", used)
@@ -146,7 +169,7 @@ class _Look:
     def _main(self) -> PodState:
         for status in self.containers:
             if trouble := _trouble(status):
-                return self._is("failed", trouble)
+                return self._troubled(trouble, status)
         waiting = [status for status in self.containers if not status.get("ready")]
         # The server last: the others are there when it starts.
         waiting.sort(key=lambda status: status.get("name") == SERVER)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from neuroscale import api_key
 from neuroscale.cluster.containing import differences
 from neuroscale.cluster.pods import (
     PROGRESS_DEADLINE,
@@ -70,6 +71,8 @@ _NO_FIELDS_OF_A_POD = (
     "storageUris",
     "timeout",
 )
+_IMAGE_TROUBLES = ("ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName")
+_SERVED_NAME = "--served-model-name="
 _STORAGE_URI = "internal.serving.kserve.io/storage-initializer-sourceuri"
 _REVISION = "deployment.kubernetes.io/revision"
 
@@ -138,6 +141,8 @@ class ServiceStatus:
     next: str
     url: str = ""
     address: str = ""
+    model: str = ""
+    curl: str = ""
     application: Application | None = None
     generation: int | None = None
     replicas_needed: int = 0
@@ -195,6 +200,7 @@ class _Judge:
             next=judged.next,
             url=str(part(self.service, "status").get("url") or ""),
             address=str(part(self.service, "status", "address").get("url") or ""),
+            model=_model_name(part(self.service, "spec", "predictor", "model").get("args")),
             application=self._application(),
             generation=generation if isinstance(generation, int) else None,
             replicas_needed=self.needed if self.service else 0,
@@ -495,8 +501,7 @@ class _Judge:
         if failed:
             told = f"pod {failed[0].name}: {failed[0].told}"
             more = f" ({len(failed) - 1} more)" if len(failed) > 1 else ""
-            logs = f"kubectl {self.where} logs {failed[0].name} -c {SERVER}"
-            return self._failed(f"{told}{more}{old}", f"{logs}{' --previous' if failed[0].restarts else ''}")
+            return self._failed(f"{told}{more}{old}", self._remedy(failed[0]))
         starting = self._in_state("starting")
         told = f"pod {starting[0].name}: {starting[0].told}" if starting else "it has no pod yet"
         if deadline and starting:
@@ -507,7 +512,21 @@ class _Judge:
         count = f"{ready} of {self.needed} ready; " if self.needed > 1 else ""
         if deadline and not starting:
             return self._failed(f"{count}{told}, and its Deployment makes no progress{old}")
-        return _Judged("out of date" if self.older else "starting", f"{count}{told}{old}", "Wait.")
+        do = self._remedy(starting[0]) if starting and starting[0].secret else "Wait."
+        return _Judged("out of date" if self.older else "starting", f"{count}{told}{old}", do)
+
+    def _remedy(self, pod: PodState) -> str:
+        """What to do about a pod that gets no further."""
+        if pod.secret == api_key.secret_name(self.observed.name):
+            where = f" --environment {self.observed.environment}" if self.observed.environment else ""
+            return f"Make its key: neuroscale key {self.observed.name}{where}"
+        if pod.secret:
+            return f"Who writes the Secret {pod.secret}? kubectl {self.where} get secrets"
+        if pod.waiting in _IMAGE_TROUBLES:
+            return f"The image, or who may pull it; see the message, and kubectl {self.where} describe pod {pod.name}"
+        if pod.waiting and not pod.restarts:
+            return f"kubectl {self.where} describe pod {pod.name}"
+        return f"kubectl {self.where} logs {pod.name} -c {SERVER}{' --previous' if pod.restarts else ''}"
 
     def _conditions_verdict(self) -> _Judged:
         """The pods are there. Is what KServe says of it the same?"""
@@ -613,6 +632,12 @@ def _written(found: Object, subresource: str = "") -> datetime | None:
         if (when := moment(entry.get("time"))) is not None
     ]
     return max(times, default=None)
+
+
+def _model_name(arguments: Any) -> str:
+    """What the server calls its model; empty where its arguments do not say."""
+    given = [str(one) for one in arguments] if isinstance(arguments, list) else []
+    return next((one.removeprefix(_SERVED_NAME) for one in reversed(given) if one.startswith(_SERVED_NAME)), "")
 
 
 def _plain(container: dict[str, Any]) -> dict[str, Any]:

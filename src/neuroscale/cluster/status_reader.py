@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from neuroscale.cluster.clone import Clone
+from neuroscale.cluster.pods import SERVICE_LABEL as POD_LABEL
 from neuroscale.cluster.pods import items, part
 from neuroscale.cluster.status import Observed, ServiceStatus, judge
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
@@ -14,7 +15,6 @@ from neuroscale.repository import ServicePath
 from neuroscale.validation import suggest
 
 MANAGED = "app.kubernetes.io/managed-by=neuroscale"
-_POD_LABEL = "serving.kserve.io/inferenceservice"
 _TRACKING = "argocd.argoproj.io/tracking-id"
 _ARGOCD = "argoproj.io/v1alpha1"
 _KSERVE = "serving.kserve.io/v1beta1"
@@ -175,14 +175,14 @@ class Reader:
     def _with_workloads(self, rows: list[Observed]) -> list[Observed]:
         namespaces = sorted({row.namespace for row in rows if row.service is not None})
         read = {
-            (kind, namespace): self._optional(group_version, kind, namespace, _POD_LABEL)
+            (kind, namespace): self._optional(group_version, kind, namespace, POD_LABEL)
             for namespace in namespaces
             for group_version, kind in _WORKLOADS
         }
         by_service: dict[tuple[str, str, str], list[Object]] = {}
         for (kind, namespace), found in read.items():
             for one in found.objects:
-                name = str(part(one, "metadata", "labels").get(_POD_LABEL) or "")
+                name = str(part(one, "metadata", "labels").get(POD_LABEL) or "")
                 by_service.setdefault((kind, namespace, name), []).append(one)
         runtimes = self._runtimes(namespaces)
         done = []
