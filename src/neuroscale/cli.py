@@ -216,6 +216,36 @@ def status(
     raise typer.Exit(show_status(service, environment, where, repository, wait=wait, as_json=as_json))
 
 
+@app.command()
+def metrics(
+    service: Annotated[str, typer.Argument(help="A service: its name, or ENVIRONMENT/SERVICE.")],
+    environment: Annotated[str, typer.Option("--environment", help="The environment that it is in.")] = "",
+    since: Annotated[str, typer.Option("--since", help="How far to look back: 90s, 15m, 6h, 2d.")] = "15m",
+    namespace: Annotated[str, typer.Option("--namespace", help="Where several have a service of this name.")] = "",
+    prometheus_url: Annotated[
+        str,
+        typer.Option(
+            "--prometheus-url",
+            help="Where Prometheus answers. Default: the Service that the settings name, by a port-forward.",
+        ),
+    ] = "",
+    context: Annotated[
+        str | None, typer.Option("--context", help="The kubeconfig context of the cluster. Default: the current one.")
+    ] = None,
+    kubeconfig: KubeconfigOption = None,
+    state: Annotated[Path | None, typer.Option("--state", help="The folder of a local platform to ask.")] = None,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> None:
+    """Show a service's latency, tokens, queue and cache, now and over time. Exit status: 0 it answers, 1 it does not or
+    nothing is known, 2 Prometheus cannot be asked."""
+    from neuroscale.commands.clusters import Where
+    from neuroscale.commands.metrics import Asked, show_metrics
+
+    asked, where = Asked(service, environment, namespace, since), Where(context, kubeconfig, state)
+    raise typer.Exit(show_metrics(asked, where, prometheus_url, repository, as_json=as_json))
+
+
 local = typer.Typer(
     name="local", help="The platform on this machine: a real forge and its runner.", no_args_is_help=True
 )

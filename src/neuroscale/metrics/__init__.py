@@ -1,0 +1,1 @@
+"""What a cluster's Prometheus knows of a service."""
