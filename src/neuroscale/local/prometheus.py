@@ -1,0 +1,148 @@
+"""Prometheus on this machine: it looks at the model servers that really run, and keeps what it saw for two days.
+
+The choice of pods, the rules and the labels are those of every cluster (`platform/monitoring/`). Different here: how
+the API server is reached, that simulated pods are left out (nothing answers for them), and the addresses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from neuroscale.files import write_public
+from neuroscale.kube.apply import apply_all
+from neuroscale.kube.certificates import LOOPBACK
+from neuroscale.kube.client import Object
+from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, environment
+from neuroscale.local.process import Process, answers
+from neuroscale.local.state import PASSABLE, State
+from neuroscale.local.tool_copies import copied, copy_tool
+from neuroscale.yaml_io import read_mapping
+
+NAME: Final = "prometheus"
+PORTS = (NAME,)
+
+_USER = "neuroscale:prometheus"
+_INTERVAL = "5s"
+_NODE = "this-machine"
+_RETENTION: Final = {"time": "2d", "size": "512MB"}
+_RBAC = "rbac.authorization.k8s.io"
+
+_HERE: Final[tuple[dict[str, Any], ...]] = (
+    # No machine stands behind the other nodes: what does not run can be neither up nor down.
+    {"source_labels": ["__meta_kubernetes_pod_node_name"], "regex": _NODE, "action": "keep"},
+    # A pod with the address 10.127.a.b listens on 127.127.a.b.
+    {
+        "source_labels": ["__address__"],
+        "regex": r"10\.(127\.[0-9]+\.[0-9]+:[0-9]+)",
+        "target_label": "__address__",
+        "replacement": "127.$1",
+    },
+)
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """Where Prometheus of a local platform lies, and how it is run. Its port must have been chosen."""
+
+    state: State
+
+    @property
+    def url(self) -> str:
+        """Where it answers questions in PromQL: `/api/v1/query`."""
+        return f"http://{LOOPBACK}:{self.state.instance.ports[NAME]}"
+
+    @property
+    def folder(self) -> Path:
+        """Its samples."""
+        return self.state.run / NAME
+
+    @property
+    def settings(self) -> Path:
+        """What it reads and must not change."""
+        return self.state.run / f"{NAME}-settings"
+
+    def prepare(self, scrape: Path, rules: Sequence[Path]) -> None:
+        """Write its program and settings. Raises InputError where a file cannot be used.
+
+        `scrape`: the scrape configurations of every cluster; `rules`: files of rules.
+        """
+        user, plane = self.state.cluster_user, control_plane(self.state)
+        copy_tool(self.state, NAME)
+        self.state.make_folder(self.folder, user)
+        self.state.make_folder(self.settings, None, PASSABLE)
+        plane.add_user(NAME, _USER)
+        for path in rules:
+            write_public(self.settings / path.name, path.read_text(encoding="utf-8"))
+        found: Any = read_mapping(scrape.read_text(encoding="utf-8"), str(scrape)).value
+        configuration = {
+            "global": {"scrape_interval": _INTERVAL, "evaluation_interval": _INTERVAL},
+            "storage": {"tsdb": {"retention": _RETENTION}},
+            "rule_files": [str(self.settings / path.name) for path in rules],
+            "scrape_configs": [self._here(one) for one in found["scrape_configs"]],
+        }
+        # JSON is YAML.
+        write_public(self._configuration, json.dumps(configuration, indent=2) + "\n")
+
+    def process(self) -> Process:
+        """What the supervisor runs."""
+        return Process(
+            name=NAME,
+            argv=(
+                str(copied(self.state, NAME)),
+                f"--config.file={self._configuration}",
+                f"--storage.tsdb.path={self.folder}",
+                f"--web.listen-address={LOOPBACK}:{self.state.instance.ports[NAME]}",
+                "--log.level=warn",
+            ),
+            environment=environment(self.folder),
+            folder=self.folder,
+            user=self.state.cluster_user,
+            ready=lambda: answers(f"{self.url}/-/ready"),
+            port=self.state.instance.ports[NAME],
+            needs=(API_SERVER,),
+            settings="".join(path.read_text(encoding="utf-8") for path in sorted(self.settings.glob("*.yaml"))),
+            prepare=self._apply,
+        )
+
+    @property
+    def _configuration(self) -> Path:
+        return self.settings / "prometheus.yaml"
+
+    def _here(self, scrape: dict[str, Any]) -> dict[str, Any]:
+        """A scrape configuration of every cluster, as it is used here."""
+        # In all namespaces: a team may be merged at any time.
+        access = {"role": "pod", "kubeconfig_file": str(control_plane(self.state).kubeconfig_of(NAME))}
+        relabelings = [_HERE[0], *scrape["relabel_configs"], _HERE[1]]
+        return {
+            **scrape,
+            "scrape_interval": _INTERVAL,
+            "kubernetes_sd_configs": [access],
+            "relabel_configs": relabelings,
+        }
+
+    def _apply(self) -> None:
+        """It may see where pods are, and nothing else."""
+        with cluster(self.state) as found:
+            apply_all(found, _rights())
+
+
+def _rights() -> list[Object]:
+    return [
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": _USER},
+            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}],
+        },
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": _USER},
+            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": _USER},
+            "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": _USER}],
+        },
+    ]
