@@ -36,9 +36,10 @@ CLUSTER_FILES = (
     *("platform/serving/", "platform/tenancy/"),
 )
 """What every cluster gets, with all rights in it."""
-PROTECTED = (*GATE_CODE, f"{POLICIES}/", *CLUSTER_FILES)
-"""What only an owner may merge a change of, by hand: gate code, workflows, policies and their exceptions, and what
-clusters get beside services."""
+SMOKE_TESTS = "smoke-tests"
+PROTECTED = (*GATE_CODE, f"{POLICIES}/", *CLUSTER_FILES, f"{SMOKE_TESTS}/")
+"""What only an owner may merge a change of, by hand: gate code, workflows, policies and their exceptions, what clusters
+get beside services, and the smoke tests, which run with rights in clusters and say whether a merge is reverted."""
 
 REQUEST_FILE = "request.yaml"
 PLAN_FILE = "plan.yaml"

@@ -1,0 +1,133 @@
+"""The facts that the checks look at: what Git holds, and what the cluster has. Each is read when first asked for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from neuroscale.endpoint.access import open_endpoint
+from neuroscale.endpoint.connection import Endpoint
+from neuroscale.endpoint.errors import EndpointError
+from neuroscale.errors import NeuroscaleError
+from neuroscale.kube.client import Cluster, KubernetesError, Object
+from neuroscale.smoke.asking import Prompts
+from neuroscale.smoke.facts import Api, Opened
+from neuroscale.smoke.outcomes import NeedsError
+from neuroscale.smoke.plugin import distrust, hide
+from neuroscale.smoke.spec import Spec
+from neuroscale.smoke.target import Service, Target, load_target
+
+
+@pytest.fixture(scope="session")
+def target(spec: Spec) -> Target:
+    """The environment as Git holds it at the commit of this run."""
+    only = spec.services[0] if len(spec.services) == 1 else ""
+    return load_target(Path(spec.repository), spec.environment, spec.revision, only)
+
+
+@pytest.fixture(scope="session")
+def service(request: pytest.FixtureRequest, target: Target) -> Service:
+    """A service as Git holds it. A check that asks for it runs once for each."""
+    return target.service(request.param)
+
+
+@pytest.fixture(scope="session")
+def api(spec: Spec, pytestconfig: pytest.Config) -> Iterator[Api]:
+    """The API server as far as it answers."""
+    try:
+        found = Cluster.of_kubeconfig(Path(spec.kubeconfig) if spec.kubeconfig else None, spec.context or None)
+    except NeuroscaleError as error:
+        yield Api(None, {}, str(error))
+        return
+    with found:
+        try:
+            version = found.request("GET", "/version")
+        except KubernetesError as error:
+            yield Api(None, {}, str(error))
+            return
+        yield Api(found, version, "")
+        # Without it, what failed may have failed for its sake.
+        try:
+            found.request("GET", "/version")
+        except KubernetesError as error:
+            distrust(pytestconfig, f"the API server no longer answers: {error}")
+
+
+@pytest.fixture(scope="session")
+def cluster(api: Api) -> Cluster:
+    """The cluster, as the user of the kubeconfig."""
+    if api.cluster is None:
+        raise NeedsError("api-server", "the API server does not answer")
+    return api.cluster
+
+
+@pytest.fixture
+def live(cluster: Cluster, service: Service) -> Object:
+    """The InferenceService in the cluster."""
+    found = cluster.get("serving.kserve.io/v1beta1", "InferenceService", service.name, service.namespace)
+    if found is None:
+        raise NeedsError("ready", "there is no InferenceService")
+    return found
+
+
+@pytest.fixture
+def pods(cluster: Cluster, service: Service) -> list[Object]:
+    """Its pods that are not about to end, at least one."""
+    label = f"serving.kserve.io/inferenceservice={service.name}"
+    found = cluster.list("v1", "Pod", service.namespace, label)
+    alive = [
+        pod
+        for pod in found
+        if not pod["metadata"].get("deletionTimestamp")
+        and pod.get("status", {}).get("phase") not in ("Failed", "Succeeded")
+    ]
+    if not alive:
+        raise NeedsError("ready", "it has no pod")
+    return alive
+
+
+@pytest.fixture(scope="session")
+def opened(spec: Spec, cluster: Cluster, service: Service, pytestconfig: pytest.Config) -> Iterator[Opened]:
+    """The endpoint as far as it can be opened."""
+    with contextlib.ExitStack() as stack:
+        try:
+            inside = stack.enter_context(open_endpoint(cluster, service.namespace, service.name))
+            endpoint = inside
+            if spec.base_url:
+                endpoint = stack.enter_context(
+                    open_endpoint(cluster, service.namespace, service.name, base_url=spec.base_url)
+                )
+        except NeuroscaleError as error:
+            yield Opened(None, None, error)
+            return
+        for one in (inside, endpoint):
+            hide(pytestconfig, one.key)
+        yield Opened(endpoint, inside, None)
+
+
+@pytest.fixture(scope="session")
+def endpoint(opened: Opened) -> Endpoint:
+    """The service as its clients reach it: at the base URL, or at a pod through the API server."""
+    if opened.endpoint is None:
+        raise NeedsError("reachable", "the endpoint cannot be reached")
+    return opened.endpoint
+
+
+@pytest.fixture(scope="session")
+def inside(opened: Opened) -> Endpoint:
+    """One of its pods, through the API server: as its probes and Prometheus see it."""
+    if opened.inside is None:
+        raise NeedsError("reachable", "the endpoint cannot be reached")
+    return opened.inside
+
+
+@pytest.fixture(scope="session")
+def prompts(endpoint: Endpoint, spec: Spec) -> Prompts:
+    """Prompts of an exact number of tokens."""
+    try:
+        return Prompts(endpoint, spec.patience)
+    except EndpointError as error:
+        raise NeedsError("completion", f"no prompt of an exact length can be made: {error}") from error

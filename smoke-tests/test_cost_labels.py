@@ -1,0 +1,34 @@
+"""Cost: by whose labels pods are charged."""
+
+from __future__ import annotations
+
+import pytest
+
+from neuroscale.cluster.pods import part
+from neuroscale.kube.client import Object
+from neuroscale.smoke.outcomes import require
+from neuroscale.smoke.plugin import Notes
+from neuroscale.smoke.target import COST_LABELS, Service
+
+
+@pytest.mark.check("cost-labels")
+def test_every_pod_carries_the_labels_that_costs_are_charged_by(
+    pods: list[Object], service: Service, note: Notes
+) -> None:
+    """Cost labels reach the pods."""
+    absent = [name for name in COST_LABELS if not service.labels.get(name)]
+    require(not absent, f"Git's manifest lacks {', '.join(absent)}", "Render the service again: neuroscale replan")
+    wrong = []
+    for pod in pods:
+        labels = part(pod, "metadata", "labels")
+        wrong += [
+            f"{pod['metadata']['name']}: {name} is {labels.get(name)!r}, not {service.labels[name]!r}"
+            for name in COST_LABELS
+            if labels.get(name) != str(service.labels[name])
+        ]
+    require(
+        not wrong,
+        "; ".join(wrong[:5]),
+        f"Its costs are charged to somebody else. Delete the pod, KServe makes it anew: kubectl -n {service.namespace}",
+    )
+    note(", ".join(f"{name}={service.labels[name]}" for name in COST_LABELS[:2]))

@@ -1,0 +1,127 @@
+"""The endpoint answers, with text, as a stream."""
+
+from __future__ import annotations
+
+import pytest
+
+from neuroscale.endpoint import chat
+from neuroscale.endpoint.connection import Endpoint
+from neuroscale.smoke import asking
+from neuroscale.smoke.facts import Opened
+from neuroscale.smoke.garbage import garbage
+from neuroscale.smoke.outcomes import CannotTellError, FindingError, require
+from neuroscale.smoke.plugin import Notes
+from neuroscale.smoke.spec import Spec
+from neuroscale.smoke.target import Service
+
+_FEW = 16
+_SOME = 48
+_QUESTIONS = (
+    "Describe how bread is baked.",
+    "Tell a story about a lighthouse keeper who finds a letter.",
+    "Explain why the sky is blue to a child of ten.",
+)
+
+
+@pytest.mark.check("reachable")
+def test_the_endpoint_can_be_reached(opened: Opened, service: Service, note: Notes) -> None:
+    """The endpoint can be reached, and its key read."""
+    if opened.endpoint is None:
+        do = f"neuroscale status {service.name}; where its key is missing: neuroscale key {service.name}"
+        raise (FindingError if opened.of_the_service else CannotTellError)(str(opened.problem), do)
+    note(f"{opened.endpoint.url} by {opened.endpoint.how}")
+
+
+@pytest.mark.check("health")
+def test_the_pod_says_that_it_is_healthy(inside: Endpoint, spec: Spec) -> None:
+    """Health: the pod answers /health."""
+    status = asking.status(inside, "GET", "/health", None, spec.patience, key=None)
+    require(status == 200, f"/health answers {status}", f"Its engine may be dead: {inside.look}")
+
+
+@pytest.mark.check("models")
+def test_it_names_the_model_with_the_planned_length(endpoint: Endpoint, service: Service, note: Notes) -> None:
+    """/v1/models names the model with the planned length."""
+    found = {model.id: model.max_model_len for model in chat.models(endpoint)}
+    names = ", ".join(found) or "none"
+    require(
+        service.model in found,
+        f"the model {service.model} is not listed; listed: {names}",
+        "Clients that ask for it get 404. Compare --served-model-name of the pod with Git.",
+    )
+    require(
+        found[service.model] == service.plan.max_model_len,
+        f"{service.model} takes {found[service.model]} tokens, not the planned {service.plan.max_model_len}",
+        "Compare --max-model-len of the pod with the plan.",
+    )
+    note(f"{service.model}, {service.plan.max_model_len:,} tokens")
+
+
+@pytest.mark.check("completion")
+def test_it_completes_a_text(endpoint: Endpoint, service: Service, spec: Spec, note: Notes) -> None:
+    """Completion: it goes on with a text, and counts its tokens."""
+    tokens = min(_FEW, service.request.longest_answer_tokens)
+    answer = chat.complete(endpoint, "Once upon a time", asking.limits(spec.patience, tokens, whole=True), stream=False)
+    _counted(answer, tokens, endpoint)
+    note(f"{answer.completion_tokens} tokens in {answer.seconds:.2f} s")
+
+
+@pytest.mark.check("chat")
+def test_it_answers_a_chat(endpoint: Endpoint, service: Service, spec: Spec, note: Notes) -> None:
+    """Chat completion: it answers a message, and counts its tokens."""
+    tokens = min(_FEW, service.request.longest_answer_tokens)
+    answer = chat.chat(endpoint, "Say hello.", asking.limits(spec.patience, tokens, whole=True), stream=False)
+    _counted(answer, tokens, endpoint)
+    note(f"{answer.completion_tokens} tokens in {answer.seconds:.2f} s")
+
+
+def _counted(answer: chat.Answer, tokens: int, endpoint: Endpoint) -> None:
+    require(
+        answer.prompt_tokens > 0 and answer.completion_tokens == tokens,
+        f"asked for {tokens} tokens, it counts {answer.prompt_tokens} in and {answer.completion_tokens} out",
+        f"See what the server says: {endpoint.look}",
+    )
+
+
+@pytest.mark.check("streaming")
+def test_it_streams(endpoint: Endpoint, service: Service, spec: Spec, note: Notes) -> None:
+    """Streaming: the first token comes before the last one, and tokens are counted."""
+    tokens = min(_SOME, service.request.longest_answer_tokens)
+    parts: list[chat.Part] = []
+    answer = chat.complete(
+        endpoint,
+        "The history of the sea begins",
+        asking.limits(spec.patience, tokens, sampled=True, whole=True),
+        on_part=parts.append,
+    )
+    require(
+        answer.completion_tokens == tokens and answer.ttft_seconds is not None,
+        f"asked for {tokens} tokens, {answer.completion_tokens} came in {len(parts)} parts",
+        f"See what the server says: {endpoint.look}",
+    )
+    rate = answer.tokens_per_second
+    require(
+        (len(parts) > 1 or tokens == 1) and (rate is None or rate < asking.FASTEST),
+        f"{tokens} tokens came in {len(parts)} parts at once, {answer.seconds:.2f} s after they were asked for",
+        "Something between client and server holds the stream back: look at the gateway's buffering.",
+    )
+    note(f"first token after {answer.ttft_seconds:.3f} s, {rate or 0:.1f} tokens/s, {tokens} tokens")
+
+
+@pytest.mark.check("garbage")
+def test_what_it_answers_is_text(endpoint: Endpoint, service: Service, spec: Spec, note: Notes) -> None:
+    """The answers are text, not empty and not the same again and again."""
+    tokens = min(_SOME, service.request.longest_answer_tokens)
+    options = asking.limits(spec.patience, tokens, sampled=True)
+    answers = [chat.chat(endpoint, one, options, stream=False) for one in _QUESTIONS]
+    answers += [chat.complete(endpoint, one, options, stream=False) for one in _QUESTIONS]
+    for question, answer in zip(_QUESTIONS * 2, answers, strict=True):
+        text = answer.text or answer.reasoning
+        wrong = garbage(text)
+        require(
+            wrong is None,
+            f"the answer to {question!r} is garbage: {wrong}: {text[:80]!r}",
+            "Are weights, revision, dtype and KV cache of the manifest right for this model and runtime? Revert the "
+            "last change if they were before.",
+        )
+    note(f"{len(answers)} answers")

@@ -1,0 +1,57 @@
+"""The longest prompt, the longest answer, and nothing beyond."""
+
+from __future__ import annotations
+
+import pytest
+
+from neuroscale.endpoint import chat
+from neuroscale.endpoint.connection import Endpoint
+from neuroscale.endpoint.errors import EndpointError
+from neuroscale.smoke import asking
+from neuroscale.smoke.asking import Prompts
+from neuroscale.smoke.outcomes import FindingError, require
+from neuroscale.smoke.plugin import Notes
+from neuroscale.smoke.spec import Spec
+from neuroscale.smoke.target import Service
+
+
+@pytest.mark.check("longest-prompt")
+def test_the_longest_prompt_leaves_room_for_the_longest_answer(
+    endpoint: Endpoint, service: Service, spec: Spec, prompts: Prompts, note: Notes
+) -> None:
+    """The longest prompt leaves room for the longest answer."""
+    prompt, answer = service.request.longest_prompt_tokens, service.request.longest_answer_tokens
+    options = asking.limits(spec.patience, answer, sampled=True, whole=True)
+    found = chat.complete(endpoint, prompts.of(prompt), options)
+    require(
+        (found.prompt_tokens, found.completion_tokens) == (prompt, answer),
+        f"asked for {answer:,} tokens after {prompt:,}, it gave {found.completion_tokens:,} after "
+        f"{found.prompt_tokens:,} (finish reason {found.finish_reason or 'none'})",
+        f"The plan needs max_model_len of at least {prompt + answer:,}; it has {service.plan.max_model_len:,}.",
+    )
+    note(f"{prompt:,} tokens in, {answer:,} out in {found.seconds:.1f} s")
+
+
+@pytest.mark.check("too-long-prompt")
+def test_a_prompt_that_is_too_long_is_refused_clearly(
+    endpoint: Endpoint, service: Service, spec: Spec, prompts: Prompts, note: Notes
+) -> None:
+    """One token more than the model takes is refused clearly, and the server goes on."""
+    most = service.plan.max_model_len
+    see = f"See what the server says: {endpoint.look}"
+    try:
+        found = chat.complete(endpoint, prompts.of(most + 1), asking.limits(spec.patience, 1), stream=False)
+    except EndpointError as error:
+        require(error.status == 400, f"{most + 1:,} tokens are answered with {error.status or 'nothing'}: {error}", see)
+        require(
+            str(most) in error.said,
+            f"{most + 1:,} tokens are refused without saying that {most:,} are the most: {error.said!r}",
+            "Clients cannot tell what is wrong with their prompt. Does something replace the server's own words?",
+        )
+        note(error.said)
+    else:
+        raise FindingError(
+            f"{most + 1:,} tokens are taken, one more than planned ({found.prompt_tokens:,} counted)",
+            "Compare --max-model-len of the pod with the plan; is the prompt cut off silently?",
+        )
+    chat.complete(endpoint, prompts.of(4), asking.limits(spec.patience, 1), stream=False)

@@ -1,0 +1,73 @@
+"""Under the load that the form told of."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from neuroscale.endpoint import chat
+from neuroscale.endpoint.connection import Endpoint
+from neuroscale.smoke import asking
+from neuroscale.smoke.asking import Prompts, percentile
+from neuroscale.smoke.outcomes import require
+from neuroscale.smoke.plugin import Notes
+from neuroscale.smoke.spec import Spec
+from neuroscale.smoke.target import Service
+
+_TIMES = 5
+_PROMPT, _ANSWER = 64, 32  # tokens of each of many users
+
+
+@pytest.mark.check("first-token")
+def test_the_first_token_comes_in_time(
+    endpoint: Endpoint, service: Service, spec: Spec, prompts: Prompts, note: Notes
+) -> None:
+    """Time to the first token of the longest prompt, against the form's p95."""
+    wanted = service.request.p95_ttft_seconds
+    times = []
+    for _ in range(_TIMES):
+        options = asking.limits(spec.patience, min(4, service.request.longest_answer_tokens), sampled=True, whole=True)
+        prompt = prompts.of(service.request.longest_prompt_tokens)
+        answer = chat.complete(endpoint, prompt, options)
+        times.append(answer.seconds if answer.ttft_seconds is None else answer.ttft_seconds)
+    slow, usual = percentile(times, 0.95), percentile(times, 0.5)
+    told = (
+        f"first token after {usual:.3f} s (median) and {slow:.3f} s (p95 of {_TIMES}, one at a time, "
+        f"{service.request.longest_prompt_tokens:,} tokens)"
+    )
+    require(
+        slow <= wanted,
+        f"{told}; the form asks for {wanted:g} s",
+        "Is the replica busy (neuroscale metrics), or the plan's speed wrong? Measure it, and correct the catalog.",
+    )
+    note(f"{told}; asked for: {wanted:g} s")
+
+
+@pytest.mark.check("concurrent-users")
+def test_the_forms_users_are_all_answered_at_once(
+    endpoint: Endpoint, service: Service, spec: Spec, prompts: Prompts, note: Notes
+) -> None:
+    """The form's users are answered, all at once."""
+    users = service.request.concurrent_users
+    replicas = service.plan.replicas.min
+    # A port-forward leads to one of the replicas.
+    at_once = math.ceil(users / replicas) if endpoint.how == "port-forward" else users
+    prompt = min(_PROMPT, service.request.longest_prompt_tokens)
+    tokens = min(_ANSWER, service.request.longest_answer_tokens)
+    options = asking.limits(spec.patience, tokens, sampled=True, whole=True)
+    answers, errors = asking.at_once(endpoint, [prompts.of(prompt) for _ in range(at_once)], options)
+    cut = [one for one in answers if one.completion_tokens != tokens]
+    require(
+        not errors and not cut,
+        f"{at_once} at once: {len(errors)} were not answered and {len(cut)} not wholly"
+        + (f"; the first: {errors[0]}" if errors else ""),
+        f"Does a replica crash or refuse under load? {endpoint.look}",
+    )
+    first = [one.ttft_seconds for one in answers if one.ttft_seconds is not None] or [0.0]
+    longest = max(one.seconds for one in answers)
+    share = f" (of {users}, one of {replicas} replicas)" if at_once != users else ""
+    note(
+        f"{at_once} users{share}: all answered in {longest:.2f} s, first token p95 {percentile(first, 0.95):.3f} s, "
+        f"{sum(one.completion_tokens for one in answers) / longest:.0f} tokens/s together"
+    )

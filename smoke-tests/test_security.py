@@ -1,0 +1,163 @@
+"""Who may ask: the API key, and TLS."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import ssl
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from neuroscale.endpoint.connection import Endpoint
+from neuroscale.smoke import asking
+from neuroscale.smoke.outcomes import FindingError, NotApplicableError, require
+from neuroscale.smoke.plugin import Notes
+from neuroscale.smoke.spec import Spec
+
+_NO_URL = "no URL (--base-url): it was asked through the API server, whose own TLS is verified"
+_WITHIN = 10.0
+_LEAST_DAYS = 7
+_BROKEN = "The server runs without its key: is VLLM_API_KEY in the pod, from the Secret? See the skeleton's manifest."
+
+
+def _questions(model: str) -> list[tuple[str, str, dict[str, Any] | None]]:
+    """Method, path and body of what an OpenAI-compatible server may answer under /v1."""
+    said = [{"role": "user", "content": "Hello"}]
+    return [
+        ("GET", "/v1/models", None),
+        ("POST", "/v1/completions", {"model": model, "prompt": "Hello", "max_tokens": 1}),
+        ("POST", "/v1/chat/completions", {"model": model, "messages": said, "max_tokens": 1}),
+        ("POST", "/v1/responses", {"model": model, "input": "Hello", "max_output_tokens": 1}),
+        ("POST", "/v1/messages", {"model": model, "messages": said, "max_tokens": 1}),
+        ("POST", "/v1/embeddings", {"model": model, "input": "Hello"}),
+        ("POST", "/v1/tokenize", {"model": model, "prompt": "Hello"}),
+    ]
+
+
+def _refused(endpoint: Endpoint, patience: float, key: str | None, what: str) -> str:
+    """Raises FindingError where a path under /v1 does not answer 401."""
+    assert endpoint.key is not None
+    wrong, paths = [], []
+    for method, path, body in _questions(endpoint.model):
+        status = asking.status(endpoint, method, path, body, patience, key=key)
+        # A path that nobody answers needs no guard.
+        if status in (404, 405):
+            status = asking.status(endpoint, method, path, body, patience, key=endpoint.key.secret)
+            if status in (404, 405):
+                continue
+            status = 404
+        paths.append(path)
+        if status != 401:
+            wrong.append(f"{path} answers {status}")
+    require(not wrong and paths, f"with {what}: {', '.join(wrong) or 'no path answers'}", _BROKEN)
+    return f"401 from {', '.join(paths)}"
+
+
+def _need_key(endpoint: Endpoint) -> None:
+    if endpoint.key is None:
+        raise FindingError("the service has no API key", "Make one: neuroscale key SERVICE")
+
+
+@pytest.mark.check("key-missing")
+def test_who_shows_no_key_is_refused(endpoint: Endpoint, spec: Spec, note: Notes) -> None:
+    """A missing API key is refused on every path under /v1."""
+    _need_key(endpoint)
+    note(_refused(endpoint, spec.patience, None, "no key"))
+
+
+@pytest.mark.check("key-wrong")
+def test_who_shows_a_wrong_key_is_refused(endpoint: Endpoint, spec: Spec, note: Notes) -> None:
+    """A wrong API key is refused on every path under /v1."""
+    _need_key(endpoint)
+    note(_refused(endpoint, spec.patience, secrets.token_urlsafe(24), "a wrong key"))
+
+
+@pytest.mark.check("keyless-paths")
+def test_no_path_outside_v1_answers_who_shows_no_key(endpoint: Endpoint, spec: Spec) -> None:
+    """From outside, no path beside /v1 answers who shows no key."""
+    said = [{"role": "user", "content": "Hello"}]
+    asked: list[tuple[str, str, dict[str, Any] | None]] = [
+        # vLLM guards /v1 alone: this one runs the model for anybody.
+        ("POST", "/invocations", {"model": endpoint.model, "messages": said, "max_tokens": 1}),
+        ("POST", "/tokenize", {"model": endpoint.model, "prompt": "Hello"}),
+        ("POST", "/generative_scoring", {}),
+        ("GET", "/metrics", None),
+        ("GET", "/openapi.json", None),
+    ]
+    found = {path: asking.status(endpoint, method, path, body, spec.patience, key=None) for method, path, body in asked}
+    # What complains about the question has let it in.
+    opened = [path for path, status in found.items() if status < 300 or status in (400, 422)]
+    if endpoint.how == "port-forward":
+        told = f"; the pod itself answers {', '.join(opened)} without a key, to whom the NetworkPolicy lets in"
+        raise NotApplicableError(_NO_URL + (told if opened else ""))
+    require(
+        not opened,
+        f"without a key it answers {', '.join(opened)}",
+        "Let the gateway route /v1 alone: vLLM asks for the key nowhere else.",
+    )
+
+
+@pytest.mark.check("tls")
+def test_its_certificate_is_verified(endpoint: Endpoint, spec: Spec, note: Notes) -> None:
+    """TLS: certificate and host name are verified."""
+    if endpoint.how == "port-forward":
+        raise NotApplicableError(_NO_URL)
+    url = urlsplit(spec.base_url)
+    require(url.scheme == "https", f"the address {spec.base_url} is not https: keys and prompts go in the clear", _TLS)
+    host = url.hostname or ""
+    try:
+        with (
+            socket.create_connection((host, url.port or 443), _WITHIN) as plain,
+            ssl.create_default_context().wrap_socket(plain, server_hostname=host) as secure,
+        ):
+            certificate, version = secure.getpeercert() or {}, secure.version()
+    except ssl.SSLCertVerificationError as error:
+        raise FindingError(f"the certificate of {host} is not trusted: {error.verify_message}", _TLS) from error
+    except OSError as error:
+        raise FindingError(f"{host} does not speak TLS: {error}", _TLS) from error
+    ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(certificate["notAfter"])), UTC)
+    left = (ends - datetime.now(UTC)).days
+    require(left >= _LEAST_DAYS or _is_short(certificate), f"its certificate ends in {left} days", _TLS)
+    note(f"{version}, {host} verified, until {ends:%Y-%m-%d}")
+
+
+_TLS = "See the gateway's listener and its certificate: kubectl get gateways,certificates --all-namespaces"
+
+
+def _is_short(certificate: Any) -> bool:
+    """Whether it was made for a few days only, as some authorities do."""
+    begins, ends = (ssl.cert_time_to_seconds(str(certificate[name])) for name in ("notBefore", "notAfter"))
+    return (ends - begins) / 86400 <= 2 * _LEAST_DAYS
+
+
+@pytest.mark.check("plain-http")
+def test_it_does_not_answer_in_the_clear(endpoint: Endpoint, spec: Spec, note: Notes) -> None:
+    """Plain HTTP is refused or redirected."""
+    if endpoint.how == "port-forward":
+        raise NotApplicableError(_NO_URL)
+    url = urlsplit(spec.base_url)
+    ports = dict.fromkeys((80, url.port or 443))
+    seen = {port: _plainly(f"http://{url.hostname}:{port}/v1/models") for port in ports}
+    open_ = [f"port {port} {told}" for port, (fine, told) in seen.items() if not fine]
+    require(
+        not open_,
+        f"in the clear, {url.hostname} {'; '.join(open_)}",
+        "Close the HTTP listener, or let it redirect to https: a client would send its key in the clear.",
+    )
+    note("; ".join(f"port {port} {told}" for port, (_, told) in seen.items()))
+
+
+def _plainly(url: str) -> tuple[bool, str]:
+    """Whether that is fine, and what an address without TLS does. No key is sent."""
+    try:
+        answer = httpx.get(url, timeout=_WITHIN, follow_redirects=False)
+    except httpx.HTTPError as error:
+        return True, f"does not answer ({type(error).__name__})"
+    status, place = answer.status_code, answer.headers.get("Location", "")
+    if 300 <= status < 400:
+        return place.startswith("https://"), f"redirects to {place.split('?')[0][:100] or 'nowhere'}"
+    return status in (400, 403, 404, 410, 421, 426), f"answers {status}"

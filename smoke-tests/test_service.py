@@ -1,0 +1,38 @@
+"""The InferenceService."""
+
+from __future__ import annotations
+
+import pytest
+
+from neuroscale.cluster.clone import Clone
+from neuroscale.cluster.status_reader import Question, Reader
+from neuroscale.kube.client import Cluster
+from neuroscale.settings import load_settings
+from neuroscale.smoke.outcomes import CannotTellError, FindingError, require
+from neuroscale.smoke.plugin import Notes
+from neuroscale.smoke.target import Service, Target
+from neuroscale.snapshot import FolderSnapshot
+
+
+@pytest.mark.check("ready")
+def test_its_newest_generation_is_ready(cluster: Cluster, target: Target, service: Service, note: Notes) -> None:
+    """The InferenceService is Ready at its newest generation."""
+    clone = Clone(target.root, load_settings(FolderSnapshot(target.root)).repository.default_branch)
+    try:
+        answer = Reader(cluster, clone).ask(Question((service.namespace,), target.environment, service.name))
+    finally:
+        clone.close()
+    found = [one for one in answer.services if one.namespace == service.namespace]
+    if answer.unreadable:
+        raise CannotTellError("; ".join(answer.unreadable), "Ask the platform's team for the right to read it.")
+    if not found:
+        raise FindingError(
+            f"the namespace {service.namespace} holds no InferenceService {service.name}",
+            f"Is its change merged, and the context right? neuroscale status {service.name}",
+        )
+    (one,) = found
+    # Whether Git's newest commit is there is another check's question.
+    what = one.verdict if one.generation is None else one.running
+    why = one.reason if one.generation is None else one.running_reason
+    require(what == "ready", f"{what}: {why}", one.next or f"neuroscale status {service.name}")
+    note(f"generation {one.generation}, {one.replicas_ready} of {one.replicas_needed} pods")

@@ -1,0 +1,124 @@
+"""From Git to the cluster: Argo CD's application, the live object, the running pods."""
+
+from __future__ import annotations
+
+import pytest
+
+from neuroscale.cluster.containing import differences
+from neuroscale.cluster.pods import SERVER, items, part
+from neuroscale.git import Git
+from neuroscale.kube.client import Cluster, Object
+from neuroscale.platform.argocd import NAMESPACE, application_name
+from neuroscale.smoke.outcomes import CannotTellError, FindingError, require
+from neuroscale.smoke.plugin import Notes
+from neuroscale.smoke.target import Service, Target
+
+
+@pytest.mark.check("application")
+def test_argo_cd_has_synced_the_merged_revision(
+    cluster: Cluster, target: Target, service: Service, note: Notes
+) -> None:
+    """Argo CD's application is Synced and Healthy at the merged revision."""
+    name = application_name(target.environment, service.name)
+    see = f"kubectl -n {NAMESPACE} describe application {name}"
+    found = cluster.get("argoproj.io/v1alpha1", "Application", name, NAMESPACE)
+    if found is None:
+        raise FindingError(f"there is no application {name}", f"kubectl -n {NAMESPACE} describe applicationsets")
+    sync, health = part(found, "status", "sync"), part(found, "status", "health")
+    revision = str(sync.get("revision") or "")
+    require(
+        sync.get("status") == "Synced",
+        f"the application {name} is {sync.get('status') or 'not compared yet'} at {revision[:10] or 'no commit'}",
+        see,
+    )
+    require(
+        health.get("status") == "Healthy",
+        f"the application {name} is {health.get('status') or 'of unknown health'}",
+        f"{see}; neuroscale status {service.name}",
+    )
+    how = _compare(target, service, revision, see)
+    note(f"Synced and Healthy at {revision[:10]}{how}")
+
+
+def _compare(target: Target, service: Service, revision: str, see: str) -> str:
+    """In words, how the commit that Argo CD is at stands to the merged one."""
+    if revision == target.revision:
+        return ""
+    git = Git(target.root)
+    try:
+        there, wanted = (
+            git.run("rev-parse", "--verify", "--quiet", f"{commit}:{service.path.folder}", check=False).stdout.strip()
+            for commit in (revision or "no-commit", target.revision)
+        )
+        known = git.run("cat-file", "-e", f"{revision}^{{commit}}", check=False).returncode == 0
+        later = known and (
+            git.run("merge-base", "--is-ancestor", target.revision, revision, check=False).returncode == 0
+        )
+    finally:
+        git.close()
+    if not known:
+        raise CannotTellError(
+            f"Argo CD is at {revision[:10] or 'no commit'}, which this clone does not know", "Run git fetch."
+        )
+    if there == wanted:
+        return f", which has the service's last change ({target.revision[:10]})"
+    if later:
+        raise CannotTellError(
+            f"Argo CD is at {revision[:10]}, where the service was changed again since {target.revision[:10]}",
+            "Run the smoke tests of the newer commit.",
+        )
+    raise FindingError(f"Argo CD is at {revision[:10]}, which lacks the change of {target.revision[:10]}", see)
+
+
+@pytest.mark.check("live-object")
+def test_the_live_object_is_what_git_holds(live: Object, service: Service) -> None:
+    """The live InferenceService equals Git: labels, image, arguments and all else."""
+    fields = differences({key: service.wanted.get(key) for key in ("metadata", "spec")}, live)
+    require(
+        not fields,
+        f"it differs from Git in {', '.join(fields[:5])}",
+        f"Somebody changed it, or Argo CD is paused: kubectl -n {service.namespace} get isvc {service.name} -o yaml",
+    )
+
+
+@pytest.mark.check("live-pods")
+def test_the_running_pods_are_what_git_holds(
+    cluster: Cluster, pods: list[Object], service: Service, note: Notes
+) -> None:
+    """The running pods equal Git: labels, image and arguments."""
+    runtime = _runtime_arguments(cluster, service)
+    wrong = [f"{pod['metadata']['name']}: {told}" for pod in pods for told in _differences(pod, service, runtime)]
+    require(
+        not wrong,
+        "; ".join(wrong[:5]),
+        f"Is a roll-out under way, or KServe's controller down? neuroscale status {service.name}",
+    )
+    note(f"{len(pods)} pods of {service.server.get('image')}")
+
+
+def _runtime_arguments(cluster: Cluster, service: Service) -> list[str]:
+    """What KServe puts before the service's own arguments."""
+    name = str(service.server.get("runtime") or "")
+    version = "serving.kserve.io/v1alpha1"
+    found = cluster.get(version, "ServingRuntime", name, service.namespace) or cluster.get(
+        version, "ClusterServingRuntime", name
+    )
+    containers = items(found, "spec", "containers")
+    return [str(one) for row in containers if row.get("name") == SERVER for one in row.get("args") or []]
+
+
+def _differences(pod: Object, service: Service, runtime: list[str]) -> list[str]:
+    labels = part(pod, "metadata", "labels")
+    told = [
+        f"label {name} is {labels.get(name)!r}, not {value!r}"
+        for name, value in service.labels.items()
+        if labels.get(name) != str(value)
+    ]
+    server = next((one for one in items(pod, "spec", "containers") if one.get("name") == SERVER), {})
+    if server.get("image") != service.server.get("image"):
+        told.append(f"image {server.get('image')}, not {service.server.get('image')}")
+    wanted, found = [*runtime, *service.arguments], [str(one) for one in server.get("args") or []]
+    if found != wanted:
+        more, less = [one for one in found if one not in wanted], [one for one in wanted if one not in found]
+        told.append(f"arguments differ (has {more or 'nothing'} more, lacks {less or 'nothing'})")
+    return told

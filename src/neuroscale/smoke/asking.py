@@ -1,0 +1,112 @@
+"""How the checks ask a model: prompts of an exact length, limits of time, many users at once, paths without a key."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import httpx
+
+from neuroscale.endpoint.chat import Answer, Options, complete, post_json
+from neuroscale.endpoint.connection import Endpoint, unreachable
+from neuroscale.endpoint.errors import EndpointError
+from neuroscale.smoke.outcomes import CannotTellError
+
+SLOWEST: Final = 0.25
+"""Seconds a token. A server that decodes more slowly is taken for one that hangs."""
+FASTEST: Final = 5000.0
+"""Tokens a second for one user. What comes faster was held back on its way and is no stream."""
+_WORDS: Final = (
+    "Write about a river that leaves the mountains in spring, passes three towns and a mill, and reaches the sea. "
+    "Tell what grows on its banks, who fishes there, which bridges cross it, and how people speak of its floods."
+)
+_STACK: Final = 512 * 1024  # bytes of a user's thread
+
+
+def limits(patience: float, tokens: int, *, sampled: bool = False, whole: bool = False) -> Options:
+    """How to ask for at most so many tokens.
+
+    `sampled`: at temperature 1 with a seed. `whole`: exactly so many, not ending where the model would.
+    """
+    return Options(
+        max_tokens=tokens,
+        temperature=1.0 if sampled else 0.0,
+        seed=7 if sampled else None,
+        seconds=patience + SLOWEST * tokens,
+        silence=patience,
+        extra={"ignore_eos": True} if whole else {},
+    )
+
+
+class Prompts:
+    """Prompts as the numbers of their tokens: of an exact length, and no two with the same beginning."""
+
+    def __init__(self, endpoint: Endpoint, patience: float) -> None:
+        self._ids = _token_ids(endpoint, patience)
+        self._next = itertools.count(1)
+
+    def of(self, tokens: int) -> list[int]:
+        """A prompt of exactly so many tokens. Its beginning is its own, so that no cache answers for the model."""
+        size, turn = len(self._ids), next(self._next)
+        step = 1 + turn // size % (size - 1)
+        return [self._ids[(turn + place * step) % size] for place in range(tokens)]
+
+
+def _token_ids(endpoint: Endpoint, patience: float) -> list[int]:
+    """Tokens of words, as the server itself counts them. Raises CannotTellError where it does not tell."""
+    asked = {"model": endpoint.model, "prompt": _WORDS, "max_tokens": 1, "return_token_ids": True}
+    found = post_json(endpoint, "/v1/completions", asked, seconds=patience)
+    choices = found.get("choices") if isinstance(found, dict) else None
+    ids = choices[0].get("prompt_token_ids") if isinstance(choices, list) and choices else None
+    if not isinstance(ids, list) or len(ids) < 3 or not all(isinstance(one, int) for one in ids):
+        raise CannotTellError(
+            "the server does not tell a prompt's tokens (return_token_ids), so none of an exact length can be made",
+            "Is it a vLLM of at least 0.10.2? See the runtime's image.",
+        )
+    # The first may be the one that begins every text.
+    return list(dict.fromkeys(ids[1:]))
+
+
+def at_once(
+    endpoint: Endpoint, prompts: Sequence[Sequence[int]], options: Options
+) -> tuple[list[Answer], list[EndpointError]]:
+    """Ask all prompts at the same moment, each streamed; the answers, and what went wrong."""
+    gate = threading.Barrier(len(prompts))
+
+    def one(prompt: Sequence[int]) -> Answer | EndpointError:
+        gate.wait(30.0)
+        try:
+            return complete(endpoint, prompt, options)
+        except EndpointError as error:
+            return error
+
+    before = threading.stack_size(_STACK)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(len(prompts)) as pool:
+            found = list(pool.map(one, prompts))
+    finally:
+        threading.stack_size(before)
+    answers = [answer for answer in found if isinstance(answer, Answer)]
+    return answers, [error for error in found if isinstance(error, EndpointError)]
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The nearest-rank percentile of at least one value; `share` 0..1."""
+    ranked = sorted(values)
+    return ranked[max(0, math.ceil(share * len(ranked)) - 1)]
+
+
+def status(
+    endpoint: Endpoint, method: str, path: str, body: Mapping[str, Any] | None, patience: float, *, key: str | None
+) -> int:
+    """The HTTP status that a path answers to who shows this key (None: no key). Raises EndpointError."""
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    try:
+        with endpoint.http.stream(method, path, json=body, headers=headers, timeout=patience) as response:
+            return response.status_code
+    except httpx.HTTPError as error:
+        raise unreachable(endpoint, path, error) from error

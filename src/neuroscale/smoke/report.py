@@ -1,0 +1,111 @@
+"""A run of the smoke tests for people and for other programs: a table, Markdown, JUnit."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from neuroscale.errors import ExitStatus
+from neuroscale.report.text import markdown, markdown_cell, one_line, terminal, xml
+from neuroscale.smoke.results import OUTCOMES, Report, Result
+
+_WORDS = {"passed": "passed", "failed": "FAILED", "error": "not looked at", "skipped": "not checked"}
+_COLOURS = {"passed": "green", "failed": "bold red", "error": "bold red", "skipped": "yellow"}
+_TAGS = {"failed": "failure", "error": "error", "skipped": "skipped"}
+
+
+def headline(report: Report) -> str:
+    """The result in one sentence."""
+    counts = ", ".join(f"{report.count(one)} {_WORDS[one].lower()}" for one in OUTCOMES if report.count(one))
+    what = {
+        ExitStatus.PASSED: "The smoke tests passed",
+        ExitStatus.FINDINGS: "The smoke tests failed",
+    }.get(report.status, "The smoke tests cannot be trusted")
+    return (
+        f"{what}: {counts or 'no check ended'} ({report.environment} at {report.revision[:10]}, {report.seconds:.1f} s)"
+    )
+
+
+def line(one: Result) -> str:
+    """One check as it ends, for a terminal."""
+    place = f"{one.service}: " if one.service else ""
+    told = f": {one.message}" if one.message else ""
+    return terminal(f"{_WORDS[one.outcome]:<13}  {place}{one.title}{told}", 600)
+
+
+def print_table(report: Report, console: Console) -> None:
+    """The checks, what to do about those that failed, and the result."""
+    table = Table(box=None, pad_edge=False, header_style="")
+    for name in ("service", "check", "result", "seconds"):
+        table.add_column(name, no_wrap=name != "service", justify="right" if name == "seconds" else "left")
+    for one in report.checks:
+        result = Text(_WORDS[one.outcome], style=_COLOURS[one.outcome])
+        if one.outcome == "skipped" and one.needs:
+            result.append(f": {terminal(one.needs)} failed")
+        table.add_row(Text(terminal(one.service or "-")), Text(terminal(one.check)), result, f"{one.seconds:.2f}")
+    console.print(table)
+    for one in report.checks:
+        if one.outcome != "passed" and not (one.outcome == "skipped" and one.needs):
+            place = f"{one.service}/{one.check}" if one.service else one.check
+            console.print(Text(f"\n{terminal(place)}: {_WORDS[one.outcome]}: {terminal(one.message, 2000)}"))
+            if one.next:
+                console.print(Text(f"  next: {terminal(one.next, 2000)}"))
+    for problem in report.problems:
+        console.print(Text(f"\nCannot be trusted: {terminal(problem, 4000)}"))
+    console.print(Text(f"\n{terminal(headline(report))}"))
+
+
+def to_markdown(report: Report) -> str:
+    """For a comment or a workflow's summary: the result first, then what failed, then the table."""
+    rows = [f"**{markdown(headline(report))}**", ""]
+    rows += [f"- Cannot be trusted: {markdown(problem)}" for problem in report.problems]
+    for one in report.checks:
+        if one.outcome in ("failed", "error"):
+            place = f"{one.service}: {one.title}" if one.service else one.title
+            rows.append(f"- **{markdown(place)}** ({_WORDS[one.outcome].lower()}): {markdown(one.message, 1000)}")
+            rows += [f"  Next: {markdown(one.next)}"] if one.next else []
+    rows += ["", "| Service | Check | Result | Seconds | Seen |", "| --- | --- | --- | ---: | --- |"]
+    for one in report.checks:
+        cells = (one.service or "-", one.title, _WORDS[one.outcome])
+        told = markdown_cell(one.message)
+        rows.append(f"| {' | '.join(markdown_cell(cell) for cell in cells)} | {one.seconds:.2f} | {told} |")
+    return "\n".join(rows) + "\n"
+
+
+def to_junit(report: Report) -> str:
+    """One suite a service. A run that did not pass always has a failure, one that cannot be trusted an error."""
+    suites: dict[str, ET.Element] = {}
+    for one in report.checks:
+        name = one.service or report.environment
+        case = ET.SubElement(
+            suites.setdefault(name, ET.Element("testsuite", {"name": one_line(name)})),
+            "testcase",
+            name=one_line(f"{one.check}: {one.title}", 500),
+            classname=f"smoke.{one_line(name)}",
+            time=f"{one.seconds:.3f}",
+        )
+        if tag := _TAGS.get(one.outcome):
+            text = f"{one.message}\nNext: {one.next}" if one.next else one.message
+            ET.SubElement(case, tag, {"message": one_line(one.message)}).text = xml(text)
+        elif one.message:
+            ET.SubElement(case, "system-out").text = xml(one.message)
+    if report.problems:
+        own = suites.setdefault("the run", ET.Element("testsuite", {"name": "the run"}))
+        case = ET.SubElement(own, "testcase", name="can be trusted", classname="smoke", time="0.000")
+        told = "\n".join(report.problems)
+        ET.SubElement(case, "error", {"message": one_line(told)}).text = xml(told)
+    root = ET.Element("testsuites", {"name": "neuroscale smoke", "time": f"{report.seconds:.3f}"})
+    for suite in suites.values():
+        cases = suite.findall("testcase")
+        suite.set("tests", str(len(cases)))
+        for plural, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            suite.set(plural, str(sum(case.find(tag) is not None for case in cases)))
+        suite.set("time", f"{sum(float(case.get('time', '0')) for case in cases):.3f}")
+        root.append(suite)
+    for name in ("tests", "failures", "errors", "skipped"):
+        root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"

@@ -1,0 +1,117 @@
+"""What a run of the smoke tests found, and whether it may be called passed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from neuroscale.errors import ExitStatus
+
+Outcome = Literal["passed", "failed", "error", "skipped"]
+OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "error", "skipped")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One check of one service ("" for what belongs to the whole environment).
+
+    `error`: it could not be looked at. `skipped`: not checked, `message` says why; `needs` is the failed check that it
+    would have needed, "" where there was nothing to look at. `seconds`: it took; `next`: what to do.
+    """
+
+    service: str
+    check: str
+    title: str
+    outcome: Outcome
+    seconds: float = 0.0
+    message: str = ""
+    next: str = ""
+    needs: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole run. `revision`: the commit whose facts were compared; `started` in UTC; `seconds`: it took.
+
+    `problems`: why the run as a whole cannot be trusted.
+    """
+
+    environment: str
+    revision: str
+    started: str
+    seconds: float
+    checks: tuple[Result, ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> ExitStatus:
+        """Passed only where every check was looked at and passed, or had nothing to look at.
+
+        Untrusted outranks findings where the run as a whole is in doubt. A check that was seen to fail counts also
+        where another one could not be looked at.
+        """
+        outcomes = {one.outcome for one in self.checks}
+        if self.problems or not outcomes & {"passed", "failed"}:
+            return ExitStatus.UNTRUSTED
+        if "failed" in outcomes:
+            return ExitStatus.FINDINGS
+        return ExitStatus.UNTRUSTED if "error" in outcomes else ExitStatus.PASSED
+
+    @property
+    def passed(self) -> bool:
+        """Whether the exit status is 0."""
+        return self.status is ExitStatus.PASSED
+
+    def count(self, outcome: Outcome) -> int:
+        """The checks that ended so."""
+        return sum(one.outcome == outcome for one in self.checks)
+
+
+def settled(checks: list[Result], services: tuple[str, ...]) -> tuple[tuple[Result, ...], tuple[str, ...]]:
+    """The checks as they count, and why the run cannot be trusted.
+
+    What was skipped for another check's sake is an error where that one did not fail. A service of which nothing was
+    looked at makes the run untrusted, and so does a check that is there twice.
+    """
+    failed = {(one.service, one.check) for one in checks if one.outcome == "failed"}
+    counted, problems = [], []
+    for one in checks:
+        if one.outcome == "skipped" and one.needs and not {(one.service, one.needs), ("", one.needs)} & failed:
+            message = f"{one.message} (the check {one.needs} did not fail)"
+            one = Result(one.service, one.check, one.title, "error", one.seconds, message, one.next, one.needs)
+        counted.append(one)
+    looked = {one.service for one in checks if one.outcome in ("passed", "failed")}
+    problems += [f"nothing of {service} was looked at" for service in services if service not in looked]
+    names = [(one.service, one.check) for one in checks]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    problems += [f"{check} of {service or 'the environment'} was told of twice" for service, check in twice]
+    return tuple(counted), tuple(problems)
+
+
+def to_json(report: Report) -> str:
+    """The report for programs: schema_version 1."""
+    found: dict[str, Any] = {
+        "schema_version": 1,
+        "environment": report.environment,
+        "revision": report.revision,
+        "passed": report.passed,
+        "exit_status": int(report.status),
+        "started": report.started,
+        "seconds": round(report.seconds, 3),
+        "problems": list(report.problems),
+        "checks": [asdict(one) for one in report.checks],
+    }
+    return json.dumps(found, indent=2) + "\n"
+
+
+def from_record(found: Mapping[str, Any]) -> Result:
+    """A result as the run recorded it. Raises ValueError where it is none."""
+    texts = {name: found.get(name) for name in ("service", "check", "title", "outcome", "message", "next", "needs")}
+    seconds = found.get("seconds")
+    if not all(isinstance(text, str) for text in texts.values()) or texts["outcome"] not in OUTCOMES:
+        raise ValueError("a result lacks a field")
+    if not isinstance(seconds, int | float) or not texts["check"]:
+        raise ValueError("a result lacks a field")
+    return Result(seconds=float(seconds), **texts)  # type: ignore[arg-type]

@@ -1,0 +1,185 @@
+"""Runs `smoke-tests/` in a process of its own, whatever pytest the caller has configured."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import neuroscale
+from neuroscale.errors import UntrustedError
+from neuroscale.repository import SMOKE_TESTS
+from neuroscale.smoke.results import Report, Result, from_record, settled
+from neuroscale.smoke.spec import VARIABLE, Spec
+
+_INI = "pytest.ini"
+_ENDED_BY_ITSELF = (0, 1)  # pytest: all passed, or some did not
+_LAST_LINES = 15
+
+Tell = Callable[[str, dict[str, Any]], None]
+"""Is given the kind of each record (`started`, `result`) and its fields, as they come."""
+
+
+def run(spec: Spec, tell: Tell, *, within: float) -> Report:
+    """Run every check, for at most `within` seconds.
+
+    The report says where it cannot be trusted: a crash, no checks, one that did not end, too long. Raises
+    UntrustedError where there are no smoke tests at all.
+    """
+    journal = _Journal(tell)
+    began, started = time.monotonic(), datetime.now(UTC)
+    log, code = _pytest(spec, journal, within)
+    checks, problems = settled(journal.results, spec.services)
+    problems = (*journal.told(code, log), *problems)
+    return Report(
+        environment=spec.environment,
+        revision=spec.revision,
+        started=started.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        seconds=time.monotonic() - began,
+        checks=checks,
+        problems=problems,
+    )
+
+
+def collect(spec: Spec) -> list[tuple[str, str, str]]:
+    """Service, id and title of every check that would run. Raises UntrustedError where that cannot be found out."""
+    journal = _Journal(lambda _kind, _fields: None)
+    log, code = _pytest(spec, journal, 60.0, "--collect-only")
+    if code != 0 or journal.problems or not journal.collected:
+        raise UntrustedError(f"The smoke tests cannot be read: {'; '.join(journal.problems)}\n{log}")
+    return journal.collected
+
+
+class _Journal:
+    """What the process tells through its pipe."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self.collected: list[tuple[str, str, str]] = []
+        self.results: list[Result] = []
+        self.problems: list[str] = []
+        self._exit: int | None = None
+        self.too_long = ""
+
+    def read(self, line: bytes) -> None:
+        try:
+            found = json.loads(line)
+            kind = found.pop("kind")
+            if kind == "collected":
+                self.collected = [(str(service), str(check), str(title)) for service, check, title in found["checks"]]
+            elif kind == "problem":
+                self.problems.append(str(found["message"]))
+            elif kind == "finished":
+                self._exit = int(found["exit"])
+            elif kind == "result":
+                self.results.append(from_record(found))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            self.problems.append("a result cannot be read")
+            return
+        if kind in ("started", "result"):
+            self._tell(kind, found)
+
+    def told(self, code: int, log: str) -> tuple[str, ...]:
+        """Why the run cannot be trusted; empty where it can."""
+        problems = list(self.problems)
+        if self.too_long:
+            problems.append(self.too_long)
+        if not self.collected and not problems:
+            problems.append(f"no check was found in {SMOKE_TESTS}/")
+        done = {(one.service, one.check) for one in self.results}
+        open_ = [(service, check) for service, check, _ in self.collected if (service, check) not in done]
+        if open_:
+            names = ", ".join(f"{check} of {service}" if service else check for service, check in open_[:5])
+            more = f" and {len(open_) - 5} more" if len(open_) > 5 else ""
+            problems.append(f"these did not end: {names}{more}")
+        if len(self.results) > len(self.collected):
+            problems.append("more results came than there are checks")
+        if self._exit is None or code not in _ENDED_BY_ITSELF or code != self._exit:
+            problems.append(f"the runner ended with {code} instead of by itself{f': {log}' if log else ''}")
+        return tuple(dict.fromkeys(problems))
+
+
+def _pytest(spec: Spec, journal: _Journal, within: float, *options: str) -> tuple[str, int]:
+    """The end of what pytest printed, and its exit code."""
+    folder = Path(spec.repository) / SMOKE_TESTS
+    if not any(folder.glob("test_*.py")):
+        raise UntrustedError(f"There are no smoke tests in {folder}. Restore the folder: nothing would be looked at.")
+    with tempfile.TemporaryDirectory(prefix="neuroscale-smoke-") as name:
+        scratch = Path(name)
+        (scratch / _INI).write_text("[pytest]\n", encoding="utf-8")
+        reading, writing = os.pipe()
+        with open(reading, "rb") as pipe, (scratch / "log").open("w+b") as log:  # noqa: PTH123 - a descriptor
+            try:
+                replace(spec, journal=writing).write(scratch / "spec.json")
+                process = subprocess.Popen(
+                    _command(folder, scratch, *options),
+                    cwd=scratch,
+                    env=_environment(scratch),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(writing,),
+                    start_new_session=True,
+                )
+            finally:
+                os.close(writing)
+            timer = threading.Timer(within, _end, (process, journal, within))
+            timer.start()
+            try:
+                for line in pipe:
+                    journal.read(line)
+                code = process.wait()
+            except BaseException:
+                _kill(process)
+                raise
+            finally:
+                timer.cancel()
+            log.seek(0)
+            lines = log.read().decode(errors="replace").splitlines()
+    return "\n".join(lines[-_LAST_LINES:]), code
+
+
+def _command(folder: Path, scratch: Path, *options: str) -> list[str]:
+    return [
+        *(sys.executable, "-P", "-s", "-m", "pytest"),
+        *("-c", str(scratch / _INI), "--rootdir", str(folder), "--confcutdir", str(folder)),
+        *("-p", "neuroscale.smoke.plugin", "-p", "no:cacheprovider", "--import-mode=importlib"),
+        # Values stay out of the log: among them may be a key.
+        *("--assert=plain", "--tb=short", "-q", "--strict-markers", *options, str(folder)),
+    ]
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    """The caller's, without what would change Python or pytest."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST", "COV_"))}
+    return kept | {
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTHONPATH": str(Path(neuroscale.__file__).resolve().parent.parent),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUTF8": "1",
+        VARIABLE: str(scratch / "spec.json"),
+    }
+
+
+def _end(process: subprocess.Popen[bytes], journal: _Journal, within: float) -> None:
+    journal.too_long = f"it took longer than {within:,.0f} s and was ended"
+    _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End it and what it started: it leads a session of its own."""
+    if process.poll() is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
