@@ -204,7 +204,7 @@ class Lab:
                         "transitionStatus": "UpToDate" if ready else "InProgress",
                         "states": {"activeModelState": "Loaded", "targetModelState": "Loaded" if ready else "Pending"},
                     },
-                    "url": f"http://{SERVICE}.models.example.com",
+                    "url": f"https://{SERVICE}-{self.namespace}.models.example.com",
                     "address": {"url": f"http://{SERVICE}-predictor.{self.namespace}.svc.cluster.local"},
                 }
             },

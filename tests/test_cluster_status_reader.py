@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import threading
 import time
 from collections.abc import Iterator
@@ -47,16 +49,41 @@ def test_a_service_that_answers_is_ready_and_its_addresses_are_told(here: Lab) -
     said = status(here)
     assert said.status == 0, said.out
     assert f"dev/{SERVICE}  ready" in said.out
-    assert f"http://{SERVICE}.models.example.com" in said.out
+    url = f"https://{SERVICE}-{here.namespace}.models.example.com"
+    assert url in said.out
     found = status(here, SERVICE, "--json").json
     assert found["ready"] is True
     (service,) = found["services"]
     assert service["verdict"] == "ready"
     assert service["address"] == f"http://{SERVICE}-predictor.{here.namespace}.svc.cluster.local"
     assert service["application"]["contains_last_change"] is True
+    assert service["url"] == url
     for named in (f"dev/{SERVICE}", f"manifests/dev/{SERVICE}"):
-        assert status(here, named).status == 0
+        said = status(here, named)
+        assert said.status == 0
+        assert service["curl"] in said.out.splitlines(), "a line of its own, to be copied"
     assert status(here, "--environment", "prod").status == 1, "none is asked for there"
+
+
+def test_the_line_to_be_pasted_reads_the_key_from_the_cluster_that_was_asked(here: Lab) -> None:
+    here.application(here.new_service())
+    here.serve()
+    (service,) = status(here, SERVICE, "--json").json["services"]
+    words = shlex.split(service["curl"])
+    assert f"{service['url']}/v1/chat/completions" in words
+    assert json.loads(words[words.index("--data") + 1])["model"] == service["model"] != ""
+    key = words[words.index("key") - 1 : words.index("}")]
+    assert key[1:4] == ["key", SERVICE, "--print"]
+    assert set(key[4:-1]) >= {"--environment=dev", f"--kubeconfig={here.server.kubeconfig}"}
+    assert f"--repository={here.root}" in service["curl"]
+    # In a cluster that DNS knows, the way there is nobody's business.
+    assert "--connect-to" not in words
+
+
+def test_what_does_not_answer_has_no_line_to_be_pasted(here: Lab) -> None:
+    here.application(here.new_service())
+    here.serve(ready=False)
+    assert [one["curl"] for one in status(here, "--json").json["services"]] == [""]
 
 
 def test_an_empty_cluster_fails_with_words(here: Lab) -> None:

@@ -4,35 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+import sys
 import time
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from neuroscale.commands.context import Context, open_repository
-from neuroscale.errors import ExitStatus, InputError, Problem
-from neuroscale.kube.client import Cluster, KubernetesError, RefusedError
+from neuroscale.commands.clusters import Where, local_state, open_cluster
+from neuroscale.commands.clusters import question as services_asked
+from neuroscale.commands.context import open_repository
+from neuroscale.errors import ExitStatus
+from neuroscale.kube.client import KubernetesError, RefusedError
 from neuroscale.report.text import terminal
-from neuroscale.repository import MANIFESTS
-from neuroscale.validation import suggest
 
 if TYPE_CHECKING:
     from neuroscale.cluster.status import ServiceStatus
     from neuroscale.cluster.status_reader import Answer, Question, Reader
+    from neuroscale.local.state import State
 
 _BETWEEN = 1.0
 _SETTLED = ("ready", "failed")
-
-
-@dataclass(frozen=True)
-class Where:
-    """The cluster to ask: a local platform's, or a context of a kubeconfig (None: the usual ones)."""
-
-    context: str | None = None
-    kubeconfig: Path | None = None
-    state: Path | None = None
 
 
 def show_status(
@@ -47,15 +40,18 @@ def show_status(
     from neuroscale.cluster.status_reader import Reader
 
     context = open_repository(repository)
-    question = _question(service, environment, context)
+    question = services_asked(service, environment, context)
     clone = Clone(context.root, context.settings.repository.default_branch)
+    state = local_state(where)
     try:
-        with _cluster(where) as cluster:
+        with open_cluster(where) as cluster:
             reader = Reader(cluster, clone)
             answer = reader.ask(question) if wait is None else _wait(reader, question, wait)
             name, url = cluster.name, cluster.url
     finally:
         clone.close()
+    services = tuple(with_curl(one, where, state, repository) for one in answer.services)
+    answer = dataclasses.replace(answer, services=services)
     if as_json:
         found = {
             "schema_version": 1,
@@ -71,46 +67,39 @@ def show_status(
     return ExitStatus.PASSED if answer.ready else ExitStatus.FINDINGS
 
 
-def _question(service: str, environment: str, context: Context) -> Question:
-    """Raises InputError where the environment is none of the settings', or named twice."""
-    from neuroscale.cluster.status_reader import Question
+def with_curl(one: ServiceStatus, where: Where, state: State | None, repository: Path | None) -> ServiceStatus:
+    """With a command that asks the service, where a pod of it answers and its URL has TLS."""
+    from neuroscale.endpoint.curl import Way, curl_line
 
-    parts = PurePosixPath(service).parts
-    if parts[:1] == (MANIFESTS,):
-        parts = parts[1:]
-    if len(parts) > 2 or (service and not parts):
-        raise InputError(
-            Problem("the command line", "SERVICE", f"{service!r} names no service", "Name it, or ENVIRONMENT/SERVICE.")
-        )
-    if len(parts) == 2:
-        if environment not in ("", parts[0]):
-            message = f"{service!r} is not in the environment {environment!r}"
-            raise InputError(Problem("the command line", "SERVICE", message, "Name the environment once."))
-        environment = parts[0]
-    if environment and environment not in context.settings.environments:
-        message = f"{environment!r} is not an environment of the settings"
-        fix = suggest(environment, context.settings.environments)
-        raise InputError(Problem("the command line", "--environment", message, fix))
-    namespaces = sorted({team.namespace for team in context.catalog.teams.values()})
-    return Question(tuple(namespaces), environment, parts[-1] if parts else "")
+    answering = [pod for pod in one.pods if pod.state == "ready"]
+    if not answering or not one.url:
+        return one
+    way = None
+    if state is not None:
+        from neuroscale.local.control_plane import control_plane
+        from neuroscale.local.gateway import NAME, NODE
+
+        if not any(pod.node == NODE for pod in answering):
+            return dataclasses.replace(one, notes=(*one.notes, "Its pods are simulated: nothing answers at its URL."))
+        if NAME not in state.instance.ports:
+            return one
+        way = Way(control_plane(state).authority_file, state.instance.ports[NAME])
+    return dataclasses.replace(one, curl=curl_line(one.url, one.model, _key_command(one, where, repository), way))
 
 
-def _cluster(where: Where) -> Cluster:
-    if where.state is None:
-        return Cluster.of_kubeconfig(where.kubeconfig, where.context)
-    from neuroscale.local.control_plane import kubeconfig
-    from neuroscale.local.state import State
-
-    if where.kubeconfig is not None or where.context is not None:
-        message = "names two clusters"
-        raise InputError(
-            Problem("the command line", "--state", message, "Give --state, or --context and --kubeconfig.")
-        )
-    found = State.read(where.state)
-    path = kubeconfig(found) if found is not None and found.instance.cluster and found.instance.ports else None
-    if path is None or not path.exists():
-        raise InputError(Problem(str(where.state), "", "holds no cluster", "Start one: neuroscale local up --cluster"))
-    return Cluster.of_kubeconfig(path, None)
+def _key_command(one: ServiceStatus, where: Where, repository: Path | None) -> list[str]:
+    """The command that writes the service's key, as whoever asked for the status can run it."""
+    program = "neuroscale"
+    if shutil.which(program) is None:
+        program = str(Path(sys.executable).with_name(program))
+    named = {
+        "--environment": one.environment,
+        "--state": where.state and where.state.absolute(),
+        "--kubeconfig": where.kubeconfig and where.kubeconfig.absolute(),
+        "--context": where.context,
+        "--repository": repository and repository.absolute(),
+    }
+    return [program, "key", one.name, "--print", *(f"{name}={value}" for name, value in named.items() if value)]
 
 
 def _wait(reader: Reader, question: Question, seconds: float) -> Answer:
@@ -184,6 +173,9 @@ def _print_details(one: ServiceStatus) -> None:
     for name, text in rows:
         if text:
             typer.echo(f"  {name:<11} {terminal(text, 2000)}")
+    if one.curl:
+        typer.echo("\nAsk it (its key is read, and shown to nobody):\n")
+        typer.echo(terminal(one.curl, 4000))
 
 
 def _endpoint(one: ServiceStatus) -> str:

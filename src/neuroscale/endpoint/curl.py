@@ -1,0 +1,43 @@
+"""A command that asks a service, to be pasted into a shell."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+_QUESTION = "Say hello in one sentence."
+_LONGEST = 64  # tokens
+
+
+@dataclass(frozen=True)
+class Way:
+    """The way to a gateway whose hosts no DNS knows: its port on this machine, and the authority (PEM) to believe."""
+
+    authority: Path
+    port: int
+
+
+def curl_line(url: str, model: str, key: Sequence[str], way: Way | None = None) -> str:
+    """One line for a POSIX shell that sends a chat completion to the service at `url`.
+
+    `key` is the command that writes the endpoint's key to its standard output. The key goes from there into curl by a
+    pipe: it stands in no argument, which every user of the machine could see, and in no history. "" where the URL is
+    not https: a key is sent by TLS or not at all.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.hostname:
+        return ""
+    asked = {"model": model, "messages": [{"role": "user", "content": _QUESTION}], "max_tokens": _LONGEST}
+    command = ["curl", "--silent", "--show-error", "--header", "@-"]
+    if way is not None:
+        # A proxy would look for the host itself.
+        to = f"{parts.hostname}:{parts.port or 443}:127.0.0.1:{way.port}"
+        command += ["--noproxy", "*", "--cacert", str(way.authority), "--connect-to", to]
+    command.append(f"{url.rstrip('/')}/v1/{'chat/completions' if model else 'models'}")
+    if model:
+        command += ["--header", "Content-Type: application/json", "--data", json.dumps(asked)]
+    return f"{{ printf 'Authorization: Bearer '; {shlex.join(key)}; }} | {shlex.join(command)}"
