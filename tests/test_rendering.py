@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import plan_strategies as strategies
+from neuroscale import api_key
 from neuroscale.errors import InputError
 from neuroscale.planning.plan import (
     Alternative,
@@ -243,6 +244,18 @@ def test_the_hugging_face_token_is_only_ever_a_reference_to_a_secret() -> None:
     assert "HF_TOKEN" not in {entry["name"] for entry in container(needs_hugging_face_token=False)["env"]}
 
 
+@pytest.mark.parametrize("service_name", ["support-chat", "on", "n"])
+def test_the_api_key_is_a_reference_to_the_services_own_secret_which_must_be_there(service_name: str) -> None:
+    model = service(make_request(service=service_name))["spec"]["predictor"]["model"]
+    assert [entry for entry in model["env"] if entry["name"] == api_key.VARIABLE] == [
+        {
+            "name": "VLLM_API_KEY",
+            "valueFrom": {"secretKeyRef": {"name": api_key.secret_name(service_name), "key": api_key.ENTRY}},
+        }
+    ]
+    assert not any("api-key" in argument for argument in [*model["command"], *model["args"]])
+
+
 def test_high_availability_spreads_the_replicas() -> None:
     spread = service(make_request(availability="high"))["spec"]["predictor"]["topologySpreadConstraints"]
     assert [(entry["topologyKey"], entry["whenUnsatisfiable"]) for entry in spread] == [
@@ -326,9 +339,10 @@ def test_what_kubernetes_would_refuse_or_replace_is_refused_by_field(changes: di
     assert problems_of(**changes) == [field]
 
 
-def test_a_variable_that_the_template_sets_already_is_refused() -> None:
-    variables = {**make_plan().environment_variables, "HF_TOKEN": "x"}
-    with pytest.raises(InputError, match="two entries of one list have the name 'HF_TOKEN'"):
+@pytest.mark.parametrize("name", ["HF_TOKEN", "VLLM_API_KEY"])
+def test_a_variable_that_the_template_sets_already_is_refused(name: str) -> None:
+    variables = {**make_plan().environment_variables, name: "x"}
+    with pytest.raises(InputError, match=f"two entries of one list have the name '{name}'"):
         rendered(environment_variables=variables)
 
 
@@ -366,9 +380,12 @@ def expected_service(request: Request, plan: Plan) -> Any:
     for entry in token:
         around = plan.surroundings
         entry["valueFrom"]["secretKeyRef"] = {"name": around.token_secret, "key": around.token_key}
+    key = {"secretKeyRef": {"name": f"{plan.service}-api-key", "key": "api-key"}}
     model["env"] = [
-        {"name": name, "value": value} for name, value in sorted(plan.environment_variables.items())
-    ] + token
+        *({"name": name, "value": value} for name, value in sorted(plan.environment_variables.items())),
+        {"name": "VLLM_API_KEY", "valueFrom": key},
+        *token,
+    ]
     model["volumeMounts"][0]["mountPath"] = plan.environment_variables["HOME"]
     return expected
 

@@ -96,7 +96,7 @@ class _Look:
         self.node = str(part(pod, "spec").get("nodeName") or "")
         self.containers = items(pod, "status", "containerStatuses")
         self.restarts = sum(count for status in self.containers if isinstance(count := status.get("restartCount"), int))
-        self.budget = _budget(pod)
+        self.budget = startup_budget(pod)
 
     def state(self) -> PodState:
         phase = part(self.pod, "status").get("phase")
@@ -216,7 +216,7 @@ def _ended(status: Mapping[str, Any], ended: Mapping[str, Any]) -> str:
     return sentence(told, reason, ended.get("message"))
 
 
-def _budget(pod: Object) -> int:
+def startup_budget(pod: Object) -> int:
     """Seconds that the server's startup probe allows; Kubernetes' own patience where it has none."""
     for container in items(pod, "spec", "containers"):
         probe = part(container, "startupProbe")

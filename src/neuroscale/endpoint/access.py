@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from neuroscale.api_key import secret_name
 from neuroscale.cluster.pods import SERVER, PodState, items, look, part
 from neuroscale.endpoint import chat, key
 from neuroscale.endpoint.connection import Endpoint, client
@@ -18,7 +19,7 @@ from neuroscale.kube.client import Cluster, Object
 from neuroscale.secret_text import SecretText
 from neuroscale.web_address import checked_address
 
-__all__ = ["Endpoint", "EndpointError", "ReadyPod", "open_endpoint", "ready_pods"]
+__all__ = ["Endpoint", "EndpointError", "ReadyPod", "open_endpoint", "pods_of", "ready_pods"]
 
 PORT = 8080
 """What the template lets vLLM listen on."""
@@ -38,9 +39,14 @@ class ReadyPod:
     key: key.Reference | None
 
 
+def pods_of(cluster: Cluster, namespace: str, service: str) -> list[Object]:
+    """All pods of a service, whatever they do."""
+    return cluster.list("v1", "Pod", namespace, f"{_POD_LABEL}={service}")
+
+
 def ready_pods(cluster: Cluster, namespace: str, service: str) -> tuple[ReadyPod, ...]:
     """The pods of a service that are ready and stay, the newest first. Raises EndpointError where there is none."""
-    pods = cluster.list("v1", "Pod", namespace, f"{_POD_LABEL}={service}")
+    pods = pods_of(cluster, namespace, service)
     now = datetime.now(UTC)
     states: list[tuple[Object, PodState]] = [(pod, look(pod, now)) for pod in pods]
     staying = [pod for pod, state in states if state.state == "ready" and not _ends(pod)]
@@ -77,7 +83,7 @@ def open_endpoint(
     given = api_key or key.from_environment()
     if base_url:
         url = checked_address(base_url, "--base-url", "the key")
-        model, where = "", key.Reference(key.secret_name(service))
+        model, where = "", key.Reference(secret_name(service))
         if cluster is not None:
             model, found = _of_service(cluster, namespace, service)
             if given is None and found is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import os
 import re
 import secrets
@@ -12,14 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from neuroscale.api_key import ENTRY, VARIABLE, secret_name
 from neuroscale.cluster.pods import SERVER, items, part
 from neuroscale.errors import InputError, Problem
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.secret_text import SecretText, read_secret_file
 
-VARIABLE = "VLLM_API_KEY"
-"""What vLLM reads. Where it is empty, vLLM asks nobody for a key."""
-ENTRY = "api-key"
 KEY_VARIABLE = "NEUROSCALE_API_KEY"
 KEY_FILE_VARIABLE = "NEUROSCALE_API_KEY_FILE"
 
@@ -44,11 +43,6 @@ class Ensured:
 
     key: SecretText
     created: bool
-
-
-def secret_name(service: str) -> str:
-    """The name of a service's Secret."""
-    return f"{service}-api-key"
 
 
 def reference(service: Object) -> Reference | None:
@@ -150,6 +144,11 @@ def ensure(cluster: Cluster, namespace: str, service: str, *, labels: Mapping[st
         try:
             made = cluster.create(wanted)
         except RefusedError as error:
+            if error.code in (401, 403):
+                where, fix = f"the Secret {namespace}/{name}", "Ask who runs the platform for: neuroscale key"
+                raise InputError(
+                    Problem(where, "", "is missing, and you may not make it", f"{fix} {service}")
+                ) from error
             if error.reason != "AlreadyExists":
                 raise
             there = get(cluster, namespace, name) or {}
@@ -159,7 +158,9 @@ def ensure(cluster: Cluster, namespace: str, service: str, *, labels: Mapping[st
     if owner is not None and not items(there, "metadata", "ownerReferences"):
         # Made before the service was there.
         identity = Identity("v1", "Secret", namespace, name)
-        cluster.merge(identity, {"metadata": _belonging(service, owner, part(there, "metadata", "labels"))})
+        belonging = {"metadata": _belonging(service, owner, part(there, "metadata", "labels"))}
+        with contextlib.suppress(RefusedError):  # who may only read it has it nevertheless
+            cluster.merge(identity, belonging)
     return Ensured(key, created=False)
 
 

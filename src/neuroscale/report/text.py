@@ -77,6 +77,39 @@ def terminal_lines(text: str, limit: int = 4000) -> str:
     return "\n".join(" " * (len(line) - len(line.lstrip(" "))) + terminal(line, limit) for line in found)
 
 
+class TerminalStream:
+    """Text of unknown origin that comes in parts, for a terminal: as `terminal_lines`, but white space stays.
+
+    What may begin something harmful waits for the next part; `end` gives the rest.
+    """
+
+    def __init__(self) -> None:
+        self._waiting = ""
+
+    def add(self, part: str) -> str:
+        """What can be shown now."""
+        text = self._waiting + part
+        self._waiting = _STREAM_END.search(text)[0]  # type: ignore[index]  # it matches nothing at all as well
+        return self._shown(text[: len(text) - len(self._waiting)])
+
+    def end(self) -> str:
+        """What is left."""
+        rest, self._waiting = self._waiting, ""
+        return self._shown(rest)
+
+    def _shown(self, text: str) -> str:
+        text = text.replace("\r\n", "\n").replace("::", r":\x3a").replace("##[", r"#\x23[")
+        return "".join(
+            character if character in _STREAM_SPACE or character.isprintable() else _escaped(character)
+            for character in text
+        )
+
+
+_STREAM_END = re.compile(r"(?:\r|:|##?)?\Z")
+# Joiners hold scripts and emoji together, and do nothing else.
+_STREAM_SPACE = frozenset("\n\t\u200c\u200d")
+
+
 def markdown(text: str, limit: int = 600) -> str:
     """`text` as plain inline Markdown: no markup, HTML, link, mention, reference or emoji comes of it.
 

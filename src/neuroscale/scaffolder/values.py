@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Literal, NewType, TypedDict, get_type_hints
 
-from neuroscale import yaml_io
+from neuroscale import api_key, yaml_io
 from neuroscale.errors import InputError, Problem
 from neuroscale.planning.plan import Plan, dump_plan
 from neuroscale.repository import PLAN_FILE
@@ -53,6 +53,8 @@ class TemplateValues(TypedDict):
     needs_hugging_face_token: bool
     token_secret: Scalar
     token_key: Scalar
+    api_key_secret: Scalar
+    api_key_entry: Scalar
     client_namespaces: list[Scalar]
     min_replicas: Scalar
     max_replicas: Scalar
@@ -216,6 +218,8 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
         needs_hugging_face_token=plan.needs_hugging_face_token,
         token_secret=matching("surroundings.token_secret", around.token_secret, _SECRET, "a Secret's name"),
         token_key=matching("surroundings.token_key", around.token_key, _SECRET_KEY, "a key of a Secret"),
+        api_key_secret=text("service", api_key.secret_name(plan.service)),
+        api_key_entry=text("service", api_key.ENTRY),
         client_namespaces=[
             matching(f"surroundings.client_namespaces[{index}]", namespace, _NAMESPACE, "a namespace's name")
             for index, namespace in enumerate(around.client_namespaces)
