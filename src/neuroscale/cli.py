@@ -210,10 +210,43 @@ def status(
     repository: RepositoryOption = None,
 ) -> None:
     """Judge what a cluster serves, and say where. Exit status: 0 all is ready, 1 not, 2 the cluster cannot be asked."""
-    from neuroscale.commands.status import Where, show_status
+    from neuroscale.commands.clusters import Where
+    from neuroscale.commands.status import show_status
 
     where = Where(context, kubeconfig, state)
     raise typer.Exit(show_status(service, environment, where, repository, wait=wait, as_json=as_json))
+
+
+@app.command()
+def smoke(
+    environment: Annotated[str, typer.Option("--environment", help="Whose services are looked at.")],
+    service: Annotated[str, typer.Option("--service", help="Only this service.")] = "",
+    base_url: Annotated[
+        str, typer.Option("--base-url", help="Where its clients reach the one service. Default: by a port-forward.")
+    ] = "",
+    revision: Annotated[
+        str, typer.Option("--revision", help="The merged commit. Default: the default branch's newest here.")
+    ] = "",
+    patience: Annotated[
+        float, typer.Option("--patience", help="Seconds that a first answer may take.", min=1, max=600)
+    ] = 60.0,
+    context: Annotated[
+        str | None, typer.Option("--context", help="The kubeconfig context of the cluster. Default: the current one.")
+    ] = None,
+    kubeconfig: KubeconfigOption = None,
+    state: Annotated[Path | None, typer.Option("--state", help="The folder of a local platform to ask.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON here.")] = None,
+    junit_file: Annotated[Path | None, typer.Option("--junit", help="Write the result as JUnit XML here.")] = None,
+    markdown_file: Annotated[Path | None, typer.Option("--markdown", help="Write the result as Markdown here.")] = None,
+    repository: RepositoryOption = None,
+) -> None:
+    """Look whether what is deployed serves as Git says. Exit status: 0 all passed, 1 findings, 3 cannot be trusted."""
+    from neuroscale.commands.clusters import Where
+    from neuroscale.commands.smoke import Question, Reports, smoke
+
+    question = Question(environment, service, base_url, revision, patience)
+    reports = Reports(json_file, junit_file, markdown_file)
+    raise typer.Exit(smoke(question, Where(context, kubeconfig, state), repository, reports))
 
 
 @app.command()
@@ -244,6 +277,73 @@ def metrics(
 
     asked, where = Asked(service, environment, namespace, since), Where(context, kubeconfig, state)
     raise typer.Exit(show_metrics(asked, where, prometheus_url, repository, as_json=as_json))
+
+
+@app.command()
+def query(
+    service: Annotated[str, typer.Argument(help="A service: its name, or ENVIRONMENT/SERVICE.")],
+    prompt: Annotated[str, typer.Argument(help="What to ask; - reads it from standard input.")],
+    environment: Annotated[str, typer.Option("--environment", help="The service's environment.")] = "",
+    system: Annotated[str, typer.Option("--system", help="What the model is told before the prompt.")] = "",
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", help="The longest answer. Default: all that fits.", min=1)
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", help="0: the likeliest token always. Default: the server's.", min=0)
+    ] = None,
+    stream: Annotated[
+        bool, typer.Option("--stream/--no-stream", help="Whether the answer is shown and timed as it comes.")
+    ] = True,
+    base_url: Annotated[
+        str,
+        typer.Option(
+            "--base-url",
+            help="Where its clients reach it. Default: by a port-forward. With $NEUROSCALE_API_KEY or "
+            "$NEUROSCALE_API_KEY_FILE (mode 0600), no cluster is asked.",
+        ),
+    ] = "",
+    context: Annotated[
+        str | None, typer.Option("--context", help="The kubeconfig context of the cluster. Default: the current one.")
+    ] = None,
+    kubeconfig: KubeconfigOption = None,
+    state: Annotated[Path | None, typer.Option("--state", help="The folder of a local platform to ask.")] = None,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> None:
+    """Ask a service, and say what the answer took. Exit status: 1 the endpoint failed, 2 it cannot be asked."""
+    from neuroscale.commands.clusters import Where
+    from neuroscale.commands.query import Asked, query_service
+
+    asked = Asked(prompt, system, max_tokens, temperature, stream, base_url)
+    where = Where(context, kubeconfig, state)
+    raise typer.Exit(query_service(service, environment, asked, where, repository, as_json=as_json))
+
+
+@app.command("key")
+def api_key(
+    service: Annotated[str, typer.Argument(help="A service: its name, or ENVIRONMENT/SERVICE.")],
+    environment: Annotated[str, typer.Option("--environment", help="The service's environment.")] = "",
+    rotate: Annotated[
+        bool, typer.Option("--rotate", help="Replace the key, and the pods that take the earlier one, one by one.")
+    ] = False,
+    show: Annotated[bool, typer.Option("--print", help="Write the key to standard output.")] = False,
+    wait: Annotated[
+        int | None,
+        typer.Option("--wait", help="Seconds for each pod's replacement. Default: as its probes allow.", min=1),
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", help="The kubeconfig context of the cluster. Default: the current one.")
+    ] = None,
+    kubeconfig: KubeconfigOption = None,
+    state: Annotated[Path | None, typer.Option("--state", help="The folder of a local platform to ask.")] = None,
+    repository: RepositoryOption = None,
+) -> None:
+    """Make a service's API key where it is missing, or replace it. Exit status 1: a new key could not be proven."""
+    from neuroscale.commands.clusters import Where
+    from neuroscale.commands.key import manage_key
+
+    where = Where(context, kubeconfig, state)
+    raise typer.Exit(manage_key(service, environment, where, repository, replace=rotate, show=show, seconds=wait))
 
 
 local = typer.Typer(
