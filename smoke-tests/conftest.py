@@ -14,7 +14,7 @@ from neuroscale.endpoint.errors import EndpointError
 from neuroscale.errors import NeuroscaleError
 from neuroscale.kube.client import Cluster, KubernetesError, Object
 from neuroscale.smoke.asking import Prompts
-from neuroscale.smoke.facts import Api, Opened
+from neuroscale.smoke.facts import Api, Opened, who_am_i
 from neuroscale.smoke.outcomes import NeedsError
 from neuroscale.smoke.plugin import distrust, hide
 from neuroscale.smoke.spec import Spec
@@ -40,20 +40,15 @@ def api(spec: Spec, pytestconfig: pytest.Config) -> Iterator[Api]:
     try:
         found = Cluster.of_kubeconfig(Path(spec.kubeconfig) if spec.kubeconfig else None, spec.context or None)
     except NeuroscaleError as error:
-        yield Api(None, {}, str(error))
+        yield Api(None, problem=str(error))
         return
     with found:
-        try:
-            version = found.request("GET", "/version")
-        except KubernetesError as error:
-            yield Api(None, {}, str(error))
-            return
-        yield Api(found, version, "")
+        yield who_am_i(found)
         # Without it, what failed may have failed for its sake.
         try:
             found.request("GET", "/version")
         except KubernetesError as error:
-            distrust(pytestconfig, f"the API server no longer answers: {error}")
+            distrust(pytestconfig, f"the API server does not answer at the end: {error}")
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +56,8 @@ def cluster(api: Api) -> Cluster:
     """The cluster, as the user of the kubeconfig."""
     if api.cluster is None:
         raise NeedsError("api-server", "the API server does not answer")
+    if api.unknown:
+        raise NeedsError("identity", "the API server does not know who asks")
     return api.cluster
 
 
