@@ -1,4 +1,4 @@
-"""A team's place in a cluster: namespace, share, network and access, from its entry in the catalog."""
+"""A team's place in a cluster: namespace, share, network, access and tests, from its entry in the catalog."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from neuroscale.platform.filling import Verbatim, filled
 from neuroscale.yaml_io import quoted
 
 FOLDER = "platform/tenancy"
+SMOKE_TESTS = "neuroscale:smoke-tests"
+"""The group that may test what is served, as the templates name it."""
 
 
 def render(catalog: Catalog) -> dict[str, str]:
-    """The files of every team, by their path in the repository."""
+    """The files of every team and of who tests what it serves, by their path in the repository."""
     resources = sorted({entry.resource for entry in catalog.accelerators.values() if entry.resource})
-    files: dict[str, str] = {}
+    files = {f"{FOLDER}/smoke-tests.yaml": filled("smoke-tests-cluster.yaml", group=SMOKE_TESTS)}
     for team in catalog.teams.values():
         named = {"namespace": team.namespace, "cost_center": team.cost_center}
         of_team = {
@@ -20,6 +22,7 @@ def render(catalog: Catalog) -> dict[str, str]:
             "quota.yaml": filled("quota.yaml", **_share(team, resources), **named),
             "network.yaml": filled("network.yaml", **named),
             "access.yaml": filled("access.yaml", namespace=team.namespace, group=team.group or team.owner),
+            "smoke-tests.yaml": filled("smoke-tests.yaml", namespace=team.namespace, group=SMOKE_TESTS),
         }
         files |= {f"{FOLDER}/{team.name}/{name}": text for name, text in of_team.items()}
     return files
