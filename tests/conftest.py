@@ -10,6 +10,7 @@ import pytest
 from api_server import ApiServer, running_api_server
 from forge_server import ForgeServer, running_forge
 from gitops_lab import GitOps
+from live_lab import Live, live_service
 from platform_lab import Platform, running_platform
 
 
@@ -39,4 +40,15 @@ def platform(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterat
 def gitops(platform: Platform) -> Iterator[GitOps]:
     """The platform as its users see it: merges, and what Argo CD makes of them."""
     with contextlib.closing(GitOps(platform.local)) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def live(
+    tmp_path_factory: pytest.TempPathFactory, worker_id: str, platform: Platform, gitops: GitOps
+) -> Iterator[Live]:
+    """One service that answers, on real vLLM, for all workers: to ask, and not to break."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base if worker_id == "master" else base.parent
+    with live_service(shared, platform, gitops, tmp_path_factory.mktemp("live")) as found:
         yield found

@@ -251,11 +251,15 @@ class Cluster:
         return True
 
     def watch(
-        self, group_version: str, kind: str, namespace: str = "", *, seconds: float, since: str = ""
+        self, group_version: str, kind: str, namespace: str = "", *, seconds: float, since: str = "", fields: str = ""
     ) -> Iterator[tuple[str, Object]]:
-        """Events (ADDED, MODIFIED, DELETED and the object) for some seconds; without `since` from what is there."""
+        """Events (ADDED, MODIFIED, DELETED and the object) for some seconds; without `since` from what is there.
+
+        `fields`: a field selector.
+        """
         parameters = {"watch": "true", "timeoutSeconds": str(max(1, int(seconds))), "allowWatchBookmarks": "false"}
         parameters |= {"resourceVersion": since} if since else {}
+        parameters |= {"fieldSelector": fields} if fields else {}
         address = self.path(group_version, kind, namespace)
         try:
             with self._client.stream("GET", address, params=parameters, timeout=seconds + _TIMEOUT) as response:

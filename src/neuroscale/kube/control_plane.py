@@ -57,7 +57,8 @@ class ControlPlane:
     """Where a control plane keeps its files, and how its two first processes are run.
 
     `owner` gets the files, and is who runs the processes (None: who runs this). `service_accounts`: whether pods get
-    one, which needs the controllers that make them. `program` finds the binaries.
+    one, which needs the controllers that make them. `nodes`: whether nodes may join, each with its own rights alone.
+    `program` finds the binaries.
     """
 
     folder: Path
@@ -65,6 +66,7 @@ class ControlPlane:
     program: Callable[[ToolName], Path] = tools.find
     owner: Owner | None = None
     service_accounts: bool = False
+    nodes: bool = False
 
     @property
     def url(self) -> str:
@@ -168,7 +170,8 @@ class ControlPlane:
             f"--service-account-key-file={self.folder / 'service-accounts.crt'}",
             f"--service-account-signing-key-file={self.folder / 'service-accounts.key'}",
             f"--service-cluster-ip-range={SERVICE_NETWORK}",
-            "--authorization-mode=RBAC",
+            f"--authorization-mode={'Node,RBAC' if self.nodes else 'RBAC'}",
+            *(["--enable-admission-plugins=NodeRestriction"] if self.nodes else []),
             "--anonymous-auth=false",
             # As on every common cluster: refusing such pods is the policies' work.
             "--allow-privileged=true",

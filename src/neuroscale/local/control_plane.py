@@ -35,6 +35,7 @@ def control_plane(state: State) -> ControlPlane:
         program=lambda name: copied(state, name),
         owner=state.cluster_user,
         service_accounts=True,
+        nodes=True,
     )
 
 

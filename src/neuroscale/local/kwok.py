@@ -1,4 +1,7 @@
-"""KWOK: answers for nodes that no machine stands behind, and for the pods on them."""
+"""KWOK: answers for nodes that no machine stands behind, and for the pods on them.
+
+It also answers, in the place of a kubelet's server, who wants the log or a port of a pod of this machine's own node.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from neuroscale.files import write_public
+from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
-from neuroscale.kube.client import Cluster, Identity
+from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.kube.control_plane import ADMINISTRATOR, ADMINISTRATORS
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, environment
+from neuroscale.local.node.streams import KINDS
 from neuroscale.local.nodes import MANAGED
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, State, read_json
@@ -101,6 +108,7 @@ class Kwok:
                 f"--tls-cert-file={certificate}",
                 f"--tls-private-key-file={key}",
                 "--node-lease-duration-seconds=40",
+                f"--enable-crds={','.join(KINDS)}",
             ),
             environment=environment(plane.folder),
             folder=plane.folder,
@@ -118,12 +126,19 @@ class Kwok:
         """Bring the nodes up to date, and remove those that are no longer wanted."""
         wanted: Any = read_json(self.nodes).get("items", [])
         with cluster(self.state) as found:
+            apply_all(found, self._definitions())
             names = {node["metadata"]["name"] for node in wanted}
             for node in found.list("v1", "Node"):
                 if node["metadata"].get("annotations", {}).get(MANAGED) and node["metadata"]["name"] not in names:
                     found.delete(Identity.of(node))
             for node in wanted:
                 _apply_node(found, node)
+
+    def _definitions(self) -> list[Object]:
+        """The kinds of which it reads objects, from upstream's own files."""
+        folder = copied_files(self.state, NAME) / "kustomize" / "crd" / "bases"
+        found = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.yaml"))]
+        return [one for one in found if one["spec"]["names"]["kind"] in KINDS]
 
 
 def _apply_node(found: Cluster, node: dict[str, Any]) -> None:

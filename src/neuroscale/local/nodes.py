@@ -1,4 +1,7 @@
-"""The simulated nodes of the local cluster: some for each accelerator that an environment may use, in two zones."""
+"""The simulated nodes of the local cluster: some for each accelerator that an environment may use, in two zones.
+
+None stands for a machine without accelerators: what needs none runs on this one, or waits.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,7 @@ def simulated_nodes(
     return [
         _node(catalog.accelerators[name], _ZONES[number % len(_ZONES)], number + 1)
         for name in names
+        if catalog.accelerators[name].resource
         for number in range(each)
     ]
 
@@ -36,9 +40,9 @@ def simulated_nodes(
 def _node(accelerator: Accelerator, zone: str, number: int) -> dict[str, Any]:
     name = f"simulated-{accelerator.name}-{number}"
     resource = accelerator.resource
-    devices = {resource: str(max(accelerator.counts))} if resource else {}
+    devices = {resource: str(max(accelerator.counts))}
     capacity = {"cpu": "224", "memory": "2Ti", "ephemeral-storage": "8Ti", "pods": _PODS, **devices}
-    taints = [{"key": resource, "value": "present", "effect": "NoSchedule"}] if resource else []
+    taints = [{"key": resource, "value": "present", "effect": "NoSchedule"}]
     return {
         "apiVersion": "v1",
         "kind": "Node",

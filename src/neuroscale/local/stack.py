@@ -7,17 +7,21 @@ from pathlib import Path
 from neuroscale.catalog import load_catalog
 from neuroscale.errors import InputError, Problem
 from neuroscale.kube.client import Object
-from neuroscale.local import argocd, control_plane, gitea, kserve, kwok, kyverno, redis, runner
+from neuroscale.local import argocd, control_plane, gitea, kserve, kwok, kyverno, prometheus, redis, runner
 from neuroscale.local.argocd import ArgoCD
 from neuroscale.local.gitea import Gitea
 from neuroscale.local.kserve import Kserve
 from neuroscale.local.kwok import Kwok
 from neuroscale.local.kyverno import Kyverno
+from neuroscale.local.node import service
+from neuroscale.local.node.service import Node
 from neuroscale.local.nodes import simulated_nodes
 from neuroscale.local.process import Process
+from neuroscale.local.prometheus import Prometheus
 from neuroscale.local.redis import Redis
 from neuroscale.local.runner import Runner
 from neuroscale.local.state import State
+from neuroscale.platform import monitoring
 from neuroscale.platform.argocd import VALUES, config_maps
 from neuroscale.settings import Settings, load_settings
 from neuroscale.snapshot import FolderSnapshot
@@ -25,7 +29,8 @@ from neuroscale.toolcache import REPOSITORY
 from neuroscale.validation import suggest
 
 _FORGE_PORTS = (gitea.NAME, runner.NAME)
-_CLUSTER_PORTS = tuple(port for part in (control_plane, kwok, kserve, kyverno, redis, argocd) for port in part.PORTS)
+_CLUSTER_PARTS = (control_plane, kwok, service, kserve, kyverno, redis, argocd, prometheus)
+_CLUSTER_PORTS = tuple(port for part in _CLUSTER_PARTS for port in part.PORTS)
 # What KServe and Kyverno are told; no ingress controller runs here.
 _KSERVE_VALUES = ("platform/serving/kserve.yaml", "platform/serving/kserve-no-ingress.yaml")
 _KSERVE_DOMAIN = "kserve.controller.gateway.domain"
@@ -57,10 +62,12 @@ def processes(state: State) -> list[Process]:
         *forge,
         *control_plane.processes(state),
         Kwok(state).process(),
+        Node(state).process(),
         Kserve(state).process(),
         Kyverno(state).process(),
         Redis(state).process(),
         *ArgoCD(state).processes(),
+        Prometheus(state).process(),
     ]
 
 
@@ -73,7 +80,7 @@ def notes(state: State) -> tuple[str, ...]:
         f"Two ports can be reached from other machines, for upstream has no option: {metrics} (metrics of Argo CD's "
         f"application controller) and {webhooks} (KServe's webhooks). All others are on the loopback device alone."
     )
-    return (*state.instance.notes, listening)
+    return (*state.instance.notes, *Node(state).notes(), *Prometheus(state).notes(), listening)
 
 
 def forge_url(state: State) -> str:
@@ -87,10 +94,12 @@ def _prepare_cluster(state: State, root: Path) -> None:
     nodes = _nodes(state, settings, snapshot)
     control_plane.prepare(state)
     Kwok(state).prepare(nodes)
+    Node(state).prepare()
     Kserve(state).prepare([root / path for path in _KSERVE_VALUES], {_KSERVE_DOMAIN: settings.domain})
     Kyverno(state).prepare([root / path for path in _KYVERNO_VALUES])
     Redis(state).prepare()
     ArgoCD(state).prepare(config_maps((root / VALUES).read_text(encoding="utf-8")))
+    Prometheus(state).prepare(root / monitoring.SCRAPE, [root / path for path in monitoring.RULES])
 
 
 def _nodes(state: State, settings: Settings, snapshot: FolderSnapshot) -> list[Object]:

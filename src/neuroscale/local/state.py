@@ -51,6 +51,7 @@ class Instance(Frozen):
     forge_uid: int | None
     runner_uid: int | None
     cluster_uid: int | None = None
+    model_uid: int | None = None
     cluster: bool = True
     environments: tuple[str, ...] = ("dev", "local")
     nodes_each: Annotated[int, Field(ge=1, le=1000)] = 2
@@ -94,12 +95,14 @@ class State:
         """The state in the folder, made where there is none. The caller holds `locked(folder)`."""
         found = cls.read(folder)
         if found is not None:
+            if found.instance.cluster_uid is not None and found.instance.model_uid is None:
+                found.update(model_uid=unused_uid((found.instance.cluster_uid, found.instance.runner_uid or 0)))
             return found
         folder = folder.absolute()
         instance_id = secrets.token_hex(8)
         root = os.geteuid() == 0
         forge = nobody() if root else None
-        runner = unused_uid() if root else None
+        runner, cluster, model = _unused_uids(3) if root else (None, None, None)
         notes = [] if root else ["The forge and its jobs run as the user who started them, so jobs can read its files."]
         run = folder / "run"
         run.mkdir(mode=PASSABLE, exist_ok=True)
@@ -115,7 +118,8 @@ class State:
             run=str(run),
             forge_uid=forge.uid if forge else None,
             runner_uid=runner,
-            cluster_uid=unused_uid((runner,)) if runner is not None else None,
+            cluster_uid=cluster,
+            model_uid=model,
             notes=tuple(notes),
         )
         state = cls(folder, instance)
@@ -153,6 +157,12 @@ class State:
         """A uid of its own: neither the forge nor its jobs may read the cluster's keys."""
         uid = self.instance.cluster_uid
         return None if uid is None else User("cluster", uid, uid)
+
+    @property
+    def model_user(self) -> User | None:
+        """A uid of its own: what a model brings along may read neither the cluster's keys nor the forge's files."""
+        uid = self.instance.model_uid
+        return None if uid is None else User("model", uid, uid)
 
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
@@ -258,6 +268,13 @@ def read_json(path: Path) -> dict[str, object]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _unused_uids(count: int) -> tuple[int, ...]:
+    found: list[int] = []
+    for _ in range(count):
+        found.append(unused_uid(found))
+    return tuple(found)
 
 
 def is_free(port: int) -> bool:

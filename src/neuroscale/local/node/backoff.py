@@ -1,0 +1,31 @@
+"""How long a kubelet waits before it tries again what failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FIRST, LONGEST = 10.0, 300.0
+"""Seconds. Source: kubelet's MaxContainerBackOff and its first back-off period."""
+
+
+@dataclass
+class BackOff:
+    """The first failure is tried again at once; the second after 10 s, and each further one after twice as long.
+
+    What went well for ten minutes begins anew. Times are seconds of one clock.
+    """
+
+    seconds: float = 0.0
+    _failed: float = 0.0
+
+    def failed(self, now: float) -> None:
+        """It failed at `now`."""
+        if self._failed and now - self._failed > 2 * LONGEST:
+            self.seconds = 0.0
+        elif self._failed:
+            self.seconds = min(LONGEST, self.seconds * 2) if self.seconds else FIRST
+        self._failed = now
+
+    def left(self, now: float) -> float:
+        """Seconds until it may be tried again."""
+        return max(0.0, self._failed + self.seconds - now) if self._failed else 0.0

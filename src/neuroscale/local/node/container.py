@@ -1,0 +1,313 @@
+"""One container: the process that stands for it, its log, how it ended, and how often it was started again.
+
+The process belongs to a shim of its own (shim.py), so it outlives this program; what is known of it lies in the
+container's folder, so that the next agent goes on where this one was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from neuroscale.files import write_private
+from neuroscale.kube.client import Object
+from neuroscale.local.node import shim
+from neuroscale.local.node.backoff import BackOff
+from neuroscale.local.node.launch import Launch
+from neuroscale.local.node.probes import Probe, Results
+from neuroscale.local.process import INSTANCE_VARIABLE, PROCESS_VARIABLE, belonging
+from neuroscale.local.state import read_json
+from neuroscale.local.users import User
+
+PODS = "pods"
+"""The name in the marks of all that pods run; the agent's own processes have another, and end without them."""
+_CONTAINER_VARIABLE = "NEUROSCALE_LOCAL_CONTAINER"
+_SHIM_VARIABLE = "NEUROSCALE_LOCAL_SHIM"
+
+
+@dataclass(frozen=True)
+class Waits:
+    """It does not run: a kubelet's word for why, and a sentence."""
+
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Running:
+    """It runs since `started`, in seconds since 1970."""
+
+    started: float
+
+
+@dataclass(frozen=True)
+class Terminated:
+    """It has ended. Times in seconds since 1970."""
+
+    code: int
+    reason: str
+    started: float
+    finished: float
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Keeper:
+    """What containers of this machine have in common: marks, who they run as, and who else may read their logs.
+
+    `instance`: the mark of the local platform. `log_gid`: the group of KWOK, which answers `kubectl logs`.
+    """
+
+    instance: str
+    user: User | None
+    log_gid: int | None
+
+    def marked(self, uid: str) -> list[psutil.Process]:
+        """Every process of a pod."""
+        return [one for one in belonging(self.instance, PODS) if _mark(one, _CONTAINER_VARIABLE).startswith(f"{uid}/")]
+
+    def pods(self) -> set[str]:
+        """The uids of the pods that have processes."""
+        marks = (_mark(one, _CONTAINER_VARIABLE) for one in belonging(self.instance, PODS))
+        return {mark.partition("/")[0] for mark in marks if mark}
+
+
+@dataclass
+class Stop:
+    """An end that was asked for: when the process is told, and when it is killed, by `time.monotonic`."""
+
+    tell_at: float
+    kill_at: float
+    told: bool = False
+    killed: bool = False
+
+
+class Container:
+    """One container of a pod. `root` is the pod's folder; only its pod's thread uses it."""
+
+    def __init__(self, keeper: Keeper, uid: str, spec: Object, root: Path) -> None:
+        self.spec = spec
+        self.name: str = spec["name"]
+        self.state: Waits | Running | Terminated = Waits("ContainerCreating")
+        self.last: Terminated | None = None
+        self.restarts = 0
+        self.results: Results | None = None
+        self.crashes = BackOff()
+        self.pulls = BackOff()
+        self.retry_at = 0.0
+        self.stop: Stop | None = None
+        self._keeper = keeper
+        self._mark = f"{uid}/{self.name}"
+        self._folder: Path = root / "containers" / self.name
+        self._logs: Path = root / "logs" / self.name
+        self._attempt = -1
+        self._started_at = 0.0
+        self._shim: psutil.Process | None = None
+
+    @property
+    def log(self) -> Path:
+        """Its log in CRI format."""
+        return self._logs / "current.log"
+
+    @property
+    def previous_log(self) -> Path:
+        """The log of the run before."""
+        return self._logs / "previous.log"
+
+    @property
+    def runs(self) -> bool:
+        return isinstance(self.state, Running)
+
+    # ------------------------------------------------------------ its life
+
+    def recover(self, probes: Callable[[], list[Probe]]) -> None:
+        """Go on from what another agent left: a process that still runs, or how the last one ended."""
+        known = read_json(self._folder / "state.json")
+        attempt = known.get("attempt")
+        if not isinstance(attempt, int):
+            return
+        self._attempt = self.restarts = attempt
+        last = known.get("last")
+        self.last = Terminated(**last) if isinstance(last, dict) else None
+        mark = f"{self._mark}/{attempt}"
+        found = [one for one in belonging(self._keeper.instance, PODS) if _mark(one, _SHIM_VARIABLE) == mark]
+        running = self._record("running.json")
+        if found:
+            self._shim = found[0]
+            started = float(running.get("started", time.time()))
+            self.state = Running(started)
+            # The clock of probes began when the process did.
+            self.results = Results(probes(), time.monotonic() - max(0.0, time.time() - started))
+        else:
+            self.state = self._ended(float(running.get("started", time.time())))
+
+    def start(self, launch: Launch, probes: list[Probe]) -> None:
+        """Start its process. Raises OSError where the shim cannot be started."""
+        attempt = self._attempt + 1
+        self._make_folders(launch)
+        self._keep_log()
+        if isinstance(self.state, Terminated):
+            self.last = self.state
+        facts = {"attempt": attempt, "last": asdict(self.last) if self.last else None}
+        write_private(self._folder / "state.json", json.dumps(facts))
+        for name in ("running.json", "exit.json"):
+            (self._folder / name).unlink(missing_ok=True)
+        marks = {INSTANCE_VARIABLE: self._keeper.instance, PROCESS_VARIABLE: PODS}
+        user = self._keeper.user
+        asked: dict[str, Any] = {
+            "argv": launch.argv,
+            "environment": {**launch.environment, **marks, _CONTAINER_VARIABLE: self._mark},
+            "folder": str(launch.folder),
+            "uid": user.uid if user else None,
+            "gid": user.gid if user else None,
+            "memory": launch.memory,
+            "log": str(self.log),
+            "log_gid": self._keeper.log_gid,
+            "attempt": attempt,
+        }
+        shim_marks = {_CONTAINER_VARIABLE: self._mark, _SHIM_VARIABLE: f"{self._mark}/{attempt}"}
+        with (self._folder / "shim.log").open("ab") as errors:
+            child = psutil.Popen(
+                [sys.executable, "-I", shim.__file__, str(self._folder)],
+                cwd="/",
+                env={"PATH": os.defpath, **marks, **shim_marks},
+                stdin=subprocess.PIPE,
+                stdout=errors,
+                stderr=errors,
+                start_new_session=True,
+                umask=0o077,
+            )
+        # Not by arguments: the environment holds keys.
+        with contextlib.suppress(BrokenPipeError):
+            _give(child, json.dumps(asked).encode())
+        self._attempt, self.restarts, self._shim = attempt, attempt, child
+        self._started_at = time.monotonic()
+        self.state = Running(time.time())
+        self.results = Results(probes, self._started_at)
+        self.stop = None
+
+    def look(self) -> bool:
+        """Find out whether it has ended since the last look; whether it has."""
+        if not self.runs or self._shim is None:
+            return False
+        if _lives(self._shim):
+            return False
+        began = self.state.started if isinstance(self.state, Running) else time.time()
+        self.state = self._ended(began)
+        self._shim, self.results, self.stop = None, None, None
+        self.crashes.failed(time.monotonic())
+        return True
+
+    def end(self, before: float, grace: float) -> None:
+        """Ask for its end: `before` seconds from now it is told, and `grace` seconds from now killed.
+
+        As a kubelet, it gets two seconds after it was told at least. Asked again, the earlier end counts.
+        """
+        now = time.monotonic()
+        tell_at = now + min(before, grace)
+        kill_at = max(now + grace, tell_at + 2.0)
+        if self.stop is None:
+            self.stop = Stop(tell_at, kill_at)
+        else:
+            self.stop.tell_at = min(self.stop.tell_at, tell_at)
+            self.stop.kill_at = min(self.stop.kill_at, kill_at)
+
+    def go_on_ending(self) -> None:
+        """Do what is due of an end that was asked for."""
+        if self.stop is None or self._shim is None:
+            return
+        now = time.monotonic()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if not self.stop.told and now >= self.stop.tell_at:
+                self.stop.told = True
+                self._shim.send_signal(signal.SIGTERM)
+            if not self.stop.killed and now >= self.stop.kill_at:
+                self.stop.killed = True
+                # Before it has told that its process runs, it may not know this signal yet: then it simply ends.
+                self._shim.send_signal(signal.SIGUSR1)
+
+    def tail(self, lines: int = 80, largest: int = 2048) -> str:
+        """The end of its log without the log's own marks, as a kubelet quotes it."""
+        try:
+            text = self.log.read_bytes()[-(lines * 512) :].decode(errors="replace")
+        except OSError:
+            return ""
+        words = [line.split(" ", 3)[3] for line in text.splitlines() if line.count(" ") >= 3]
+        return "\n".join(words[-lines:])[-largest:]
+
+    # ------------------------------------------------------------ its files
+
+    def _record(self, name: str) -> dict[str, Any]:
+        """What the shim wrote of this run; empty where it is of another."""
+        found = read_json(self._folder / name)
+        return found if found.get("attempt") == self._attempt else {}
+
+    def _ended(self, began: float) -> Terminated:
+        ended = self._record("exit.json")
+        if not ended:
+            # Its shim was killed, or the machine was: nobody knows how it ended.
+            self._kill_rest()
+            told = "The container could not be located when the pod was terminated"
+            return Terminated(137, "ContainerStatusUnknown", began, time.time(), told)
+        code = int(ended["code"])
+        reason = "OOMKilled" if ended["memory"] else "Completed" if code == 0 else "Error"
+        policy = self.spec.get("terminationMessagePolicy")
+        message = self.tail() if policy == "FallbackToLogsOnError" and code != 0 else ""
+        return Terminated(code, reason, float(ended["started"]), float(ended["finished"]), message)
+
+    def _kill_rest(self) -> None:
+        for one in belonging(self._keeper.instance, PODS):
+            if _mark(one, _CONTAINER_VARIABLE) == self._mark:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
+
+    def _make_folders(self, launch: Launch) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        gid = self._keeper.log_gid
+        self._logs.mkdir(mode=0o700, exist_ok=True)
+        if gid is not None:
+            os.chown(self._logs, -1, gid, follow_symlinks=False)
+            self._logs.chmod(0o750)
+        launch.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._keeper.user is not None:
+            os.chown(launch.folder, self._keeper.user.uid, self._keeper.user.gid, follow_symlinks=False)
+
+    def _keep_log(self) -> None:
+        """The log of the run before is kept, and no other."""
+        if self.log.exists():
+            self.log.replace(self.previous_log)
+        self.log.with_name(f"{self.log.name}.1").unlink(missing_ok=True)
+
+
+def _give(child: psutil.Popen, text: bytes) -> None:
+    assert child.stdin is not None
+    with child.stdin as pipe:
+        pipe.write(text)
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Whether it runs; an own child that has ended is buried."""
+    if isinstance(process, psutil.Popen):
+        return process.poll() is None
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _mark(process: psutil.Process, variable: str) -> str:
+    try:
+        return str(process.environ().get(variable, ""))
+    except (psutil.Error, OSError):
+        return ""

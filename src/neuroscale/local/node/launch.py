@@ -1,0 +1,212 @@
+"""What is started for a container: the one place that says how a pod of vLLM becomes a process of this machine.
+
+Pure: the same pod, values and machine lead to the same process.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from neuroscale.kube.client import Object
+from neuroscale.local.node.image import check_image
+from neuroscale.local.node.objects import amount, name_of, rounded_up
+from neuroscale.local.node.variables import Place, Sources, expand_all, resolve
+from neuroscale.local.node.waiting import CONFIGURATION, CREATION, PULL_FAILED, WaitingError
+
+MODULE = "vllm.entrypoints.openai.api_server"
+"""What `vllm serve` runs; the CPU build's own command looks for a package of another name."""
+MODELS = "/mnt/models"
+"""Where a container finds models: here those that set-up makes."""
+
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the machine's own, which every process has already
+_PYTHON = re.compile(r"python[0-9.]*")
+
+
+@dataclass(frozen=True)
+class Server:
+    """vLLM on this machine: the Python that runs it, its version, its models, and why it cannot be used (or None).
+
+    `libraries`: where the Python's own shared libraries lie, None where the system finds them.
+    """
+
+    python: Path
+    version: str
+    models: Path
+    problem: str | None = None
+    libraries: Path | None = None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A process. `volumes`: the pod's empty folders that it needs; `memory`: bytes that it may use, None without limit;
+    `threads`: how many it may run at a time."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(repr=False)
+    folder: Path
+    volumes: tuple[str, ...]
+    memory: int | None
+    threads: int
+
+
+def plan(pod: Object, container: Object, sources: Sources, server: Server, place: Place, root: Path) -> Launch:
+    """What to start. `root`: the pod's folder on this machine, below which `volume` and `scratch` say where things lie.
+
+    Raises WaitingError.
+    """
+    check_image(container["image"], server.version)
+    if server.problem:
+        raise WaitingError(PULL_FAILED, f'Failed to pull image "{container["image"]}": {server.problem}')
+    _check_user(pod, container)
+    mounts = _mounts(pod, container, server, root)
+    variables = resolve(pod, container, sources, place)
+    arguments = expand_all(_arguments(container), variables)
+    limit = amount(container, "limits", "cpu")
+    threads = max(1, min(place.cpu, place.cpu if limit is None else rounded_up(limit)))
+    own = scratch(root, container["name"])
+    working = translate(container.get("workingDir") or "", mounts)
+    environment = {
+        **_usual(pod, own, server, place, threads),
+        **{name: translate(value, mounts) for name, value in variables.items()},
+    }
+    memory = amount(container, "limits", "memory")
+    return Launch(
+        argv=(str(server.python), "-m", MODULE, *_at(_translated(arguments, mounts), place.address)),
+        environment=environment,
+        folder=Path(working) if working.startswith(str(root)) else own,
+        volumes=tuple(sorted(_empty_folders(pod, container))),
+        memory=None if memory is None else rounded_up(memory),
+        threads=threads,
+    )
+
+
+def volume(root: Path, name: str) -> Path:
+    """Where an empty folder (`emptyDir`) of a pod lies."""
+    return root / "volumes" / name
+
+
+def scratch(root: Path, container: str) -> Path:
+    """The folder of a container for what it writes to no volume."""
+    return root / "scratch" / container
+
+
+def translate(text: str, mounts: Sequence[tuple[str, Path]]) -> str:
+    """A path of a container as one of this machine; what lies below no mount stays as it is.
+
+    `mounts`: paths of the container and what lies there, the longest first.
+    """
+    for inside, outside in mounts:
+        if text == inside or text.startswith(f"{inside}/"):
+            return f"{outside}{text.removeprefix(inside)}"
+    return text
+
+
+def _translated(arguments: Sequence[str], mounts: Sequence[tuple[str, Path]]) -> list[str]:
+    """`--name=PATH` and `PATH` alike."""
+    found = []
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if argument.startswith("-") and equals:
+            found.append(f"{name}={translate(value, mounts)}")
+        else:
+            found.append(translate(argument, mounts))
+    return found
+
+
+def _at(arguments: Sequence[str], address: str) -> list[str]:
+    """The arguments with the pod's own address to listen on: on all of them, every machine around could ask."""
+    found: list[str] = []
+    skip = False
+    for argument in arguments:
+        if skip:
+            skip = False
+        elif argument == "--host":
+            skip = True
+        elif not argument.startswith("--host="):
+            found.append(argument)
+    return [*found, f"--host={address}"]
+
+
+def _arguments(container: Object) -> list[str]:
+    """What the container gives vLLM's server. Raises WaitingError where it runs something else."""
+    command, arguments = list(container.get("command") or ()), list(container.get("args") or ())
+    given = [*command, *arguments]
+    if command:
+        program = posixpath.basename(given[0])
+        if program == "vllm" and given[1:2] == ["serve"]:
+            given = given[2:]
+        elif _PYTHON.fullmatch(program) and given[1:3] == ["-m", MODULE]:
+            given = given[3:]
+        else:
+            told = f"this node runs `vllm serve` alone, and not `{' '.join(given[:2])}`"
+            raise WaitingError(CREATION, told)
+    # `vllm serve MODEL` is `--model=MODEL` of the module.
+    if given and not given[0].startswith("-"):
+        given[0] = f"--model={given[0]}"
+    return given
+
+
+def _check_user(pod: Object, container: Object) -> None:
+    """As a kubelet: vLLM's images run as root where nobody says otherwise."""
+    context = {**(pod["spec"].get("securityContext") or {}), **(container.get("securityContext") or {})}
+    if not context.get("runAsNonRoot"):
+        return
+    user = context.get("runAsUser")
+    told = f'(pod: "{name_of(pod)}", container: {container["name"]})'
+    if user is None:
+        raise WaitingError(CONFIGURATION, f"container has runAsNonRoot and image will run as root {told}")
+    if user == 0:
+        raise WaitingError(CONFIGURATION, f"container's runAsUser breaks non-root policy {told}")
+
+
+def _mounts(pod: Object, container: Object, server: Server, root: Path) -> list[tuple[str, Path]]:
+    found: dict[str, Path] = {MODELS: server.models}
+    _empty_folders(pod, container)
+    for mount in container.get("volumeMounts") or ():
+        inside = posixpath.normpath(mount["mountPath"])
+        if inside == _SHARED_MEMORY:
+            continue
+        below = posixpath.normpath(mount.get("subPath") or ".")
+        if below.startswith(("..", "/")):
+            raise WaitingError(CONFIGURATION, f"the subPath {below!r} leaves its volume")
+        found[inside] = volume(root, mount["name"]) / below
+    return sorted(found.items(), key=lambda pair: -len(pair[0]))
+
+
+def _empty_folders(pod: Object, container: Object) -> set[str]:
+    """The volumes that the container mounts, all of which must be empty folders. Raises WaitingError."""
+    known: dict[str, Any] = {one["name"]: one for one in pod["spec"].get("volumes") or ()}
+    found = set()
+    for mount in container.get("volumeMounts") or ():
+        kinds = set(known.get(mount["name"], {})) - {"name"}
+        if kinds != {"emptyDir"}:
+            kind = ", ".join(sorted(kinds)) or "unknown"
+            told = f'this node has no volumes but emptyDir, and volume "{mount["name"]}" is of the kind {kind}'
+            raise WaitingError(CONFIGURATION, told)
+        found.add(mount["name"])
+    return found
+
+
+def _usual(pod: Object, own: Path, server: Server, place: Place, threads: int) -> dict[str, str]:
+    """What a container gets without asking, and what vLLM needs to stay on this machine and within its cores."""
+    return {
+        "PATH": os.pathsep.join((str(server.python.parent), os.defpath)),
+        "LANG": "C.UTF-8",
+        "HOME": str(own),
+        "TMPDIR": str(own),
+        "HOSTNAME": pod["metadata"]["name"],
+        # Its lines are the container's log.
+        "PYTHONUNBUFFERED": "1",
+        # It may write to nothing where its modules lie.
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # Its own processes meet there.
+        "VLLM_HOST_IP": place.address,
+        "OMP_NUM_THREADS": str(threads),
+        **({"LD_LIBRARY_PATH": str(server.libraries)} if server.libraries else {}),
+    }

@@ -1,0 +1,37 @@
+"""What of Kubernetes objects several parts of the node need."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from neuroscale.costs.quantity import quantity
+from neuroscale.kube.client import Object
+
+
+def timestamp(seconds: float) -> str:
+    """Seconds since 1970 as the API writes a time, such as `2026-01-31T12:00:00Z`."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def now_precisely() -> str:
+    """The time as the API writes one of a lease or an event: with microseconds."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def name_of(pod: Object) -> str:
+    """`name_namespace(uid)`, as a kubelet names a pod in messages."""
+    metadata = pod["metadata"]
+    return f"{metadata['name']}_{metadata['namespace']}({metadata['uid']})"
+
+
+def amount(container: Object, kind: str, resource: str) -> Decimal | None:
+    """What a container asks for (`requests`) or may use (`limits`): cores, or bytes. None where it does not say."""
+    text = ((container.get("resources") or {}).get(kind) or {}).get(resource)
+    return None if text is None else quantity(text)
+
+
+def rounded_up(value: Decimal) -> int:
+    """The smallest whole number that is not less."""
+    return math.ceil(value)

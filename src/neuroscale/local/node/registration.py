@@ -1,0 +1,148 @@
+"""The node as an object of the cluster, and the heartbeat by which the cluster believes it to be alive."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from neuroscale.kube.certificates import LOOPBACK
+from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
+from neuroscale.local.node.objects import now_precisely, timestamp
+
+LEASE_SECONDS = 40
+_LEASES = "kube-node-lease"
+_PODS = 32
+_LEAST_CORES = 4
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What the machine has: cores, bytes of memory and of disk."""
+
+    cores: int
+    memory: int
+    disk: int
+
+    @classmethod
+    def of_this_machine(cls, folder: Path) -> Capacity:
+        """As seen by this process; `folder` is where pods write."""
+        return cls(len(os.sched_getaffinity(0)), psutil.virtual_memory().total, shutil.disk_usage(folder).total)
+
+    def capacity(self) -> dict[str, str]:
+        """As a node tells it."""
+        return self._told(self.cores)
+
+    def allocatable(self) -> dict[str, str]:
+        """What pods may ask for: more cores than there are, so that a new pod fits beside the one that it replaces."""
+        return self._told(max(_LEAST_CORES, 2 * self.cores))
+
+    def _told(self, cores: int) -> dict[str, str]:
+        return {
+            "cpu": str(cores),
+            "memory": f"{self.memory // 1024}Ki",
+            "ephemeral-storage": f"{self.disk // 1024}Ki",
+            "pods": str(_PODS),
+        }
+
+
+@dataclass(frozen=True)
+class Registration:
+    """Keeps the node's object and its lease. `port`: where its kubelet's requests are answered, by KWOK."""
+
+    cluster: Cluster
+    name: str
+    port: int
+    capacity: Capacity
+    version: str
+
+    def register(self) -> None:
+        """Make the object where it is missing, and bring it up to date. Raises KubernetesError."""
+        labels = {
+            "kubernetes.io/hostname": self.name,
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
+        }
+        node: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name, "labels": labels}}
+        try:
+            self.cluster.create(node)
+        except RefusedError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            self.cluster.merge(Identity.of(node), {"metadata": {"labels": labels}})
+        self.tell()
+
+    def tell(self) -> None:
+        """Write the node's status. Raises KubernetesError."""
+        there = self.cluster.get("v1", "Node", self.name) or {}
+        self.cluster.merge(Identity("v1", "Node", "", self.name), {"status": self._status(there)}, "status")
+
+    def renew(self) -> None:
+        """Say that the node is alive. Raises KubernetesError."""
+        node = self.cluster.get("v1", "Node", self.name)
+        if node is None:
+            self.register()
+            return
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self.name, "uid": node["metadata"]["uid"]}
+        self.cluster.apply(
+            {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": self.name, "namespace": _LEASES, "ownerReferences": [owner]},
+                "spec": {
+                    "holderIdentity": self.name,
+                    "leaseDurationSeconds": LEASE_SECONDS,
+                    "renewTime": now_precisely(),
+                },
+            }
+        )
+
+    def _status(self, there: Object) -> dict[str, Any]:
+        moment = timestamp(time.time())
+        old = {one["type"]: one for one in (there.get("status") or {}).get("conditions") or ()}
+        wanted = {
+            "MemoryPressure": ("False", "KubeletHasSufficientMemory", "this node does not measure it"),
+            "DiskPressure": ("False", "KubeletHasNoDiskPressure", "this node does not measure it"),
+            "PIDPressure": ("False", "KubeletHasSufficientPID", "this node does not measure it"),
+            "Ready": ("True", "KubeletReady", "runs vLLM servers as processes of this machine"),
+        }
+        conditions = []
+        for kind, (status, reason, message) in wanted.items():
+            before = old.get(kind, {})
+            since = before.get("lastTransitionTime") if before.get("status") == status else None
+            conditions.append(
+                {
+                    "type": kind,
+                    "status": status,
+                    "reason": reason,
+                    "message": message,
+                    "lastHeartbeatTime": moment,
+                    "lastTransitionTime": since or moment,
+                }
+            )
+        return {
+            "capacity": self.capacity.capacity(),
+            "allocatable": self.capacity.allocatable(),
+            # No host name: the API server would look that one up.
+            "addresses": [{"type": "InternalIP", "address": LOOPBACK}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": self.port}},
+            "conditions": [*conditions, *(one for kind, one in old.items() if kind not in wanted)],
+            "nodeInfo": {
+                "architecture": platform.machine(),
+                "bootID": "",
+                "containerRuntimeVersion": f"process://vllm-{self.version}",
+                "kernelVersion": platform.release(),
+                "kubeProxyVersion": "",
+                "kubeletVersion": "neuroscale",
+                "machineID": "",
+                "operatingSystem": "linux",
+                "osImage": platform.platform(terse=True),
+                "systemUUID": "",
+            },
+        }

@@ -1,0 +1,166 @@
+"""The node as a part of the local platform: its user, its rights, its process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from neuroscale.kube.apply import apply_all
+from neuroscale.kube.certificates import LOOPBACK
+from neuroscale.kube.client import Object
+from neuroscale.local.control_plane import API_SERVER, cluster, control_plane
+from neuroscale.local.errors import LocalError
+from neuroscale.local.kwok import NAME as KWOK
+from neuroscale.local.node import programs
+from neuroscale.local.node.agent import Agent, Health
+from neuroscale.local.node.container import PODS, Keeper
+from neuroscale.local.node.events import Events
+from neuroscale.local.node.launch import Server
+from neuroscale.local.node.pod import Machine
+from neuroscale.local.node.probes import Prober
+from neuroscale.local.node.registration import Capacity, Registration
+from neuroscale.local.node.streams import GROUP, RESOURCES
+from neuroscale.local.process import Process, answers
+from neuroscale.local.state import PASSABLE, State
+from neuroscale.local.users import User
+
+NAME: Final = "node"
+PORTS = (NAME,)
+NODE: Final = "this-machine"
+"""The node's name in the cluster."""
+
+_USER: Final = f"system:node:{NODE}"
+_ROLE = "neuroscale:node"
+_LOOK_AGAIN = 5.0  # seconds until a vLLM that was missing is looked for again
+_VARIABLES = ("HOME", "NEUROSCALE_CACHE", "XDG_CACHE_HOME")
+_PROBES_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Node:
+    """The node of a local platform. The ports must have been chosen."""
+
+    state: State
+
+    @property
+    def folder(self) -> Path:
+        return self.state.run / NAME
+
+    def prepare(self) -> None:
+        """Make its folders, its account and the one that models run as."""
+        for folder in (self.folder, self.folder / PODS, self.folder / "programs"):
+            self.state.make_folder(folder, None, PASSABLE)
+        control_plane(self.state).add_user(NAME, _USER, ("system:nodes",))
+
+    def process(self) -> Process:
+        """What the supervisor runs. As a kubelet, it runs as the user who started the platform, and pods as another."""
+        port = self.state.instance.ports[NAME]
+        found = programs.find()
+        return Process(
+            name=NAME,
+            argv=(sys.executable, "-P", "-m", "neuroscale.local.node", str(self.state.folder)),
+            environment={
+                "PATH": os.defpath,
+                "LANG": "C.UTF-8",
+                **{name: os.environ[name] for name in _VARIABLES if name in os.environ},
+            },
+            folder=self.folder,
+            user=None,
+            ready=lambda: answers(f"http://{LOOPBACK}:{port}/healthz"),
+            port=port,
+            needs=(API_SERVER, KWOK),
+            # Another vLLM is run by another agent; the processes of pods go on.
+            settings=found if isinstance(found, str) else f"{found.environment.name} {found.models.name}",
+            prepare=self._apply,
+        )
+
+    def notes(self) -> tuple[str, ...]:
+        """What of models is not as it should be on this machine, in sentences."""
+        found = programs.find()
+        notes = [f"No model can be served here, and pods of services wait. {found}"] if isinstance(found, str) else []
+        if self.state.model_user is None:
+            notes.append("Model servers run as the user who started them, so they can read its files.")
+        return tuple(notes)
+
+    def _apply(self) -> None:
+        """What a node may do beyond what Kubernetes lets every one."""
+        with cluster(self.state) as found:
+            apply_all(found, _rights())
+
+
+def run(state: State, say: Callable[[str], None]) -> tuple[Agent, Health]:
+    """The agent, and where it answers for its health."""
+    node, live = Node(state), cluster(state, NAME)
+    capacity = Capacity.of_this_machine(node.folder)
+    log_reader = state.cluster_user
+    finder = _Finder(node.folder / "programs", state.model_user, say)
+    machine = Machine(
+        name=NODE,
+        host=LOOPBACK,
+        cpu=capacity.cores,
+        memory=capacity.memory,
+        folder=node.folder / PODS,
+        cluster=live,
+        keeper=Keeper(state.instance.id, state.model_user, log_reader.gid if log_reader else None),
+        server=finder,
+        events=Events(live, NODE),
+        prober=Prober(ThreadPoolExecutor(max_workers=_PROBES_AT_ONCE, thread_name_prefix="probe")),
+        say=say,
+    )
+    registration = Registration(live, NODE, state.instance.ports[KWOK], capacity, finder().version)
+    agent = Agent(machine, registration)
+    return agent, Health(state.instance.ports[NAME], agent.problem)
+
+
+@dataclass
+class _Finder:
+    """vLLM of this machine; while there is none, it is looked for again and again."""
+
+    folder: Path
+    user: User | None
+    say: Callable[[str], None]
+    _found: Server | None = None
+    _looked: float = -float("inf")
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self) -> Server:
+        with self._lock:
+            usable = self._found is not None and self._found.problem is None
+            if self._found is None or (not usable and time.monotonic() - self._looked > _LOOK_AGAIN):
+                found = self._look()
+                if self._found is None or found.problem != self._found.problem:
+                    self.say(found.problem or f"vLLM {found.version} is run by {found.python}")
+                self._found, self._looked = found, time.monotonic()
+            return self._found
+
+    def _look(self) -> Server:
+        found = programs.find()
+        if isinstance(found, str):
+            return Server(Path(), programs.version(), Path(), found)
+        try:
+            return programs.bring(found, self.folder, self.user)
+        except LocalError as error:
+            return Server(Path(), found.version, Path(), str(error))
+
+
+def _rights() -> list[Object]:
+    group = "rbac.authorization.k8s.io"
+    metadata = {"name": _ROLE}
+    rule = {"apiGroups": [GROUP], "resources": list(RESOURCES), "verbs": ["get", "create", "patch", "delete"]}
+    return [
+        {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": [rule]},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": _ROLE},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": _USER}],
+        },
+    ]
