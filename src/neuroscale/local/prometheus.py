@@ -17,6 +17,7 @@ from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Object
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, environment
+from neuroscale.local.node.service import NODE
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, State
 from neuroscale.local.tool_copies import copied, copy_tool
@@ -27,13 +28,12 @@ PORTS = (NAME,)
 
 _USER = "neuroscale:prometheus"
 _INTERVAL = "5s"
-_NODE = "this-machine"
 _RETENTION: Final = {"time": "2d", "size": "512MB"}
 _RBAC = "rbac.authorization.k8s.io"
 
 _HERE: Final[tuple[dict[str, Any], ...]] = (
     # No machine stands behind the other nodes: what does not run can be neither up nor down.
-    {"source_labels": ["__meta_kubernetes_pod_node_name"], "regex": _NODE, "action": "keep"},
+    {"source_labels": ["__meta_kubernetes_pod_node_name"], "regex": NODE, "action": "keep"},
     # A pod with the address 10.127.a.b listens on 127.127.a.b.
     {
         "source_labels": ["__address__"],
@@ -106,6 +106,15 @@ class Prometheus:
             needs=(API_SERVER,),
             settings="".join(path.read_text(encoding="utf-8") for path in sorted(self.settings.glob("*.yaml"))),
             prepare=self._apply,
+        )
+
+    def notes(self) -> tuple[str, ...]:
+        """What its users should know."""
+        if NAME not in self.state.instance.ports:
+            return ()
+        return (
+            f"Prometheus answers PromQL at {self.url}/api/v1/query; its pages are not built. "
+            f"To see a service: neuroscale metrics SERVICE --state {self.state.folder}",
         )
 
     @property
