@@ -169,6 +169,38 @@ def comment(
 
 
 @app.command()
+def keys(
+    environment: Annotated[str, typer.Option("--environment", help="Whose services get their keys.")],
+    wait: Annotated[
+        int, typer.Option("--wait", help="Seconds to wait for services that are not deployed yet.", min=0, max=3600)
+    ] = 0,
+    context: Annotated[
+        str | None, typer.Option("--context", help="The kubeconfig context of the cluster. Default: the current one.")
+    ] = None,
+    kubeconfig: KubeconfigOption = None,
+    state: Annotated[Path | None, typer.Option("--state", help="The folder of a local platform to ask.")] = None,
+    repository: RepositoryOption = None,
+) -> None:
+    """Make the API keys that an environment's services lack, and show none."""
+    from neuroscale.commands.clusters import Where
+    from neuroscale.commands.keys import make_keys
+
+    raise typer.Exit(make_keys(environment, Where(context, kubeconfig, state), repository, wait=wait))
+
+
+@app.command("after-merge")
+def after_merge(
+    folder: Annotated[Path, typer.Argument(help="Holds ENVIRONMENT/smoke.json and ENVIRONMENT/status.json.")],
+    environments: Annotated[list[str], typer.Option("--environment", help="An environment that was tested.")],
+    repository: RepositoryOption = None,
+) -> None:
+    """Tell merged pull requests what their smoke tests saw, and open a revert of what fails. Run by the workflow."""
+    from neuroscale.commands.after_merge import after_merge
+
+    raise typer.Exit(after_merge(folder, environments, repository))
+
+
+@app.command()
 def serve(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 8088,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import typer
 
 from neuroscale.commands.context import read_file
-from neuroscale.errors import ExitStatus, InputError, Problem
+from neuroscale.commands.workflow import repository_url, run_attempt, run_number, run_page
+from neuroscale.errors import ExitStatus
 from neuroscale.forge.connect import connect
 from neuroscale.forge.sticky import Run, publish
 from neuroscale.forge.token import find_token
@@ -25,37 +25,12 @@ def comment_on(markdown: Path, number: int, head: str) -> int:
 
     Where the gate was ended before it wrote a report, that is said: an older commit's must not stand for this one's.
     """
-    run = f"[The run]({_run_page(os.environ)})"
+    run = f"[The run]({run_page(os.environ)})"
     if markdown.exists():
         text = f"{read_file(markdown).rstrip()}\n\n{run} keeps the whole verdict as JSON and JUnit.\n"
     else:
         text = f"{_NO_VERDICT}\n\n{run} tells why.\n"
-    forge = connect(_repository(os.environ), find_token())
-    published = publish(forge, number, text, _run(os.environ, head))
+    forge = connect(repository_url(os.environ), find_token())
+    published = publish(forge, number, text, Run(run_number(os.environ), run_attempt(os.environ), head))
     typer.echo(f"Pull request {number}: {published.outcome}")
     return ExitStatus.PASSED
-
-
-def _run(environment: Mapping[str, str], head: str) -> Run:
-    return Run(_number(environment, "GITHUB_RUN_NUMBER"), _number(environment, "GITHUB_RUN_ATTEMPT"), head)
-
-
-def _run_page(environment: Mapping[str, str]) -> str:
-    return f"{_repository(environment)}/actions/runs/{_number(environment, 'GITHUB_RUN_ID')}"
-
-
-def _repository(environment: Mapping[str, str]) -> str:
-    return f"{_text(environment, 'GITHUB_SERVER_URL')}/{_text(environment, 'GITHUB_REPOSITORY')}"
-
-
-def _number(environment: Mapping[str, str], name: str) -> int:
-    text = _text(environment, name)
-    if not text.isascii() or not text.isdecimal():
-        raise InputError(Problem("the environment", name, f"{text!r} is not a number", "Run it in a workflow."))
-    return int(text)
-
-
-def _text(environment: Mapping[str, str], name: str) -> str:
-    if not (text := environment.get(name, "")):
-        raise InputError(Problem("the environment", name, "is not set", "Run it in a workflow, which sets it."))
-    return text

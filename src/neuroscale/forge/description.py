@@ -76,17 +76,22 @@ def describe(subject: Subject, asked_by: str, head: RepositoryRef, branch: str, 
     text = "\n\n".join(part for part in parts if part)
     if len(text) > _LONGEST:
         text = "\n\n".join([parts[0], parts[1], "The rest is too long to be shown here.", parts[-1]])
+    return section(text, title_text)
+
+
+def section(text: str, title_text: str) -> str:
+    """The text as the part of a description that is this program's, and found again by `updated`."""
     return f"<!-- neuroscale-request {_digest(title_text)} -->\n{text}\n<!-- /neuroscale-request -->"
 
 
-def updated(pull: PullRequest, title_text: str, section: str) -> tuple[str, str]:
-    """Title and body that an open pull request should have: the section renewed, and people's own words kept."""
+def updated(pull: PullRequest, title_text: str, wanted: str) -> tuple[str, str]:
+    """Title and body that an open pull request should have: its `section` renewed, and people's own words kept."""
     body = pull.body.replace("\r\n", "\n")
     there = _SECTION.search(body)
     if there is None:
-        return pull.title, f"{body.rstrip()}\n\n{section}".lstrip()
+        return pull.title, f"{body.rstrip()}\n\n{wanted}".lstrip()
     ours = there["title"] == _digest(pull.title)
-    return (title_text if ours else pull.title), body[: there.start()] + section + body[there.end() :]
+    return (title_text if ours else pull.title), body[: there.start()] + wanted + body[there.end() :]
 
 
 def _digest(text: str) -> str:

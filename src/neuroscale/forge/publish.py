@@ -53,16 +53,22 @@ class OpenRequest:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What the pull request is to bring: the folder of one service with all its files, by path in the repository."""
+class Proposal:
+    """A pull request's branch and words."""
 
     branch: str
-    folder: str
-    files: Mapping[str, str]
     title: str
-    message: str
     describe: Callable[[RepositoryRef, str], str]
     """The description for a branch of that repository, asked for by the account with that login."""
+
+
+@dataclass(frozen=True)
+class Wanted(Proposal):
+    """What the pull request is to bring: the folder of one service with all its files, by path in the repository."""
+
+    folder: str
+    files: Mapping[str, str]
+    message: str
 
 
 @dataclass(frozen=True)
@@ -158,13 +164,13 @@ class Publisher:
         made = with_folder(git, tree, wanted.folder, wanted.files)
         return Prepared(make_commit(git, made, parents, message, self.account), is_new=True)
 
-    def publish(self, base: Base, there: OpenRequest | None, prepared: Prepared, wanted: Wanted) -> Published:
+    def publish(self, base: Base, there: OpenRequest | None, prepared: Prepared, wanted: Proposal) -> Published:
         """Push the commit and open or renew the pull request."""
         if there is not None:
             return self._update(base, there, prepared, wanted)
         return self._open(base, prepared, wanted)
 
-    def _update(self, base: Base, there: OpenRequest, prepared: Prepared, wanted: Wanted) -> Published:
+    def _update(self, base: Base, there: OpenRequest, prepared: Prepared, wanted: Proposal) -> Published:
         if prepared.is_new:
             self._branches.push(there.repository, wanted.branch, prepared.commit, there.tip)
         with _completed_by_the_next_run(f"The branch of {there.pull.url} is up to date, its description is not"):
@@ -181,7 +187,7 @@ class Publisher:
             )
         return Published(result, pull, there.repository, prepared.commit, tuple(notes))
 
-    def _open(self, base: Base, prepared: Prepared, wanted: Wanted) -> Published:
+    def _open(self, base: Base, prepared: Prepared, wanted: Proposal) -> Published:
         repository = self._forge.repository if self._info.may_push else self._forge.fork().ref
         commit, notes = prepared.commit, []
         there = self._branches.fetch(repository, wanted.branch)
@@ -201,7 +207,7 @@ class Publisher:
             pull, _ = self._renew(pull, repository, wanted)
         return Published("opened", pull, repository, commit, tuple(notes))
 
-    def _renew(self, pull: PullRequest, repository: RepositoryRef, wanted: Wanted) -> tuple[PullRequest, bool]:
+    def _renew(self, pull: PullRequest, repository: RepositoryRef, wanted: Proposal) -> tuple[PullRequest, bool]:
         """The pull request with its title and description as they should be, and whether they were not."""
         section = wanted.describe(repository, pull.author or self.account.login)
         title, body = description.updated(pull, wanted.title, section)

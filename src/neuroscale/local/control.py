@@ -16,6 +16,7 @@ from neuroscale.local.deployment import deploy
 from neuroscale.local.errors import LocalError
 from neuroscale.local.process import belonging, digest, end
 from neuroscale.local.seed import LocalForge
+from neuroscale.local.smoke_access import allow_smoke_tests
 from neuroscale.local.state import State, delete_folder, is_free, locked
 from neuroscale.local.status import last_lines
 from neuroscale.local.supervisor import NAME, Report, is_running, launch, read_report
@@ -64,6 +65,7 @@ def up(folder: Path, checkout: Path | None, options: Options, tell: Tell) -> Loc
             forge.seed(checkout, tell)
             if state.instance.cluster:
                 deploy(forge, checkout, tell)
+                allow_smoke_tests(forge)
         except BaseException:
             if started:
                 tell("Stopping what was started.")

@@ -32,16 +32,32 @@ TEAM = "platform-owners"
 MAIN = "main"
 REQUIRED_STATUS = "gate / gate (pull_request_target)"
 
-ADMIN, DEVELOPER, MAINTAINER, GATE = "admin", "developer", "owner", "gate"
+ADMIN, DEVELOPER, MAINTAINER, GATE, REVERT = "admin", "developer", "owner", "gate", "revert"
 # Gitea reserves the name `admin`.
-_LOGINS = {ADMIN: "forge-admin", DEVELOPER: "developer", MAINTAINER: "owner", GATE: "neuroscale-gate"}
-_FULL_NAMES = {ADMIN: "Forge Admin", DEVELOPER: "Dana Developer", MAINTAINER: "Olu Owner", GATE: "NeuroScale Gate"}
+_LOGINS = {
+    ADMIN: "forge-admin",
+    DEVELOPER: "developer",
+    MAINTAINER: "owner",
+    GATE: "neuroscale-gate",
+    REVERT: "neuroscale-revert",
+}
+_FULL_NAMES = {
+    ADMIN: "Forge Admin",
+    DEVELOPER: "Dana Developer",
+    MAINTAINER: "Olu Owner",
+    GATE: "NeuroScale Gate",
+    REVERT: "NeuroScale Revert",
+}
 _SCOPES = {
     ADMIN: "write:admin,write:issue,write:organization,write:repository,write:user",
     DEVELOPER: "write:issue,write:repository,read:user",
     MAINTAINER: "write:issue,write:repository,read:user",
     GATE: "write:issue,read:repository,read:user",
+    REVERT: "write:issue,write:repository,read:user",
 }
+REVERT_SECRET, KUBECONFIG_SECRET = "NEUROSCALE_REVERT_TOKEN", "NEUROSCALE_KUBECONFIG"
+ENVIRONMENTS_VARIABLE = "NEUROSCALE_SMOKE_ENVIRONMENTS"
+"""What the workflow of the smoke tests reads of the forge."""
 ROLES = (ADMIN, DEVELOPER, MAINTAINER)
 """The accounts that people use."""
 _LIMITS = Limits(deadline=60.0)
@@ -77,7 +93,7 @@ class LocalForge:
         return RepositoryRef(self.url, OWNER, REPOSITORY)
 
     def account(self, role: str) -> Account:
-        """One of ROLES, or GATE: the account whose comment the gate's is."""
+        """One of ROLES; or GATE, whose comment the gate's is; or REVERT, who opens reverts."""
         return Account(role, _LOGINS[role], self.state.tokens / role, self.state.passwords / role)
 
     def seed(self, checkout: Path | None, tell: Callable[[str], None]) -> None:
@@ -109,6 +125,24 @@ class LocalForge:
                 client.send("POST", path, idempotent=True, body={"type": "gitea", **fields})
         for address in there.keys() - set(addresses):
             client.send("DELETE", f"{path}/{segments(there[address])}", idempotent=True, accept=(404,))
+
+    def allow_smoke_tests(self, repository: RepositoryRef, kubeconfig: str, environments: Collection[str]) -> None:
+        """Give the repository's workflows what the smoke tests after a merge need: a way into the cluster of these
+        environments, and the token of an account that may only read, and opens reverts from its fork.
+
+        They are the repository's own secrets: no other repository's workflow gets them.
+        """
+        self._ensure_account(self.account(REVERT))
+        client, path = self._client(), f"/repos/{segments(repository.owner, repository.name)}/actions"
+        held = {REVERT_SECRET: self.account(REVERT).token().secret, KUBECONFIG_SECRET: kubeconfig}
+        for name, secret in held.items():
+            client.send("PUT", f"{path}/secrets/{segments(name)}", idempotent=True, body={"data": secret})
+        variable, value = f"{path}/variables/{segments(ENVIRONMENTS_VARIABLE)}", " ".join(environments)
+        there = client.get(variable, accept=(404,))
+        if there.status == 404:
+            client.send("POST", variable, idempotent=True, body={"value": value}, accept=(409,))
+        elif there.data.get("data") != value:
+            client.send("PUT", variable, idempotent=True, body={"name": ENVIRONMENTS_VARIABLE, "value": value})
 
     def runner_token(self) -> str:
         """What a runner registers with that takes the jobs of the organisation's repositories alone.

@@ -1,0 +1,76 @@
+"""`neuroscale after-merge`: what follows from the smoke tests. Run by their workflow."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from neuroscale.after_merge import texts
+from neuroscale.after_merge.act import AfterMerge, Workflow, status_of
+from neuroscale.after_merge.evidence import ServiceEvidence, read_evidence
+from neuroscale.commands.context import open_repository
+from neuroscale.commands.workflow import repository_url, run_attempt, run_number, run_page
+from neuroscale.errors import InputError, Problem
+from neuroscale.forge.branches import Access, Branches
+from neuroscale.forge.connect import connect
+from neuroscale.forge.model import Token
+from neuroscale.forge.revert import Reverter
+from neuroscale.forge.token import VARIABLE, find_token
+from neuroscale.git import Git
+from neuroscale.report.text import terminal
+from neuroscale.validation import suggest
+
+SECRET = "NEUROSCALE_REVERT_TOKEN"  # noqa: S105 - the name of Actions' secret
+"""The secret of Actions that holds the token of the account which opens reverts."""
+
+
+def after_merge(folder: Path, environments: Sequence[str], repository: Path | None) -> int:
+    """Tell the merged pull requests how their services do, and open a revert of what fails.
+
+    `folder` holds a folder for each environment with what `smoke` and `status` wrote. Exit status 0 only where every
+    environment was looked at, and everything in it passed.
+    """
+    context = open_repository(repository)
+    for name in environments:
+        if name not in context.settings.environments:
+            message, fix = f"{name!r} is not in the settings", suggest(name, context.settings.environments)
+            raise InputError(Problem("the command line", "--environment", message, fix))
+    found = [read_evidence(folder, name) for name in dict.fromkeys(environments)]
+    for environment in found:
+        for line in texts.log(environment):
+            typer.echo(line)
+    remote, token = repository_url(os.environ), _token()
+    run = Workflow(run_number(os.environ), run_attempt(os.environ), run_page(os.environ))
+    git = Git(context.root)
+    try:
+        forge = connect(remote, token)
+        reverter = Reverter(forge, Branches(git, Access(remote, token)))
+        done = AfterMerge(forge, reverter, git, run, time.time(), _curl).act(found)
+    finally:
+        git.close()
+    for line in done.lines:
+        typer.echo(terminal(line, 4000))
+    return max(done.status, status_of(found))
+
+
+def _token() -> Token:
+    if not os.environ.get(VARIABLE):
+        raise InputError(
+            Problem(
+                "the forge's token",
+                VARIABLE,
+                "is not set, so no comment can be written and no revert opened",
+                f"Make the token of an account of its own (or of an app) Actions' secret {SECRET}. The token that the "
+                "forge gives to every job does not do: what it pushes is not judged by the gate.",
+            )
+        )
+    return find_token()
+
+
+def _curl(service: ServiceEvidence) -> str:
+    del service
+    return ""

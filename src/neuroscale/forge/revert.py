@@ -1,0 +1,185 @@
+"""Taking a merge back: one pull request that restores the folders of services as they were before it.
+
+Its branch is named after the merge, so that a run that was interrupted, or a second one, finds what is there.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from neuroscale.forge import description
+from neuroscale.forge.branches import Branches, BranchMovedError, is_ancestor, make_commit
+from neuroscale.forge.model import Forge, ForgeError, PullRequest, RepositoryRef
+from neuroscale.forge.publish import Base, Prepared, Proposal, Publisher
+from neuroscale.git import Git
+from neuroscale.snapshot import GitSnapshot
+
+PREFIX = "neuroscale/revert/"
+_LOOKS = 3  # at a branch that somebody else moves meanwhile
+_OBJECT = re.compile(r"[0-9a-f]{40,64}")
+
+
+@dataclass(frozen=True)
+class Change:
+    """The newest change of a folder on the main branch: its commit, when that was made (seconds since 1970), and the
+    commit before it ("" where the branch begins with it)."""
+
+    commit: str
+    when: int
+    before: str
+
+
+@dataclass(frozen=True)
+class Merge:
+    """A merged pull request, and the change of the main branch that it was."""
+
+    pull: PullRequest
+    change: Change
+
+    @property
+    def branch(self) -> str:
+        """The branch of its revert."""
+        return f"{PREFIX}{self.pull.number}-{self.change.commit[:12]}"
+
+    @property
+    def is_revert(self) -> bool:
+        """Whether it took back another merge itself."""
+        return self.pull.head_branch.startswith(PREFIX)
+
+
+Done = Literal["opened", "open", "closed", "merged", "refused"]
+
+
+@dataclass(frozen=True)
+class Reverted:
+    """What became of a revert.
+
+    `opened`: now; `open`, `closed`, `merged`: it was there, and nothing was changed. `refused`: none was opened, for
+    the reasons in `refusals`, by folder; some folders may be refused where others are reverted. `removed`: the folders
+    that are removed, because the merge brought them.
+    """
+
+    done: Done
+    pull: PullRequest | None = None
+    folders: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    refusals: Mapping[str, str] = field(default_factory=dict)
+
+
+def last_change(git: Git, tip: str, folder: str) -> Change | None:
+    """The newest change of a folder, merges counting as what they brought; None where the branch never had it."""
+    found = git.text("log", "--first-parent", "--max-count=1", "--format=%H %ct %P", tip, "--", folder)
+    if not found:
+        return None
+    commit, when, *parents = found.split(" ")
+    return Change(commit, int(when), parents[0] if parents else "")
+
+
+def tree_of(git: Git, commit: str, folder: str) -> str:
+    """The tree of a folder at a commit; "" where there is none."""
+    done = git.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}:{folder}", check=False)
+    text = done.stdout.decode().strip()
+    return text if done.returncode == 0 and _OBJECT.fullmatch(text) else ""
+
+
+def with_trees(git: Git, tree: str, folders: Mapping[str, str]) -> str:
+    """The tree in which each folder is what its tree holds, to the byte; "" removes it. Returns its id."""
+    with tempfile.TemporaryDirectory(prefix="neuroscale-index-") as scratch:
+        index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
+        git.run("read-tree", tree, environment=index)
+        for folder, wanted in folders.items():
+            gone = [f"0 {entry.object_id}\t{entry.path}\0" for entry in GitSnapshot(git, tree).entries(folder)]
+            data = "".join(gone).encode(errors="surrogateescape")
+            git.run("update-index", "-z", "--index-info", data=data, environment=index)
+            if wanted:
+                git.run("read-tree", f"--prefix={folder}/", wanted, environment=index)
+        return git.run("write-tree", environment=index).stdout.decode().strip()
+
+
+class Reverter:
+    """Opens reverts on a forge, from a clone whose main branch is `base`. Raises what the forge raises."""
+
+    def __init__(self, forge: Forge, branches: Branches) -> None:
+        self._forge = forge
+        self._branches = branches
+        self._git = branches.git
+        self._publisher = Publisher(forge, branches)
+        self.base: Base = self._publisher.base()
+
+    def merge_of(self, change: Change) -> Merge | None:
+        """The merge that a change was, or None where nobody asked for it by a pull request."""
+        pull = self._forge.merged_pull(change.commit, self.base.branch)
+        return None if pull is None else Merge(pull, change)
+
+    def existing(self, merge: Merge) -> PullRequest | None:
+        """The revert of a merge, whatever became of it."""
+        main = self._forge.repository
+        found = self._forge.last_pull(main, merge.branch, self.base.branch)
+        if found is not None or self._forge.info().may_push:
+            return found
+        return self._forge.last_pull(self._forge.fork().ref, merge.branch, self.base.branch)
+
+    def refusals(self, merge: Merge, folders: Sequence[str]) -> dict[str, str]:
+        """Why each folder cannot be restored; folders that can are left out."""
+        found = {}
+        for folder in folders:
+            if merge.is_revert:
+                found[folder] = "The merge is a revert itself, and taking it back would bring back what failed before."
+            elif not merge.change.before:
+                found[folder] = "The main branch begins with this commit, so there is nothing before it."
+            elif not is_ancestor(self._git, merge.change.commit, self.base.commit):
+                found[folder] = "The main branch no longer holds this commit."
+            elif tree_of(self._git, self.base.commit, folder) != tree_of(self._git, merge.change.commit, folder):
+                found[folder] = "The folder was changed again since, and a revert would undo that as well."
+        return found
+
+    def revert(
+        self,
+        merge: Merge,
+        folders: Sequence[str],
+        title: str,
+        describe: Callable[[Sequence[str], Sequence[str]], str],
+    ) -> Reverted:
+        """Open the one revert of a merge, unless it is there, and whatever became of that.
+
+        `describe` makes the description from the folders that are restored and those that are removed.
+        """
+        for _ in range(_LOOKS):
+            there = self.existing(merge)
+            if there is not None:
+                return Reverted(there.state, there, tuple(folders))
+            refusals = self.refusals(merge, folders)
+            wanted = {one: tree_of(self._git, merge.change.before, one) for one in folders if one not in refusals}
+            if not wanted:
+                return Reverted("refused", refusals=refusals)
+            removed = tuple(one for one, tree in wanted.items() if not tree)
+            restored = tuple(one for one in wanted if one not in removed)
+            try:
+                pull = self._open(merge, wanted, title, describe(restored, removed))
+            except BranchMovedError:
+                self.base = self._publisher.base()
+                continue
+            return Reverted("opened", pull, tuple(wanted), removed, refusals)
+        raise ForgeError("The branch of the revert changes all the time. See who else works on it, and run it again.")
+
+    def _open(self, merge: Merge, wanted: Mapping[str, str], title: str, text: str) -> PullRequest:
+        lines = [
+            f"{'Restores' if tree else 'Removes'} {folder}{' as it was' if tree else ', which was not there'} before "
+            f"{merge.change.commit[:12]} (pull request {merge.pull.number})."
+            for folder, tree in wanted.items()
+        ]
+        tree = with_trees(self._git, self.base.commit, wanted)
+        message = "\n\n".join([title, "\n".join(lines)])
+        commit = make_commit(self._git, tree, [self.base.commit], message, self._publisher.account)
+
+        def described(repository: RepositoryRef, login: str) -> str:
+            del repository, login
+            return description.section(text, title)
+
+        proposal = Proposal(merge.branch, title, described)
+        return self._publisher.publish(self.base, None, Prepared(commit, is_new=True), proposal).pull
