@@ -14,7 +14,14 @@ from typing import Any
 import httpx
 from httpx_sse import EventSource, SSEError
 
-from neuroscale.endpoint.connection import Endpoint, bounded, refused, server_words, unreachable
+from neuroscale.endpoint.connection import (
+    Endpoint,
+    TookTooLongError,
+    bounded,
+    refused,
+    server_words,
+    unreachable,
+)
 from neuroscale.endpoint.errors import EndpointError
 from neuroscale.report.text import one_line
 
@@ -187,7 +194,7 @@ def _ask(
 
 
 def _why(error: httpx.HTTPError) -> str:
-    if isinstance(error, httpx.TimeoutException):
+    if isinstance(error, httpx.TimeoutException) and not isinstance(error, TookTooLongError):
         return "nothing came for too long"
     return one_line(str(error), 200) or type(error).__name__
 

@@ -58,7 +58,8 @@ def client(url: str, *, direct: bool) -> httpx.Client:
 
     Certificates are verified with what Python trusts, or what `$SSL_CERT_FILE` names.
     """
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=32)
+    # vLLM closes a connection that was idle for 5 s: one that was idle for less is not closed while a request is sent.
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=2.0)
     return httpx.Client(
         base_url=url,
         headers={"Accept-Encoding": "identity"},
