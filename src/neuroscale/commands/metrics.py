@@ -190,13 +190,16 @@ def _print(found: ServiceMetrics, place: str) -> None:
     for pod in found.pods:
         if not pod.answers:
             why = f": {pod.why}" if pod.why else ""
-            console.print(terminal(f"  {pod.name} on {pod.node or 'no node'} does not answer{why}", 1000))
+            told = f"{pod.name} on {pod.node or 'no node'} does not answer{why}"
+            console.print(f"  {terminal(told)}")
     if found.counted is not None:
         counted = found.counted
         console.print(
             f"Counted since its servers started: {counted.requests:,.0f} requests, {counted.prompt_tokens:,.0f} tokens "
             f"in, {counted.generation_tokens:,.0f} tokens out"
         )
+    if all(row.now is None and row.highest is None for row in found.rows):
+        return  # a table of nothing tells nothing
     ascii_only = not _can_print(BLOCKS)
     span = _span(found.since)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -221,7 +224,9 @@ def _state(found: ServiceMetrics) -> str:
     if not pods:
         told = "none of its pods is looked at any more"
     elif not found.answering:
-        told = "down: " + ("its pod does not answer" if pods == 1 else f"none of its {pods} pods answers")
+        # A model that still loads was never up.
+        told = "not up yet: " if found.age is None else "down: "
+        told += "its pod does not answer" if pods == 1 else f"none of its {pods} pods answers"
     else:
         told = "its pod answers" if pods == 1 else f"{found.answering} of {pods} pods answer"
     if found.restarts is not None:
