@@ -12,7 +12,7 @@ from neuroscale.endpoint.access import open_endpoint
 from neuroscale.endpoint.connection import Endpoint
 from neuroscale.endpoint.errors import EndpointError
 from neuroscale.errors import NeuroscaleError
-from neuroscale.kube.client import Cluster, KubernetesError, Object
+from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
 from neuroscale.smoke.asking import Prompts
 from neuroscale.smoke.facts import Api, Opened, who_am_i
 from neuroscale.smoke.outcomes import NeedsError
@@ -47,6 +47,8 @@ def api(spec: Spec, pytestconfig: pytest.Config) -> Iterator[Api]:
         # Without it, what failed may have failed for its sake.
         try:
             found.request("GET", "/version")
+        except RefusedError:
+            return
         except KubernetesError as error:
             distrust(pytestconfig, f"the API server does not answer at the end: {error}")
 

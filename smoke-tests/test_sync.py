@@ -6,11 +6,11 @@ import pytest
 
 from neuroscale.cluster.containing import differences
 from neuroscale.cluster.pods import SERVER, items, part
-from neuroscale.git import Git
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.platform.argocd import NAMESPACE, application_name
 from neuroscale.smoke.outcomes import CannotTellError, FindingError, require
 from neuroscale.smoke.plugin import Notes
+from neuroscale.smoke.revisions import standing
 from neuroscale.smoke.target import Service, Target
 
 
@@ -42,32 +42,22 @@ def test_argo_cd_has_synced_the_merged_revision(
 
 def _compare(target: Target, service: Service, revision: str, see: str) -> str:
     """In words, how the commit that Argo CD is at stands to the merged one."""
-    if revision == target.revision:
-        return ""
-    git = Git(target.root)
-    try:
-        there, wanted = (
-            git.run("rev-parse", "--verify", "--quiet", f"{commit}:{service.path.folder}", check=False).stdout.strip()
-            for commit in (revision or "no-commit", target.revision)
-        )
-        known = git.run("cat-file", "-e", f"{revision}^{{commit}}", check=False).returncode == 0
-        later = known and (
-            git.run("merge-base", "--is-ancestor", target.revision, revision, check=False).returncode == 0
-        )
-    finally:
-        git.close()
-    if not known:
-        raise CannotTellError(
-            f"Argo CD is at {revision[:10] or 'no commit'}, which this clone does not know", "Run git fetch."
-        )
-    if there == wanted:
-        return f", which has the service's last change ({target.revision[:10]})"
-    if later:
-        raise CannotTellError(
-            f"Argo CD is at {revision[:10]}, where the service was changed again since {target.revision[:10]}",
-            "Run the smoke tests of the newer commit.",
-        )
-    raise FindingError(f"Argo CD is at {revision[:10]}, which lacks the change of {target.revision[:10]}", see)
+    short, merged = revision[:10] or "no commit", target.revision[:10]
+    match standing(target.root, service.path.folder, target.revision, revision):
+        case "the same":
+            return ""
+        case "equal":
+            return f", which has the service's last change ({merged})"
+        case "behind":
+            raise FindingError(f"Argo CD is at {short}, which lacks the change of {merged}", see)
+        case "ahead":
+            # Not this change's fault, whatever else is seen.
+            raise CannotTellError(
+                f"Argo CD is at {short}, where the service was changed again since {merged}",
+                "Run the smoke tests of the newer commit.",
+            )
+        case "unknown":
+            raise CannotTellError(f"Argo CD is at {short}, which this clone does not know", "Run git fetch.")
 
 
 @pytest.mark.check("live-object")

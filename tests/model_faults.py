@@ -12,7 +12,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -54,16 +54,17 @@ class Fault:
     ask: Callable[[Call], dict[str, Any]] | None = None
     answer: Answer | None = None
     text: Callable[[Call, str], str] | None = None
-    stream: Callable[[Call, AsyncIterator[bytes]], AsyncIterator[bytes]] | None = None
+    stream: Callable[[Call, AsyncGenerator[bytes]], AsyncGenerator[bytes]] | None = None
     key: Callable[[Call], str | None] | None = None
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """Files for TLS."""
+    """Files for TLS, and the authority that signed them. None: no TLS."""
 
-    certificate: Path
-    key: Path
+    certificate: Path | None = None
+    key: Path | None = None
+    authority: Path | None = None
 
 
 @dataclass
@@ -72,7 +73,7 @@ class ModelProxy:
 
     upstream: str
     key: str = field(repr=False)
-    certificate: Certificate | None = None
+    certificate: Certificate = field(default_factory=Certificate)
     opens: tuple[str, ...] | None = None
     fault: Fault = field(default_factory=Fault)
 
@@ -84,7 +85,7 @@ class ModelProxy:
 
     @property
     def url(self) -> str:
-        return f"{'https' if self.certificate else 'http'}://127.0.0.1:{self.port}"
+        return f"{'https' if self.certificate.certificate else 'http'}://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
         app = FastAPI(openapi_url=None)
@@ -92,7 +93,7 @@ class ModelProxy:
         listening = socket.create_server(("127.0.0.1", 0))
         self.port = listening.getsockname()[1]
         files: dict[str, Any] = {}
-        if self.certificate is not None:
+        if self.certificate.certificate is not None:
             files = {"ssl_certfile": str(self.certificate.certificate), "ssl_keyfile": str(self.certificate.key)}
         config = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1, **files)
         self._server = uvicorn.Server(config)
@@ -164,7 +165,7 @@ class ModelProxy:
             data = fault.text(call, data.decode()).encode()
         return Response(data, response.status_code, kept)
 
-    async def _parts(self, client: httpx.AsyncClient, response: httpx.Response) -> AsyncIterator[bytes]:
+    async def _parts(self, client: httpx.AsyncClient, response: httpx.Response) -> AsyncGenerator[bytes]:
         # While it streams, the request is still running.
         self._running += 1
         try:

@@ -20,6 +20,7 @@ from neuroscale.smoke.report import print_table, to_junit, to_markdown
 from neuroscale.smoke.results import Report, Result, to_json
 from neuroscale.smoke.runner import collect, run
 from neuroscale.smoke.spec import Spec
+from smoke_breakages import BREAKAGES
 
 _HEAD = """
 import os, sys, time
@@ -239,6 +240,13 @@ def test_the_checks_of_this_repository_can_be_collected(repository_spec: Spec) -
     assert len(found) == len(set(found)) > 20
     assert all(title for _, _, title in found)
     assert [service for service, _, _ in found] == sorted(service for service, _, _ in found)
+
+
+def test_every_check_has_a_breakage(repository_spec: Spec) -> None:
+    """A check that nothing makes fail may be one that cannot fail. tests/test_smoke_breakages.py breaks each thing."""
+    ids = {check for _, check, _ in collect(repository_spec)}
+    assert {check for breakage in BREAKAGES for check in breakage.fails} == ids
+    assert len({breakage.name for breakage in BREAKAGES}) == len(BREAKAGES)
 
 
 def test_they_are_not_run_by_pytest_itself(repository_spec: Spec) -> None:

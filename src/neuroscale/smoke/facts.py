@@ -30,6 +30,8 @@ def who_am_i(cluster: Cluster) -> Api:
     """Ask the API server. Never raises KubernetesError."""
     try:
         version = str(cluster.request("GET", "/version").get("gitVersion") or "unknown version")
+    except RefusedError as error:
+        return Api(cluster, unknown=f"the API server refuses who asks: {error.message}")
     except KubernetesError as error:
         return Api(None, problem=str(error))
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
