@@ -12,6 +12,17 @@ from neuroscale.model_server import MODELS, STAMP, ModelServer
 
 # Nothing is looked up anywhere, and nothing told.
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+_NOT_COMPILED = "PYTHONDONTWRITEBYTECODE"
+# What the processes of a server of a tiny model import.
+_STARTED = (
+    "vllm.entrypoints.openai.api_server",
+    "vllm.v1.engine.async_llm",
+    "vllm.v1.engine.core",
+    "vllm.v1.executor.uniproc_executor",
+    "vllm.v1.worker.cpu_worker",
+    "vllm.model_executor.models.llama",
+    "vllm.model_executor.models.qwen3_moe",
+)
 
 
 class Serving:
@@ -50,6 +61,13 @@ class Serving:
             doing=doing,
             log=log,
             env=environment(),
+        )
+        # Who runs it later may write nothing there, and compiling what a start imports takes more than half of one.
+        run(
+            [self._server.python, "-W", "ignore", "-c", f"import {', '.join(_STARTED)}"],
+            doing=f"Compiling vLLM {self.version}",
+            log=log,
+            env={name: value for name, value in {**os.environ, **_OFFLINE}.items() if name != _NOT_COMPILED},
         )
         write_stamp(folder / STAMP, folder.name)
 
