@@ -208,5 +208,7 @@ def _usual(pod: Object, own: Path, server: Server, place: Place, threads: int) -
         # Its own processes meet there.
         "VLLM_HOST_IP": place.address,
         "OMP_NUM_THREADS": str(threads),
+        # The engine computes itself: a worker beside it would import all that it imports once more.
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         **({"LD_LIBRARY_PATH": str(server.libraries)} if server.libraries else {}),
     }
