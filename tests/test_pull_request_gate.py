@@ -9,7 +9,6 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,105 +17,28 @@ import pytest
 
 from forge_server import ForgeServer
 from neuroscale.forge.branches import Access, Branches
-from neuroscale.forge.gitea import GiteaForge
-from neuroscale.forge.model import MergeRefusedError, PullRequest, RepositoryRef
-from neuroscale.forge.waiting import wait_for_status
-from neuroscale.local.seed import REQUIRED_STATUS
+from neuroscale.forge.model import MergeRefusedError, PullRequest
 from neuroscale.report.markdown import MARKER
-from repositories import Repository
+from pull_request_lab import ANSWERS, Project, cloned, committed_repository
 from waiting import wait_for
 
 pytestmark = [pytest.mark.tools, pytest.mark.slow]
 
-ROOT = Path(__file__).resolve().parents[1]
-ANSWERS = ROOT / "templates/examples/gemma-4-26b-a4b-qat.yaml"
 FOLDER = "manifests/dev/support-chat"
 MANIFEST = f"{FOLDER}/inferenceservice.yaml"
-WITHIN = 300.0  # seconds for a run; about ten on a quiet machine
-
-
-@dataclass
-class Project:
-    """A repository of its own on the forge, and a developer's clone of it, who may only read."""
-
-    server: ForgeServer
-    repository: RepositoryRef
-    clone: Repository
-
-    @property
-    def developer(self) -> GiteaForge:
-        return self.server.forge(self.repository, self.server.developer)
-
-    @property
-    def owner(self) -> GiteaForge:
-        return self.server.forge(self.repository, self.server.owner)
-
-    def request(self, answers: Path = ANSWERS, expect: int = 0) -> PullRequest:
-        """`neuroscale request` as the developer types it."""
-        command = [sys.executable, "-P", "-m", "neuroscale", "request", "--answers", str(answers), "--json"]
-        command += ["--token-file", str(self.server.token_file("developer"))]
-        done = subprocess.run(command, cwd=self.clone.root, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == expect, done.stdout + done.stderr
-        return self.developer.pull(json.loads(done.stdout)["number"])
-
-    def open(self, branch: str, files: dict[str, bytes | str | None], base: str = "origin/main") -> PullRequest:
-        """A pull request of a change made by hand, from the developer's fork."""
-        self.clone.run("switch", "--quiet", "--force-create", branch, base)
-        commit = self.clone.commit(files)
-        fork = self.developer.fork().ref
-        Branches(self.clone.git, Access(self.repository.clone_url, self.server.developer)).push(
-            fork, branch, commit, None
-        )
-        return self.developer.open_pull(branch, "By hand.", fork, branch, "main")
-
-    def status(self, pull: PullRequest) -> str:
-        return wait_for_status(self.owner, pull.head_sha, REQUIRED_STATUS, WITHIN).state
-
-    def comments(self, pull: PullRequest) -> list[str]:
-        return [comment.body for comment in self.owner.comments(pull.number)]
-
-    def refused(self, pull: PullRequest) -> str:
-        """Approve, try to merge as the owner, and return why the forge does not."""
-        self.owner.approve(pull.number, pull.head_sha)
-        with pytest.raises(MergeRefusedError) as caught:
-            self.owner.merge(pull.number, pull.head_sha)
-        return str(caught.value)
-
-    def main(self) -> str:
-        self.clone.run("fetch", "--quiet", "origin")
-        return self.clone.run("rev-parse", "origin/main")
 
 
 @pytest.fixture(scope="module")
 def main_branch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This repository as it lies here, committed: what the forge's main begins with."""
-    source = Repository(tmp_path_factory.mktemp("main") / "platform")
-    listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for name in filter(None, listed.stdout.split("\0")):
-        if (ROOT / name).is_file():
-            target = source.root / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes((ROOT / name).read_bytes())
-            target.chmod((ROOT / name).stat().st_mode & 0o777)
-    source.commit({})
-    source.git.close()
-    return source.root
+    return committed_repository(tmp_path_factory.mktemp("main"))
 
 
 @pytest.fixture
 def project(forge_server: ForgeServer, main_branch: Path, tmp_path: Path) -> Iterator[Project]:
-    repository = forge_server.create_repository(main_branch)
-    clone = Repository(tmp_path / "clone")
-    clone.run("remote", "add", "origin", repository.clone_url)
-    clone.run("fetch", "--quiet", "origin")
-    clone.run("switch", "--quiet", "--force-create", "main", "origin/main")
-    yield Project(forge_server, repository, clone)
-    clone.git.close()
+    found = cloned(forge_server, main_branch, tmp_path / "clone")
+    yield found
+    found.clone.git.close()
 
 
 def edited(text: str, old: str, new: str) -> str:
@@ -291,14 +213,14 @@ def test_a_pull_request_is_judged_anew_when_it_is_pointed_back_at_main(project: 
 
 @pytest.mark.platform
 @pytest.mark.slow
-def test_the_demo_merges_and_deploys_one_pull_request_shows_the_other_refused_and_leaves_all_running_on_request(
+def test_the_demo_goes_from_a_form_to_a_model_that_answers_shows_what_is_refused_and_leaves_all_running_on_request(
     main_branch: Path, tmp_path: Path
 ) -> None:
     state = tmp_path / "platform"
 
     def neuroscale(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-P", "-m", "neuroscale", *arguments, "--state", str(state)]
-        return subprocess.run(command, cwd=main_branch, capture_output=True, text=True, timeout=900, check=False)
+        return subprocess.run(command, cwd=main_branch, capture_output=True, text=True, timeout=2400, check=False)
 
     try:
         done = neuroscale("demo", "--keep")
@@ -312,6 +234,10 @@ def test_the_demo_merges_and_deploys_one_pull_request_shows_the_other_refused_an
         assert re.search(r"simulated-nvidia-l4-[12]\. That node is simulated", done.stdout)
         assert re.search(r"webhook .* denied .* Policy no-mutable-image-tags failed", done.stdout)
         assert re.search(r"A change by hand: undone by Argo CD", done.stdout)
+        assert re.search(r"^  The live model: answered, and passed every smoke test$", done.stdout, re.MULTILINE)
+        for stage in ("Form to merge: [0-9]+ s", "Merge to Ready: [0-9]+ s", r"Ready to first token: [0-9.]+ s"):
+            assert re.search(rf"^  {stage}$", done.stdout, re.MULTILINE)
+        assert re.search(r"^  \| .*curl ", done.stdout, re.MULTILINE), "the merged pull request tells how to ask"
         assert httpx.get(f"{url[1]}/api/v1/version", timeout=30, trust_env=False).status_code == 200
         assert neuroscale("local", "status").returncode == 0
     finally:

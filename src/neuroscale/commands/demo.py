@@ -17,7 +17,7 @@ from rich.console import Console
 
 from neuroscale.commands.demo_forge import show as show_platform
 from neuroscale.commands.demo_setup import set_up_beside
-from neuroscale.commands.demo_steps import EXAMPLES, MANIFEST, Demo, Result, edit
+from neuroscale.commands.demo_steps import EXAMPLE, EXAMPLES, MANIFEST, Demo, Result, edit
 from neuroscale.errors import ExitStatus, UntrustedError
 from neuroscale.git import Git
 from neuroscale.repository import find_root
@@ -68,7 +68,7 @@ def _branch(source: Path) -> str:
 def _green(demo: Demo) -> None:
     demo.heading("1. Gemma 4 26B-A4B QAT: answers, plan, manifests, green")
     demo.git("switch", "--quiet", "--create", "support-chat")
-    demo.neuroscale("new", "--answers", f"{EXAMPLES}/gemma-4-26b-a4b-qat.yaml", expect=ExitStatus.PASSED)
+    demo.neuroscale("new", "--answers", EXAMPLE, expect=ExitStatus.PASSED)
     demo.commit("Serve Gemma 4 26B-A4B for support-chat")
     start = time.monotonic()
     demo.neuroscale("gate", "--base", "main", "--head", "support-chat", expect=ExitStatus.PASSED)

@@ -1,4 +1,4 @@
-"""The last part of the demo: what was merged runs in a cluster, which refuses what the gate refuses."""
+"""What the demo merged runs in a cluster, which refuses what the gate refuses."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _HEALED_SECONDS = 60.0
 def show(demo: Demo, local: LocalForge, merged: float) -> None:
     """Wait until the merged service is ready, then try what must not work.
 
-    `merged` is when that was, by `time.monotonic`. Raises UntrustedError where something ends otherwise than it must.
+    `merged` is when that was, in seconds since 1970. Raises UntrustedError where something ends otherwise than it must.
     """
-    demo.heading("10. Argo CD deploys what was merged")
+    demo.heading("11. Argo CD deploys what was merged")
     state = ("--state", str(local.state.folder))
     asked = (SERVICE, "--environment", ENVIRONMENT, "--wait", str(_READY_SECONDS))
     clone = demo.root.parent / DEVELOPERS_CLONE
     for command in (("fetch", "--quiet", "origin", "main"), ("switch", "--quiet", "--detach", "origin/main")):
         subprocess.run(["git", "-C", str(clone), *command], check=True, capture_output=True)
     demo.neuroscale("status", *asked, *state, expect=ExitStatus.PASSED, folder=clone)
-    took = time.monotonic() - merged
+    took = time.time() - merged
     with cluster(local.state) as live:
         manifest: Any = read_mapping((clone / MANIFEST).read_text(encoding="utf-8"), MANIFEST).value
         _where_it_runs(demo, live, manifest)
         demo.results.append(Result("The merged service", f"Synced and Ready {took:.0f} s after the merge"))
-        demo.heading("11. The cluster refuses what the gate refuses, in the same words")
+        demo.heading("12. The cluster refuses what the gate refuses, in the same words")
         _refused(demo, live, manifest)
-        demo.heading("12. A change by hand does not last")
+        demo.heading("13. A change by hand does not last")
         _healed(demo, live, Identity.of(manifest))
 
 

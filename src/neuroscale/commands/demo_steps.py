@@ -6,6 +6,8 @@ import os
 import shlex
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +22,23 @@ DEVELOPERS_CLONE = "developer"
 ENVIRONMENT, SERVICE = "dev", "support-chat"
 FOLDER = f"manifests/{ENVIRONMENT}/{SERVICE}"
 MANIFEST = f"{FOLDER}/inferenceservice.yaml"
+EXAMPLE = f"{EXAMPLES}/gemma-4-26b-a4b-qat.yaml"
+
+
+@dataclass(frozen=True)
+class Live:
+    """The service that a real model stands behind."""
+
+    environment: str
+    service: str
+    example: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.environment}/{self.service}"
+
+
+LIVE = Live("local", "tiny-chat", f"{EXAMPLES}/tiny-moe-on-this-machine.yaml")
 
 
 @dataclass(frozen=True)
@@ -58,11 +77,33 @@ class Demo:
 
     def neuroscale(self, *arguments: str, expect: ExitStatus, folder: Path | None = None) -> None:
         """Run a command as a user would. Raises UntrustedError when it ends otherwise than it must."""
+        with self._started(arguments, folder, None) as process:
+            pass
+        self._ended(process.returncode, expect)
+
+    def answered(self, *arguments: str, folder: Path) -> float:
+        """Run a command that prints an answer; when it began to, in seconds since 1970. Raises UntrustedError."""
+        first = None
+        with self._started(arguments, folder, subprocess.PIPE) as process:
+            if process.stdout is None:
+                raise AssertionError("its output is a pipe")
+            while part := os.read(process.stdout.fileno(), 65536):
+                first = first or time.time()
+                self.console.file.write(part.decode(errors="replace"))
+                self.console.file.flush()
+        self._ended(process.returncode, ExitStatus.PASSED)
+        if first is None:
+            raise UntrustedError("the demo expected an answer.")
+        return first
+
+    def _started(self, arguments: Sequence[str], folder: Path | None, stdout: int | None) -> subprocess.Popen[bytes]:
         self.console.print(f"$ neuroscale {shlex.join(arguments)}", style="bold", markup=False, soft_wrap=True)
         self.console.file.flush()
         settings = {**os.environ, "COLUMNS": str(self.console.width)}
         command = [sys.executable, "-P", "-m", "neuroscale", *arguments]
-        status = subprocess.run(command, cwd=folder or self.root, env=settings, check=False).returncode
+        return subprocess.Popen(command, cwd=folder or self.root, env=settings, stdout=stdout)
+
+    def _ended(self, status: int, expect: ExitStatus) -> None:
         self.console.print(f"exit status {status}", style="dim")
         if status != expect:
             raise UntrustedError(f"the demo expected exit status {expect.value} and got {status}.")
