@@ -83,6 +83,7 @@ class Seen:
                     "verdict": self.verdicts.get(name, "ready"),
                     "reason": "as the cluster says",
                     "url": f"https://{name}.example.com",
+                    "model": "tiny",
                 }
                 for name in names
             ],

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from neuroscale.forge.http import Client
 from neuroscale.kube.client import Cluster
 from neuroscale.local.control import Options, down, up
 from neuroscale.local.control_plane import cluster, kubeconfig
-from neuroscale.local.seed import LocalForge
+from neuroscale.local.seed import ADMIN, LocalForge
 from neuroscale.local.status import last_lines
 from neuroscale.toolcache import REPOSITORY
 
@@ -66,7 +67,9 @@ def running_platform(shared: Path, checkout: Path = REPOSITORY) -> Iterator[Plat
         folder = Path(link.read_text(encoding="utf-8"))
         mine.touch()
     try:
-        yield Platform(up(folder / "state", checkout, Options(cluster=True), print))
+        found = Platform(up(folder / "state", checkout, Options(cluster=True), print))
+        _let_tests_decide(found, folder)
+        yield found
     finally:
         with _locked(shared):
             mine.unlink()
@@ -74,6 +77,22 @@ def running_platform(shared: Path, checkout: Path = REPOSITORY) -> Iterator[Plat
                 down(folder / "state", print, delete=True)
                 shutil.rmtree(folder, ignore_errors=True)
                 link.unlink()
+
+
+def _let_tests_decide(platform: Platform, folder: Path) -> None:
+    """Switch the workflow of the smoke tests off, once: its schedule would look at what other tests just break."""
+    with _locked(folder):
+        done = folder / "smoke-tests-are-off"
+        if not done.exists():
+            switch_smoke_tests(platform, "disable")
+            done.touch()
+
+
+def switch_smoke_tests(platform: Platform, how: str) -> None:
+    """`enable` or `disable` the workflow of the smoke tests in the platform's repository."""
+    client = Client(f"{platform.local.url}/api/v1", platform.local.account(ADMIN).token())
+    path = f"/repos/{platform.local.platform.slug}/actions/workflows/smoke.yaml/{how}"
+    client.send("PUT", path, idempotent=True, accept=(409,))
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from after_merge_lab import Seen, check, failing, passing
 from neuroscale.after_merge.act import status_of
 from neuroscale.after_merge.evidence import SMOKE, STATUS, Evidence, ServiceEvidence, read_evidence
 from neuroscale.after_merge.record import MARKER, Record, read_record
+from neuroscale.commands.after_merge import GATEWAY_VARIABLE, curl
 from neuroscale.errors import ExitStatus
 from neuroscale.forge.model import Account, Comment
 from neuroscale.repository import ServicePath
@@ -110,6 +111,21 @@ def test_a_service_that_the_cluster_says_nothing_of_is_not_called_failed(tmp_pat
     seen.write(tmp_path, COMMIT)
     _edited(STATUS, services=[])(tmp_path / "dev")
     assert outcomes(read_evidence(tmp_path, "dev")) == {"one": "untrusted"}
+
+
+def test_a_command_that_asks_the_service_is_handed_out_where_it_was_seen_to_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = read(tmp_path, Seen(passing("one"))).services
+    assert "--connect-to" not in curl(one)
+    gateway = {"state": "/platform/state", "authority": "/platform/authority.crt", "port": 24443}
+    monkeypatch.setenv(GATEWAY_VARIABLE, json.dumps(gateway))
+    command = curl(one)
+    assert "--connect-to one.example.com:443:127.0.0.1:24443" in command
+    assert "--cacert /platform/authority.crt" in command
+    assert "--state=/platform/state" in command
+    (silent,) = read(tmp_path, Seen([check("one", "application")])).services
+    assert curl(silent) == ""
 
 
 def told(name: str = "dev/one--two>") -> str:

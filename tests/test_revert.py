@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -68,6 +69,9 @@ def test_a_merge_that_passes_gets_one_comment_with_its_url_and_nothing_else(proj
     assert f"✅ Smoke test passed: `dev/{chat.name}`" in comment
     assert f"https://{chat.name}.example.com" in comment
     assert "| ✅ | Chat | 1.2 | 12 tokens |" in comment
+    (command,) = re.findall(r"```sh\n(.*)\n```", comment)
+    assert f"neuroscale key {chat.name} --print --environment=dev" in command
+    assert f"https://{chat.name}.example.com/v1/chat/completions" in command
     assert f"{project.server.url}/{project.repository.slug}/actions/runs/{project.runs}" in comment
     assert project.reverts(merged) == []
     assert project.tell(Seen(chat.passing())).status == 0

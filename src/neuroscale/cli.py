@@ -191,13 +191,15 @@ def keys(
 @app.command("after-merge")
 def after_merge(
     folder: Annotated[Path, typer.Argument(help="Holds ENVIRONMENT/smoke.json and ENVIRONMENT/status.json.")],
-    environments: Annotated[list[str], typer.Option("--environment", help="An environment that was tested.")],
+    environments: Annotated[
+        list[str] | None, typer.Option("--environment", help="An environment that was tested.")
+    ] = None,
     repository: RepositoryOption = None,
 ) -> None:
     """Tell merged pull requests what their smoke tests saw, and open a revert of what fails. Run by the workflow."""
     from neuroscale.commands.after_merge import after_merge
 
-    raise typer.Exit(after_merge(folder, environments, repository))
+    raise typer.Exit(after_merge(folder, environments or [], repository))
 
 
 @app.command()

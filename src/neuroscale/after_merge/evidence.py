@@ -25,13 +25,17 @@ _SETTLED = ("ready", "failed")
 
 @dataclass(frozen=True)
 class ServiceEvidence:
-    """One service: how its tests ended, and why where that is not in `checks`. `url` is "" where it has none."""
+    """One service: how its tests ended, and why where that is not in `checks`.
+
+    `url` is "" where it has none, `model` the name that requests use ("": not told).
+    """
 
     path: ServicePath
     outcome: Outcome
     why: str = ""
     checks: tuple[Result, ...] = ()
     url: str = ""
+    model: str = ""
 
     @property
     def name(self) -> str:
@@ -63,7 +67,8 @@ class Evidence:
 class _Status:
     verdict: str
     reason: str
-    url: str
+    url: str = ""
+    model: str = ""
 
 
 class _UnreadableError(Exception):
@@ -117,7 +122,8 @@ def _judged(report: Report, environment: str, name: str, status: _Status | None,
         outcome, why = "untrusted", "Not everything could be looked at."
     else:
         outcome = "passed"
-    return ServiceEvidence(ServicePath(environment, name), outcome, why, checks, status.url if status else "")
+    url, model = (status.url, status.model) if status else ("", "")
+    return ServiceEvidence(ServicePath(environment, name), outcome, why, checks, url, model)
 
 
 def _json(path: Path) -> Mapping[str, Any]:
@@ -166,5 +172,5 @@ def _statuses(found: Mapping[str, Any], environment: str) -> dict[str, _Status]:
             raise _UnreadableError(f"a service in {STATUS} lacks a field")
         if one.get("environment") == environment:
             name, verdict, reason = map(str, texts)
-            read[name] = _Status(verdict, reason, str(one.get("url") or ""))
+            read[name] = _Status(verdict, reason, str(one.get("url") or ""), str(one.get("model") or ""))
     return read

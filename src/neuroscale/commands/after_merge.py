@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Sequence
@@ -10,11 +11,12 @@ from pathlib import Path
 import typer
 
 from neuroscale.after_merge import texts
-from neuroscale.after_merge.act import AfterMerge, Workflow, status_of
+from neuroscale.after_merge.act import AfterMerge, Workflow
 from neuroscale.after_merge.evidence import ServiceEvidence, read_evidence
 from neuroscale.commands.context import open_repository
 from neuroscale.commands.workflow import repository_url, run_attempt, run_number, run_page
-from neuroscale.errors import InputError, Problem
+from neuroscale.endpoint.curl import Way, curl_line
+from neuroscale.errors import ExitStatus, InputError, Problem
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.connect import connect
 from neuroscale.forge.model import Token
@@ -26,15 +28,21 @@ from neuroscale.validation import suggest
 
 SECRET = "NEUROSCALE_REVERT_TOKEN"  # noqa: S105 - the name of Actions' secret
 """The secret of Actions that holds the token of the account which opens reverts."""
+GATEWAY_VARIABLE = "NEUROSCALE_LOCAL_GATEWAY"
+"""On the forge of one machine: how its people reach the hosts of services, in JSON (state, authority, port)."""
+_ANSWERS = "chat"  # the check that asked the service as people do
 
 
 def after_merge(folder: Path, environments: Sequence[str], repository: Path | None) -> int:
     """Tell the merged pull requests how their services do, and open a revert of what fails.
 
     `folder` holds a folder for each environment with what `smoke` and `status` wrote. Exit status 0 only where every
-    environment was looked at, and everything in it passed.
+    environment was looked at, and everything in it passed; also where there are none, which is said.
     """
     context = open_repository(repository)
+    if not environments:
+        typer.echo("No service is in an environment that can be reached: nothing was tested.")
+        return ExitStatus.PASSED
     for name in environments:
         if name not in context.settings.environments:
             message, fix = f"{name!r} is not in the settings", suggest(name, context.settings.environments)
@@ -49,12 +57,12 @@ def after_merge(folder: Path, environments: Sequence[str], repository: Path | No
     try:
         forge = connect(remote, token)
         reverter = Reverter(forge, Branches(git, Access(remote, token)))
-        done = AfterMerge(forge, reverter, git, run, time.time(), _curl).act(found)
+        done = AfterMerge(forge, reverter, git, run, time.time(), curl).act(found)
     finally:
         git.close()
     for line in done.lines:
         typer.echo(terminal(line, 4000))
-    return max(done.status, status_of(found))
+    return done.status
 
 
 def _token() -> Token:
@@ -71,6 +79,14 @@ def _token() -> Token:
     return find_token()
 
 
-def _curl(service: ServiceEvidence) -> str:
-    del service
-    return ""
+def curl(service: ServiceEvidence) -> str:
+    """A command that asks the service, for people; "" where nothing of it was seen to answer."""
+    if not any((one.check, one.outcome) == (_ANSWERS, "passed") for one in service.checks):
+        return ""
+    key = ["neuroscale", "key", service.path.service, "--print", f"--environment={service.path.environment}"]
+    way = None
+    if text := os.environ.get(GATEWAY_VARIABLE):
+        local = json.loads(text)
+        way = Way(Path(local["authority"]), int(local["port"]))
+        key.append(f"--state={local['state']}")
+    return curl_line(service.url, service.model, key, way)

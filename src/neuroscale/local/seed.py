@@ -56,7 +56,7 @@ _SCOPES = {
     REVERT: "write:issue,write:repository,read:user",
 }
 REVERT_SECRET, KUBECONFIG_SECRET = "NEUROSCALE_REVERT_TOKEN", "NEUROSCALE_KUBECONFIG"
-ENVIRONMENTS_VARIABLE = "NEUROSCALE_SMOKE_ENVIRONMENTS"
+ENVIRONMENTS_VARIABLE, GATEWAY_VARIABLE = "NEUROSCALE_SMOKE_ENVIRONMENTS", "NEUROSCALE_LOCAL_GATEWAY"
 """What the workflow of the smoke tests reads of the forge."""
 ROLES = (ADMIN, DEVELOPER, MAINTAINER)
 """The accounts that people use."""
@@ -126,9 +126,12 @@ class LocalForge:
         for address in there.keys() - set(addresses):
             client.send("DELETE", f"{path}/{segments(there[address])}", idempotent=True, accept=(404,))
 
-    def allow_smoke_tests(self, repository: RepositoryRef, kubeconfig: str, environments: Collection[str]) -> None:
+    def allow_smoke_tests(
+        self, repository: RepositoryRef, kubeconfig: str, environments: Collection[str], gateway: str = ""
+    ) -> None:
         """Give the repository's workflows what the smoke tests after a merge need: a way into the cluster of these
-        environments, and the token of an account that may only read, and opens reverts from its fork.
+        environments, and the token of an account that may only read, and opens reverts from its fork. `gateway`: how
+        services' hosts are reached on this machine, for the command that a comment hands out.
 
         They are the repository's own secrets: no other repository's workflow gets them.
         """
@@ -137,12 +140,18 @@ class LocalForge:
         held = {REVERT_SECRET: self.account(REVERT).token().secret, KUBECONFIG_SECRET: kubeconfig}
         for name, secret in held.items():
             client.send("PUT", f"{path}/secrets/{segments(name)}", idempotent=True, body={"data": secret})
-        variable, value = f"{path}/variables/{segments(ENVIRONMENTS_VARIABLE)}", " ".join(environments)
-        there = client.get(variable, accept=(404,))
-        if there.status == 404:
-            client.send("POST", variable, idempotent=True, body={"value": value}, accept=(409,))
+        for name, value in {ENVIRONMENTS_VARIABLE: " ".join(environments), GATEWAY_VARIABLE: gateway}.items():
+            self._set_variable(client, f"{path}/variables/{segments(name)}", name, value)
+
+    @staticmethod
+    def _set_variable(client: Client, path: str, name: str, value: str) -> None:
+        there = client.get(path, accept=(404,))
+        if not value:
+            client.send("DELETE", path, idempotent=True, accept=(404,))
+        elif there.status == 404:
+            client.send("POST", path, idempotent=True, body={"value": value}, accept=(409,))
         elif there.data.get("data") != value:
-            client.send("PUT", variable, idempotent=True, body={"name": ENVIRONMENTS_VARIABLE, "value": value})
+            client.send("PUT", path, idempotent=True, body={"name": name, "value": value})
 
     def runner_token(self) -> str:
         """What a runner registers with that takes the jobs of the organisation's repositories alone.

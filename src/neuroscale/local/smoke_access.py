@@ -6,6 +6,8 @@ import json
 from collections.abc import Collection
 
 from neuroscale.local.control_plane import control_plane
+from neuroscale.local.deployment import ENVIRONMENT
+from neuroscale.local.gateway import NAME as GATEWAY
 from neuroscale.local.seed import LocalForge
 from neuroscale.local.state import State
 from neuroscale.platform.tenancy import SMOKE_TESTS
@@ -14,15 +16,28 @@ USER = "smoke-tests"
 
 
 def allow_smoke_tests(forge: LocalForge) -> None:
-    """Let the platform's repository test this cluster after a merge. Running twice changes nothing."""
-    environments = forge.state.instance.environments
-    forge.allow_smoke_tests(forge.platform, kubeconfig(forge.state, environments), environments)
+    """Let the platform's repository test this cluster after a merge. Running twice changes nothing.
+
+    Other environments' services run on simulated nodes, where nothing answers.
+    """
+    environments = [name for name in forge.state.instance.environments if name == ENVIRONMENT]
+    text = kubeconfig(forge.state, environments)
+    forge.allow_smoke_tests(forge.platform, text, environments, gateway(forge.state))
 
 
 def kubeconfig(state: State, environments: Collection[str]) -> str:
-    """The user's kubeconfig: one context for each environment, of its name. All of them are deployed onto this cluster."""
+    """The user's kubeconfig, with a context for each environment, of its name. They are all of this cluster."""
     path = control_plane(state).add_user(USER, USER, (SMOKE_TESTS,))
     found = json.loads(path.read_text(encoding="utf-8"))
     (context,) = found["contexts"]
     contexts = [{**context, "name": name} for name in environments]
     return json.dumps({**found, "contexts": contexts, "current-context": ""}) + "\n"
+
+
+def gateway(state: State) -> str:
+    """How people on this machine reach the hosts of services, in JSON; "" where they cannot. It holds no secret."""
+    port = state.instance.ports.get(GATEWAY)
+    if port is None:
+        return ""
+    authority = str(control_plane(state).authority_file)
+    return json.dumps({"state": str(state.folder), "authority": authority, "port": port})
