@@ -101,7 +101,9 @@ def _check_answering(status: ServiceStatus) -> None:
     """Raises EndpointError, in the words of `neuroscale status`, where no pod could answer."""
     if any(pod.state == "ready" for pod in status.pods):
         return
-    told = f"{status.name} does not answer: it is {status.verdict}: {status.reason}".removesuffix(".")
+    pods = "; ".join(f"pod {pod.name}: {pod.told}" for pod in status.pods[:3])
+    reason = f"{status.verdict}: {status.reason}".removesuffix(".")
+    told = f"No pod of {status.name} is ready ({pods or 'it has none'}). It is {reason}"
     raise EndpointError(f"{told}. {status.next or f'See: neuroscale status {status.name}'}")
 
 
