@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from neuroscale.api_key import secret_name
 from neuroscale.cluster.pods import SERVER, PodState, items, look, part
 from neuroscale.endpoint import chat, key
 from neuroscale.endpoint.connection import Endpoint, client
@@ -83,7 +82,7 @@ def open_endpoint(
     given = api_key or key.from_environment()
     if base_url:
         url = checked_address(base_url, "--base-url", "the key")
-        model, where = "", key.Reference(secret_name(service))
+        model = ""
         if cluster is not None:
             model, found = _of_service(cluster, namespace, service)
             if given is None and found is not None:
@@ -93,7 +92,7 @@ def open_endpoint(
                 Problem(
                     "the key",
                     "",
-                    f"of {service or 'the service'} is not known without a cluster ({where.name})",
+                    f"of {service or 'the service'} lies in a cluster, and none is named",
                     f"Set ${key.KEY_VARIABLE} or ${key.KEY_FILE_VARIABLE}, or name the cluster.",
                 )
             )

@@ -169,5 +169,7 @@ def unreachable(endpoint: Endpoint, path: str, error: httpx.HTTPError) -> Endpoi
         told = f"{place} does not answer in time"
     else:
         told = f"{place} does not answer: {one_line(str(error), 200) or type(error).__name__}"
-    service = endpoint.service or "SERVICE"
-    return EndpointError(f"{redact(told, endpoint.key)}. Is it ready? See: neuroscale status {service}")
+    do = f"Is it ready? See: neuroscale status {endpoint.service or 'SERVICE'}"
+    if "CERTIFICATE_VERIFY_FAILED" in told:
+        do = "Name the file with the authority that signed its certificate in $SSL_CERT_FILE."
+    return EndpointError(f"{redact(told, endpoint.key)}. {do}")

@@ -156,6 +156,11 @@ def read(endpoint: Endpoint, *, seconds: float = 10.0) -> Snapshot:
     try:
         with endpoint.http.stream("GET", "/metrics", headers=endpoint.headers(), timeout=seconds) as response:
             bounded(response, time.monotonic() + seconds)
+            if response.status_code == 404 and endpoint.how == "url":
+                told = (
+                    f"{endpoint.url} does not hand on /metrics (404), as a gateway should not. Ask without an address."
+                )
+                raise EndpointError(told, 404)
             if not response.is_success:
                 raise refused(endpoint, response)
             response.read()
