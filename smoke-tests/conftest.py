@@ -127,6 +127,6 @@ def inside(opened: Opened) -> Endpoint:
 def prompts(endpoint: Endpoint, spec: Spec) -> Prompts:
     """Prompts of an exact number of tokens."""
     try:
-        return Prompts(endpoint, spec.patience)
+        return Prompts.of_server(endpoint, spec.patience)
     except EndpointError as error:
         raise NeedsError("completion", f"no prompt of an exact length can be made: {error}") from error

@@ -45,9 +45,15 @@ def limits(patience: float, tokens: int, *, sampled: bool = False, whole: bool =
 class Prompts:
     """Prompts as the numbers of their tokens: of an exact length, and no two with the same beginning."""
 
-    def __init__(self, endpoint: Endpoint, patience: float) -> None:
-        self._ids = _token_ids(endpoint, patience)
+    def __init__(self, ids: Sequence[int]) -> None:
+        """`ids`: at least three tokens, each another one."""
+        self._ids = tuple(ids)
         self._next = itertools.count(1)
+
+    @classmethod
+    def of_server(cls, endpoint: Endpoint, patience: float) -> Prompts:
+        """Of tokens that the server knows. Raises CannotTellError where it does not tell them, and EndpointError."""
+        return cls(_token_ids(endpoint, patience))
 
     def of(self, tokens: int) -> list[int]:
         """A prompt of exactly so many tokens. Its beginning is its own, so that no cache answers for the model."""
@@ -57,18 +63,19 @@ class Prompts:
 
 
 def _token_ids(endpoint: Endpoint, patience: float) -> list[int]:
-    """Tokens of words, as the server itself counts them. Raises CannotTellError where it does not tell."""
+    """Tokens of words, as the server itself counts them."""
     asked = {"model": endpoint.model, "prompt": _WORDS, "max_tokens": 1, "return_token_ids": True}
     found = post_json(endpoint, "/v1/completions", asked, seconds=patience)
     choices = found.get("choices") if isinstance(found, dict) else None
     ids = choices[0].get("prompt_token_ids") if isinstance(choices, list) and choices else None
-    if not isinstance(ids, list) or len(ids) < 3 or not all(isinstance(one, int) for one in ids):
+    # The first may be the one that begins every text.
+    words = list(dict.fromkeys(ids[1:])) if isinstance(ids, list) else []
+    if len(words) < 3 or not all(isinstance(one, int) for one in words):
         raise CannotTellError(
             "the server does not tell a prompt's tokens (return_token_ids), so none of an exact length can be made",
             "Is it a vLLM of at least 0.10.2? See the runtime's image.",
         )
-    # The first may be the one that begins every text.
-    return list(dict.fromkeys(ids[1:]))
+    return words
 
 
 def at_once(
