@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,9 +17,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from api_server import ApiServer
 from cluster_lab import Said, run
 from neuroscale.endpoint.metrics import parse
+from neuroscale.errors import InputError
 from neuroscale.metrics.promql import duration, quoted, selector
+from neuroscale.metrics.reach import in_cluster
+from neuroscale.settings import Prometheus as Configured
 from prometheus_lab import NAMESPACE, Lab, Server, running_prometheus
 from waiting import wait_for
 
@@ -332,3 +337,30 @@ def test_prometheus_records_what_the_rules_say_and_nothing_for_an_idle_service(s
     rules = [rule for group in groups for rule in group["rules"]]
     assert rules
     assert {rule["health"] for rule in rules} == {"ok"}, [rule for rule in rules if rule["health"] != "ok"]
+
+
+# A cluster's Prometheus, by the settings ------------------------------------------------------------------------------
+
+
+def test_what_is_wrong_with_the_way_to_a_clusters_prometheus_is_told_at_its_place(api_server: ApiServer) -> None:
+    namespace = f"monitoring-{secrets.token_hex(3)}"
+    cluster, wanted = api_server.cluster, Configured(namespace=namespace)
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    metadata = {"name": wanted.service, "namespace": namespace}
+
+    def told() -> str:
+        with pytest.raises(InputError) as error, in_cluster(cluster, wanted, "dev"):
+            raise AssertionError("it was reached")
+        return str(error.value)
+
+    place = "platform/settings.yaml: environments.dev.prometheus: the Service"
+    assert told().startswith(f"{place} {namespace}/prometheus-operated is not in the cluster")
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
+    cluster.apply({**service, "spec": {"selector": {"app": "prometheus"}, "ports": [{"port": 80}]}})
+    assert "leads from no port 9090 to pods" in told()
+    cluster.apply({**service, "spec": {"selector": {"app": "prometheus"}, "ports": [{"port": 9090}]}})
+    assert "has no pod that is ready (it has none)" in told()
+    container = {"name": "prometheus", "image": "registry.example.com/prometheus:1"}
+    pod = {"name": "prometheus-0", "namespace": namespace, "labels": {"app": "prometheus"}}
+    cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": {"containers": [container]}})
+    assert "prometheus-0: waits for the scheduler" in told()
