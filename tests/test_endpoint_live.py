@@ -7,26 +7,27 @@ import dataclasses
 import json
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import psutil
 import pytest
+import yaml
 
 from cluster_lab import Said, run
-from gitops_lab import GitOps
-from live_lab import NAMESPACE, Live, await_ready, pods_of, serve
-from neuroscale.api_key import secret_name
+from live_lab import READY_WITHIN, Live, is_ready, pods_of, service_files
+from neuroscale.api_key import VARIABLE, secret_name
 from neuroscale.endpoint import chat, key, metrics
 from neuroscale.endpoint.access import open_endpoint
 from neuroscale.endpoint.chat import Answer, Options, Part
 from neuroscale.endpoint.connection import Endpoint
 from neuroscale.endpoint.errors import EndpointError
 from neuroscale.endpoint.rotation import rotate
+from neuroscale.kube.client import Cluster, Identity
 from neuroscale.model_server import ModelServer
 from neuroscale.secret_text import SecretText
+from waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.platform, pytest.mark.live]
 
@@ -231,69 +232,74 @@ def test_key_prints_the_key_when_asked_and_nothing_else(live: Live) -> None:
 # A service of its own, which is changed and broken --------------------------------------------------------------------
 
 
+FRAGILE, ELSEWHERE = "tiny-fragile", "team-beta"
+
+
 @pytest.fixture(scope="module")
-def fragile(live: Live, gitops: GitOps) -> str:
-    """A second service; `live` comes first, so that the two do not start at once."""
-    del live
-    serve(gitops, "tiny-fragile", NAMESPACE)
-    return "tiny-fragile"
-
-
-def test_a_key_is_replaced_with_the_pod_and_a_server_that_is_killed_while_it_answers_is_told(
-    live: Live, gitops: GitOps, fragile: str
-) -> None:
+def fragile(live: Live) -> Iterator[Cluster]:
+    """A second service, as the template renders it but not in Git: others test what Git says, and must not see it."""
+    files = service_files(FRAGILE, team=ELSEWHERE)
+    wanted = [yaml.safe_load(text) for path, text in files.items() if not path.endswith(("request.yaml", "plan.yaml"))]
+    for one in wanted:
+        del one["metadata"]["labels"]["app.kubernetes.io/managed-by"]
     with live.cluster() as cluster:
-        before = key.read(cluster, NAMESPACE, fragile)
-        (old,) = pods_of(cluster, NAMESPACE, fragile)
-        told: list[str] = []
-        done = rotate(cluster, NAMESPACE, fragile, told.append)
-        assert done.proven, done.unproven
-        assert done.replaced == (old["metadata"]["name"],)
-        assert "nobody answers" in " ".join(told)
-        after = key.read(cluster, NAMESPACE, fragile)
-        assert after != before
-        assert not any(secret.secret in " ".join(told) for secret in (before, after))
-        await_ready(gitops, fragile, NAMESPACE)
-        with open_endpoint(cluster, NAMESPACE, fragile) as endpoint:
-            assert chat.chat(endpoint, "hello", SHORT).completion_tokens == 12
-            with pytest.raises(EndpointError, match="401"):
-                chat.chat(dataclasses.replace(endpoint, key=before), "hello", SHORT)
-            parts: list[Part] = []
+        try:
+            key.ensure(cluster, ELSEWHERE, FRAGILE)
+            for one in wanted:
+                cluster.apply(one)
+            try:
+                wait_for(lambda: _is_ready(cluster), READY_WITHIN, f"{FRAGILE} is ready")
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{live.logs()}") from None
+            yield cluster
+        finally:
+            for one in wanted:
+                cluster.delete(Identity.of(one))
+            cluster.delete(Identity("v1", "Secret", ELSEWHERE, secret_name(FRAGILE)))
+            wait_for(lambda: not pods_of(cluster, ELSEWHERE, FRAGILE), 180, f"the pods of {FRAGILE} are gone")
 
-            def kill_after_some(part: Part) -> None:
-                parts.append(part)
-                if len(parts) == 5:
-                    kill_server(after)
 
-            with pytest.raises(EndpointError) as caught:
-                chat.chat(endpoint, "hello", dataclasses.replace(LONG, max_tokens=1000), on_part=kill_after_some)
+def _is_ready(cluster: Cluster) -> bool:
+    return any(is_ready(pod) for pod in pods_of(cluster, ELSEWHERE, FRAGILE))
+
+
+def test_a_key_is_replaced_with_the_pod_that_takes_it(fragile: Cluster) -> None:
+    before = key.read(fragile, ELSEWHERE, FRAGILE)
+    (old,) = pods_of(fragile, ELSEWHERE, FRAGILE)
+    told: list[str] = []
+    done = rotate(fragile, ELSEWHERE, FRAGILE, told.append, seconds=READY_WITHIN)
+    assert done.proven, done.unproven
+    assert done.replaced == (old["metadata"]["name"],)
+    assert "nobody answers" in " ".join(told)
+    after = key.read(fragile, ELSEWHERE, FRAGILE)
+    assert after != before
+    assert not any(secret.secret in " ".join(told) for secret in (before, after))
+    with open_endpoint(fragile, ELSEWHERE, FRAGILE) as endpoint:
+        assert chat.chat(endpoint, "hello", SHORT).completion_tokens == 12
+        with pytest.raises(EndpointError, match="401"):
+            chat.chat(dataclasses.replace(endpoint, key=before), "hello", SHORT)
+
+
+def test_a_server_that_is_killed_while_it_answers_says_what_had_arrived(fragile: Cluster) -> None:
+    """The last of this module: nobody waits until it is back."""
+    parts: list[Part] = []
+    own_key = key.read(fragile, ELSEWHERE, FRAGILE)
+
+    def kill_after_some(part: Part) -> None:
+        parts.append(part)
+        if len(parts) == 5:
+            kill_server(own_key)
+
+    with open_endpoint(fragile, ELSEWHERE, FRAGILE) as endpoint, pytest.raises(EndpointError) as caught:
+        chat.chat(endpoint, "hello", dataclasses.replace(LONG, max_tokens=1000), on_part=kill_after_some)
     assert caught.value.arrived.startswith("".join(part.text for part in parts[:5]))
     assert "had arrived" in str(caught.value)
-    assert f"kubectl logs -n {NAMESPACE}" in str(caught.value)
+    assert f"kubectl logs -n {ELSEWHERE}" in str(caught.value)
 
 
 def kill_server(own_key: SecretText) -> None:
-    """End the server of the pod that was started with this key, and what it started, at once."""
+    """End at once the server of the pod that was started with this key, and what that started."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.environ().get("VLLM_API_KEY") == own_key.secret:
+            if process.environ().get(VARIABLE) == own_key.secret:
                 process.kill()
-
-
-def test_a_service_whose_key_is_gone_says_how_to_get_one(live: Live, gitops: GitOps, fragile: str) -> None:
-    """It follows the one that kills its server."""
-    with live.cluster() as cluster:
-        cluster.request("DELETE", cluster.path("v1", "Secret", NAMESPACE, secret_name(fragile)))
-        for pod in pods_of(cluster, NAMESPACE, fragile):
-            cluster.request(
-                "DELETE", cluster.path("v1", "Pod", NAMESPACE, pod["metadata"]["name"]), {"gracePeriodSeconds": "0"}
-            )
-        ends = time.monotonic() + 120
-        while "neuroscale key" not in (said := _asked(live, fragile)).err:
-            assert time.monotonic() < ends, said
-            time.sleep(1)
-        assert said.status != 0
-
-
-def _asked(live: Live, service: str) -> Said:
-    return run("query", service, "hello", "--state", live.folder, "--repository", live.checkout)
