@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import queue
@@ -28,7 +29,11 @@ DOMAIN = "models.example.com"
 NAMESPACE = "team-alpha"
 PORT = 8080
 DIES = "dies"
+OTHER = "simulated-cpu-1"
+"""A node whose pods are no processes of this machine."""
 _PARTS = (control_plane.ETCD, control_plane.API_SERVER, control_plane.CONTROLLER_MANAGER)
+# The others would miss the heartbeats of nodes that are not there.
+_CONTROLLERS = "--controllers=endpointslice-controller,serviceaccount-controller"
 _numbers = itertools.count()
 
 
@@ -157,7 +162,9 @@ class Service:
         return self.lab.request("GET", self.host, path, headers=self.headers(key))
 
     def headers(self, key: str | None = None) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.key if key is None else key}"}
+        """Those that show a key: the service's own, another, or ("") none."""
+        shown = self.key if key is None else key
+        return {"Authorization": f"Bearer {shown}"} if shown else {}
 
     def awaits(self, status: int, path: str = "/v1/models") -> None:
         """Wait until the gateway answers so."""
@@ -263,10 +270,13 @@ def gateway_lab() -> Iterator[GatewayLab]:
         Gateway(state).prepare(DOMAIN)
         for process in control_plane.processes(state):
             if process.name in _PARTS:
-                processes.start(process)
+                more = (_CONTROLLERS,) if process.name == control_plane.CONTROLLER_MANAGER else ()
+                processes.start(dataclasses.replace(process, argv=(*process.argv, *more)))
         with control_plane.cluster(state) as cluster:
             namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-            apply_all(cluster, [*definitions((kserve.GROUP,), ("InferenceService",)), namespace])
+            # No address of a pod is told before its node is there.
+            nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in (gateway.NODE, OTHER)]
+            apply_all(cluster, [*definitions((kserve.GROUP,), ("InferenceService",)), namespace, *nodes])
             account = Identity("v1", "ServiceAccount", NAMESPACE, "default")
             wait_for(
                 lambda: cluster.get(account.group_version, account.kind, account.name, account.namespace),

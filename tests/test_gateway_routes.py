@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from neuroscale.local.gateway_routes import Route, Service, Settings, Slice, configuration, routes
+from neuroscale.local.gateway_caddy import configuration
+from neuroscale.local.gateway_routes import FIRST, SECOND, Route, Router, Service, Settings, Slice, routes
 
-SETTINGS = Settings(
-    api="127.0.0.1:1",
-    authority="/a.crt",
-    client_certificate="/c.crt",
-    client_key="/c.key",
-    node="this-machine",
-    port=21000,
-    redirect_port=21001,
-    certificate="/s.crt",
-    key="/s.key",
-)
+SETTINGS = Settings("127.0.0.1:1", "/a.crt", "/c.crt", "/c.key", "this-machine")
 
 
 def inference_service(name: str = "chat", url: str | None = None, **spec: Any) -> dict[str, Any]:
@@ -111,21 +103,50 @@ def test_the_slices_of_one_service_are_taken_together_and_each_address_once() ->
     assert routes([service], slices) == (Route("chat.example.com", ("127.127.0.1:8080", "127.127.0.2:8080")),)
 
 
-def test_caddy_listens_on_the_loopback_alone_and_its_administration_on_no_port() -> None:
-    found = configuration([Route("chat.example.com", ("127.127.0.1:8080",))], SETTINGS)
+def test_caddy_listens_on_the_loopback_alone_and_has_no_administration() -> None:
+    found = configuration(21000, 21001, Path("/s.crt"), Path("/s.key"))
     servers = found["apps"]["http"]["servers"]
     assert [one["listen"] for one in servers.values()] == [["127.0.0.1:21000"], ["127.0.0.1:21001"]]
-    assert found["admin"]["listen"].startswith("unix/")
+    assert found["admin"]["disabled"] is True
     assert all(one["automatic_https"]["disable"] and "h3" not in one["protocols"] for one in servers.values())
     # Nothing is written down of a request.
     assert all("logs" not in one for one in servers.values())
 
 
-def test_a_thousand_services_without_a_pod_here_are_one_route() -> None:
-    many = [Route(f"s{number}.example.com", ()) for number in range(1000)]
-    few = configuration(many[:1], SETTINGS)["apps"]["http"]["servers"]["https"]["routes"]
-    found = configuration(many, SETTINGS)["apps"]["http"]["servers"]["https"]["routes"]
-    assert len(found) == len(few)
+@pytest.fixture
+def router(tmp_path: Path) -> Iterator[Router]:
+    found = Router(str(tmp_path / "router.sock"))
+    yield found
+    found.server_close()
+
+
+def test_the_router_names_two_addresses_to_try_and_all_of_them_in_turn(router: Router) -> None:
+    three = {"127.127.0.1:8080", "127.127.0.2:8080", "127.127.0.3:8080"}
+    router.table = {"chat.example.com": tuple(three), "one.example.com": ("127.127.0.9:8080",), "none.example.com": ()}
+    firsts = set()
+    for _ in range(200):
+        status, headers, _ = router.answer("chat.example.com")
+        assert status == 200
+        assert headers[FIRST] != headers[SECOND]
+        firsts.add(headers[FIRST])
+    assert firsts == three
+    one = {FIRST: "127.127.0.9:8080", SECOND: "127.127.0.9:8080"}
+    assert router.answer("one.example.com")[:2] == (200, one)
+
+
+@pytest.mark.parametrize("host", ["one.example.com:443", "ONE.example.com", "one.example.com."])
+def test_a_host_is_known_however_a_client_writes_it(router: Router, host: str) -> None:
+    router.table = {"one.example.com": ("127.127.0.9:8080",)}
+    assert router.answer(host)[0] == 200
+
+
+@pytest.mark.parametrize(("host", "status"), [("none.example.com", 503), ("other.example.com", 404), ("", 404)])
+def test_what_answers_nothing_is_told_as_openais_api_tells_errors(router: Router, host: str, status: int) -> None:
+    router.table = {"none.example.com": ()}
+    code, headers, body = router.answer(host)
+    found = json.loads(body)["error"]
+    assert (code, found["code"], headers["Content-Type"]) == (status, status, "application/json")
+    assert set(found) == {"message", "type", "param", "code"}
 
 
 def test_settings_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The way in to the services of this machine: Caddy, with TLS, and what tells it which pods answer for which host."""
+"""The way in to the services of this machine: Caddy, with TLS, and a router that knows which pods answer for a host."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from neuroscale.files import write_public
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Object
 from neuroscale.kube.control_plane import ADMINISTRATOR
-from neuroscale.local import gateway_routes
+from neuroscale.local import gateway_caddy, gateway_routes
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, environment
 from neuroscale.local.kserve import NAME as KSERVE
 from neuroscale.local.process import Process, answers
 from neuroscale.local.runner import find_python
-from neuroscale.local.state import PASSABLE, State, read_json
+from neuroscale.local.state import PASSABLE, State
 from neuroscale.local.tool_copies import copied, copy_tool
 
 NAME: Final = "gateway"
@@ -40,7 +40,7 @@ class Gateway:
 
     @property
     def folder(self) -> Path:
-        """What is written before it starts; `work` below it is what it writes itself."""
+        """What is written before it starts; `work` below it is where it runs."""
         return self.state.run / NAME
 
     @property
@@ -50,6 +50,10 @@ class Gateway:
     @property
     def settings(self) -> Path:
         return self.folder / "settings.json"
+
+    @property
+    def configuration(self) -> Path:
+        return self.folder / "caddy.json"
 
     @property
     def _script(self) -> Path:
@@ -79,20 +83,16 @@ class Gateway:
             client_certificate=str(plane.folder / f"{NAME}.crt"),
             client_key=str(plane.folder / f"{NAME}.key"),
             node=NODE,
-            port=ports[NAME],
-            redirect_port=ports[REDIRECT],
-            certificate=str(certificate),
-            key=str(key),
         )
+        caddy = gateway_caddy.configuration(ports[NAME], ports[REDIRECT], certificate, key)
+        write_public(self.configuration, json.dumps(caddy, indent=1) + "\n")
         write_public(self.settings, json.dumps(dataclasses.asdict(found), indent=2) + "\n")
         write_public(self._script, Path(gateway_routes.__file__).read_text(encoding="utf-8"))
 
     def processes(self) -> list[Process]:
-        """What follows the cluster, and Caddy."""
+        """The router, and Caddy."""
         plane, port = control_plane(self.state), self.state.instance.ports[NAME]
-        health = f"https://{LOOPBACK}:{port}{gateway_routes.HEALTH}"
-        facts: dict[str, Any] = read_json(self.settings)
-        script = self._script.read_text(encoding="utf-8") if self._script.exists() else ""
+        health = f"https://{LOOPBACK}:{port}{gateway_caddy.HEALTH}"
         return [
             Process(
                 name=ROUTES,
@@ -103,20 +103,20 @@ class Gateway:
                 ready=lambda: None if (self.work / gateway_routes.SYNCED).exists() else "it has not read the cluster",
                 # Which brings the kind that it watches.
                 needs=(API_SERVER, KSERVE),
-                settings=json.dumps(facts) + script,
+                settings=_text(self.settings) + _text(self._script),
                 prepare=self._prepare_routes,
                 stops_within=5.0,
             ),
             Process(
                 name=NAME,
-                argv=(str(copied(self.state, _TOOL)), "run", "--config", gateway_routes.CONFIGURATION),
-                environment={**environment(self.work), "XDG_DATA_HOME": str(self.work)},
+                argv=(str(copied(self.state, _TOOL)), "run", "--config", str(self.configuration)),
+                environment=environment(self.work),
                 folder=self.work,
                 user=self.state.cluster_user,
                 ready=lambda: answers(health, plane.client_context(ADMINISTRATOR)),
                 port=port,
                 needs=(ROUTES,),
-                settings=json.dumps(facts),
+                settings=_text(self.configuration),
                 # It would wait for the end of the last stream.
                 stops_within=3.0,
             ),
@@ -151,3 +151,10 @@ def access() -> list[Object]:
             "subjects": [{"apiGroup": group, "kind": "User", "name": _USER}],
         },
     ]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""

@@ -1,7 +1,8 @@
-"""Tells the gateway (Caddy) which pods of this machine's node answer for which host, as soon as that changes.
+"""Tells the gateway (Caddy), for each request, which pods of this machine's node answer for its host.
 
-Services' hosts are those of KServe's `status.url`, and pods those that the cluster's EndpointSlices call ready. The
-configuration is written whole, and given to Caddy by its administration socket: what it is answering goes on.
+Services' hosts are those of KServe's `status.url`, and pods those that the cluster's EndpointSlices call ready. Caddy
+asks by a socket, and its configuration never changes: taking over another one, it would drop requests that have only
+just come in.
 
 This file is run by itself, by a Python that has nothing else: only the standard library may be imported here.
 """
@@ -10,11 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import http.server
 import ipaddress
 import json
-import os
+import random
 import re
-import socket
+import socketserver
 import ssl
 import sys
 import threading
@@ -27,43 +29,35 @@ from typing import Any
 
 Object = dict[str, Any]
 
-CONFIGURATION = "caddy.json"
-SOCKET = "admin.sock"
-"""Caddy's administration, in the folder that both run in: a full path could be longer than a socket's may be."""
+SOCKET = "router.sock"
+"""In the folder that both run in: a full path could be longer than a socket's may be."""
 SYNCED = "synced"
-"""A file that is there once Caddy's configuration holds what the cluster holds."""
-HEALTH = "/healthz"
+"""A file that is there once the cluster has been read."""
+FIRST, SECOND = "X-First", "X-Second"
+"""The headers of an answer that name addresses to try."""
 
 POD_NETWORK, LOOPBACK_NETWORK = "10.127.", "127.127."
 """The process of the pod with address 10.127.A.B listens on the loopback address 127.127.A.B."""
 
-LARGEST_BODY = 32 * 1024 * 1024  # bytes
-HEADER_WITHIN = 5  # seconds
-_SERVED = ["/v1/*", "/health"]
-_DIAL = "3s"
-_ANSWERS_WITHIN = "10m"  # until the first byte: without streaming, that is the whole answer
 _PAGE = 500
 _WATCH = 240  # seconds that the API server lets a watch last
 _TIMEOUT = _WATCH + 60.0
-_SETTLES = 0.05  # seconds: what changes together is told to Caddy at once
+_SETTLES = 0.02  # seconds: what changes together is taken over at once
 _PAUSE = 1.0
 
+_JSON = {"Content-Type": "application/json"}
 _HOST = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where everything is. `api` is HOST:PORT; ports are on 127.0.0.1; the rest but `node` are paths of files."""
+    """The API server (HOST:PORT), files (its authority, a client's certificate and key), and the node."""
 
     api: str
     authority: str
     client_certificate: str
     client_key: str
     node: str
-    port: int
-    redirect_port: int
-    certificate: str
-    key: str
 
     @classmethod
     def read(cls, path: Path) -> Settings:
@@ -135,128 +129,6 @@ def routes(services: Iterable[Service], slices: Iterable[Slice]) -> tuple[Route,
         own = addresses.get((service.namespace, service.backend), set())
         found.setdefault(service.host, Route(service.host, tuple(sorted(own))))
     return tuple(found[host] for host in sorted(found))
-
-
-def configuration(found: Iterable[Route], settings: Settings) -> Object:
-    """Caddy's configuration: TLS on one loopback port, a redirect to it on the other, and nothing else."""
-    found = tuple(found)
-    loopback = [{"host": ["127.0.0.1", "localhost"], "path": [HEALTH]}]
-    open_, closed = [one for one in found if one.addresses], [one.host for one in found if not one.addresses]
-    handlers: list[Object] = [_route([_says(200, "ok")], loopback)]
-    handlers += [_route([_body_limit(), _proxy(one)], [{"host": [one.host], "path": _SERVED}]) for one in open_]
-    if closed:
-        told = "No pod of this service is ready on this machine. Pods of simulated nodes answer nothing."
-        handlers.append(_route([_error(503, told)], [{"host": closed, "path": _SERVED}]))
-    if found:
-        told = "This path is not served from outside: /v1/... and /health are."
-        handlers.append(_route([_error(404, told)], [{"host": [one.host for one in found]}]))
-    handlers.append(_route([_error(404, "No service has this host name.")]))
-    return {
-        "admin": {"listen": f"unix/{SOCKET}|0600", "config": {"persist": False}},
-        "logging": {"logs": {"default": {"level": "WARN", "encoder": _without_requests()}}},
-        "storage": {"module": "file_system", "root": "storage"},
-        "apps": {
-            "http": {
-                "servers": {
-                    "https": {
-                        **_server(settings.port),
-                        "tls_connection_policies": [{}],
-                        "routes": handlers,
-                        "errors": {"routes": _failures()},
-                    },
-                    "http": {**_server(settings.redirect_port), "routes": [_route([_to_https()])]},
-                }
-            },
-            "tls": {
-                "certificates": {"load_files": [{"certificate": settings.certificate, "key": settings.key}]},
-                "automation": {"policies": []},
-            },
-        },
-    }
-
-
-def _server(port: int) -> Object:
-    return {
-        "listen": [f"127.0.0.1:{port}"],
-        "protocols": ["h1", "h2"],
-        "automatic_https": {"disable": True},
-        "read_header_timeout": f"{HEADER_WITHIN}s",
-        "idle_timeout": "2m",
-        "max_header_bytes": 32 * 1024,
-    }
-
-
-def _route(handlers: list[Object], match: list[Object] | None = None) -> Object:
-    return {**({"match": match} if match else {}), "handle": handlers, "terminal": True}
-
-
-def _proxy(route: Route) -> Object:
-    return {
-        "handler": "reverse_proxy",
-        "upstreams": [{"dial": address} for address in route.addresses],
-        # What a pod writes goes out at once.
-        "flush_interval": -1,
-        # Only where no connection could be made is another pod tried: nothing is asked twice.
-        "load_balancing": {
-            "selection_policy": {"policy": "least_conn"},
-            "try_duration": "2s",
-            "try_interval": "100ms",
-        },
-        "transport": {
-            "protocol": "http",
-            "dial_timeout": _DIAL,
-            "response_header_timeout": _ANSWERS_WITHIN,
-            # vLLM's server closes idle connections after 5 s, and a request could be on its way then.
-            "keep_alive": {"idle_timeout": "2s"},
-        },
-    }
-
-
-def _body_limit() -> Object:
-    return {"handler": "request_body", "max_size": LARGEST_BODY}
-
-
-def _to_https() -> Object:
-    return {
-        "handler": "static_response",
-        "status_code": 308,
-        "headers": {"Location": ["https://{http.request.host}{http.request.uri}"]},
-    }
-
-
-def _says(status: int, body: str) -> Object:
-    return {"handler": "static_response", "status_code": status, "body": body}
-
-
-def _error(status: int, message: str, kind: str = "") -> Object:
-    """An answer in the form of OpenAI's API."""
-    usual = {404: "NotFoundError", 413: "BadRequestError", 503: "ServiceUnavailableError"}
-    error = {"message": message, "type": kind or usual[status], "param": None, "code": status}
-    headers = {"Content-Type": ["application/json"], **({"Retry-After": ["5"]} if status == 503 else {})}
-    # Caddy takes a name in braces for a placeholder; with a space before it, it is none.
-    body = json.dumps({"error": error}).replace("{", "{ ")
-    return {"handler": "static_response", "status_code": status, "headers": headers, "body": body}
-
-
-def _failures() -> list[Object]:
-    """What is said where a pod could not be asked, in place of an empty answer."""
-
-    def when(status: int, handler: Object) -> Object:
-        return _route([handler], [{"vars": {"{http.error.status_code}": [str(status)]}}])
-
-    told = "The pod did not answer. Try again; `neuroscale status` says what is wrong."
-    return [
-        when(413, _error(413, f"The request is larger than {LARGEST_BODY} bytes.")),
-        when(502, _error(502, told, "BadGatewayError")),
-        when(503, _error(503, told)),
-        when(504, _error(504, told, "GatewayTimeoutError")),
-    ]
-
-
-def _without_requests() -> Object:
-    """Log lines without what a client sent: its key may stand in a header or, by mistake, in the address."""
-    fields = {name: {"filter": "delete"} for name in ("request>headers", "request>uri")}
-    return {"format": "filter", "wrap": {"format": "json"}, "fields": fields}
 
 
 def _is_own(address: str) -> bool:
@@ -375,43 +247,59 @@ def _key(found: Mapping[str, Any]) -> tuple[str, str]:
     return found["metadata"].get("namespace") or "", found["metadata"]["name"]
 
 
-# Caddy ------------------------------------------------------------------------------------------------------------
+# The router -------------------------------------------------------------------------------------------------------
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(SOCKET)
+class Router(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """Answers by HTTP, on a socket that only the gateway can reach, where a host leads to: see `_Handler`."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, path: str) -> None:
+        Path(path).unlink(missing_ok=True)  # a former life's
+        super().__init__(path, _Handler)
+        self.table: Mapping[str, tuple[str, ...]] = {}
+
+    def answer(self, host: str) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body: 200 with two addresses to try, or what the client is told instead."""
+        addresses = self.table.get(host.partition(":")[0].rstrip(".").lower())
+        if addresses:
+            # Twice the same where there is but one.
+            first, second = random.sample(addresses, 2) if len(addresses) > 1 else addresses * 2
+            return 200, {FIRST: first, SECOND: second}, b""
+        if addresses is None:
+            return 404, _JSON, error(404, "No service has this host name.", "NotFoundError")
+        told = "No pod of this service is ready on this machine. Pods of simulated nodes answer nothing."
+        return 503, {**_JSON, "Retry-After": "5"}, error(503, told, "ServiceUnavailableError")
 
 
-def write(text: str, path: Path) -> None:
-    """Replace the file, whole or not at all; only its owner may read it."""
-    half = path.with_name(f".{path.name}.{os.getpid()}")
-    half.unlink(missing_ok=True)
-    descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    half.replace(path)
+class _Handler(http.server.BaseHTTPRequestHandler):
+    """`GET /` with the host in question as its Host."""
+
+    server: Router
+    protocol_version = "HTTP/1.1"
+    timeout = 300.0  # seconds that Caddy may keep a connection for later
+
+    def do_GET(self) -> None:
+        status, headers, body = self.server.answer(self.headers.get("Host") or "")
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is written down of requests."""
 
 
-def load(text: str) -> None:
-    """Let the running Caddy take over a configuration. Raises OSError where none runs, ValueError where it refuses."""
-    connection = _UnixConnection("localhost", timeout=30.0)
-    try:
-        connection.request("POST", "/load", text.encode(), {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        said = answer.read(1000).decode(errors="replace")
-        if answer.status != 200:
-            raise ValueError(f"Caddy refuses its configuration ({answer.status}): {said}")
-    except http.client.HTTPException as error:
-        raise OSError(f"Caddy broke off: {type(error).__name__}") from error
-    finally:
-        connection.close()
+def error(status: int, message: str, kind: str) -> bytes:
+    """The body of an answer in the form of OpenAI's API."""
+    return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": status}}).encode()
 
 
 def follow(settings: Settings) -> None:
-    """Keep Caddy's configuration what the cluster says, for ever, in the folder that Caddy runs in."""
+    """Answer, in the current folder, as the cluster says, for ever."""
     changed = threading.Event()
     services = Kind(settings, "/apis/serving.kserve.io/v1beta1/inferenceservices", Service.of, changed)
     slices = Kind(
@@ -421,29 +309,16 @@ def follow(settings: Settings) -> None:
         threading.Thread(target=kind.follow, daemon=True).start()
     for kind in (services, slices):
         kind.synced.wait()
-    written, loaded, told = "", "", ""
+    router = Router(SOCKET)
+    threading.Thread(target=router.serve_forever, daemon=True).start()
     while True:
         changed.clear()
         began = time.monotonic()
-        text = json.dumps(configuration(routes(services.facts(), slices.facts()), settings), indent=1) + "\n"
-        if text != written:
-            # Caddy reads the file when it starts; one that runs is told.
-            write(text, Path(CONFIGURATION))
-            written = text
-        if text != loaded:
-            try:
-                load(text)
-            except (OSError, ValueError) as error:
-                problem = str(error)
-            else:
-                loaded, problem = text, ""
-            if problem and problem != told:
-                say(problem)
-            told = problem
+        router.table = {one.host: one.addresses for one in routes(services.facts(), slices.facts())}
         Path(SYNCED).touch()
-        # With thousands of services, Caddy is given time for something else.
-        time.sleep(max(_SETTLES, 2 * (time.monotonic() - began)))
-        changed.wait(None if text == loaded else _PAUSE)
+        # With thousands of services, something else is let in between.
+        time.sleep(max(_SETTLES, time.monotonic() - began))
+        changed.wait()
 
 
 def say(text: str) -> None:
