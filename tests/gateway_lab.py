@@ -22,6 +22,7 @@ from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.local import control_plane, gateway, kserve
 from neuroscale.local.gateway import Gateway
+from neuroscale.local.node.service import NODE
 from neuroscale.local.upstream import definitions
 from waiting import wait_for
 
@@ -123,7 +124,7 @@ class Service:
     def url(self) -> str:
         return f"https://{self.host}"
 
-    def pod(self, *, ready: bool = True, node: str = gateway.NODE, serves: bool = True) -> str:
+    def pod(self, *, ready: bool = True, node: str = NODE, serves: bool = True) -> str:
         """A pod on a node, whose process is a server of this test's (or nothing); its name."""
         name = f"{self.name}-{next(_numbers)}"
         server = self.lab.server(self.key)
@@ -275,7 +276,7 @@ def gateway_lab() -> Iterator[GatewayLab]:
         with control_plane.cluster(state) as cluster:
             namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
             # No address of a pod is told before its node is there.
-            nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in (gateway.NODE, OTHER)]
+            nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in (NODE, OTHER)]
             apply_all(cluster, [*definitions((kserve.GROUP,), ("InferenceService",)), namespace, *nodes])
             account = Identity("v1", "ServiceAccount", NAMESPACE, "default")
             wait_for(

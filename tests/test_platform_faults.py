@@ -25,8 +25,21 @@ import pytest
 from gitops_lab import APPLICATIONS, ENVIRONMENT, NAMESPACE, GitOps, Merge, objects_of, service_files
 from neuroscale.forge.http import AnswerError, Client, segments
 from neuroscale.kube.client import Identity, KubernetesError, Object, RefusedError
-from neuroscale.local import argocd, control_plane, gitea, kserve, kwok, kyverno, redis, runner, stack
+from neuroscale.local import (
+    argocd,
+    control_plane,
+    gateway,
+    gitea,
+    kserve,
+    kwok,
+    kyverno,
+    prometheus,
+    redis,
+    runner,
+    stack,
+)
 from neuroscale.local.control import Options, up
+from neuroscale.local.node import service as node
 from neuroscale.local.nodes import SIMULATED
 from neuroscale.local.seed import ADMIN, MAIN
 from neuroscale.local.status import last_lines, look
@@ -68,6 +81,10 @@ FAULTS = {
     control_plane.SCHEDULER: SERVED,
     kwok.NAME: SERVED,
     kyverno.NAME: APPLIED,
+    node.NAME: SERVED,
+    gateway.ROUTES: SERVED,
+    gateway.NAME: SERVED,
+    prometheus.NAME: SERVED,
 }
 
 

@@ -77,7 +77,8 @@ def with_curl(one: ServiceStatus, where: Where, state: State | None, repository:
     way = None
     if state is not None:
         from neuroscale.local.control_plane import control_plane
-        from neuroscale.local.gateway import NAME, NODE
+        from neuroscale.local.gateway import NAME
+        from neuroscale.local.node.service import NODE
 
         if not any(pod.node == NODE for pod in answering):
             return dataclasses.replace(one, notes=(*one.notes, "Its pods are simulated: nothing answers at its URL."))

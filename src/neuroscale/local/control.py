@@ -93,6 +93,8 @@ def down(folder: Path, tell: Tell, *, delete: bool = False) -> None:
 
 def _is_up(state: State) -> bool:
     """Whether what runs is what would be started now, and is healthy (or becomes so within a moment)."""
+    if not set(stack.ports(state)) <= state.instance.ports.keys():
+        return False  # an earlier version's, or one without a cluster
     ends = time.monotonic() + 10.0
     while (report := read_report(state)) is not None:
         if report.digest != digest(stack.processes(state)):

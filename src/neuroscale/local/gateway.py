@@ -16,6 +16,7 @@ from neuroscale.kube.control_plane import ADMINISTRATOR
 from neuroscale.local import gateway_caddy, gateway_routes
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, environment
 from neuroscale.local.kserve import NAME as KSERVE
+from neuroscale.local.node.service import NODE
 from neuroscale.local.process import Process, answers
 from neuroscale.local.runner import find_python
 from neuroscale.local.state import PASSABLE, State
@@ -25,8 +26,6 @@ NAME: Final = "gateway"
 ROUTES: Final = "gateway-routes"
 REDIRECT: Final = "gateway-http"
 PORTS = (NAME, REDIRECT)
-NODE: Final = "this-machine"
-"""The node whose pods are processes of this machine."""
 
 _TOOL: Final = "caddy"
 _USER = "neuroscale:gateway"

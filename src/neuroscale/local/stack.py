@@ -7,8 +7,9 @@ from pathlib import Path
 from neuroscale.catalog import load_catalog
 from neuroscale.errors import InputError, Problem
 from neuroscale.kube.client import Object
-from neuroscale.local import argocd, control_plane, gitea, kserve, kwok, kyverno, prometheus, redis, runner
+from neuroscale.local import argocd, control_plane, gateway, gitea, kserve, kwok, kyverno, prometheus, redis, runner
 from neuroscale.local.argocd import ArgoCD
+from neuroscale.local.gateway import Gateway
 from neuroscale.local.gitea import Gitea
 from neuroscale.local.kserve import Kserve
 from neuroscale.local.kwok import Kwok
@@ -29,9 +30,9 @@ from neuroscale.toolcache import REPOSITORY
 from neuroscale.validation import suggest
 
 _FORGE_PORTS = (gitea.NAME, runner.NAME)
-_CLUSTER_PARTS = (control_plane, kwok, service, kserve, kyverno, redis, argocd, prometheus)
+_CLUSTER_PARTS = (control_plane, kwok, service, kserve, kyverno, redis, argocd, gateway, prometheus)
 _CLUSTER_PORTS = tuple(port for part in _CLUSTER_PARTS for port in part.PORTS)
-# What KServe and Kyverno are told; no ingress controller runs here.
+# What KServe and Kyverno are told; the gateway here asks KServe for nothing.
 _KSERVE_VALUES = ("platform/serving/kserve.yaml", "platform/serving/kserve-no-ingress.yaml")
 _KSERVE_DOMAIN = "kserve.controller.gateway.domain"
 _KYVERNO_VALUES = ("platform/serving/kyverno.yaml",)
@@ -67,6 +68,7 @@ def processes(state: State) -> list[Process]:
         Kyverno(state).process(),
         Redis(state).process(),
         *ArgoCD(state).processes(),
+        *Gateway(state).processes(),
         Prometheus(state).process(),
     ]
 
@@ -99,6 +101,7 @@ def _prepare_cluster(state: State, root: Path) -> None:
     Kyverno(state).prepare([root / path for path in _KYVERNO_VALUES])
     Redis(state).prepare()
     ArgoCD(state).prepare(config_maps((root / VALUES).read_text(encoding="utf-8")))
+    Gateway(state).prepare(settings.domain)
     Prometheus(state).prepare(root / monitoring.SCRAPE, [root / path for path in monitoring.RULES])
 
 
