@@ -49,7 +49,7 @@ def running_api_server() -> Iterator[ApiServer]:
     """Start one, and end it with all that it holds. A failure to start shows what the process said."""
     # A short path outside the tests' folders, whose names may be long and which pytest keeps.
     folder = Path(tempfile.mkdtemp(prefix="neuroscale-api-"))
-    plane = ControlPlane(folder / "control-plane", Ports.free())
+    plane = ControlPlane(folder / "control-plane", Ports.free(), nodes=True)
     try:
         plane.prepare()
         with ExitStack() as running:

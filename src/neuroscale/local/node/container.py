@@ -10,10 +10,9 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -177,20 +176,7 @@ class Container:
             "attempt": attempt,
         }
         shim_marks = {_CONTAINER_VARIABLE: self._mark, _SHIM_VARIABLE: f"{self._mark}/{attempt}"}
-        with (self._folder / "shim.log").open("ab") as errors:
-            child = psutil.Popen(
-                [sys.executable, "-I", shim.__file__, str(self._folder)],
-                cwd="/",
-                env={"PATH": os.defpath, **marks, **shim_marks},
-                stdin=subprocess.PIPE,
-                stdout=errors,
-                stderr=errors,
-                start_new_session=True,
-                umask=0o077,
-            )
-        # Not by arguments: the environment holds keys.
-        with contextlib.suppress(BrokenPipeError):
-            _give(child, json.dumps(asked).encode())
+        child = _spawn(self._folder, {**marks, **shim_marks}, json.dumps(asked).encode())
         self._attempt, self.restarts, self._shim = attempt, attempt, child
         self._started_at = time.monotonic()
         self.state = Running(time.time())
@@ -290,16 +276,40 @@ class Container:
         self.log.with_name(f"{self.log.name}.1").unlink(missing_ok=True)
 
 
-def _give(child: psutil.Popen, text: bytes) -> None:
-    assert child.stdin is not None
-    with child.stdin as pipe:
-        pipe.write(text)
+def _spawn(folder: Path, marks: Mapping[str, str], asked: bytes) -> psutil.Process:
+    """Start a shim and tell it what to run: not by arguments, because the environment holds keys. Raises OSError.
+
+    It is nobody's child for long: this program may end before it.
+    """
+    reading, writing = os.pipe()
+    with open(writing, "wb") as pipe, (folder / "shim.log").open("ab") as errors:  # noqa: PTH123
+        try:
+            pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-I", shim.__file__, str(folder)],
+                {"PATH": os.defpath, **marks},
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, reading, 0),
+                    (os.POSIX_SPAWN_DUP2, errors.fileno(), 1),
+                    (os.POSIX_SPAWN_DUP2, errors.fileno(), 2),
+                ],
+                setsid=True,
+            )
+        finally:
+            os.close(reading)
+        found = psutil.Process(pid)
+        with contextlib.suppress(BrokenPipeError):
+            pipe.write(asked)
+            pipe.flush()
+    return found
 
 
 def _lives(process: psutil.Process) -> bool:
     """Whether it runs; an own child that has ended is buried."""
-    if isinstance(process, psutil.Popen):
-        return process.poll() is None
+    try:
+        return os.waitpid(process.pid, os.WNOHANG)[0] == 0
+    except ChildProcessError:
+        pass  # another agent's
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

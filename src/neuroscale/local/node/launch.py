@@ -205,8 +205,9 @@ def _usual(pod: Object, own: Path, server: Server, place: Place, threads: int) -
         "PYTHONUNBUFFERED": "1",
         # It may write to nothing where its modules lie.
         "PYTHONDONTWRITEBYTECODE": "1",
-        # Its own processes meet there.
+        # Its own processes meet there; and at sockets in their common folder, whose whole path is too long for one.
         "VLLM_HOST_IP": place.address,
+        "VLLM_RPC_BASE_PATH": ".",
         "OMP_NUM_THREADS": str(threads),
         # The engine computes itself: a worker beside it would import all that it imports once more.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",

@@ -92,7 +92,7 @@ class Node:
     def _apply(self) -> None:
         """What a node may do beyond what Kubernetes lets every one."""
         with cluster(self.state) as found:
-            apply_all(found, _rights())
+            apply_all(found, rights(_USER, _ROLE))
 
 
 def run(state: State, say: Callable[[str], None]) -> tuple[Agent, Health]:
@@ -150,9 +150,10 @@ class _Finder:
             return Server(Path(), found.version, Path(), str(error))
 
 
-def _rights() -> list[Object]:
+def rights(user: str, role: str) -> list[Object]:
+    """The objects that let a node's user keep what KWOK reads of its pods."""
     group = "rbac.authorization.k8s.io"
-    metadata = {"name": _ROLE}
+    metadata = {"name": role}
     rule = {"apiGroups": [GROUP], "resources": list(RESOURCES), "verbs": ["get", "create", "patch", "delete"]}
     return [
         {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": [rule]},
@@ -160,7 +161,7 @@ def _rights() -> list[Object]:
             "apiVersion": f"{group}/v1",
             "kind": "ClusterRoleBinding",
             "metadata": metadata,
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": _ROLE},
-            "subjects": [{"apiGroup": group, "kind": "User", "name": _USER}],
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
         },
     ]

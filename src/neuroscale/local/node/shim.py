@@ -41,6 +41,7 @@ _LONGEST_LINE = 16 * 2**10  # bytes; a longer one is written in parts, as contai
 def main(folder: Path) -> None:
     """Run what the standard input asks for until it has ended."""
     asked: dict[str, Any] = json.loads(sys.stdin.buffer.read())
+    os.umask(0o077)
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     log = Log(Path(asked["log"]), asked["log_gid"])
     started = time.time()
