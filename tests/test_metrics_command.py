@@ -71,9 +71,12 @@ def test_what_is_shown_is_what_the_server_counted(services: Services) -> None:
     page = services.busy.page
     for number in range(200):
         page.request(ttft=0.03 + number / 1000, e2e=0.2 + number / 50, itl=0.012, prompt=17, generated=3)
+    page.waiting.set(40)  # for a moment
+    services.lab.await_value('sum(vllm:num_requests_waiting{service="busy"})', 40)
     page.running.set(7)
     page.waiting.set(2)
     page.kv_cache.set(0.375)
+    services.lab.await_value('sum(vllm:num_requests_waiting{service="busy"})', 2)
     services.lab.await_value('sum(vllm:request_success_total{service="busy"})', 200)
 
     said = services.metrics("busy", "--since", "1m", "--json")
@@ -84,6 +87,8 @@ def test_what_is_shown_is_what_the_server_counted(services: Services) -> None:
     assert found["counted"]["prompt_tokens"] == counted.prompt_tokens
     assert found["counted"]["generation_tokens"] == counted.generation_tokens
     assert [shown[name]["now"] for name in ("requests_running", "requests_waiting", "kv_cache_usage")] == [7, 2, 0.375]
+    assert shown["requests_waiting"]["highest"] == 40
+    assert 2 <= shown["requests_waiting"]["whole"] <= 40
     # Quantiles as somebody else computes them of the same buckets.
     for name, histogram in (("time_to_first_token", counted.ttft), ("inter_token_latency", counted.itl)):
         for part, share in (("p50", 0.5), ("p95", 0.95)):

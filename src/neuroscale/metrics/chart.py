@@ -25,12 +25,6 @@ def highest(points: Sequence[Point]) -> float | None:
     return max((point for point in points if not isinstance(point, Gap)), default=None)
 
 
-def mean(points: Sequence[Point]) -> float | None:
-    """The mean of the values; None where there is none."""
-    values = [point for point in points if not isinstance(point, Gap)]
-    return math.fsum(values) / len(values) if values else None
-
-
 def chart(points: Sequence[Point], *, ascii_only: bool = False) -> str:
     """One character a point, from 0 to the highest: the lowest block is 0 and nothing else."""
     blocks = _ASCII if ascii_only else BLOCKS

@@ -20,7 +20,7 @@ from neuroscale.endpoint.metrics import (
     TTFT,
     WAITING,
 )
-from neuroscale.metrics.chart import Gap, Point, highest, mean
+from neuroscale.metrics.chart import Gap, Point, highest
 from neuroscale.metrics.prometheus import Prometheus, PrometheusError, Series
 from neuroscale.metrics.promql import duration, quoted, selector
 from neuroscale.platform.monitoring import CONTAINER, JOB
@@ -29,6 +29,8 @@ from neuroscale.validation import suggest
 FINISHED: Final = "vllm:request_success_total"
 _NOW = 60.0  # seconds that "now" is, for what needs a time
 _SAMPLES = 4  # that a rate needs, so that one lost scrape does not leave a hole
+_SCRAPED_EVERY = 15.0  # seconds, where it is not known yet
+_MOST_MOMENTS = 2000  # of which a mean is taken
 _LATE = 3  # scrapes that may be missed until the newest sample is told to be old
 _LATE_AT_LEAST = 60.0
 _FIRST_LOOK = 3600.0  # seconds in which the newest sample is looked for
@@ -279,8 +281,16 @@ class _Reader:
         return Row(name, title, "per second", now, whole, points, highest(points))
 
     def _gauge(self, name: str, title: str, query: str, unit: Unit) -> Row:
-        points = self._points(self._columns(query))
-        return Row(name, title, unit, self._prometheus.scalar(query, self._at), mean(points), points, highest(points))
+        """A value of its own moment: over a time its mean, in a column its highest, so that no peak is left out."""
+        between = max(self._interval or _SCRAPED_EVERY, self._since / _MOST_MOMENTS)
+
+        def over(function: str, seconds: float) -> str:
+            within = f"{duration(max(seconds, between))}:{duration(between)}"
+            return f"{function}_over_time(({query})[{within}])"
+
+        points = self._points(self._columns(over("max", self._window(self._step))))
+        now, mean = (self._prometheus.scalar(one, self._at) for one in (query, over("avg", self._since)))
+        return Row(name, title, unit, now, mean, points, highest(points))
 
     def _quantile(self, share: float, metric: str, within: float) -> str:
         return f"histogram_quantile({share}, sum by (le) (rate({self._of(f'{metric}_bucket', within)})))"
