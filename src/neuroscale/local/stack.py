@@ -74,7 +74,7 @@ def processes(state: State) -> list[Process]:
 
 
 def notes(state: State) -> tuple[str, ...]:
-    """What is not as it should be on this machine, in sentences."""
+    """What is not as it should be on this machine, and what its users should know, in sentences."""
     metrics, webhooks = (state.instance.ports.get(name) for name in (argocd.CONTROLLER, kserve.NAME))
     if not state.instance.cluster or metrics is None or webhooks is None:
         return state.instance.notes
