@@ -19,7 +19,9 @@ from neuroscale.local.node.objects import now_precisely, timestamp
 LEASE_SECONDS = 40
 _LEASES = "kube-node-lease"
 _PODS = 32
-_LEAST_CORES = 4
+# What pods may ask for at least, and how much more of it than there is: a service's new pod fits beside the one that it
+# replaces, and so does another service. They share the cores; memory is as real as it is scarce.
+_LEAST_CORES, _TIMES_CORES = 8, 4
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,8 @@ class Capacity:
         return self._told(self.cores)
 
     def allocatable(self) -> dict[str, str]:
-        """What pods may ask for: more cores than there are, so that a new pod fits beside the one that it replaces."""
-        return self._told(max(_LEAST_CORES, 2 * self.cores))
+        """What pods may ask for: more cores than there are."""
+        return self._told(max(_LEAST_CORES, _TIMES_CORES * self.cores))
 
     def _told(self, cores: int) -> dict[str, str]:
         return {
