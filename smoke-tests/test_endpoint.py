@@ -15,11 +15,10 @@ from neuroscale.smoke.spec import Spec
 from neuroscale.smoke.target import Service
 
 _FEW = 16
-_SOME = 48
+_SOME = 32
 _QUESTIONS = (
     "Describe how bread is baked.",
     "Tell a story about a lighthouse keeper who finds a letter.",
-    "Explain why the sky is blue to a child of ten.",
 )
 
 
