@@ -62,6 +62,7 @@ class Page:
         self.finished = counter("request_success", finished_reason="stop")
         self.started = Gauge("process_start_time_seconds", "start", registry=self.registry)
         self.started.set(1_700_000_000)
+        self._restarts: Gauge | None = None
 
     def request(self, ttft: float, e2e: float, itl: float, prompt: int, generated: int) -> None:
         """Count one request that was answered."""
@@ -73,6 +74,13 @@ class Page:
         self.prompt_tokens.inc(prompt)
         self.generation_tokens.inc(generated)
         self.finished.inc()
+
+    def tell_restarts(self, count: int) -> None:
+        """What kube-state-metrics would say of this pod, which Prometheus labels as it does that."""
+        if self._restarts is None:
+            name = "kube_pod_container_status_restarts_total"
+            self._restarts = Gauge(name, name, ["container"], registry=self.registry)
+        self._restarts.labels(container="kserve-container").set(count)
 
     def text(self) -> str:
         return generate_latest(self.registry).decode()
