@@ -65,7 +65,9 @@ def test_ready_is_told_when_the_merged_change_answers_and_not_before(
         assert here.service(name)["verdict"] != "ready"
         said = here.status(f"{ENVIRONMENT}/{name}", "--wait", "120")
         assert said.status == 0, said.out + said.err + platform.logs(5)
-        assert "http://" in said.out
+        assert f"https://{name}-" in said.out
+        assert "simulated: nothing answers at its URL" in said.out
+        assert here.service(name)["curl"] == ""
         assert here.service(name)["application"]["contains_last_change"] is True
 
         assert OLD in files[path]
