@@ -156,7 +156,9 @@ BY_THE_API_SERVER: Mapping[str, frozenset[Key]] = {
     "a valid label must be": frozenset(
         ("model-labels", name) for name in ("bad-ratio-no-leading-zero", "bad-ratio-negative")
     ),
-    "Duplicate value": frozenset({("no-plaintext-secrets", "bad-second-variable")}),
+    "Duplicate value": frozenset(
+        {("endpoint-key", "bad-model-second-entry"), ("no-plaintext-secrets", "bad-second-variable")}
+    ),
     "spec.model.uri: Required value": frozenset({("allowed-storage", "bad-llm-no-model")}),
 }
 
@@ -172,6 +174,7 @@ BY_KSERVE: Mapping[str, Mapping[str, str]] = {
             "good-inference-service-everywhere bad-in-predictor-workerspec-containers "
             "bad-in-predictor-workerspec-initcontainers bad-in-predictor-workerspec-ephemeralcontainers"
         ),
+        "endpoint-key": "good-worker",
         "inference-resources": (
             "good-every-component bad-missing-in-predictor-containers "
             "bad-missing-in-predictor-initcontainers bad-missing-in-predictor-workerspec-containers "

@@ -24,7 +24,7 @@ from neuroscale.endpoint.errors import EndpointError
 from neuroscale.endpoint.forward import find_kubectl, port_forward
 from neuroscale.endpoint.rotation import rotate
 from neuroscale.errors import InputError
-from neuroscale.kube.client import Cluster
+from neuroscale.kube.client import Cluster, Object
 from neuroscale.secret_text import SecretText
 from waiting import wait_for
 
@@ -50,6 +50,22 @@ def cluster(lab: Pods) -> Iterator[Cluster]:
     """As a command reads it: from a kubeconfig, which kubectl is given as well."""
     with Cluster.of_kubeconfig(lab.server.kubeconfig, lab.server.context) as found:
         yield found
+
+
+def user_with(lab: Pods, name: str, rules: list[Object]) -> Path:
+    """The kubeconfig of a user who may do so much in the namespace."""
+    version, place = "rbac.authorization.k8s.io/v1", {"name": name, "namespace": lab.namespace}
+    lab.cluster.apply({"apiVersion": version, "kind": "Role", "metadata": place, "rules": rules})
+    lab.cluster.apply(
+        {
+            "apiVersion": version,
+            "kind": "RoleBinding",
+            "metadata": place,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
+        }
+    )
+    return lab.server.kubeconfig_of(name)
 
 
 def quiet(_: str) -> None:
@@ -308,21 +324,9 @@ def test_a_secret_with_which_the_endpoint_would_be_open_or_closed_to_all_is_refu
 
 
 def test_whoever_may_only_read_gets_the_key_and_makes_none(lab: Pods, cluster: Cluster) -> None:
-    reader = "reads-one-secret"
     rules = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
     rules += [{"apiGroups": ["serving.kserve.io"], "resources": ["inferenceservices"], "verbs": ["get"]}]
-    version, place = "rbac.authorization.k8s.io/v1", {"name": reader, "namespace": lab.namespace}
-    cluster.apply({"apiVersion": version, "kind": "Role", "metadata": place, "rules": rules})
-    cluster.apply(
-        {
-            "apiVersion": version,
-            "kind": "RoleBinding",
-            "metadata": place,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": reader},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": reader}],
-        }
-    )
-    with Cluster.of_kubeconfig(lab.server.kubeconfig_of(reader), None) as weak:
+    with Cluster.of_kubeconfig(user_with(lab, "reads-one-secret", rules), None) as weak:
         with pytest.raises(InputError, match=r"you may not make it.*neuroscale key chat"):
             key.ensure(weak, lab.namespace, lab.service)
         made = key.ensure(cluster, lab.namespace, lab.service)
@@ -394,8 +398,8 @@ def test_what_cannot_be_asked_is_not_proven(lab: Pods, cluster: Cluster, monkeyp
     assert "could not be asked" in done.unproven
 
 
-def test_a_budget_that_allows_no_disruption_is_told_and_the_pod_stays(lab: Pods, cluster: Cluster) -> None:
-    key.ensure(cluster, lab.namespace, lab.service)
+def test_a_budget_that_allows_no_disruption_is_told_and_nothing_is_changed(lab: Pods, cluster: Cluster) -> None:
+    before = key.ensure(cluster, lab.namespace, lab.service).key
     lab.add("a")
     cluster.apply(
         {
@@ -408,9 +412,20 @@ def test_a_budget_that_allows_no_disruption_is_told_and_the_pod_stays(lab: Pods,
             },
         }
     )
-    with pytest.raises(EndpointError, match=r"may not be evicted.*get pdb"):
+    with pytest.raises(EndpointError, match=r"may not be evicted.*Nothing was changed.*get pdb"):
         rotate(cluster, lab.namespace, lab.service, quiet, seconds=2)
     assert lab.names() == {"a"}
+    assert key.read(cluster, lab.namespace, lab.service) == before
+
+
+def test_whoever_may_not_evict_changes_nothing(lab: Pods, cluster: Cluster) -> None:
+    before = key.ensure(cluster, lab.namespace, lab.service).key
+    lab.add("a")
+    rules = [{"apiGroups": [""], "resources": ["secrets", "pods"], "verbs": ["get", "list", "patch"]}]
+    writer = user_with(lab, "writes-secrets", rules)
+    with Cluster.of_kubeconfig(writer, None) as weak, pytest.raises(InputError, match="may not be evicted by you"):
+        rotate(weak, lab.namespace, lab.service, quiet, seconds=2)
+    assert key.read(cluster, lab.namespace, lab.service) == before
 
 
 def test_a_pod_that_nothing_replaces_is_told_in_time(lab: Pods, cluster: Cluster) -> None:

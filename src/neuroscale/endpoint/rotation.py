@@ -43,8 +43,9 @@ def rotate(cluster: Cluster, namespace: str, service: str, tell: Tell, *, second
     one that replaces it is ready. While that lasts, a pod takes the key that it was started with. `seconds`: for
     each pod (None: what its grace period and startup probe allow, and a minute). `tell` is given each step.
 
-    Raises InputError (no Secret, or one that is not ours to change), EndpointError (a pod that may not be
-    evicted, that is not replaced in time, or that takes the earlier key still), KubernetesError.
+    Raises InputError (no Secret, or one that is not ours to change; no right to evict) and EndpointError (a
+    PodDisruptionBudget forbids it) before anything is changed; later EndpointError for a pod that is not replaced in
+    time, or that takes the earlier key still. Raises KubernetesError.
     """
     name = secret_name(service)
     secret = key.get(cluster, namespace, name)
@@ -53,11 +54,13 @@ def rotate(cluster: Cluster, namespace: str, service: str, tell: Tell, *, second
             Problem(f"the Secret {namespace}/{name}", "", "is missing", f"Make it: neuroscale key {service}")
         )
     _check_ours(secret, namespace, name)
+    before = [pod for pod in pods_of(cluster, namespace, service) if not _ends(pod)]
+    for pod in before:
+        _check_evictable(cluster, namespace, service, pod)
     old = _earlier(secret, service)
     new = SecretText(key.new_key())
     _write(cluster, secret, new)
     tell(f"The Secret {namespace}/{name} holds a new key.")
-    before = [pod for pod in pods_of(cluster, namespace, service) if not _ends(pod)]
     now = datetime.now(UTC)
     needed = max(1, sum(look(pod, now).state == "ready" for pod in before))
     if len(before) == 1:
@@ -132,35 +135,65 @@ def _replace(cluster: Cluster, namespace: str, service: str, pod: Object, second
         time.sleep(_BETWEEN)
 
 
+def _check_evictable(cluster: Cluster, namespace: str, service: str, pod: Object) -> None:
+    """Asks by a dry run. Raises InputError or EndpointError where the pod may not be evicted now."""
+    try:
+        _post_eviction(cluster, namespace, pod, dry_run=True)
+    except RefusedError as error:
+        where, said = f"the pod {namespace}/{_name(pod)}", error.message.rstrip(".")
+        if error.code == 403:
+            fix = f"Nothing was changed. Ask who runs the platform for: neuroscale key {service} --rotate"
+            raise InputError(Problem(where, "", "may not be evicted by you", fix)) from error
+        if error.code == 429:
+            raise EndpointError(
+                f"{where} may not be evicted: {said}. Nothing was changed. Are all pods of {service} ready? See: "
+                f"kubectl -n {namespace} get pdb"
+            ) from error
+        if not _is_another(cluster, namespace, pod):
+            raise
+
+
 def _evict(cluster: Cluster, namespace: str, service: str, pod: Object, ends: float) -> None:
-    name = _name(pod)
-    address = f"{cluster.path('v1', 'Pod', namespace, name)}/eviction"
-    # Not one of the same name that came since.
-    preconditions = {"preconditions": {"uid": part(pod, "metadata").get("uid")}}
-    body = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": name, "namespace": namespace},
-        "deleteOptions": preconditions,
-    }
+    """Evict it as soon as its PodDisruptionBudget allows that."""
     while True:
         try:
-            cluster.request("POST", address, None, body)
+            _post_eviction(cluster, namespace, pod)
         except RefusedError as error:
-            there = cluster.get("v1", "Pod", name, namespace)
-            if there is None or part(there, "metadata").get("uid") != part(pod, "metadata").get("uid"):
+            if _is_another(cluster, namespace, pod):
                 return
             if error.code not in (409, 429):
                 raise
             if time.monotonic() >= ends:
                 raise EndpointError(
-                    f"The pod {name} may not be evicted: {error.message.rstrip('.')}. Are all pods of {service} ready? "
-                    f"See: kubectl -n {namespace} get pdb. It takes the earlier key until it is replaced, which is "
-                    f"tried again by: neuroscale key {service} --rotate"
+                    f"The pod {_name(pod)} may not be evicted: {error.message.rstrip('.')}. Until it is replaced, it "
+                    f"takes the earlier key. See: kubectl -n {namespace} get pdb; and then: "
+                    f"neuroscale key {service} --rotate"
                 ) from error
             time.sleep(_BETWEEN)
         else:
             return
+
+
+def _post_eviction(cluster: Cluster, namespace: str, pod: Object, *, dry_run: bool = False) -> None:
+    # Not one of the same name that came since.
+    options: Object = {"preconditions": {"uid": part(pod, "metadata").get("uid")}}
+    cluster.request(
+        "POST",
+        f"{cluster.path('v1', 'Pod', namespace, _name(pod))}/eviction",
+        {"dryRun": "All"} if dry_run else {},
+        {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": _name(pod), "namespace": namespace},
+            "deleteOptions": {**options, **({"dryRun": ["All"]} if dry_run else {})},
+        },
+    )
+
+
+def _is_another(cluster: Cluster, namespace: str, pod: Object) -> bool:
+    """Whether the pod is gone, or another one has its name."""
+    there = cluster.get("v1", "Pod", _name(pod), namespace)
+    return there is None or part(there, "metadata").get("uid") != part(pod, "metadata").get("uid")
 
 
 def _prove(cluster: Cluster, namespace: str, service: str, new: SecretText, old: SecretText | None) -> str:
