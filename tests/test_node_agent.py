@@ -12,6 +12,7 @@ import pytest
 
 from api_server import ApiServer
 from neuroscale.kube.client import Cluster, RefusedError
+from neuroscale.local.process import belonging, end
 from node_lab import IMAGE, NodeLab, exists, node_lab, probe
 
 pytestmark = [pytest.mark.tools, pytest.mark.slow]
@@ -174,6 +175,7 @@ def test_an_agent_that_was_ended_leaves_servers_alone_and_the_next_one_goes_on_w
     for name in ("kept", "lost", "removed"):
         lab.wait_ready(name)
     kept, lost, removed = (lab.process(name) for name in ("kept", "lost", "removed"))
+    gone = str((lab.pod("removed") or {})["metadata"]["uid"])
     lab.leave()
     assert exists(kept)
     os.kill(lost, signal.SIGKILL)
@@ -183,6 +185,7 @@ def test_an_agent_that_was_ended_leaves_servers_alone_and_the_next_one_goes_on_w
     lab.wait_ready("lost")
     assert lab.status("lost")["lastState"]["terminated"]["exitCode"] == 137
     lab.wait(lambda: not exists(removed), "what was removed meanwhile is ended")
+    lab.wait(lambda: not (lab.folder / "pods" / gone).exists(), "nothing is left of it")
     assert lab.process("kept") == kept
     assert lab.status("kept")["restartCount"] == 0
     assert lab.is_ready("kept")
@@ -258,3 +261,20 @@ def test_where_vllm_is_not_installed_pods_wait_and_start_once_it_is(lab: NodeLab
     finally:
         lab.problem = None
     lab.wait_ready("early")
+
+
+def test_what_local_down_ends_are_servers_too_when_no_agent_is_there_any_more(lab: NodeLab) -> None:
+    lab.run("left")
+    lab.wait_ready("left")
+    process = lab.process("left")
+    lab.leave()
+    try:
+        assert exists(process)
+        end(lambda: belonging(lab.instance), patience=5.0)
+        assert not exists(process)
+        assert lab.running() == 0
+    finally:
+        lab.start_again()
+    # As after a machine's restart.
+    lab.wait(lambda: lab.status("left").get("restartCount") == 1, "it is started again")
+    lab.wait_ready("left")

@@ -35,7 +35,8 @@ def local_up(state: Path | None, repository: Path | None, options: Options) -> i
         account = forge.account(role)
         typer.echo(f"  {account.login}: token in {account.token_file}, password in {account.password_file}")
     if forge.state.instance.cluster:
-        typer.echo(f"The cluster, whose nodes are simulated: export KUBECONFIG={kubeconfig(forge.state)}")
+        told = "The cluster, whose nodes with accelerators are simulated"
+        typer.echo(f"{told}: export KUBECONFIG={kubeconfig(forge.state)}")
     for note in notes(forge.state):
         typer.echo(f"Note: {note}")
     return ExitStatus.PASSED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -94,6 +95,9 @@ class Agent:
         for uid in self._machine.keeper.pods() - set(self._workers):
             self._machine.say(f"ending what is left of a pod that is gone: {uid}")
             end(lambda uid=uid: self._machine.keeper.marked(uid), patience=_NO_POD_WITHIN)  # type: ignore[misc]
+        for folder in self._machine.folder.iterdir():
+            if folder.name not in there and folder.name not in self._workers:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _take(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
