@@ -71,8 +71,8 @@ def show_metrics(asked: Asked, where: Where, url: str, repository: Path | None, 
     if as_json:
         typer.echo(json.dumps(_record(found, service, told, place), indent=2))
     elif found is None:
-        where_ = f" in the namespace {asked.namespace}" if asked.namespace else ""
-        typer.echo(terminal(f"{service}{where_}: no data of the last {_span(since)}. {told}", 2000))
+        inside = f" in the namespace {asked.namespace}" if asked.namespace else ""
+        typer.echo(terminal(f"{service}{inside}: no data of the last {_span(since)}. {told}", 2000))
     else:
         _print(found, place)
     return ExitStatus.PASSED if found is not None and found.fresh else ExitStatus.FINDINGS
