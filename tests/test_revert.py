@@ -6,6 +6,7 @@ import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from after_merge_lab import Project, Seen, check, failing, passing
 from fault_proxy import DropAfter, DropBefore, FaultProxy, Status, StatusAfter
 from forge_server import ForgeServer
-from neuroscale.forge.revert import PREFIX
+from neuroscale.forge.revert import PREFIX, before_all
+from repositories import Repository
 
 pytestmark = pytest.mark.tools
 
@@ -140,6 +142,14 @@ def test_of_a_merge_of_several_services_only_what_fails_is_taken_back(
     (comment,) = project.comments(merged)
     assert f"❌ `dev/{chat.name}`: failed" in comment
     assert f"✅ `dev/{other.name}`: passed" in comment
+
+
+def test_of_a_pull_request_that_was_merged_by_rebasing_every_commit_goes_back(tmp_path: Path) -> None:
+    clone = Repository(tmp_path / "clone")
+    start, one, two, three = (clone.commit({"file": name}) for name in ("start", "one", "two", "three"))
+    assert before_all(clone.git, two, {one, two, three}.__contains__) == start
+    assert before_all(clone.git, two, lambda _: False) == two
+    assert before_all(clone.git, two, lambda _: True) == ""
 
 
 def test_a_failure_is_told_on_the_merge_that_changed_the_service_and_not_on_the_last_one(

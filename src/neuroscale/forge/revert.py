@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +20,7 @@ from neuroscale.git import Git
 from neuroscale.snapshot import GitSnapshot
 
 PREFIX = "neuroscale/revert/"
+_COMMITS = 250  # of a pull request, as GitHub lists them
 _LOOKS = 3  # at a branch that somebody else moves meanwhile
 _OBJECT = re.compile(r"[0-9a-f]{40,64}")
 
@@ -36,7 +37,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Merge:
-    """A merged pull request, and the change of the main branch that it was."""
+    """A merged pull request, and the change of the main branch that it was.
+
+    `change.before` is the commit before the whole of it, also where it was merged by rebasing its commits.
+    """
 
     pull: PullRequest
     change: Change
@@ -80,6 +84,17 @@ def last_change(git: Git, tip: str, folder: str) -> Change | None:
     return Change(commit, int(when), parents[0] if parents else "")
 
 
+def before_all(git: Git, commit: str, belongs: Callable[[str], bool]) -> str:
+    """The newest commit from `commit` back, by first parents, that does not belong; "" where every one does.
+
+    A pull request that was merged by rebasing is several commits of the main branch.
+    """
+    for found in git.text("log", "--first-parent", f"--max-count={_COMMITS}", "--format=%H", commit).split():
+        if not belongs(found):
+            return found
+    return ""
+
+
 def tree_of(git: Git, commit: str, folder: str) -> str:
     """The tree of a folder at a commit; "" where there is none."""
     done = git.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}:{folder}", check=False)
@@ -114,7 +129,15 @@ class Reverter:
     def merge_of(self, change: Change) -> Merge | None:
         """The merge that a change was, or None where nobody asked for it by a pull request."""
         pull = self._forge.merged_pull(change.commit, self.base.branch)
-        return None if pull is None else Merge(pull, change)
+        if pull is None or not change.before:
+            return None if pull is None else Merge(pull, change)
+        number = pull.number
+
+        def belongs(commit: str) -> bool:
+            found = self._forge.merged_pull(commit, self.base.branch)
+            return found is not None and found.number == number
+
+        return Merge(pull, replace(change, before=before_all(self._git, change.before, belongs)))
 
     def existing(self, merge: Merge) -> PullRequest | None:
         """The revert of a merge, whatever became of it."""
