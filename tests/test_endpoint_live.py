@@ -172,7 +172,6 @@ def test_more_users_than_the_server_takes_wait_and_are_seen_to(answering: Endpoi
     assert max(one.waiting or 0 for one in sampler.snapshots) >= 1
     assert max(one.kv_cache_usage or 0 for one in sampler.snapshots) > 0
     after = sampler.snapshots[-1]
-    assert (after.running, after.waiting) == (0, 0)
     for name, now, then in (("ttft", after.ttft, before.ttft), ("e2e", after.e2e, before.e2e)):
         assert now is not None
         assert then is not None
