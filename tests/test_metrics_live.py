@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -32,18 +34,22 @@ def test_prometheus_shows_what_the_server_itself_counted(live: Live) -> None:
         for number in range(3):
             complete(served, f"Tell me something about the number {number}.", ASKED)
 
-        def equal() -> bool:
-            """Others ask it too: at some moment both have counted the same, and Prometheus is never ahead."""
-            found = metrics(live)["counted"]
-            now = endpoint.read(served)
-            assert found["generation_tokens"] <= (now.generation_tokens or 0)
-            return (found["prompt_tokens"], found["generation_tokens"]) == (now.prompt_tokens, now.generation_tokens)
+        # Others ask it too, so what was counted when Prometheus looked lies between two looks around it; where nobody
+        # asked meanwhile, all three are equal.
+        first, looked = endpoint.read(served), time.time()
+        found: dict[str, Any] = {}
 
-        wait_for(equal, 120, "Prometheus has what the server counted")
+        def scraped() -> bool:
+            found.update(metrics(live))
+            taken = datetime.fromisoformat(found["at"]).timestamp() - found["newest_sample_age_seconds"]
+            return bool(taken > looked)
+
+        wait_for(scraped, 60, "Prometheus has looked after the requests")
         after = endpoint.read(served)
+        for name in ("prompt_tokens", "generation_tokens"):
+            assert getattr(first, name) <= found["counted"][name] <= getattr(after, name)
         assert after.missing == ()
         assert (after.generation_tokens or 0) >= (before.generation_tokens or 0) + 3 * 8
-    found = metrics(live)
     assert [pod["node"] for pod in found["pods"]] == ["this-machine"]
     shown = {row["name"]: row for row in found["rows"]}
     assert after.ttft is not None
