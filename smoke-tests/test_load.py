@@ -15,7 +15,8 @@ from neuroscale.smoke.plugin import Notes
 from neuroscale.smoke.spec import Spec
 from neuroscale.smoke.target import Service
 
-_TIMES = 5
+_TIMES = 20
+"""The fewest of which a p95 is not the slowest one."""
 _PROMPT, _ANSWER = 64, 32  # tokens of each of many users
 
 
@@ -25,15 +26,16 @@ def test_the_first_token_comes_in_time(
 ) -> None:
     """Time to the first token of the longest prompt, against the form's p95."""
     wanted = service.request.p95_ttft_seconds
-    times = []
-    for _ in range(_TIMES):
-        options = asking.limits(spec.patience, min(4, service.request.longest_answer_tokens), sampled=True, whole=True)
+    times: list[float] = []
+    # As soon as two are too slow, the p95 is.
+    while len(times) < _TIMES and sum(one > wanted for one in times) < 2:
         prompt = prompts.of(service.request.longest_prompt_tokens)
+        options = asking.limits(spec.patience, min(2, service.request.longest_answer_tokens), sampled=True, whole=True)
         answer = chat.complete(endpoint, prompt, options)
         times.append(answer.seconds if answer.ttft_seconds is None else answer.ttft_seconds)
     slow, usual = percentile(times, 0.95), percentile(times, 0.5)
     told = (
-        f"first token after {usual:.3f} s (median) and {slow:.3f} s (p95 of {_TIMES}, one at a time, "
+        f"first token after {usual:.3f} s (median) and {slow:.3f} s (p95 of {len(times)}, one at a time, "
         f"{service.request.longest_prompt_tokens:,} tokens)"
     )
     require(

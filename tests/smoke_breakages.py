@@ -168,8 +168,8 @@ def _too_long_is(status: int, words: dict[str, Any]) -> Callable[[Lab], Fault]:
 
 
 def _late(lab: Lab) -> Fault:
-    """One of the longest prompts with few tokens to answer, which is how the first token is timed, comes too late."""
-    waits = iter([lab.p95_ttft + 0.5])
+    """Two of the longest prompts with few tokens to answer, which is how the first token is timed, come too late."""
+    waits = iter([lab.p95_ttft + 0.5] * 2)
 
     async def meet(call: Call) -> None:
         prompt, tokens = call.asked.get("prompt"), call.asked.get("max_tokens", 0)
@@ -459,6 +459,9 @@ BREAKAGES: tuple[Breakage, ...] = (
         "one of its paths is open",
         "key-missing key-wrong",
         lambda lab: _lets_in(lab, lambda call: call.path == "/v1/responses"),
+    ),
+    _server(
+        "it runs the model for anybody", "keyless-paths", _meets("/invocations", 200, {"choices": [{"text": "Hello"}]})
     ),
     _server("it lacks a metric", "metrics-names", _without_metric),
     _server("its metrics stand still", "metrics-move", _frozen_metrics),

@@ -41,14 +41,14 @@ from waiting import wait_for
 pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.live, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parent.parent
-NEEDS_URL = {"keyless-paths", "tls", "plain-http"}
+NEEDS_URL = {"tls", "plain-http"}
 _SETTLES = 120.0
 # Longer than what the other checks ask for, so that each limit is met by its own check alone.
 _ANSWERS = {
     "concurrent_users": 3,
     "longest_prompt_tokens": 96,
     "longest_answer_tokens": 64,
-    "p95_ttft_seconds": 5,
+    "p95_ttft_seconds": 10,
 }
 
 

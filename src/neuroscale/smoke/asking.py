@@ -24,6 +24,7 @@ _WORDS: Final = (
     "Write about a river that leaves the mountains in spring, passes three towns and a mill, and reaches the sea. "
     "Tell what grows on its banks, who fishes there, which bridges cross it, and how people speak of its floods."
 )
+_LARGEST_REPLY: Final = 64 * 1024
 _STACK: Final = 512 * 1024  # bytes of a user's thread
 
 
@@ -111,9 +112,24 @@ def status(
     endpoint: Endpoint, method: str, path: str, body: Mapping[str, Any] | None, patience: float, *, key: str | None
 ) -> int:
     """The HTTP status that a path answers to who shows this key (None: no key). Raises EndpointError."""
+    return reply(endpoint, method, path, body, patience, key=key)[0]
+
+
+def reply(
+    endpoint: Endpoint, method: str, path: str, body: Mapping[str, Any] | None, patience: float, *, key: str | None
+) -> tuple[int, str]:
+    """The HTTP status, and the beginning of the text, that a path answers to who shows this key (None: no key).
+
+    Raises EndpointError.
+    """
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     try:
         with endpoint.http.stream(method, path, json=body, headers=headers, timeout=patience) as response:
-            return response.status_code
+            data = b""
+            for part in response.iter_bytes():
+                data += part
+                if len(data) > _LARGEST_REPLY:
+                    break
+            return response.status_code, data.decode(errors="replace")
     except httpx.HTTPError as error:
         raise unreachable(endpoint, path, error) from error
