@@ -69,6 +69,8 @@ class NodeLab:
         self.pool = ThreadPoolExecutor(max_workers=8)
         self.prober = Prober(self.pool)
         (folder / PODS).mkdir()
+        (folder / "cache" / "modelinfos").mkdir(parents=True)
+        (folder / "cache" / "modelinfos" / "model.json").write_text("{}")
         self.agent = self._start()
 
     def _start(self) -> Agent:
@@ -80,7 +82,9 @@ class NodeLab:
             folder=self.folder / PODS,
             cluster=self.own,
             keeper=Keeper(self.instance, None, None),
-            server=lambda: Server(self.folder / "python", VERSION, self.folder, self.problem),
+            server=lambda: Server(
+                self.folder / "python", VERSION, self.folder, self.problem, cache=self.folder / "cache"
+            ),
             events=Events(self.own, self.name),
             prober=self.prober,
             say=self.said.append,

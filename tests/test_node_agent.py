@@ -278,3 +278,20 @@ def test_what_local_down_ends_are_servers_too_when_no_agent_is_there_any_more(la
     # As after a machine's restart.
     lab.wait(lambda: lab.status("left").get("restartCount") == 1, "it is started again")
     lab.wait_ready("left")
+
+
+def test_a_pods_empty_folders_last_as_long_as_it_does_and_begin_with_what_vllm_knows(lab: NodeLab) -> None:
+    mounts = [{"name": "home", "mountPath": "/home/vllm"}, {"name": "shm", "mountPath": "/dev/shm"}]
+    cache = [{"name": "VLLM_CACHE_ROOT", "value": "/home/vllm/cache/vllm"}]
+    volumes = [{"name": "home", "emptyDir": {}}, {"name": "shm", "emptyDir": {"medium": "Memory"}}]
+    lab.run("homely", container={"volumeMounts": mounts, "env": cache}, volumes=volumes)
+    lab.wait_ready("homely")
+    uid = (lab.pod("homely") or {})["metadata"]["uid"]
+    home = lab.folder / "pods" / uid / "volumes" / "home"
+    assert (home / "cache" / "vllm" / "modelinfos" / "model.json").read_text() == "{}"
+    (home / "kept").touch()
+    os.kill(lab.process("homely"), signal.SIGKILL)
+    lab.wait(lambda: lab.status("homely").get("restartCount") == 1, "it is started again")
+    assert (home / "kept").exists()
+    lab.delete("homely")
+    lab.wait(lambda: not home.exists(), "they are gone with it")

@@ -23,6 +23,12 @@ _STARTED = (
     "vllm.model_executor.models.llama",
     "vllm.model_executor.models.qwen3_moe",
 )
+# A start otherwise asks a process of its own what a model's class can do, which imports all of vLLM once more.
+_INSPECTION = """
+from vllm.model_executor.models import ModelRegistry
+for name in ("LlamaForCausalLM", "Qwen3MoeForCausalLM"):
+    ModelRegistry.models[name].inspect_model_cls()
+"""
 
 
 class Serving:
@@ -63,12 +69,15 @@ class Serving:
             env=environment(),
         )
         # Who runs it later may write nothing there, and compiling what a start imports takes more than half of one.
-        run(
-            [self._server.python, "-W", "ignore", "-c", f"import {', '.join(_STARTED)}"],
-            doing=f"Compiling vLLM {self.version}",
-            log=log,
-            env={name: value for name, value in {**os.environ, **_OFFLINE}.items() if name != _NOT_COMPILED},
-        )
+        variables = {**os.environ, **_OFFLINE, "VLLM_CACHE_ROOT": str(self._server.cache)}
+        variables.pop(_NOT_COMPILED, None)
+        for code in (f"import {', '.join(_STARTED)}", _INSPECTION):
+            run(
+                [self._server.python, "-W", "ignore", "-c", code],
+                doing=f"Compiling vLLM {self.version}",
+                log=log,
+                env=variables,
+            )
         write_stamp(folder / STAMP, folder.name)
 
     def make_models(self) -> None:

@@ -58,6 +58,11 @@ class ModelServer:
         return self.environment / "bin" / "python"
 
     @property
+    def cache(self) -> Path:
+        """What set-up had vLLM find out about the models' code: the beginning of a `VLLM_CACHE_ROOT`."""
+        return self.environment / "cache"
+
+    @property
     def installed(self) -> bool:
         """Whether the packages are there as locked."""
         try:

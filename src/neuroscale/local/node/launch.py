@@ -32,7 +32,8 @@ _PYTHON = re.compile(r"python[0-9.]*")
 class Server:
     """vLLM on this machine: the Python that runs it, its version, its models, and why it cannot be used (or None).
 
-    `libraries`: where the Python's own shared libraries lie, None where the system finds them.
+    `libraries`: where the Python's own shared libraries lie, None where the system finds them. `cache`: what a pod's
+    `VLLM_CACHE_ROOT` begins with.
     """
 
     python: Path
@@ -40,6 +41,7 @@ class Server:
     models: Path
     problem: str | None = None
     libraries: Path | None = None
+    cache: Path | None = None
 
 
 @dataclass(frozen=True)

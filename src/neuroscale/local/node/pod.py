@@ -195,7 +195,7 @@ class PodWorker:
         server = machine.server()
         probes = probes_of(one.spec)
         launch = plan(self._pod, one.spec, self._sources(one), server, place, self._root)
-        self._make_volumes(launch)
+        self._make_volumes(launch, server)
         write = f'vLLM {server.version} of this machine stands in for image "{one.spec["image"]}"'
         self._event("Pulled", write, one)
         one.start(launch, probes)
@@ -333,7 +333,7 @@ class PodWorker:
         except KubernetesError as error:
             raise WaitingError("CreateContainerConfigError", "failed to sync cache: " + str(error)) from error
 
-    def _make_volumes(self, launch: Launch) -> None:
+    def _make_volumes(self, launch: Launch, server: Server) -> None:
         """The pod's empty folders, which last as long as it does, and belong to whom its processes run as."""
         user = self._machine.keeper.user
         for folder in (
@@ -346,9 +346,20 @@ class PodWorker:
             folder.chmod(PASSABLE)
         for name in launch.volumes:
             path = volume(self._root, name)
-            path.mkdir(mode=0o700, exist_ok=True)
+            if path.exists():
+                continue
+            # Made aside: in a folder that a process may write to, a link of it could lead anywhere.
+            half = path.with_name(f".new-{name}")
+            shutil.rmtree(half, ignore_errors=True)
+            half.mkdir(mode=0o700)
+            cache = Path(launch.environment.get("VLLM_CACHE_ROOT", "/"))
+            if server.cache is not None and server.cache.is_dir() and cache.is_relative_to(path):
+                shutil.copytree(server.cache, half / cache.relative_to(path), dirs_exist_ok=True)
             if user is not None:
-                os.chown(path, user.uid, user.gid, follow_symlinks=False)
+                for folder, _, files in os.walk(half):
+                    for one in (folder, *(os.path.join(folder, file) for file in files)):  # noqa: PTH118
+                        os.chown(one, user.uid, user.gid, follow_symlinks=False)
+            half.replace(path)
 
     def _tell(self) -> None:
         """Write the pod's status where it is not what it should be."""

@@ -49,13 +49,14 @@ def bring(found: ModelServer, folder: Path, user: User | None) -> Server:
     Raises LocalError where the user cannot run it after all.
     """
     if _runs(user, found.python) and tried(user, ["/bin/sh", "-c", _READS, "sh", str(found.models)]):
-        return Server(found.python, found.version, found.models)
+        return Server(found.python, found.version, found.models, cache=found.cache)
     target = folder / f"{found.environment.name}-{found.models.name}"
     server = Server(
         python=target / _ENVIRONMENT / "bin" / "python",
         version=found.version,
         models=target / _MODELS,
         libraries=target / _PYTHON / "lib",
+        cache=target / _ENVIRONMENT / found.cache.relative_to(found.environment),
     )
     try:
         if not target.is_dir():
