@@ -165,10 +165,11 @@ def test_a_corrected_one_is_ready_only_when_its_own_health_says_so(own: Own) -> 
     own.merge()
 
     def corrected() -> bool:
-        args = own.pod()["spec"]["containers"][0]["args"]
-        return not any(MISSING in one for one in args)
+        arguments = [pod["spec"]["containers"][0]["args"] for pod in own.pods()]
+        return any(MISSING not in " ".join(one) for one in arguments)
 
     own.wait(corrected, "the new pod is there")
+    key.ensure(own.gitops.cluster, NAMESPACE, SERVICE)
     answers: list[int] = []
 
     def ready() -> bool:
