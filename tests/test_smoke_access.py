@@ -6,13 +6,16 @@ import contextlib
 import itertools
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
 
 from api_server import ApiServer
 from cluster_lab import install_kinds
+from neuroscale.errors import InputError
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
+from neuroscale.local.smoke_access import with_contexts
 from neuroscale.platform import tenancy
 from platform_repository import CATALOG
 from waiting import wait_for
@@ -58,6 +61,16 @@ def tester(server: ApiServer) -> Iterator[Cluster]:
     context = json.loads(path.read_text())["contexts"][0]["name"]
     with contextlib.closing(Cluster.of_kubeconfig(path, context)) as found:
         yield found
+
+
+def test_each_environment_is_a_context_of_the_kubeconfig_that_workflows_get(server: ApiServer, tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(with_contexts(server.kubeconfig_of(USER, (tenancy.SMOKE_TESTS,)).read_text(), ["local", "dev"]))
+    for environment in ("local", "dev"):
+        with contextlib.closing(Cluster.of_kubeconfig(file, environment)) as cluster:
+            assert cluster.list("v1", "Pod", NAMESPACE) == []
+    with pytest.raises(InputError):
+        Cluster.of_kubeconfig(file, "prod")
 
 
 def may(server: ApiServer, verb: str, resource: str, group: str, namespace: str) -> bool:

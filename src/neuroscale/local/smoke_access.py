@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Sequence
 
 from neuroscale.local.control_plane import control_plane
 from neuroscale.local.deployment import ENVIRONMENT
@@ -25,13 +25,19 @@ def allow_smoke_tests(forge: LocalForge) -> None:
     forge.allow_smoke_tests(forge.platform, text, environments, gateway(forge.state))
 
 
-def kubeconfig(state: State, environments: Collection[str]) -> str:
-    """The user's kubeconfig, with a context for each environment, of its name. They are all of this cluster."""
+def kubeconfig(state: State, environments: Sequence[str]) -> str:
+    """The user's kubeconfig, with a context for each environment."""
     path = control_plane(state).add_user(USER, USER, (SMOKE_TESTS,))
-    found = json.loads(path.read_text(encoding="utf-8"))
+    return with_contexts(path.read_text(encoding="utf-8"), environments)
+
+
+def with_contexts(text: str, environments: Sequence[str]) -> str:
+    """A kubeconfig of one context, with one of the name of each environment in its place."""
+    found = json.loads(text)
     (context,) = found["contexts"]
     contexts = [{**context, "name": name} for name in environments]
-    return json.dumps({**found, "contexts": contexts, "current-context": ""}) + "\n"
+    # Programs read the current one before they look for the one that they are told.
+    return json.dumps({**found, "contexts": contexts, "current-context": next(iter(environments), "")}) + "\n"
 
 
 def gateway(state: State) -> str:
