@@ -19,7 +19,7 @@ _AT_ONCE = 8
 _PAUSE = 0.1
 
 
-def apply_all(cluster: Cluster, objects: Iterable[Object], *, served_within: float = 60.0) -> None:
+def apply_all(cluster: Cluster, objects: Iterable[Object], *, served_within: float = 180.0) -> None:
     """Make every object what is wanted; twice changes nothing.
 
     `served_within`: the seconds that the server may take until it serves a new kind. Raises KubernetesError.

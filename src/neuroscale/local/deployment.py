@@ -27,7 +27,7 @@ ENVIRONMENT = "local"
 
 _SERVICES = "services.yaml"
 _APPLICATION = "Application"
-_WITHIN = 120.0  # seconds
+_WITHIN = 300.0  # seconds
 
 
 def deploy(forge: LocalForge, checkout: Path | None, tell: Callable[[str], None]) -> None:

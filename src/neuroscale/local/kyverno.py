@@ -53,7 +53,7 @@ _LEADS, _HEALTH = "kyverno", "kyverno-health"
 _HELD_BY = "neuroscale"
 _HELD_FOR = 3600  # seconds; it is let go as soon as Kyverno judges
 _RESULTS = re.compile(r'^kyverno_validating_policy_results_total\{[^}]*policy_name="([^"]+)"', re.MULTILINE)
-_ROLE_WITHIN = 30.0
+_ROLE_WITHIN = 90.0
 _ANSWERS_WITHIN = 5.0
 _PAUSE = 0.2
 

@@ -25,6 +25,7 @@ import psutil
 
 from neuroscale.errors import NeuroscaleError
 from neuroscale.files import write_private
+from neuroscale.kube.client import KubernetesError, RefusedError
 from neuroscale.local.errors import LocalError
 from neuroscale.local.process import (
     INSTANCE_VARIABLE,
@@ -166,6 +167,11 @@ class Supervisor:
                 began = time.monotonic()
                 try:
                     self._live(process, record)
+                except RefusedError as error:
+                    self._give_up(process, record, str(error))
+                except KubernetesError as error:
+                    # The API server was too slow: no failure of this process.
+                    self._give_up(process, record, str(error), counted=False)
                 except NeuroscaleError as error:
                     self._give_up(process, record, str(error))
                 except Exception as error:  # a defect must not end the supervision of this process unseen
@@ -227,8 +233,8 @@ class Supervisor:
                 next_probe = time.monotonic() + every
             time.sleep(0.05)
 
-    def _give_up(self, process: Process, record: Record, detail: str) -> None:
-        self._set(record, health="ill", detail=detail, failures=record.failures + 1)
+    def _give_up(self, process: Process, record: Record, detail: str, *, counted: bool = True) -> None:
+        self._set(record, health="ill", detail=detail, failures=record.failures + counted)
         self._end(process, record)
 
     def _end(self, process: Process, record: Record) -> None:
