@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-from neuroscale.commands.demo_steps import DEVELOPERS_CLONE, ENVIRONMENT, MANIFEST, SERVICE, Result
+from neuroscale.commands.demo_steps import ENVIRONMENT, MANIFEST, SERVICE, Result
 from neuroscale.errors import ExitStatus, UntrustedError
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.local.control_plane import cluster
@@ -29,9 +28,8 @@ def show(demo: Demo, local: LocalForge, merged: float) -> None:
     demo.heading("11. Argo CD deploys what was merged")
     state = ("--state", str(local.state.folder))
     asked = (SERVICE, "--environment", ENVIRONMENT, "--wait", str(_READY_SECONDS))
-    clone = demo.root.parent / DEVELOPERS_CLONE
-    for command in (("fetch", "--quiet", "origin", "main"), ("switch", "--quiet", "--detach", "origin/main")):
-        subprocess.run(["git", "-C", str(clone), *command], check=True, capture_output=True)
+    clone = demo.developers_clone
+    demo.follow_main()
     demo.neuroscale("status", *asked, *state, expect=ExitStatus.PASSED, folder=clone)
     took = time.time() - merged
     with cluster(local.state) as live:

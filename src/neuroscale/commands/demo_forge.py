@@ -82,7 +82,7 @@ def _open(demo: Demo, local: LocalForge, target: RepositoryRef) -> _Pulls:
     """Both pull requests, by the developer, who may only read the repository and so works in a fork."""
     demo.heading("6. A developer, who may only read the repository, asks for a model that runs on this machine")
     developer = local.account(DEVELOPER)
-    clone = demo.root.parent / demo_steps.DEVELOPERS_CLONE
+    clone = demo.developers_clone
     subprocess.run(["git", "clone", "--quiet", target.clone_url, str(clone)], check=True, capture_output=True)
     live = _requested(demo, local, target, LIVE.path, LIVE.example)
     demo.say("Asked again, nothing changes:")
@@ -105,7 +105,7 @@ def _open(demo: Demo, local: LocalForge, target: RepositoryRef) -> _Pulls:
 def _requested(demo: Demo, local: LocalForge, target: RepositoryRef, service: str, answers: str) -> PullRequest:
     """The pull request that asks for a service, by the developer."""
     developer = local.account(DEVELOPER)
-    clone = demo.root.parent / demo_steps.DEVELOPERS_CLONE
+    clone = demo.developers_clone
     request = ("request", "--answers", answers, "--token-file", str(developer.token_file))
     demo.neuroscale(*request, expect=ExitStatus.PASSED, folder=clone)
     forge = connect(target.clone_url, developer.token())

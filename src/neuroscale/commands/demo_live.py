@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from neuroscale.after_merge.record import MARKER
-from neuroscale.commands.demo_steps import DEVELOPERS_CLONE, LIVE, Result
+from neuroscale.commands.demo_steps import LIVE, Result
 from neuroscale.errors import ExitStatus, UntrustedError
 from neuroscale.local.control_plane import cluster
 
@@ -33,14 +33,13 @@ class Times:
 
 def make_key(demo: Demo, local: LocalForge) -> None:
     """The service's API key, before its pods ask for it: the smoke workflow would make it too, a minute later."""
-    demo.neuroscale(
-        "key", LIVE.path, *_state(local), expect=ExitStatus.PASSED, folder=demo.root.parent / DEVELOPERS_CLONE
-    )
+    demo.follow_main()
+    demo.neuroscale("key", LIVE.path, *_state(local), expect=ExitStatus.PASSED, folder=demo.developers_clone)
 
 
 def show(demo: Demo, local: LocalForge, times: Times) -> None:
     """Wait until the model answers, ask it, and test what is served. Raises UntrustedError where that fails."""
-    clone = demo.root.parent / DEVELOPERS_CLONE
+    clone = demo.developers_clone
     demo.heading("14. A real vLLM loads the tiny model, on this machine's CPU")
     wait = ("--wait", str(_READY_SECONDS))
     demo.neuroscale("status", LIVE.path, *wait, *_state(local), expect=ExitStatus.PASSED, folder=clone)

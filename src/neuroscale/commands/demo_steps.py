@@ -17,8 +17,7 @@ from rich.rule import Rule
 from neuroscale.errors import ExitStatus, UntrustedError
 
 EXAMPLES = "templates/examples"
-DEVELOPERS_CLONE = "developer"
-"""The folder beside the demo's own clone."""
+_DEVELOPERS_CLONE = "developer"
 ENVIRONMENT, SERVICE = "dev", "support-chat"
 FOLDER = f"manifests/{ENVIRONMENT}/{SERVICE}"
 MANIFEST = f"{FOLDER}/inferenceservice.yaml"
@@ -59,6 +58,16 @@ class Demo:
         self.results: list[Result] = []
         self.refusal = ""
         """What the gate said of the image tag that moves."""
+
+    @property
+    def developers_clone(self) -> Path:
+        """The developer's clone of what the forge holds, beside the demo's own."""
+        return self.root.parent / _DEVELOPERS_CLONE
+
+    def follow_main(self) -> None:
+        """Bring the developer's clone to main as it is now."""
+        for command in (("fetch", "--quiet", "origin", "main"), ("switch", "--quiet", "--detach", "origin/main")):
+            subprocess.run(["git", "-C", str(self.developers_clone), *command], check=True, capture_output=True)
 
     def heading(self, title: str) -> None:
         self.console.print()
