@@ -159,7 +159,7 @@ class ModelProxy:
         finally:
             await response.aclose()
             await client.aclose()
-        if "json" in response.headers.get("Content-Type", "") and fault.answer is not None:
+        if response.is_success and "json" in kept.get("content-type", "") and fault.answer is not None:
             data = json.dumps(fault.answer(call, json.loads(data))).encode()
         elif fault.text is not None:
             data = fault.text(call, data.decode()).encode()

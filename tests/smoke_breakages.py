@@ -314,7 +314,7 @@ def _changed_by_hand(lab: Lab) -> Iterator[Asked]:
     service = Identity("serving.kserve.io/v1beta1", "InferenceService", lab.namespace, lab.service)
     live = lab.live(service)
     most = live["spec"]["predictor"]["maxReplicas"]
-    with _paused(lab, f"{lab.service}.{lab.environment}"):
+    with _kept(lab, f"services-{lab.environment}"), _paused(lab, f"{lab.service}.{lab.environment}"):
         lab.cluster.merge(service, {"spec": {"predictor": {"maxReplicas": most + 1}}})
         try:
             lab.await_running()
@@ -362,6 +362,17 @@ def _secret_gone(lab: Lab) -> Iterator[Asked]:
         yield Asked()
     finally:
         lab.cluster.create(_again(there))
+
+
+@contextlib.contextmanager
+def _kept(lab: Lab, applications: str) -> Iterator[None]:
+    """While an ApplicationSet leaves that annotation to its applications: else it takes it away again."""
+    identity = Identity(_APPLICATIONS, "ApplicationSet", "argocd", applications)
+    lab.cluster.merge(identity, {"spec": {"preservedFields": {"annotations": [_PAUSED]}}})
+    try:
+        yield
+    finally:
+        lab.cluster.merge(identity, {"spec": {"preservedFields": None}})
 
 
 @contextlib.contextmanager
