@@ -145,6 +145,7 @@ def test_the_namespaces_and_the_secret_are_those_that_the_settings_give_an_envir
             "token_secret": TokenSecret(name="hub-token", key="hf"),
             "ingress_namespaces": ("envoy-gateway",),
             "monitoring_namespaces": ("observability", "envoy-gateway"),
+            "prometheus": SETTINGS.environments["dev"].prometheus.model_copy(update={"namespace": "observability"}),
         }
     )
     forked = SETTINGS.model_copy(update={"environments": {**SETTINGS.environments, "dev": changed}})
