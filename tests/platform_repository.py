@@ -10,9 +10,7 @@ from neuroscale.settings import Settings, load_settings
 from neuroscale.snapshot import FolderSnapshot
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = tuple(
-    f"platform/{name}" for name in ("argocd", "catalog", "clusters", "monitoring", "serving", "tenancy")
-)
+FOLDERS = tuple(f"platform/{name}" for name in ("argocd", "catalog", "clusters", "monitoring", "serving", "tenancy"))
 
 
 def copy_platform(root: Path) -> Path:

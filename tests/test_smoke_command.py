@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -203,3 +204,14 @@ def test_how_the_deployed_commit_stands_to_the_merged_one(tmp_path: Path) -> Non
     assert standing(tmp_path, folder, first, before) == "behind"
     assert standing(tmp_path, folder, first, "0" * 40) == "unknown"
     assert standing(tmp_path, folder, first, "") == "unknown"
+
+
+def test_a_commit_that_others_merged_while_tests_run_is_fetched(tmp_path: Path) -> None:
+    upstream = Repository(tmp_path / "upstream")
+    folder = "manifests/dev/chat"
+    merged = upstream.commit({f"{folder}/a.yaml": "1"})
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", str(tmp_path / "upstream"), str(clone)], check=True)
+    other = upstream.commit({"manifests/dev/search/a.yaml": "1"})
+    assert standing(clone, folder, merged, other) == "equal"
+    assert standing(clone, folder, merged, upstream.commit({f"{folder}/a.yaml": "2"})) == "ahead"
