@@ -25,6 +25,7 @@ lint: setup ## Check style and types
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
+	@$(BIN)/mypy smoke-tests
 
 lock: setup ## Renew requirements/*.txt from pyproject.toml (UPGRADE=--upgrade: newest versions)
 	@$(BIN)/python scripts/lock.py $(UPGRADE)
