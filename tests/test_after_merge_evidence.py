@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from after_merge_lab import Seen, check, failing, passing
+from cluster_lab import run
 from neuroscale.after_merge.act import status_of
 from neuroscale.after_merge.evidence import SMOKE, STATUS, Evidence, ServiceEvidence, read_evidence
 from neuroscale.after_merge.record import MARKER, Record, read_record
@@ -18,6 +19,7 @@ from neuroscale.errors import ExitStatus
 from neuroscale.forge.model import Account, Comment
 from neuroscale.repository import ServicePath
 
+ROOT = Path(__file__).resolve().parents[1]
 COMMIT = "a" * 40
 
 
@@ -126,6 +128,26 @@ def test_a_command_that_asks_the_service_is_handed_out_where_it_was_seen_to_answ
     assert "--state=/platform/state" in command
     (silent,) = read(tmp_path, Seen([check("one", "application")])).services
     assert curl(silent) == ""
+
+
+@pytest.mark.parametrize("text", ["no JSON", "[]", '{"authority": "/a", "port": "x", "state": "/s"}', '{"port": 1}'])
+def test_a_gateway_that_is_not_told_is_an_error_before_anything_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv(GATEWAY_VARIABLE, text)
+    done = run("after-merge", tmp_path, "--environment", "dev", "--repository", ROOT)
+    assert done.status == ExitStatus.UNUSABLE
+    assert GATEWAY_VARIABLE in done.err
+
+
+def test_a_name_that_no_environment_has_is_an_error_and_one_without_services_is_said(tmp_path: Path) -> None:
+    options = (tmp_path, "--repository", ROOT)
+    wrong = run("after-merge", *options, "--environment", "prodd")
+    assert wrong.status == ExitStatus.UNUSABLE
+    assert "'prodd' is not in the settings" in wrong.err
+    none = run("after-merge", *options, "--environment", "prod")
+    assert none.status == ExitStatus.PASSED
+    assert "nothing was tested" in none.out
 
 
 def told(name: str = "dev/one--two>") -> str:

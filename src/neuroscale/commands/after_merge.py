@@ -24,6 +24,7 @@ from neuroscale.forge.revert import Reverter
 from neuroscale.forge.token import VARIABLE, find_token
 from neuroscale.git import Git
 from neuroscale.report.text import terminal
+from neuroscale.repository import MANIFESTS
 from neuroscale.validation import suggest
 
 SECRET = "NEUROSCALE_REVERT_TOKEN"  # noqa: S105 - the name of Actions' secret
@@ -36,18 +37,22 @@ _ANSWERS = "chat"  # the check that asked the service as people do
 def after_merge(folder: Path, environments: Sequence[str], repository: Path | None) -> int:
     """Tell the merged pull requests how their services do, and open a revert of what fails.
 
-    `folder` holds a folder for each environment with what `smoke` and `status` wrote. Exit status 0 only where every
-    environment was looked at, and everything in it passed; also where there are none, which is said.
+    `folder` holds a folder for each environment with what `smoke` and `status` wrote; one without services needs none.
+    Exit status 0 only where every environment with services was looked at, and everything in it passed; also where no
+    environment has any, which is said.
     """
     context = open_repository(repository)
-    if not environments:
-        typer.echo("No service is in an environment that can be reached: nothing was tested.")
-        return ExitStatus.PASSED
     for name in environments:
         if name not in context.settings.environments:
             message, fix = f"{name!r} is not in the settings", suggest(name, context.settings.environments)
             raise InputError(Problem("the command line", "--environment", message, fix))
-    found = [read_evidence(folder, name) for name in dict.fromkeys(environments)]
+    _gateway()
+    places = (context.root / MANIFESTS, folder)
+    served = [name for name in dict.fromkeys(environments) if any((place / name).exists() for place in places)]
+    if not served:
+        typer.echo("No service is in an environment that can be reached: nothing was tested.")
+        return ExitStatus.PASSED
+    found = [read_evidence(folder, name) for name in served]
     for environment in found:
         for line in texts.log(environment):
             typer.echo(line)
@@ -84,9 +89,18 @@ def curl(service: ServiceEvidence) -> str:
     if not any((one.check, one.outcome) == (_ANSWERS, "passed") for one in service.checks):
         return ""
     key = ["neuroscale", "key", service.path.service, "--print", f"--environment={service.path.environment}"]
-    way = None
-    if text := os.environ.get(GATEWAY_VARIABLE):
+    way, state = _gateway()
+    return curl_line(service.url, service.model, [*key, *([f"--state={state}"] if state else [])], way)
+
+
+def _gateway() -> tuple[Way | None, str]:
+    """The way to a gateway of one machine, and the state that its platform keeps; (None, "") where none is named."""
+    text = os.environ.get(GATEWAY_VARIABLE)
+    if not text:
+        return None, ""
+    try:
         local = json.loads(text)
-        way = Way(Path(local["authority"]), int(local["port"]))
-        key.append(f"--state={local['state']}")
-    return curl_line(service.url, service.model, key, way)
+        return Way(Path(local["authority"]), int(local["port"])), str(local["state"])
+    except (ValueError, TypeError, KeyError):
+        fix = "Write JSON with the texts state and authority, and the number port, or leave it out."
+        raise InputError(Problem("the environment", GATEWAY_VARIABLE, "tells no gateway", fix)) from None
