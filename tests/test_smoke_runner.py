@@ -148,6 +148,7 @@ def test_an_error_while_a_check_ends_is_no_pass(lab: Lab) -> None:
         ({"test_a.py": _HEAD + _PASSES + _check("leave", "pytest.exit('bye', returncode=0)")}, "did not end: leave"),
         ({"test_a.py": _HEAD + _PASSES + "\ndef test_x(service):\n    pass\n"}, "lacks its id"),
         ({"test_a.py": _HEAD + _PASSES, "test_b.py": _HEAD + _PASSES}, "told of twice"),
+        ({"test_a.py": _HEAD + "\n@pytest.mark.xfail(strict=True)" + _PASSES}, "the runner says otherwise"),
         (
             {
                 "test_a.py": _HEAD + _PASSES + _check("other", "pass"),

@@ -107,6 +107,8 @@ class _Journal:
             problems.append("more results came than there are checks")
         if self._exit is None or code not in _ENDED_BY_ITSELF or code != self._exit:
             problems.append(f"the runner ended with {code} instead of by itself{f': {log}' if log else ''}")
+        elif code != 0 and all(one.outcome == "passed" for one in self.results):
+            problems.append(f"every check passed, and the runner says otherwise{f': {log}' if log else ''}")
         return tuple(dict.fromkeys(problems))
 
 
