@@ -14,12 +14,16 @@ import pytest
 
 from neuroscale.endpoint.connection import Endpoint
 from neuroscale.smoke import asking
-from neuroscale.smoke.outcomes import FindingError, NotApplicableError, require
+from neuroscale.smoke.outcomes import CannotTellError, FindingError, NotApplicableError, require
 from neuroscale.smoke.plugin import Notes
 from neuroscale.smoke.spec import Spec
 
 _NO_URL = "no URL (--base-url): it was asked through the API server"
 _WITHIN = 10.0
+# Outside what vLLM's key guards; a model has those of its kind.
+_SCORING = ("/generative_scoring", "/score", "/rerank", "/classify", "/pooling")
+# Only that mode has it; the others of it would put the server to sleep, and run code.
+_DEVELOPMENT = "/is_sleeping"
 _LEAST_DAYS = 7
 _BROKEN = "The server runs without its key: is VLLM_API_KEY in the pod, from the Secret? See the skeleton's manifest."
 
@@ -84,17 +88,22 @@ def test_no_path_outside_v1_runs_the_model_for_anybody(endpoint: Endpoint, spec:
     status, text = asking.reply(endpoint, "POST", "/invocations", question, spec.patience, key=None)
     # vLLM guards /v1 alone, and answers chats here too, where the manifest does not put something else in its place.
     runs = ["/invocations"] if status < 300 and '"choices"' in text else []
-    shown = [path for path in ("/tokenize", "/generative_scoring") if _lets_in(endpoint, "POST", path, spec.patience)]
-    shown += [path for path in ("/metrics", "/openapi.json") if _lets_in(endpoint, "GET", path, spec.patience)]
-    if endpoint.how == "url" and "/generative_scoring" in shown:
-        runs.append("/generative_scoring")
+    scoring = [path for path in _SCORING if _lets_in(endpoint, "POST", path, spec.patience)]
+    told = ["/tokenize"] if _lets_in(endpoint, "POST", "/tokenize", spec.patience) else []
+    told += [path for path in ("/metrics", "/openapi.json") if _lets_in(endpoint, "GET", path, spec.patience)]
+    if _lets_in(endpoint, "GET", _DEVELOPMENT, spec.patience):
+        runs.append(f"{_DEVELOPMENT} (vLLM's development mode)")
+    if endpoint.how == "url":
+        runs += scoring
     require(
         not runs,
         f"without a key, {' and '.join(runs)} runs the model",
         "Let the gateway route /v1 alone, and render the service again: vLLM asks for the key nowhere else.",
     )
-    whom = "from outside" if endpoint.how == "url" else "to whom the NetworkPolicy lets in"
-    note(f"without a key it answers {', '.join(shown)}, {whom}" if shown else "nothing else answers")
+    if scoring:
+        # vLLM has no key for them. NetworkPolicy and gateway keep others away, and neither was asked.
+        raise NotApplicableError(f"{_NO_URL}; to whom the NetworkPolicy lets in it answers {', '.join(scoring + told)}")
+    note(f"without a key it answers {', '.join(told)}" if told else "nothing else answers")
 
 
 def _lets_in(endpoint: Endpoint, method: str, path: str, patience: float) -> bool:
@@ -156,7 +165,11 @@ def test_it_does_not_answer_in_the_clear(endpoint: Endpoint, spec: Spec, note: N
 def _plainly(url: str) -> tuple[bool, str]:
     """Whether that is fine, and what an address without TLS does. No key is sent."""
     try:
-        answer = httpx.get(url, timeout=_WITHIN, follow_redirects=False)
+        # A proxy's answer would be its own.
+        answer = httpx.get(url, timeout=_WITHIN, follow_redirects=False, trust_env=False)
+    except (httpx.ReadTimeout, httpx.WriteTimeout) as error:
+        told = f"{url} takes a connection and says nothing within {_WITHIN:g} s"
+        raise CannotTellError(told, "Try it by hand: curl --verbose") from error
     except httpx.HTTPError as error:
         return True, f"does not answer ({type(error).__name__})"
     status, place = answer.status_code, answer.headers.get("Location", "")

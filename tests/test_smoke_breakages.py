@@ -41,7 +41,7 @@ from waiting import wait_for
 pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.live, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parent.parent
-NEEDS_URL = {"tls", "plain-http"}
+NEEDS_URL = {"tls", "plain-http", "keyless-paths"}
 _SETTLES = 120.0
 # Longer than what the other checks ask for, so that each limit is met by its own check alone.
 _ANSWERS = {
