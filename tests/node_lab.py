@@ -12,7 +12,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,8 +65,7 @@ class NodeLab:
         python.chmod(python.stat().st_mode | stat.S_IXUSR)
         self.problem: str | None = None
         self.said: list[str] = []
-        self.pool = ThreadPoolExecutor(max_workers=8)
-        self.prober = Prober(self.pool)
+        self.prober = Prober()
         (folder / PODS).mkdir()
         (folder / "cache" / "modelinfos").mkdir(parents=True)
         (folder / "cache" / "modelinfos" / "model.json").write_text("{}")
@@ -113,7 +111,6 @@ class NodeLab:
             path = self.cluster.path("v1", "Pod", self.namespace, pod["metadata"]["name"])
             self.cluster.request("DELETE", path, {"gracePeriodSeconds": "0"})
         self.cluster.delete(Identity("v1", "Node", "", self.name))
-        self.pool.shutdown()
         self.prober.close()
         self.own.close()
 

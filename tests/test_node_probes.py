@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import http.server
 import threading
+import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final
 
 import pytest
 from hypothesis import given
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 
 from neuroscale.kube.client import Object
 from neuroscale.local.node.backoff import FIRST, LONGEST, BackOff
-from neuroscale.local.node.probes import Kind, Prober, Results, probes_of
+from neuroscale.local.node.probes import Kind, Probe, Prober, Results, probes_of
 from neuroscale.local.node.waiting import WaitingError
+
+WITHIN: Final = 30.0  # seconds
 
 
 def told(**kinds: dict[str, Any]) -> Object:
@@ -176,14 +179,93 @@ def test_nobody_listening_is_a_failure() -> None:
     assert "refused" in _ask(1, "/200")
 
 
-def _ask(port: int, path: str) -> str:
-    with ThreadPoolExecutor(1) as pool:
-        prober = Prober(pool)
-        (probe,) = probes_of({"readinessProbe": {"httpGet": {"port": port, "path": path}, "timeoutSeconds": 1}})
+def test_a_header_that_cannot_be_sent_is_a_failure() -> None:
+    assert _ask(1, "/200", httpHeaders=[{"name": "X-A", "value": "\u4e2d"}])
+
+
+class Drips(http.server.BaseHTTPRequestHandler):
+    """Begins to answer and never ends its headers: a byte each 50 ms, as long as somebody reads."""
+
+    reading: ClassVar[set[int]] = set()
+
+    def do_GET(self) -> None:
+        me = threading.get_ident()
+        self.reading.add(me)
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
         try:
-            return prober.start(probe, "127.0.0.1").result(10)
+            while not self.server.ended.wait(0.05):  # type: ignore[attr-defined]
+                self.wfile.write(b"a")
+        except OSError:
+            self.close_connection = True
         finally:
-            prober.close()
+            self.reading.discard(me)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def dripping() -> Iterator[int]:
+    Drips.reading.clear()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Drips) as server:
+        ended = server.ended = threading.Event()  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_address[1]
+        ended.set()
+        server.shutdown()
+        thread.join()
+
+
+def test_an_answer_that_drips_in_is_a_failure_after_the_timeout_and_its_connection_ends(dripping: int) -> None:
+    with prober() as made:
+        began = time.monotonic()
+        problem = made.start(probe_of(dripping), "127.0.0.1").result(WITHIN)
+        took = time.monotonic() - began
+        assert "context deadline exceeded" in problem
+        # The server would go on; a busy machine may be late.
+        assert 1 <= took < 5
+        while Drips.reading:
+            assert time.monotonic() - began < WITHIN, "the connection is still open"
+            time.sleep(0.02)
+
+
+def test_a_container_whose_health_only_drips_is_no_longer_ready(dripping: int) -> None:
+    (probe,) = probes_of(told(readiness={"httpGet": {"port": dripping}, "timeoutSeconds": 1, "failureThreshold": 1}))
+    found = Results([probe], 100.0)
+    answer(found, 100, "readiness", ok=True)
+    assert found.ready
+    with prober() as made:
+        found.asked("readiness", 110)
+        found.record("readiness", ok=not made.start(probe, "127.0.0.1").result(WITHIN))
+    assert not found.ready
+    assert due(found, 120) == {"readiness"}
+
+
+def test_many_servers_that_do_not_answer_hold_up_no_probe_of_another(port: int) -> None:
+    with prober() as made:
+        slow = [made.start(probe_of(port, "/slow", timeout=60), "127.0.0.1") for _ in range(40)]
+        assert made.start(probe_of(port, "/200", timeout=20), "127.0.0.1").result(WITHIN) == ""
+        assert not any(one.done() for one in slow)
+
+
+@contextmanager
+def prober() -> Iterator[Prober]:
+    made = Prober()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def probe_of(port: int, path: str = "/", *, timeout: int = 1, **get: Any) -> Probe:
+    request = {"port": port, "path": path, **get}
+    (probe,) = probes_of({"readinessProbe": {"httpGet": request, "timeoutSeconds": timeout}})
+    return probe
+
+
+def _ask(port: int, path: str, **get: Any) -> str:
+    with prober() as made:
+        return made.start(probe_of(port, path, **get), "127.0.0.1").result(WITHIN)
 
 
 def test_the_first_failure_is_tried_again_at_once_and_the_pauses_double_up_to_five_minutes() -> None:

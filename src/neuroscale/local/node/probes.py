@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import threading
 from collections.abc import Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -152,33 +155,58 @@ class _Series:
 
 
 class Prober:
-    """Makes probes in threads of their own, so that a slow answer holds up nothing."""
+    """Makes probes on an event loop in a thread of its own: however many are slow, none of them holds up another."""
 
-    def __init__(self, pool: Executor) -> None:
-        self._pool = pool
-        self._client = httpx.Client(
+    def __init__(self) -> None:
+        self._client = httpx.AsyncClient(
             trust_env=False,
             follow_redirects=False,
+            # As a kubelet's, a probe's timeout is for all of it; one of httpx begins anew with each read.
+            timeout=httpx.Timeout(None),
             limits=httpx.Limits(max_keepalive_connections=0),
         )
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="probes", daemon=True)
+        self._thread.start()
 
     def start(self, probe: Probe, address: str) -> Future[str]:
-        """Make a probe; its result is why it failed, empty where it succeeded."""
-        return self._pool.submit(self._ask, probe, address)
+        """Make a probe. Why it failed, empty where it succeeded, is there after its timeout at the latest."""
+        return asyncio.run_coroutine_threadsafe(self._ask(probe, address), self._loop)
 
-    def _ask(self, probe: Probe, address: str) -> str:
+    async def _ask(self, probe: Probe, address: str) -> str:
         url = probe.url(address)
         headers = {"User-Agent": "kube-probe", "Accept": "*/*", **dict(probe.headers)}
         try:
-            with self._client.stream("GET", url, headers=headers, timeout=probe.timeout) as response:
+            async with asyncio.timeout(probe.timeout), self._client.stream("GET", url, headers=headers) as response:
                 status = response.status_code
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            slow = isinstance(error, httpx.TimeoutException)
-            why = "context deadline exceeded" if slow else str(error) or type(error).__name__
-            return f'Get "{url}": {why}'
+        except TimeoutError:
+            return f'Get "{url}": context deadline exceeded'
+        # A ValueError: what cannot be sent, such as a header that is not ASCII.
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            return f'Get "{url}": {_reason(error)}'
         # As a kubelet: a redirect is an answer too.
         return "" if 200 <= status < 400 else f"HTTP probe failed with statuscode: {status}"
 
     def close(self) -> None:
-        """End its connections."""
-        self._client.close()
+        """End its probes and connections."""
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        probes = asyncio.all_tasks() - {asyncio.current_task()}
+        for one in probes:
+            one.cancel()
+        await asyncio.gather(*probes, return_exceptions=True)
+        await self._client.aclose()
+
+
+def _reason(error: BaseException) -> str:
+    """The system's word for it where there is one, such as "Connection refused"."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, OSError) and inner.errno is not None:
+            return os.strerror(inner.errno) if inner.errno > 0 else str(inner)  # a resolver's are below 0
+        inner = inner.__cause__ or inner.__context__
+    return str(error) or type(error).__name__

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -40,7 +39,6 @@ _USER: Final = f"system:node:{NODE}"
 _ROLE = "neuroscale:node"
 _LOOK_AGAIN = 5.0  # seconds until a vLLM that was missing is looked for again
 _VARIABLES = ("HOME", "NEUROSCALE_CACHE", "XDG_CACHE_HOME")
-_PROBES_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ def run(state: State, say: Callable[[str], None]) -> tuple[Agent, Health]:
         keeper=Keeper(state.instance.id, state.model_user, log_reader.gid if log_reader else None),
         server=finder,
         events=Events(live, NODE),
-        prober=Prober(ThreadPoolExecutor(max_workers=_PROBES_AT_ONCE, thread_name_prefix="probe")),
+        prober=Prober(),
         say=say,
     )
     registration = Registration(live, NODE, state.instance.ports[KWOK], capacity, finder().version)
