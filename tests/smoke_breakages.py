@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -308,6 +309,9 @@ def _address(host: str) -> x509.GeneralName:
 # ------------------------------------------------------------ the cluster
 
 
+_TRIES, _STAYS = 10, 5.0  # seconds
+
+
 @contextlib.contextmanager
 def _changed_by_hand(lab: Lab) -> Iterator[Asked]:
     """A field of the live InferenceService, while Argo CD does not look."""
@@ -315,13 +319,25 @@ def _changed_by_hand(lab: Lab) -> Iterator[Asked]:
     live = lab.live(service)
     most = live["spec"]["predictor"]["maxReplicas"]
     with _kept(lab, f"services-{lab.environment}"), _paused(lab, f"{lab.service}.{lab.environment}"):
-        lab.cluster.merge(service, {"spec": {"predictor": {"maxReplicas": most + 1}}})
         try:
+            _merge_for_good(lab, service, most + 1)
             lab.await_running()
             yield Asked()
         finally:
             lab.cluster.merge(service, {"spec": {"predictor": {"maxReplicas": most}}})
     lab.await_running()
+
+
+def _merge_for_good(lab: Lab, service: Identity, most: int) -> None:
+    """Change the service until the change stays: Argo CD may be at work on it from before it was paused."""
+    for _ in range(_TRIES):
+        lab.cluster.merge(service, {"spec": {"predictor": {"maxReplicas": most}}})
+        ends = time.monotonic() + _STAYS
+        while lab.live(service)["spec"]["predictor"]["maxReplicas"] == most:
+            if time.monotonic() > ends:
+                return
+            time.sleep(0.2)
+    raise AssertionError(f"a change of {service} did not stay: Argo CD is not paused")
 
 
 def _pod_label(label: str) -> Arrange:

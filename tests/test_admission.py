@@ -441,7 +441,10 @@ def derived(lab: AdmissionLab) -> list[tuple[Case, Object]]:
         found = (of_service(pod) for pod in lab.cluster.list("v1", "Pod", UNJUDGED_BY_ANY))
         return awaited - set(found)
 
-    wait_until(lambda: not missing(), "not every good service has a Pod", 180)
+    try:
+        wait_until(lambda: not missing(), "not every good service has a Pod", 180)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {[made[name].key for name in sorted(missing())]}") from error
     telling = [(name, case.key) for name, case in made.items() if case.key in without]
     wait_until(lambda: all(_tells(lab, *one) for one in telling), "not every service tells why it has no Pod")
     return [

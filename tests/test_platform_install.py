@@ -99,7 +99,7 @@ def test_it_brings_projects_platform_and_services_and_the_second_time_nothing_ch
     assert set(first.results) == {
         *("ConfigMap argocd-cm", "ConfigMap argocd-cmd-params-cm", "ConfigMap argocd-rbac-cm"),
         *("AppProject services", "AppProject platform", "ApplicationSet services-dev"),
-        *(f"Application platform-{part}" for part in ("upstream", "runtimes", "tenancy", "policies")),
+        *(f"Application platform-{part}" for part in ("upstream", "monitoring", "runtimes", "tenancy", "policies")),
     }
     before = live(argocd, "ApplicationSet", "services-dev")
     second = install(api_server, "--json")
