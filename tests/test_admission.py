@@ -383,6 +383,8 @@ DERIVES_NOTHING: Mapping[Key, str] = {
     ("probes-present", "good-model"): "fails to reconcile predictor",
     ("probes-present", "good-custom"): "fails to reconcile predictor",
     ("probes-present", "good-custom-first"): "",
+    # KServe takes the first container for its own, and gives it the name that the second one has.
+    ("endpoint-key", "good-sidecar"): "",
     ("readable-model-arguments", "good-custom"): "fails to reconcile predictor",
 }
 # Good resources whose Pod is missing something, so that KServe's webhook refuses it.
