@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from neuroscale.endpoint.access import open_endpoint
+from neuroscale.endpoint.access import open_endpoint, pods_of
 from neuroscale.endpoint.connection import Endpoint
 from neuroscale.endpoint.errors import EndpointError
 from neuroscale.errors import NeuroscaleError
@@ -75,8 +75,7 @@ def live(cluster: Cluster, service: Service) -> Object:
 @pytest.fixture
 def pods(cluster: Cluster, service: Service) -> list[Object]:
     """Its pods that are not about to end, at least one."""
-    label = f"serving.kserve.io/inferenceservice={service.name}"
-    found = cluster.list("v1", "Pod", service.namespace, label)
+    found = pods_of(cluster, service.namespace, service.name)
     alive = [
         pod
         for pod in found

@@ -30,7 +30,7 @@ from neuroscale.local.node.launch import Server
 from neuroscale.local.node.pod import Machine
 from neuroscale.local.node.probes import Prober
 from neuroscale.local.node.registration import Capacity, Registration
-from neuroscale.local.node.service import rights
+from neuroscale.local.node.service import access
 from neuroscale.local.node.streams import KINDS
 from neuroscale.local.process import belonging, end
 from neuroscale.tools import find_tool
@@ -59,7 +59,7 @@ class NodeLab:
         names = ("default", self.namespace, "kube-node-lease")
         namespaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in names]
         kinds = [one for one in found if one["spec"]["names"]["kind"] in KINDS]
-        apply_all(self.cluster, [*kinds, *namespaces, *rights(user, f"test:{self.name}")])
+        apply_all(self.cluster, [*kinds, *namespaces, *access(user, f"test:{self.name}")])
         python = folder / "python"
         python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{model_server_stand_in.__file__}" "$@"\n')
         python.chmod(python.stat().st_mode | stat.S_IXUSR)

@@ -28,6 +28,10 @@ RepositoryOption = Annotated[
     typer.Option("--repository", help="The platform repository. Default: the one that the current folder lies in."),
 ]
 KubeconfigOption = Annotated[Path | None, typer.Option("--kubeconfig", help="Default: $KUBECONFIG, or ~/.kube/config.")]
+ContextOption = Annotated[
+    str | None, typer.Option("--context", help="The kubeconfig context of the cluster. Default: the current one.")
+]
+PlatformOption = Annotated[Path | None, typer.Option("--state", help="The folder of a local platform to ask.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 
 
@@ -174,11 +178,9 @@ def keys(
     wait: Annotated[
         int, typer.Option("--wait", help="Seconds to wait for services that are not deployed yet.", min=0, max=3600)
     ] = 0,
-    context: Annotated[
-        str | None, typer.Option("--context", help="The kubeconfig context of the cluster. Default: the current one.")
-    ] = None,
+    context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
-    state: Annotated[Path | None, typer.Option("--state", help="The folder of a local platform to ask.")] = None,
+    state: PlatformOption = None,
     repository: RepositoryOption = None,
 ) -> None:
     """Make the API keys that an environment's services lack, and show none."""
@@ -231,11 +233,9 @@ def demo(
 def status(
     service: Annotated[str, typer.Argument(help="A service, for its details; all of them where it is left out.")] = "",
     environment: Annotated[str, typer.Option("--environment", help="Only services of this environment.")] = "",
-    context: Annotated[
-        str | None, typer.Option("--context", help="The kubeconfig context of the cluster. Default: the current one.")
-    ] = None,
+    context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
-    state: Annotated[Path | None, typer.Option("--state", help="The folder of a local platform to ask.")] = None,
+    state: PlatformOption = None,
     wait: Annotated[
         int | None,
         typer.Option("--wait", help="Ask again until all is ready or failed, for so many seconds.", min=0, max=86400),
@@ -264,11 +264,9 @@ def smoke(
     patience: Annotated[
         float, typer.Option("--patience", help="Seconds that a first answer may take.", min=1, max=600)
     ] = 60.0,
-    context: Annotated[
-        str | None, typer.Option("--context", help="The kubeconfig context of the cluster. Default: the current one.")
-    ] = None,
+    context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
-    state: Annotated[Path | None, typer.Option("--state", help="The folder of a local platform to ask.")] = None,
+    state: PlatformOption = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON here.")] = None,
     junit_file: Annotated[Path | None, typer.Option("--junit", help="Write the result as JUnit XML here.")] = None,
     markdown_file: Annotated[Path | None, typer.Option("--markdown", help="Write the result as Markdown here.")] = None,
@@ -296,11 +294,9 @@ def metrics(
             help="Where Prometheus answers. Default: the Service that the settings name, by a port-forward.",
         ),
     ] = "",
-    context: Annotated[
-        str | None, typer.Option("--context", help="The kubeconfig context of the cluster. Default: the current one.")
-    ] = None,
+    context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
-    state: Annotated[Path | None, typer.Option("--state", help="The folder of a local platform to ask.")] = None,
+    state: PlatformOption = None,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> None:
@@ -336,11 +332,9 @@ def query(
             "$NEUROSCALE_API_KEY_FILE (mode 0600), no cluster is asked.",
         ),
     ] = "",
-    context: Annotated[
-        str | None, typer.Option("--context", help="The kubeconfig context of the cluster. Default: the current one.")
-    ] = None,
+    context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
-    state: Annotated[Path | None, typer.Option("--state", help="The folder of a local platform to ask.")] = None,
+    state: PlatformOption = None,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> None:
@@ -365,11 +359,9 @@ def api_key(
         int | None,
         typer.Option("--wait", help="Seconds for each pod's replacement. Default: as its probes allow.", min=1),
     ] = None,
-    context: Annotated[
-        str | None, typer.Option("--context", help="The kubeconfig context of the cluster. Default: the current one.")
-    ] = None,
+    context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
-    state: Annotated[Path | None, typer.Option("--state", help="The folder of a local platform to ask.")] = None,
+    state: PlatformOption = None,
     repository: RepositoryOption = None,
 ) -> None:
     """Make a service's API key where it is missing, or replace it. Exit status 1: a new key could not be proven."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ _SETTINGS = (
     "merge.directoryRenames=conflict",
     "merge.renames=true",
 )
+_OBJECT = re.compile(r"[0-9a-f]{40,64}")
 
 
 class GitError(NeuroscaleError):
@@ -106,6 +108,16 @@ class Git:
                 )
             )
         return done.stdout.decode().strip()
+
+    def knows(self, commit: str) -> bool:
+        """Whether the repository has that commit; no name stands for none."""
+        return bool(commit) and self.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).returncode == 0
+
+    def tree(self, commit: str, folder: str) -> str:
+        """The id of a folder's tree at a commit; "" where there is none."""
+        done = self.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}:{folder}", check=False)
+        text = done.stdout.decode().strip()
+        return text if done.returncode == 0 and _OBJECT.fullmatch(text) else ""
 
     def read_object(self, name: str) -> bytes | None:
         """The content of a blob, by id or `TREE:PATH`; None where there is no such blob."""

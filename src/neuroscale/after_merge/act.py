@@ -89,8 +89,7 @@ class AfterMerge:
     def _row(self, service: ServiceEvidence, environment: Evidence) -> _Row:
         base = self._reverter.base
         revision = environment.revision
-        known = self._git.run("cat-file", "-e", f"{revision}^{{commit}}", check=False).returncode == 0
-        if not revision or not known or not is_ancestor(self._git, revision, base.commit):
+        if not self._git.knows(revision) or not is_ancestor(self._git, revision, base.commit):
             return _Row(service, None, f"The commit that was tested, {revision[:12]}, is not one of {base.branch}.")
         change = last_change(self._git, revision, service.path.folder)
         if change is None:

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from neuroscale.commands.demo_steps import ENVIRONMENT, MANIFEST, SERVICE, Result
+from neuroscale.endpoint.access import pods_of
 from neuroscale.errors import ExitStatus, UntrustedError
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.local.control_plane import cluster
@@ -44,7 +45,7 @@ def show(demo: Demo, local: LocalForge, merged: float) -> None:
 
 def _where_it_runs(demo: Demo, live: Cluster, manifest: Object) -> None:
     namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
-    pods = live.list("v1", "Pod", namespace, f"serving.kserve.io/inferenceservice={name}")
+    pods = pods_of(live, namespace, name)
     for pod in pods:
         node = live.get("v1", "Node", pod["spec"]["nodeName"])
         if node is None or node["metadata"]["labels"].get(SIMULATED) != "true":

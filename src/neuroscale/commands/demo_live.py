@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from neuroscale.after_merge.record import MARKER
 from neuroscale.commands.demo_steps import LIVE, Result
+from neuroscale.endpoint.access import pods_of
 from neuroscale.errors import ExitStatus, UntrustedError
 from neuroscale.local.control_plane import cluster
 
@@ -66,14 +67,15 @@ def told_on_the_merged_one(demo: Demo, forge: Forge, pull: PullRequest) -> None:
     while True:
         # A run that could not tell is followed by one of the next merge.
         found = [one.body for one in forge.comments(pull.number) if one.body.startswith(MARKER)]
-        if any(_PASSED in body for body in found):
+        passed = next((body for body in found if _PASSED in body), None)
+        if passed is not None:
             break
         if time.monotonic() > ends:
             told = found[0] if found else "nothing"
             raise UntrustedError(f"the demo expected {pull.url} to tell that its smoke test passed; it tells: {told}")
         time.sleep(1.0)
     demo.say(pull.url, style="bold")
-    for line in next(body for body in found if _PASSED in body).splitlines():
+    for line in passed.splitlines():
         if not line.startswith("<!--"):
             demo.say(f"  | {line}")
     demo.results.append(Result("The merged pull request", "tells what the smoke tests saw, and how to ask the service"))
@@ -86,7 +88,7 @@ def _state(local: LocalForge) -> tuple[str, str]:
 def _ready_since(local: LocalForge) -> float:
     """When the service's first pod became ready, in whole seconds since 1970."""
     with cluster(local.state) as live:
-        pods = live.list("v1", "Pod", "", f"serving.kserve.io/inferenceservice={LIVE.service}")
+        pods = pods_of(live, "", LIVE.service)
     return min(_became_ready(pod) for pod in pods)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from neuroscale.cluster.pods import SERVER, PodState, items, look, part
+from neuroscale.cluster.pods import SERVER, SERVICE_LABEL, PodState, items, look, part
 from neuroscale.endpoint import chat, key
 from neuroscale.endpoint.connection import Endpoint, client
 from neuroscale.endpoint.errors import EndpointError
@@ -23,7 +23,6 @@ __all__ = ["Endpoint", "EndpointError", "ReadyPod", "open_endpoint", "pods_of", 
 PORT = 8080
 """What the template lets vLLM listen on."""
 
-_POD_LABEL = "serving.kserve.io/inferenceservice"
 _SERVICE_KIND = ("serving.kserve.io/v1beta1", "InferenceService")
 _NAME_FLAG = "--served-model-name"
 
@@ -40,7 +39,7 @@ class ReadyPod:
 
 def pods_of(cluster: Cluster, namespace: str, service: str) -> list[Object]:
     """All pods of a service, whatever they do."""
-    return cluster.list("v1", "Pod", namespace, f"{_POD_LABEL}={service}")
+    return cluster.list("v1", "Pod", namespace, f"{SERVICE_LABEL}={service}")
 
 
 def ready_pods(cluster: Cluster, namespace: str, service: str) -> tuple[ReadyPod, ...]:

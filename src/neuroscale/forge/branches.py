@@ -130,7 +130,7 @@ class Branches:
                 return None
             self._ask("fetch", repository, lambda url: ("fetch", *options, "--", url, f"refs/heads/{branch}"))
             # It may have been replaced between the two.
-            if self.git.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).returncode == 0:
+            if self.git.knows(commit):
                 return commit
         raise BranchMovedError(f"The branch {branch} of {repository.slug} changes all the time. Run it again.")
 

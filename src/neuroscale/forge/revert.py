@@ -5,7 +5,6 @@ Its branch is named after the merge, so that a run that was interrupted, or a se
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,6 @@ from neuroscale.snapshot import GitSnapshot
 PREFIX = "neuroscale/revert/"
 _COMMITS = 250  # of a pull request, as GitHub lists them
 _LOOKS = 3  # at a branch that somebody else moves meanwhile
-_OBJECT = re.compile(r"[0-9a-f]{40,64}")
 
 
 @dataclass(frozen=True)
@@ -95,13 +93,6 @@ def before_all(git: Git, commit: str, belongs: Callable[[str], bool]) -> str:
     return ""
 
 
-def tree_of(git: Git, commit: str, folder: str) -> str:
-    """The tree of a folder at a commit; "" where there is none."""
-    done = git.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}:{folder}", check=False)
-    text = done.stdout.decode().strip()
-    return text if done.returncode == 0 and _OBJECT.fullmatch(text) else ""
-
-
 def with_trees(git: Git, tree: str, folders: Mapping[str, str]) -> str:
     """The tree in which each folder is what its tree holds, to the byte; "" removes it. Returns its id."""
     with tempfile.TemporaryDirectory(prefix="neuroscale-index-") as scratch:
@@ -157,7 +148,7 @@ class Reverter:
                 found[folder] = "The main branch begins with this commit, so there is nothing before it."
             elif not is_ancestor(self._git, merge.change.commit, self.base.commit):
                 found[folder] = "The main branch no longer holds this commit."
-            elif tree_of(self._git, self.base.commit, folder) != tree_of(self._git, merge.change.commit, folder):
+            elif self._git.tree(self.base.commit, folder) != self._git.tree(merge.change.commit, folder):
                 found[folder] = "The folder was changed again since, and a revert would undo that as well."
         return found
 
@@ -177,7 +168,7 @@ class Reverter:
             if there is not None:
                 return Reverted(there.state, there, tuple(folders))
             refusals = self.refusals(merge, folders)
-            wanted = {one: tree_of(self._git, merge.change.before, one) for one in folders if one not in refusals}
+            wanted = {one: self._git.tree(merge.change.before, one) for one in folders if one not in refusals}
             if not wanted:
                 return Reverted("refused", refusals=refusals)
             removed = tuple(one for one, tree in wanted.items() if not tree)

@@ -21,6 +21,7 @@ from neuroscale.local.process import Process, answers
 from neuroscale.local.runner import find_python
 from neuroscale.local.state import PASSABLE, State
 from neuroscale.local.tool_copies import copied, copy_tool
+from neuroscale.local.upstream import rights
 
 NAME: Final = "gateway"
 ROUTES: Final = "gateway-routes"
@@ -129,27 +130,12 @@ class Gateway:
 
 def access() -> list[Object]:
     """What it may do in the cluster: see services and the addresses of their pods."""
-    name = "neuroscale:gateway"
-    group = "rbac.authorization.k8s.io"
     verbs = ["list", "watch"]
-    return [
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": name},
-            "rules": [
-                {"apiGroups": ["serving.kserve.io"], "resources": ["inferenceservices"], "verbs": verbs},
-                {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": verbs},
-            ],
-        },
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
-            "subjects": [{"apiGroup": group, "kind": "User", "name": _USER}],
-        },
+    rules = [
+        {"apiGroups": ["serving.kserve.io"], "resources": ["inferenceservices"], "verbs": verbs},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": verbs},
     ]
+    return rights(_USER, "neuroscale:gateway", rules)
 
 
 def _text(path: Path) -> str:

@@ -15,12 +15,12 @@ from typing import Any, Final
 from neuroscale.files import write_public
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
-from neuroscale.kube.client import Object
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, environment
 from neuroscale.local.node.service import NODE
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, State
 from neuroscale.local.tool_copies import copied, copy_tool
+from neuroscale.local.upstream import rights
 from neuroscale.yaml_io import read_mapping
 
 NAME: Final = "prometheus"
@@ -29,7 +29,6 @@ PORTS = (NAME,)
 _USER = "neuroscale:prometheus"
 _INTERVAL = "5s"
 _RETENTION: Final = {"time": "2d", "size": "512MB"}
-_RBAC = "rbac.authorization.k8s.io"
 
 _HERE: Final[tuple[dict[str, Any], ...]] = (
     # No machine stands behind the other nodes: what does not run can be neither up nor down.
@@ -136,22 +135,5 @@ class Prometheus:
     def _apply(self) -> None:
         """It may see where pods are, and nothing else."""
         with cluster(self.state) as found:
-            apply_all(found, _rights())
-
-
-def _rights() -> list[Object]:
-    return [
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": _USER},
-            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}],
-        },
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": _USER},
-            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": _USER},
-            "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": _USER}],
-        },
-    ]
+            rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
+            apply_all(found, rights(_USER, _USER, [rule]))

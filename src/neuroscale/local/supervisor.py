@@ -167,13 +167,10 @@ class Supervisor:
                 began = time.monotonic()
                 try:
                     self._live(process, record)
-                except RefusedError as error:
-                    self._give_up(process, record, str(error))
-                except KubernetesError as error:
-                    # The API server was too slow: no failure of this process.
-                    self._give_up(process, record, str(error), counted=False)
                 except NeuroscaleError as error:
-                    self._give_up(process, record, str(error))
+                    # An API server that is too slow is no failure of this process.
+                    slow = isinstance(error, KubernetesError) and not isinstance(error, RefusedError)
+                    self._give_up(process, record, str(error), counted=not slow)
                 except Exception as error:  # a defect must not end the supervision of this process unseen
                     self._give_up(process, record, f"a defect of this program: {type(error).__name__}: {error}")
                 if self._stopping:

@@ -1,13 +1,15 @@
-"""What the cluster's upstream programs have in common: a namespace, definitions of kinds, and an account."""
+"""What the cluster's programs have in common: a namespace, definitions of kinds, an account, and rights."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from neuroscale import schemas
 from neuroscale.kube.client import Object
 from neuroscale.kube.control_plane import ControlPlane
+
+_RBAC = "rbac.authorization.k8s.io"
 
 
 def namespace(name: str) -> Object:
@@ -21,6 +23,21 @@ def definitions(groups: Collection[str], kinds: Collection[str] = ()) -> list[Ob
         found
         for found in schemas.find().crds()
         if found["spec"]["group"] in groups and (not kinds or found["spec"]["names"]["kind"] in kinds)
+    ]
+
+
+def rights(user: str, role: str, rules: Sequence[Object]) -> list[Object]:
+    """The objects that let a user of the cluster do what the rules of a role say, in every namespace."""
+    metadata = {"name": role}
+    return [
+        {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": list(rules)},
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": user}],
+        },
     ]
 
 

@@ -24,21 +24,17 @@ def standing(root: Path, folder: str, merged: str, deployed: str) -> Standing:
         return "the same"
     git = Git(root)
     try:
-        if not _known(git, deployed):
+        if not git.knows(deployed):
             _fetch(git)
-            if not _known(git, deployed):
+            if not git.knows(deployed):
                 return "unknown"
-        there, wanted = (_tree(git, commit, folder) for commit in (deployed, merged))
+        there, wanted = (git.tree(commit, folder) for commit in (deployed, merged))
         if there == wanted:
             return "equal"
         later = git.run("merge-base", "--is-ancestor", merged, deployed, check=False).returncode == 0
         return "ahead" if later else "behind"
     finally:
         git.close()
-
-
-def _known(git: Git, commit: str) -> bool:
-    return bool(commit) and git.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).returncode == 0
 
 
 def _fetch(git: Git) -> None:
@@ -51,9 +47,3 @@ def _fetch(git: Git) -> None:
             environment={key: value for key, value in os.environ.items() if key.startswith("GIT_CONFIG_")},
             timeout=_FETCH_SECONDS,
         )
-
-
-def _tree(git: Git, commit: str, folder: str) -> bytes:
-    """The id of a folder's content; empty where there is none."""
-    done = git.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}:{folder}", check=False)
-    return done.stdout.strip() if done.returncode == 0 else b""

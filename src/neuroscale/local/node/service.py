@@ -28,6 +28,7 @@ from neuroscale.local.node.registration import Capacity, Registration
 from neuroscale.local.node.streams import GROUP, RESOURCES
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, State
+from neuroscale.local.upstream import rights
 from neuroscale.local.users import User
 
 NAME: Final = "node"
@@ -90,7 +91,7 @@ class Node:
     def _apply(self) -> None:
         """What a node may do beyond what Kubernetes lets every one."""
         with cluster(self.state) as found:
-            apply_all(found, rights(_USER, _ROLE))
+            apply_all(found, access(_USER, _ROLE))
 
 
 def run(state: State, say: Callable[[str], None]) -> tuple[Agent, Health]:
@@ -148,18 +149,7 @@ class _Finder:
             return Server(Path(), found.version, Path(), str(error))
 
 
-def rights(user: str, role: str) -> list[Object]:
+def access(user: str, role: str) -> list[Object]:
     """The objects that let a node's user keep what KWOK reads of its pods."""
-    group = "rbac.authorization.k8s.io"
-    metadata = {"name": role}
     rule = {"apiGroups": [GROUP], "resources": list(RESOURCES), "verbs": ["get", "create", "patch", "delete"]}
-    return [
-        {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": [rule]},
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
-            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
-        },
-    ]
+    return rights(user, role, [rule])
