@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+from ipaddress import ip_address
 from typing import Any
 
 import httpx
@@ -83,7 +84,7 @@ def test_every_port_that_other_machines_can_reach_is_told_of(gitops: GitOps) -> 
         connection.laddr.port
         for one in belonging(state.instance.id)
         for connection in one.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN and connection.laddr.ip != "127.0.0.1"
+        if connection.status == psutil.CONN_LISTEN and not ip_address(connection.laddr.ip).is_loopback
     }
     told = " ".join(notes(state))
     assert found

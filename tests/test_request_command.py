@@ -540,7 +540,7 @@ def test_what_cannot_be_used_is_told_in_words(site: Site) -> None:
         (("--answers", good, "--remote", "upstream"), "Name one of folder, origin"),
         (("--answers", good, "--remote", "--help-me"), "is not a git remote"),
         (("--answers", good, "--token-file", "none"), "none: cannot be read"),
-        (("--answers", good, "--token-file", good), "so others may use the token"),
+        (("--answers", good, "--token-file", good), "so others may use the forge's token"),
         (("--answers", good, "--remote", "plain"), "is not encrypted"),
         (("--answers", good, "--remote", "password"), "forge.example.com"),
         (("--answers", good, "--remote", "folder"), "no https or ssh address"),

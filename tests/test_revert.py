@@ -267,7 +267,11 @@ def test_without_a_report_nothing_is_passed_and_nothing_is_taken_back(project: P
     assert said.status == 3
     assert "left no report" in said.text
     assert project.comments(merged) == []
-    assert project.tell(Seen(chat.passing()), environments=("dev", "prod")).status == 3
+    assert project.tell(Seen(chat.passing()), environments=("dev", "prod")).status == 0
+    project.merge({f"manifests/prod/{chat.name}/inferenceservice.yaml": "kind: InferenceService\n"})
+    said = project.tell(Seen(chat.passing()), environments=("dev", "prod"))
+    assert said.status == 3
+    assert "left no report" in said.text
     assert project.reverts(merged) == []
 
 
