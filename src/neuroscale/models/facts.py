@@ -1,0 +1,150 @@
+"""What planning knows of a model: its tensors, what its layers keep in the KV cache, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Group = Literal[
+    "embedding",
+    "per_layer_embedding",
+    "lm_head",
+    "attention",
+    "dense_mlp",
+    "routed_experts",
+    "shared_experts",
+    "router",
+    "norm",
+    "vision",
+    "audio",
+    "projector",
+    "mtp",
+]
+"""What a tensor is for. `lm_head` is absent where it is the embedding's own matrix (tied); `mtp`: layers that predict
+several tokens at once, which vLLM loads for speculative decoding alone."""
+
+Sharding = Literal["replicated", "split", "vocabulary", "kv_heads", "experts"]
+"""How vLLM lays a tensor over the ranks of tensor parallelism: whole on each, split evenly, by rows of the vocabulary
+(padded), by KV heads (replicated where there are fewer heads than ranks), or by experts or their width."""
+
+Basis = Literal["headers", "config", "estimate"]
+"""Bytes as the safetensors headers tell them; counted from a config of a known architecture; or of an unknown one."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """`copies` weight tensors of one shape. `name` as in the checkpoint, `{}` for the numbers of layers and experts.
+
+    `linear`: a matrix that quantisation methods convert; others keep the model's dtype.
+    """
+
+    name: str
+    group: Group
+    shape: tuple[int, ...]
+    copies: int
+    sharding: Sharding
+    linear: bool
+
+    @property
+    def params(self) -> int:
+        """Of all copies."""
+        return math.prod(self.shape) * self.copies
+
+
+@dataclass(frozen=True)
+class CacheLayers:
+    """`layers` layers that keep the same in the KV cache; layers that read another one's cache are in none.
+
+    `window`: tokens of a sliding window or of a chunk. `latent`: one vector of `head_dim` values a token, on every
+    rank (multi-head latent attention; `kv_heads` is 1 and `value_head_dim` 0). Else keys of `head_dim` and values of
+    `value_head_dim` for each of the `kv_heads`.
+    """
+
+    kind: Literal["full", "sliding", "chunked", "latent"]
+    layers: int
+    kv_heads: int
+    head_dim: int
+    value_head_dim: int
+    window: int | None = None
+
+    @property
+    def values_per_token(self) -> int:
+        """Of one layer, all KV heads."""
+        return self.kv_heads * (self.head_dim + self.value_head_dim)
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """`method` as config.json names it (gptq, awq, fp8, compressed-tensors, mxfp4, modelopt, bitsandbytes, ...).
+
+    `bits` of a weight; `group_size`: weights that share a scale (None: one for each output row or tensor);
+    `scale_bytes` of one; `zero_points`: beside each scale one of `bits`. `ignored`: patterns of tensors that keep the
+    model's dtype.
+    """
+
+    method: str
+    bits: int
+    group_size: int | None = None
+    block: tuple[int, int] | None = None
+    scale_bytes: int = 2
+    zero_points: bool = False
+    ignored: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """A model as its config (and, where known, the headers of its files) tells it.
+
+    `weight_bytes`: by group, as files or counting say, before tensor parallelism. `heads`: of attention (queries).
+    `experts_per_token`: 0 for dense models. `notes`: what was assumed or left out, as sentences.
+    """
+
+    name: str
+    model_type: str
+    architectures: tuple[str, ...]
+    kind: Literal["moe", "dense"]
+    dtype: Literal["bfloat16", "float16", "float32"]
+    num_layers: int
+    hidden_size: int
+    vocab_size: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    max_position_embeddings: int
+    experts: int
+    experts_per_token: int
+    moe_intermediate_size: int
+    tensors: tuple[Tensor, ...]
+    cache: tuple[CacheLayers, ...]
+    quantization: Quantization | None
+    weight_bytes: Mapping[Group, int]
+    basis: Basis
+    multimodal: bool
+    source: str
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def total_params(self) -> int:
+        """All tensors', without those of multi-token prediction."""
+        return sum(tensor.params for tensor in self.tensors if tensor.group != "mtp")
+
+    @property
+    def active_params(self) -> int:
+        """What one token computes with, its input embedding included: of the routed experts the share that is chosen.
+
+        Tables that are only looked up layer by layer count in neither convention; towers for images and sound neither.
+        """
+        away = ("per_layer_embedding", "vision", "audio", "projector", "mtp", "routed_experts")
+        whole = sum(tensor.params for tensor in self.tensors if tensor.group not in away)
+        routed = sum(tensor.params for tensor in self.tensors if tensor.group == "routed_experts")
+        return whole + (routed * self.experts_per_token // self.experts if self.experts else 0)
+
+    @property
+    def active_params_without_embedding(self) -> int:
+        """`active_params` without the input embedding; the same where that matrix computes the output, too."""
+        tied = not any(tensor.group == "lm_head" for tensor in self.tensors)
+        looked_up = sum(tensor.params for tensor in self.tensors if tensor.group == "embedding")
+        return self.active_params - (0 if tied else looked_up)

@@ -1,0 +1,40 @@
+"""The values of vLLM's arguments that decide about memory, typed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class EngineArguments:
+    """What a command line of `vllm serve` says. None: not said, so that the version's own default holds.
+
+    `gpu_memory_utilization` is a share of the whole memory; `cpu_offload_gib` and `kv_cache_memory_bytes` are per rank.
+    `images`, `videos`, `audios`: the most of one request (`--limit-mm-per-prompt`).
+    """
+
+    model: str = ""
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    enable_expert_parallel: bool = False
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    quantization: str | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    gpu_memory_utilization: float | None = None
+    kv_cache_memory_bytes: int | None = None
+    kv_cache_dtype: str = "auto"
+    block_size: int | None = None
+    cpu_offload_gib: float = 0.0
+    enforce_eager: bool = False
+    async_scheduling: bool | None = None
+    disable_hybrid_kv_cache_manager: bool = False
+    language_model_only: bool = False
+    images: int | None = None
+    videos: int | None = None
+    audios: int | None = None
+    speculative: str | None = None
+    """The method or model of `--speculative-config`: its weights and cache are not planned."""
