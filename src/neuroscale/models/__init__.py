@@ -1,1 +1,1 @@
-"""What a model is: its architecture, its tensors and what its layers keep in the KV cache. Accelerators are unknown here."""
+"""What a model is: its architecture, its tensors and what its layers keep in the KV cache."""
