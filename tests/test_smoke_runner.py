@@ -129,9 +129,10 @@ def test_a_failing_fixture_is_no_pass(lab: Lab) -> None:
     assert _outcomes(report) == {"fine": "passed", "uses": "error"}
 
 
-def test_an_error_while_a_check_ends_is_no_pass(lab: Lab) -> None:
+@pytest.mark.parametrize("body", ["pass", "raise NotApplicableError('no URL')"])
+def test_an_error_while_a_check_ends_is_no_pass(lab: Lab, body: str) -> None:
     fixture = "\n@pytest.fixture\ndef thing():\n    yield\n    raise OSError('gone')\n"
-    report = lab.run({"test_a.py": _HEAD + fixture + _check("uses", "pass", "service, thing")})
+    report = lab.run({"test_a.py": _HEAD + fixture + _check("uses", body, "service, thing")})
     assert _outcomes(report) == {"uses": "error"}
     assert report.status is ExitStatus.UNTRUSTED
 

@@ -133,7 +133,9 @@ class _Recorder:
         if not self._raised:
             result = Result(service, check, title, "passed", seconds, notes)
         else:
-            result = _ended(self._raised[0], service, check, title, seconds, where)
+            ended = [_ended(one, service, check, title, seconds, where) for one in self._raised]
+            # One that could not be checked and then broke down is broken.
+            result = next((one for one in ended if one.outcome != "skipped"), ended[0])
         texts = {"message": result.message, "next": result.next}
         for secret in self._secrets:
             texts = {name: redact(text, secret) for name, text in texts.items()}
