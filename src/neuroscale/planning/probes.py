@@ -1,0 +1,87 @@
+"""What Kubernetes' probes allow a server that loads: seconds from the container's start.
+
+A kubelet (Kubernetes 1.37, pkg/kubelet/prober/worker.go) makes the first probe at the first tick of its period that is
+`initialDelaySeconds` or more after the start, and ends the container at the failure that makes `failureThreshold` in a
+row. So it may do so as early as `initialDelaySeconds + (failureThreshold - 1) x periodSeconds`: a whole period earlier
+than the product of the two says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+ProbeKind = Literal["startup", "liveness"]
+
+_DEFAULTS = {"initialDelaySeconds": 0, "periodSeconds": 10, "timeoutSeconds": 1, "failureThreshold": 3}
+
+
+@dataclass(frozen=True)
+class ProbeJudgement:
+    """Whether a server gets the time that it needs.
+
+    `allowed_seconds`: no kubelet ends the container before (None: nothing does, or the probe cannot be read).
+    `expected_seconds`: what the server needs. `told`: a complete sentence.
+    """
+
+    kind: ProbeKind
+    allowed_seconds: int | None
+    expected_seconds: int
+    enough: bool
+    told: str
+
+
+def probe_allows(probe: Mapping[str, Any]) -> int:
+    """Seconds after its container's start before which a failing probe cannot end it.
+
+    Raises ValueError, naming the field, for a number that is none.
+    """
+    delay, period, failures = (
+        _whole(probe, name) for name in ("initialDelaySeconds", "periodSeconds", "failureThreshold")
+    )
+    return delay + (failures - 1) * period
+
+
+def judge_probe(
+    probe: Mapping[str, Any] | None, expected_seconds: float, kind: ProbeKind = "startup"
+) -> ProbeJudgement:
+    """Whether a startup probe waits for a server that takes `expected_seconds` from its container's start to answers,
+    or a liveness probe does where no startup probe holds it back.
+
+    No probe (None) ends nothing. One that cannot be read is not enough.
+    """
+    expected = math.ceil(expected_seconds)
+    if probe is None:
+        return ProbeJudgement(kind, None, expected, True, f"No {kind} probe ends a server that loads.")
+    try:
+        allowed = probe_allows(probe)
+    except ValueError as error:
+        return ProbeJudgement(kind, None, expected, False, f"The {kind} probe cannot be judged: {error}.")
+    enough = allowed >= expected
+    sure = f"The {kind} probe waits {allowed:,} s (initialDelaySeconds + (failureThreshold - 1) x periodSeconds)"
+    told = f"{sure}, and the server takes about {expected:,} s to start"
+    return ProbeJudgement(
+        kind, allowed, expected, enough, f"{told}." if enough else f"{told}: it is ended as it loads."
+    )
+
+
+def judge_probes(container: Mapping[str, Any], expected_seconds: float) -> ProbeJudgement:
+    """`judge_probe` of the probe that may end a container as it starts: the startup probe, else the liveness probe."""
+    kinds: tuple[ProbeKind, ...] = ("startup", "liveness")
+    for kind in kinds:
+        probe = container.get(f"{kind}Probe")
+        if probe is not None:
+            return judge_probe(probe, expected_seconds, kind)
+    return judge_probe(None, expected_seconds, "liveness")
+
+
+def _whole(probe: Mapping[str, Any], name: str) -> int:
+    """A number as the API server fills it in: 0 counts as not given."""
+    if not isinstance(probe, Mapping):
+        raise ValueError("it is no mapping")
+    value = probe.get(name) or _DEFAULTS[name]
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"its {name} is no whole number from 0 on")
+    return value
