@@ -19,7 +19,7 @@ demo: ## Set up, then the main job, from a form's answers to a service in a clus
 	@$(BIN)/neuroscale demo
 
 test: lint ## Set up, check style and types, run every test
-	@$(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist loadfile
+	@$(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist loadfile --durations=40 --durations-min=10
 
 lint: setup ## Check style and types
 	@$(BIN)/ruff check
