@@ -1,0 +1,99 @@
+"""The arguments of `vllm serve` with every default of the version, the model and the card filled in."""
+
+from __future__ import annotations
+
+from neuroscale.models.facts import ModelFacts
+from neuroscale.planning.fit.device import Device
+from neuroscale.planning.fit.result import Resolved
+from neuroscale.planning.fit.versions import Behaviour
+from neuroscale.vllm.engine import EngineArguments
+
+BLOCK = 16
+"""Tokens of a block on accelerators."""
+
+CPU_BLOCK = 128
+"""Tokens of a block on a CPU; 16 for latent attention, whose kernel takes no other."""
+
+IMAGE_TOKENS = 2496
+"""Tokens of the largest item (a video) of Gemma 4, which vLLM computes in one step."""
+
+_GIB = 2**30
+
+
+def resolve(facts: ModelFacts, device: Device, arguments: EngineArguments, does: Behaviour) -> Resolved:
+    """As vLLM's engine/arg_utils.py and platforms do it."""
+    length = arguments.max_model_len or facts.max_position_embeddings
+    tokens, sequences = _batch(device, arguments, does)
+    asked_tokens, asked_sequences = arguments.max_num_batched_tokens, arguments.max_num_seqs
+    sequences = asked_sequences or sequences
+    if asked_tokens is None:
+        if does.engine == "v0":
+            tokens = max(length, tokens)
+        if does.image_in_one_step and _looks_both_ways(facts, arguments):
+            tokens = max(tokens, IMAGE_TOKENS)
+        tokens = min(tokens, sequences * length)
+    else:
+        tokens = asked_tokens
+    if asked_sequences is None:
+        sequences = min(sequences, tokens)
+    overlap = _overlaps(device, arguments, does)
+    steps = arguments.pipeline_parallel_size
+    if overlap:
+        steps += 1
+    return Resolved(
+        utilization=arguments.gpu_memory_utilization or does.utilization,
+        max_model_len=length,
+        max_num_seqs=sequences,
+        max_num_batched_tokens=tokens,
+        block_size=_block_size(facts, device, arguments),
+        in_flight_tokens=tokens * (steps if does.steps_in_flight > 1 else 1),
+        kv_cache_dtype=_cache_dtype(facts, arguments),
+        async_scheduling=overlap,
+        hybrid=does.hybrid
+        and not arguments.disable_hybrid_kv_cache_manager
+        and (does.chunked_hybrid or not any(layers.kind == "chunked" for layers in facts.cache)),
+        graphs=not arguments.enforce_eager and device.family in ("cuda", "rocm"),
+    )
+
+
+def _batch(device: Device, arguments: EngineArguments, does: Behaviour) -> tuple[int, int]:
+    """Tokens and requests of a step."""
+    ranks = arguments.tensor_parallel_size * arguments.pipeline_parallel_size
+    if device.family == "cpu":
+        return 2048 * ranks, does.cpu_sequences * ranks
+    if device.family == "tpu":
+        return 1024, 256
+    memory = device.memory_gib or 0.0
+    if does.huge_card_gib is not None and memory >= does.huge_card_gib:
+        return 16384, 1024
+    small_a100 = does.a100_is_small and "a100" in (device.name + device.title).lower()
+    if does.large_card_gib is not None and memory >= does.large_card_gib and not small_a100:
+        return 8192, 1024
+    return (512, 256) if does.engine == "v0" else (2048, 256)
+
+
+def _looks_both_ways(facts: ModelFacts, arguments: EngineArguments) -> bool:
+    if not facts.multimodal or arguments.language_model_only:
+        return False
+    return facts.model_type.startswith(("gemma4", "gemma3"))
+
+
+def _overlaps(device: Device, arguments: EngineArguments, does: Behaviour) -> bool:
+    if device.family == "cpu":
+        return False
+    if arguments.async_scheduling is not None:
+        return arguments.async_scheduling
+    return does.async_scheduling
+
+
+def _block_size(facts: ModelFacts, device: Device, arguments: EngineArguments) -> int:
+    if device.family == "cpu":
+        latent = any(layers.kind == "latent" for layers in facts.cache)
+        return BLOCK if latent else arguments.block_size or CPU_BLOCK
+    return arguments.block_size or BLOCK
+
+
+def _cache_dtype(facts: ModelFacts, arguments: EngineArguments) -> str:
+    if arguments.kv_cache_dtype != "auto":
+        return arguments.kv_cache_dtype
+    return facts.dtype if arguments.dtype == "auto" else arguments.dtype

@@ -1,0 +1,170 @@
+"""vLLM's KV cache: how layers are grouped, what a block takes, how many blocks a request needs.
+
+Follows v1/core/kv_cache_utils.py and v1/kv_cache_interface.py of vLLM 0.32 with its default layout (layer by layer).
+All sizes are bytes of one rank.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+_PADDING_RATIO = 1.5
+"""vLLM pads the smaller kinds of layers up to the largest when that is less than this times the smallest."""
+
+
+class PagesDiffer(Exception):  # noqa: N818
+    """The pages of two kinds of layers cannot be made one size: vLLM refuses such a model."""
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """What one layer keeps on one rank. `window`: tokens of a sliding window or chunk. `padded`: bytes of a page that
+    is larger than its `block_size` tokens need."""
+
+    kind: Literal["full", "sliding", "chunked", "latent"]
+    block_size: int
+    bytes_per_token: int
+    window: int | None = None
+    padded: int | None = None
+
+    @property
+    def page_bytes(self) -> int:
+        """Of one block."""
+        return self.padded if self.padded is not None else self.block_size * self.bytes_per_token
+
+    def blocks(self, length: int, in_flight: int) -> int:
+        """Blocks that a request of `length` tokens may hold while `in_flight` tokens are computed."""
+        if self.kind == "sliding" and self.window is not None:
+            # One more: the window need not start where a block does.
+            return math.ceil(min(self.window - 1 + in_flight, length) / self.block_size) + 1
+        if self.kind == "chunked" and self.window is not None:
+            return math.ceil(min(self.window + in_flight, length) / self.block_size)
+        return math.ceil(length / self.block_size)
+
+
+@dataclass(frozen=True)
+class Group:
+    """`layers` layers with one block table. `page_bytes`: of one block of all of them."""
+
+    spec: LayerSpec
+    layers: int
+    page_bytes: int
+
+
+@dataclass(frozen=True)
+class Pool:
+    """One pool of blocks that all groups draw from."""
+
+    groups: tuple[Group, ...]
+
+    @property
+    def block_bytes(self) -> int:
+        """One block: as wide as the widest group."""
+        return max(group.page_bytes for group in self.groups)
+
+    def blocks_per_request(self, length: int, in_flight: int) -> int:
+        """Each group takes its blocks from the pool."""
+        return sum(group.spec.blocks(length, in_flight) for group in self.groups)
+
+    def request_bytes(self, length: int, in_flight: int) -> int:
+        """What vLLM reserves for one request of `length` tokens."""
+        return self.block_bytes * self.blocks_per_request(length, in_flight)
+
+    def num_blocks(self, available: int) -> int:
+        """Whole blocks in `available` bytes."""
+        return max(available, 0) // self.block_bytes
+
+    def longest(self, available: int, in_flight: int, most: int) -> int:
+        """The longest request, at most `most` tokens, that `available` bytes hold; 0 where none does.
+
+        vLLM's 'estimated maximum model length'.
+        """
+        if most < 1 or self.request_bytes(1, in_flight) > available:
+            return 0
+        low, high = 1, most
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.request_bytes(middle, in_flight) <= available else (low, middle - 1)
+        return low
+
+
+def pool(layers: Sequence[tuple[LayerSpec, int]], *, hybrid: bool) -> Pool:
+    """The pool for kinds of layers and how many there are of each. Raises PagesDiffer.
+
+    Without the hybrid manager (`hybrid` false) windowed layers beside full ones keep the whole context.
+    """
+    kinds = _promoted(layers) if not hybrid else list(layers)
+    merged: dict[LayerSpec, int] = {}
+    for spec, count in kinds:
+        merged[spec] = merged.get(spec, 0) + count
+    if len(merged) == 1:
+        spec, count = next(iter(merged.items()))
+        return Pool((Group(spec, count, count * spec.page_bytes),))
+    if _uniform(list(merged)):
+        # One block table for all of them; a block holds a page of each layer.
+        return Pool((Group(next(iter(merged)), sum(merged.values()), _bytes(merged)),))
+    return _by_pattern(_one_page(merged))
+
+
+def _bytes(layers: dict[LayerSpec, int]) -> int:
+    return sum(spec.page_bytes * count for spec, count in layers.items())
+
+
+def _uniform(specs: list[LayerSpec]) -> bool:
+    """Whether all need the same number of token slots."""
+    if len({spec.block_size for spec in specs}) > 1:
+        return False
+    first = specs[0]
+    if first.kind in ("full", "latent"):
+        return all(spec.kind in ("full", "latent") for spec in specs)
+    return all(spec.kind == first.kind and spec.window == first.window for spec in specs)
+
+
+def _promoted(layers: Sequence[tuple[LayerSpec, int]]) -> list[tuple[LayerSpec, int]]:
+    """Windowed layers as full ones, where there are full ones, too."""
+    full = [spec for spec, _ in layers if spec.kind in ("full", "latent")]
+    if not full or len(full) == len(layers):
+        return list(layers)
+    sizes = {spec.block_size for spec in full}
+    size = sizes.pop() if len(sizes) == 1 else None
+    return [
+        (replace(spec, kind="full", window=None, block_size=size or spec.block_size), count)
+        if spec.kind in ("sliding", "chunked")
+        else (spec, count)
+        for spec, count in layers
+    ]
+
+
+def _one_page(layers: dict[LayerSpec, int]) -> dict[LayerSpec, int]:
+    """All pages of one size: smaller ones hold more tokens, or are padded where they do not divide the largest."""
+    largest = max(spec.page_bytes for spec in layers)
+    same: dict[LayerSpec, int] = {}
+    for spec, count in layers.items():
+        page = spec.page_bytes
+        if page == largest:
+            new = spec
+        elif largest % page == 0:
+            new = replace(spec, block_size=spec.block_size * (largest // page))
+        elif spec.kind != "latent":
+            new = replace(spec, padded=largest)
+        else:
+            raise PagesDiffer
+        same[new] = same.get(new, 0) + count
+    return same
+
+
+def _by_pattern(layers: dict[LayerSpec, int]) -> Pool:
+    """Groups of equally many layers, each of one kind; the last of a kind is padded to that number."""
+    fewest, most = min(layers.values()), max(layers.values())
+    size = most if most < fewest * _PADDING_RATIO else fewest
+    groups = []
+    for spec, count in layers.items():
+        parts = math.ceil(count / size)
+        # Layers are dealt out in turn, so the sizes of a kind's groups differ by one at most.
+        for index in range(parts):
+            held = len(range(index, count, parts))
+            groups.append(Group(spec, held, held * spec.page_bytes))
+    return Pool(tuple(groups))

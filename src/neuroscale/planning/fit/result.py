@@ -1,0 +1,88 @@
+"""What is known of a model on an accelerator under the arguments of one vLLM version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Literal
+
+from neuroscale.planning.plan import Memory
+
+Verdict = Literal["fits", "tight", "refused"]
+Confidence = Literal["high", "medium", "low"]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The arguments with every default of the version and the card filled in.
+
+    `in_flight_tokens`: what may be scheduled and not yet settled; windowed layers hold that much more of a request.
+    """
+
+    utilization: float
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    block_size: int
+    in_flight_tokens: int
+    kv_cache_dtype: str
+    async_scheduling: bool
+    hybrid: bool
+    graphs: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Something near a refusal that starts: what to change, the arguments that say so, and what that gives.
+
+    `hourly`: US dollars of all accelerators where a price is known.
+    """
+
+    change: str
+    arguments: tuple[str, ...]
+    model: str
+    accelerator: str
+    accelerator_count: int
+    max_context: int
+    hourly: Decimal | None
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The verdict and its numbers. All memory is in GiB (2^30 bytes) of the rank that has least room.
+
+    `memory_gib`: weights + kv_cache + overhead + free = usable (memory x utilisation). For what starts `kv_cache` is
+    all that vLLM takes for the cache, and nothing is free; for a refusal it is what one request of `max_model_len`
+    needs, and `free` is what is missing (negative).
+    `available_gib`: 'Available KV cache memory' as vLLM prints it; below 0 where nothing is left.
+    `request_gib`: what vLLM reserves for one request of `max_model_len`.
+    `overhead_gib`: by part. `weights_gib`: by group of tensors, on that rank.
+    `kv_cache_tokens` and `max_concurrency`: as vLLM prints them; 0 for a refusal.
+    `max_context`: the longest `--max-model-len` that starts, at most what the model reads.
+    `band_gib`: how far `available_gib` may be off in either direction.
+    `seconds_per_step`: what `--cpu-offload-gb` adds to each step (None: unknown; 0.0: nothing is offloaded).
+    """
+
+    verdict: Verdict
+    model: str
+    accelerator: str
+    count: int
+    version: str
+    resolved: Resolved
+    memory_gib: Memory
+    total_gib: float | None
+    available_gib: float
+    request_gib: float
+    weights_gib: Mapping[str, float]
+    overhead_gib: Mapping[str, float]
+    band_gib: float
+    kv_cache_tokens: int
+    max_concurrency: float
+    max_model_len: int
+    max_context: int
+    seconds_per_step: float | None
+    log: tuple[str, ...]
+    confidence: Confidence
+    reasons: tuple[str, ...]
+    choices: tuple[Choice, ...] = field(default=())

@@ -1,0 +1,87 @@
+"""What the versions of vLLM do differently about memory: one table, read from the releases' own source."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+PINNED = "0.32.0"
+"""The version that this repository renders for."""
+
+Sampler = Literal["sort", "triton", "flashinfer"]
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """One version.
+
+    `utilization`: the default of --gpu-memory-utilization. `tokens_by_concurrency`: 'GPU KV cache size' is the number
+    of requests times their length; before, blocks // groups x block size. `graphs_counted`: CUDA graphs are estimated
+    and taken off before the cache is sized; before, they came on top. `steps_in_flight`: how many steps' tokens a
+    windowed layer reserves under asynchronous scheduling. `spare_block`: the block that is never used counts when one
+    request must fit. `padding_ratio`: below it the kinds of layers are padded to the largest; None: never.
+    `large_card_gib`: from that memory on 8,192 tokens a step and 1,024 requests; `a100_is_small`: but not on an A100;
+    `huge_card_gib`: from that memory on 16,384. `image_in_one_step`: tokens a step grow to hold a whole image or video
+    where attention looks both ways inside it (Gemma). `windows_padded`: pages of windowed layers that do not divide
+    the largest are padded; before, such models were refused. `chunked_hybrid`: chunks free what is behind them.
+    """
+
+    engine: Literal["v0", "v1"] = "v0"
+    utilization: float = 0.9
+    tokens_by_concurrency: bool = False
+    graphs_counted: bool = False
+    async_scheduling: bool = False
+    steps_in_flight: int = 1
+    spare_block: bool = False
+    hybrid: bool = False
+    padding_ratio: float | None = None
+    windows_padded: bool = False
+    chunked_hybrid: bool = False
+    large_card_gib: float | None = None
+    a100_is_small: bool = False
+    huge_card_gib: float | None = None
+    image_in_one_step: bool = False
+    cpu_sequences: int = 256
+    sampler: Sampler = "sort"
+
+
+_CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
+    # Releases between two that were read are taken to be like the earlier one.
+    ("0.8.0", {"engine": "v1", "large_card_gib": 70.0}),
+    ("0.9.0", {"a100_is_small": True, "hybrid": True, "cpu_sequences": 32}),
+    ("0.10.0", {"cpu_sequences": 128}),
+    ("0.12.0", {"padding_ratio": 1.25}),
+    ("0.14.0", {"async_scheduling": True}),
+    ("0.15.0", {"chunked_hybrid": True}),
+    ("0.17.0", {"sampler": "triton"}),
+    ("0.18.0", {"padding_ratio": 1.5}),
+    ("0.20.0", {"utilization": 0.92, "graphs_counted": True}),
+    ("0.20.1", {"tokens_by_concurrency": True}),
+    ("0.21.0", {"sampler": "flashinfer"}),
+    ("0.22.0", {"image_in_one_step": True}),
+    ("0.25.0", {"windows_padded": True}),
+    ("0.26.0", {"steps_in_flight": 2}),
+    ("0.30.0", {"spare_block": True, "huge_card_gib": 160.0}),
+)
+"""From which release on what holds: vllm/config, engine/arg_utils.py, v1/core/kv_cache_utils.py,
+v1/kv_cache_interface.py and v1/sample/ops of the releases 0.8.5 to 0.32.0."""
+
+
+def number(version: str) -> tuple[int, int, int]:
+    """Release numbers of any version text: '0.19.2rc1.dev134+g0' is (0, 19, 2). Raises ValueError for other texts."""
+    found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", version)
+    if found is None:
+        raise ValueError(version)
+    major, minor, patch = found.groups()
+    return int(major), int(minor), int(patch or 0)
+
+
+def behaviour(version: str) -> Behaviour:
+    """What `version` does; a newer one than the table knows does as the newest. Raises ValueError for no version."""
+    asked = number(version)
+    does = Behaviour()
+    for since, change in _CHANGES:
+        if number(since) <= asked:
+            does = replace(does, **change)  # type: ignore[arg-type]
+    return does
