@@ -19,18 +19,20 @@ from neuroscale.vllm.words import UnfinishedError, Word, gathered, model_first, 
 Program = Literal["serve", "module"]
 """`vllm serve`, or `python -m vllm.entrypoints.openai.api_server`, which reads the same arguments."""
 
-ProblemKind = Literal["unknown", "removed", "ambiguous", "incomplete", "value", "stray", "config", "ends"]
+ProblemKind = Literal["unknown", "removed", "ambiguous", "incomplete", "value", "stray", "ignored", "config", "ends"]
 
 # The converters of a parser note what they refuse.
 _ONE_AT_A_TIME = Lock()
+_NOT_THE_MODEL = "is not taken for the model: as a module, vLLM serves what --model names, or else its default"
 _CONFIG_UNREAD = "Write the file's arguments into the command: what is in the file cannot be checked here."
 
 
 @dataclass(frozen=True)
 class ArgumentProblem:
-    """Something for which vLLM does not start, or for which the command cannot be read here.
+    """Something for which vLLM does not start or serves another model, or for which the command cannot be read here.
 
-    `place`: the number of the word, from 0 (None: of none). `ends`: vLLM prints something and ends.
+    `place`: the number of the word, from 0 (None: of none). `ends`: vLLM prints something and ends. `ignored`: it
+    starts, and does not do what is written.
     """
 
     kind: ProblemKind
@@ -82,8 +84,11 @@ def parse_arguments(words: Iterable[str], version: str, *, program: Program = "s
         namespace, places = _parse(known, given, parser, problems)
     values = {dest: value for dest, value in vars(namespace).items() if not isinstance(value, _Refused)}
     if (tag := values.pop("model_tag", None)) is not None:
-        values["model"] = tag
-        places.setdefault("model", places.get("model_tag", 0))
+        place = places.pop("model_tag", 0)
+        if program == "serve":
+            values["model"], places["model"] = tag, place
+        else:
+            problems.append(ArgumentProblem("ignored", str(tag), place, _NOT_THE_MODEL, f"Write --model={tag}."))
     order = sorted(problems, key=lambda problem: len(given) if problem.place is None else problem.place)
     return Parsed(snapshot.version, version, engine_arguments(values), tuple(order), values, places)
 

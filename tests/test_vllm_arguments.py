@@ -1,0 +1,314 @@
+"""vLLM's command line is read here as vLLM itself reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from neuroscale.model_server import ModelServer
+from neuroscale.vllm.arguments import ArgumentProblem, Parsed, parse_arguments
+from neuroscale.vllm.removed import REMOVED
+from neuroscale.vllm.snapshot import Argument, load, nearest, versions
+
+ROOT = Path(__file__).parents[1]
+VERSION = "0.32.0"
+
+
+def parse(line: str, version: str = VERSION) -> Parsed:
+    return parse_arguments(line.split(), version)
+
+
+def kinds(parsed: Parsed) -> list[str]:
+    return [problem.kind for problem in parsed.problems]
+
+
+def only(parsed: Parsed) -> ArgumentProblem:
+    assert len(parsed.problems) == 1, parsed.problems
+    return parsed.problems[0]
+
+
+def test_a_command_that_the_planner_renders_is_read_whole() -> None:
+    parsed = parse(
+        "--model=google/gemma-4-26B-A4B-it --served-model-name=gemma --tensor-parallel-size=2 --max-model-len=32768 "
+        "--max-num-seqs=64 --max-num-batched-tokens=8192 --gpu-memory-utilization=0.9 --kv-cache-dtype=fp8 "
+        "--enable-expert-parallel --enable-auto-tool-choice --tool-call-parser=gemma4 --reasoning-parser=gemma4"
+    )
+    assert parsed.problems == ()
+    assert parsed.exact
+    read = parsed.arguments
+    assert (read.model, read.tensor_parallel_size, read.max_model_len) == ("google/gemma-4-26B-A4B-it", 2, 32768)
+    assert (read.max_num_seqs, read.max_num_batched_tokens, read.gpu_memory_utilization) == (64, 8192, 0.9)
+    assert read.enable_expert_parallel
+    assert read.kv_cache_dtype == "fp8"
+    assert parsed.values["tool_call_parser"] == "gemma4"
+    assert parsed.places["tool_call_parser"] == 10
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "value"),
+    [
+        ("m --max-model-len 32k", "max_model_len", 32_000),
+        ("m --max-model-len 32K", "max_model_len", 32_768),
+        ("m --max-model-len=25.6k", "max_model_len", 25_600),
+        ("m --max-model-len 1M", "max_model_len", 2**20),
+        ("m --max-model-len auto", "max_model_len", -1),
+        ("m --max_num_batched_tokens 8K", "max_num_batched_tokens", 8192),
+        ("m --kv-cache-memory-bytes 4G", "kv_cache_memory_bytes", 4 * 2**30),
+        ("m -tp 4", "tensor_parallel_size", 4),
+        ("m -tp=4", "tensor_parallel_size", 4),
+        ("m --tensor-parallel-si 4", "tensor_parallel_size", 4),
+        ("m -tp 2 --tensor-parallel-size 4", "tensor_parallel_size", 4),
+        ("m --enforce-eager --no-enforce-eager", "enforce_eager", False),
+        ("m --no_async_scheduling", "async_scheduling", False),
+        ("m --dtype half", "dtype", "float16"),
+        ("m --cpu-offload-gb 8", "cpu_offload_gib", 8.0),
+        ("m --limit-mm-per-prompt.image 2", "images", 2),
+        ('m --limit-mm-per-prompt={"image":{"count":3}}', "images", 3),
+        ("m --speculative-config.method ngram --speculative_config.num_speculative_tokens=3", "speculative", "ngram"),
+        ("--model=m --max-num-seqs=3", "model", "m"),
+        ("--max-num-seqs=3 m", "model", "m"),
+    ],
+)
+def test_spellings_and_numbers_are_vllms(line: str, name: str, value: Any) -> None:
+    parsed = parse(line)
+    assert parsed.problems == ()
+    assert getattr(parsed.arguments, name) == value
+
+
+@pytest.mark.parametrize("flag", sorted(REMOVED))
+def test_a_removed_argument_is_named_with_what_to_write_instead(flag: str) -> None:
+    problem = only(parse(f"m {flag} 4 --max-num-seqs=2" if REMOVED[flag].takes_value else f"m {flag} --max-num-seqs=2"))
+    assert (problem.kind, problem.word, problem.place) == ("removed", flag, 1)
+    assert problem.fix == REMOVED[flag].instead
+
+
+def test_what_is_to_be_written_instead_of_a_removed_argument_exists() -> None:
+    snapshot = load(versions()[-1])
+    spellings = {option for argument in snapshot.arguments.values() for option in argument.options}
+    for flag, removed in REMOVED.items():
+        assert flag not in spellings
+        for named in re.findall(r"--[a-z0-9-]+", removed.instead):
+            assert named in spellings, f"{flag}: {named}"
+
+
+def test_a_mistyped_argument_is_unknown_and_the_right_one_is_named() -> None:
+    problem = only(parse("m --max-model-length 4096 --enforce-eager"))
+    assert (problem.kind, problem.word, problem.place) == ("unknown", "--max-model-length", 1)
+    assert "--max-model-len" in problem.fix
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "word"),
+    [
+        ("m --kv-cache-dtype=fp9", "value", "fp9"),
+        ("m --max-model-len=25.6K", "value", "25.6K"),
+        ("m --tensor-parallel-size two", "value", "two"),
+        ("m --compilation-config.nothing 3", "value", '{"nothing": 3}'),
+        ("m --limit-mm-per-prompt image=4", "value", "image=4"),
+        ("m --max-num 3", "ambiguous", "--max-num"),
+        ("m --max-num-seqs", "incomplete", "--max-num-seqs"),
+        ("m --max-num-seqs --enforce-eager", "incomplete", "--max-num-seqs"),
+        ("m --enforce-eager=true", "incomplete", "--enforce-eager"),
+        ("m n", "stray", "n"),
+        ("--model m n", "stray", "n"),
+        ("m --config file.yaml", "config", "--config"),
+        ("m --config=file.yaml", "config", "--config=file.yaml"),
+        ("m --help", "ends", "--help"),
+    ],
+)
+def test_what_vllm_does_not_start_with_is_a_problem(line: str, kind: str, word: str) -> None:
+    problem = only(parse(line))
+    assert (problem.kind, problem.word) == (kind, word)
+    assert problem.fix
+
+
+def test_the_module_does_not_take_its_first_word_for_the_model() -> None:
+    parsed = parse_arguments(["m", "--max-num-seqs=2"], VERSION, program="module")
+    assert only(parsed).kind == "ignored"
+    assert parsed.arguments.model == ""
+
+
+def test_one_problem_does_not_hide_another() -> None:
+    parsed = parse(
+        "m --swap-space 4 --no-such-thing --kv-cache-dtype fp9 --max-num-seqs many --max-model-len 4k --dtype"
+    )
+    assert kinds(parsed) == ["removed", "unknown", "value", "value", "incomplete"]
+    assert (parsed.arguments.model, parsed.arguments.max_model_len) == ("m", 4000)
+
+
+def test_another_version_is_read_by_the_nearest_that_is_known_and_says_so() -> None:
+    parsed = parse("m", "0.19.1")
+    assert not parsed.exact
+    assert (parsed.version, parsed.asked) == (versions()[0], "0.19.1")
+    assert nearest("99.0.0").version == versions()[-1]
+    assert nearest("latest").version == versions()[-1]
+
+
+def test_every_version_that_is_pinned_was_written_down() -> None:
+    pinned = {ModelServer.find(ROOT).version}
+    for file in sorted((ROOT / "platform/catalog/runtimes").glob("*.yaml")):
+        pinned.add(str(yaml.safe_load(file.read_text())["version"]))
+    missing = pinned - set(versions())
+    assert not missing, f"run scripts/snapshot_vllm_arguments.py with vLLM {', '.join(sorted(missing))}"
+
+
+# From here on, against vLLM itself.
+
+
+class Oracle:
+    """vLLM's own parser in a process that answers for as long as it is asked."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def ask(self, words: list[str], program: str) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps({"program": program, "words": words}) + "\n")
+        self.process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Iterator[Oracle]:
+    server = ModelServer.find(ROOT)
+    if not server.installed:
+        pytest.fail(str(server.problem()))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
+    command = [str(server.python), "-P", str(ROOT / "tests/vllm_oracle.py")]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment | {"VLLM_LOGGING_LEVEL": "ERROR"},
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield Oracle(process)
+        finally:
+            process.kill()
+
+
+ARGUMENTS = [argument for argument in load(VERSION).arguments.values() if argument.dest not in ("config", "help")]
+_TEXT = st.sampled_from(["", "None", "auto", "a", "x.y", "a-B", "/m", "3", "-3", "a=b", "--", "-1.5", "a b", "é"])
+_WHOLE = st.sampled_from(
+    ["0", "1", "4096", "-1", " 8 ", "1_000", "3.5", "8k", "8K", "25.6k", "25.6K", "1M", "2g", "x", ""]
+)
+_NUMBER = st.sampled_from(["0.9", "1", "1e3", "-0.5", "nan", "inf", "half", "", "None"])
+_JSON = st.sampled_from(['{"image": 2}', "{}", "[1, 2]", "3", "null", '{"a": {"b": 1}}', "{a}", "image=2", "", "None"])
+_OBJECT = st.sampled_from(["{}", '{"nothing": 1}', "{", "[]", "text", '{"a": 8k}'])
+_LORA = st.sampled_from(["a=/b", '{"name": "a", "path": "/b"}', '{"name": "a"}', "a", "a=b,c", ""])
+_DEVICES = st.sampled_from(["0,1", "GPU-1, 2", "", "x"])
+_TYPES = {
+    "int": _WHOLE,
+    "human_int": _WHOLE,
+    "human_int_or_auto": _WHOLE | st.just("auto"),
+    "float": _NUMBER,
+    "json": _JSON,
+    "json_or_str": _JSON,
+    "object": _OBJECT,
+    "devices": _DEVICES,
+}
+
+
+def values_of(argument: Argument) -> st.SearchStrategy[str]:
+    values = _LORA if argument.kind == "lora" else _TYPES.get(argument.type, _TEXT)
+    if argument.choices is not None:
+        values |= st.sampled_from([str(choice) for choice in argument.choices])
+    return values
+
+
+@st.composite
+def said(draw: st.DrawFn) -> list[str]:
+    """An argument as somebody might write it, right or wrong."""
+    argument = draw(st.sampled_from(ARGUMENTS))
+    if not argument.options:
+        return [draw(_TEXT)]
+    option = draw(st.sampled_from(argument.options))
+    if draw(st.integers(0, 5)) == 0:
+        option = option[: draw(st.integers(min(4, len(option)), len(option)))]
+    if option.startswith("--") and draw(st.booleans()):
+        option = "--" + option[2:].replace("-", "_")
+    if argument.kind in ("boolean", "store_true"):
+        return [option if draw(st.integers(0, 8)) else f"{option}=true"]
+    if argument.type in ("json", "json_or_str", "object") and draw(st.booleans()):
+        key = draw(st.sampled_from([".image", ".a.b", ".x+", ".nothing_at_all"]))
+        value = draw(st.sampled_from(["2", "8k", "true", "a,b", "text", '{"c": 1}']))
+        return draw(st.sampled_from([[f"{option}{key}={value}"], [option + key, value]]))
+    count = draw(st.integers(0, 3)) if argument.nargs == "+" else draw(st.sampled_from([1, 1, 1, 1, 1, 0]))
+    values = [draw(values_of(argument)) for _ in range(count)]
+    if len(values) == 1 and draw(st.booleans()):
+        return [f"{option}={values[0]}"]
+    return [option, *values]
+
+
+_WRONG = st.sampled_from(
+    [
+        *(
+            ["--swap-space", "4"],
+            ["--disable-log-requests"],
+            ["--task=embed"],
+            ["--nothing"],
+            ["-x"],
+            ["-tp8"],
+            ["-O3"],
+        ),
+        *(["-O", "2"], ["-O=1"], ["--nothing.at.all", "3"], ["--max-num", "3"], ["-"], ["--help"], ["-O.x"], ["-O"]),
+    ]
+)
+_LINES = st.builds(
+    lambda model, parts: [*model, *(word for part in parts for word in part)],
+    st.sampled_from([["m"], [], ["--model", "m"], ["--model=m"], ["m", "n"]]),
+    st.lists(said() | said() | said() | _WRONG, max_size=5),
+)
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=2000,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(words=_LINES, program=st.sampled_from(["serve", "module"]))
+@example(words=["m", "--max-model-len", "25.6K"], program="serve")
+@example(words=["m", "-tp", "2", "-0.5", "x"], program="serve")
+@example(words=["m", "--limit-mm-per-prompt.image", "2", "--limit_mm_per_prompt.video=1"], program="module")
+def test_what_vllm_accepts_is_accepted_with_the_same_values(oracle: Oracle, words: list[str], program: str) -> None:
+    theirs = oracle.ask(words, program)
+    ours = parse_arguments(words, VERSION, program="serve" if program == "serve" else "module")
+    refused = [problem for problem in ours.problems if problem.kind != "ignored"]
+    assert (not refused) == theirs["accepted"], (words, ours.problems, theirs["told"])
+    if theirs["accepted"]:
+        for name, value in ours.values.items():
+            if name in theirs["values"]:
+                assert json.dumps(value) == json.dumps(theirs["values"][name]), (words, name)
+
+
+@pytest.mark.slow
+def test_what_was_written_down_is_what_the_installed_vllm_says() -> None:
+    server = ModelServer.find(ROOT)
+    done = subprocess.run(
+        [str(server.python), "-P", str(ROOT / "scripts/snapshot_vllm_arguments.py"), "-"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    written = (ROOT / f"src/neuroscale/vllm/arguments-{server.version}.json").read_text()
+    assert json.loads(done.stdout) == json.loads(written)
+    assert done.stdout == written
