@@ -1,0 +1,164 @@
+"""What a model's config.json tells: `read_config`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from neuroscale.models.facts import Basis, Group, ModelFacts
+from neuroscale.models.families import Decoder, layer_count, routed_experts
+from neuroscale.models.keys import Keys, parse_config, unknown_choice
+from neuroscale.models.layers import Attention, Experts, LatentAttention, Layer, Mlp, cache_of
+from neuroscale.models.quantization import converted, read_scheme, stored_bytes
+from neuroscale.models.registry import estimate, family_of, refuse_unplanned, text_keys
+from neuroscale.models.towers import towers
+from neuroscale.models.weights import Weights, together
+
+Dtype = Literal["bfloat16", "float16", "float32"]
+
+
+def read_config(config: str | bytes | Mapping[str, Any], name: str, source: str = "config.json") -> ModelFacts:
+    """The facts of the model `name` by its config.json: its text, or what that holds.
+
+    `source`: where it is from; messages name it. Raises InputError, naming the key, for what cannot be read, and for
+    models whose memory the common rules do not tell.
+    """
+    values = dict(config) if isinstance(config, Mapping) else parse_config(config, source)
+    c = Keys(values, source, model_type=_model_type(values, source))
+    text = text_keys(c)
+    refuse_unplanned(c, text)
+    family = family_of(c, text)
+    decoder = family(text) if family else estimate(text)
+    notes = list(decoder.notes)
+    if decoder.estimated:
+        kind = text.model_type or "no model type"
+        notes.append(f"The architecture is unknown here ({kind}): its layers are counted as if they were Llama's.")
+    counted = Weights()
+    _text_weights(c, text, decoder, counted)
+    notes += towers(c, counted, decoder.hidden)
+    stored, scheme = converted(counted.all, read_scheme(c, text))
+    dtype = _dtype(c, text, notes)
+    sizes: Counter[Group] = Counter()
+    for weight, quantization in stored:
+        sizes[weight.group] += stored_bytes(weight.shape, weight.copies, quantization, dtype)
+    basis: Basis = "estimate" if decoder.estimated else "config"
+    attention = decoder.layers[0].attention
+    return ModelFacts(
+        name=name,
+        model_type=text.model_type or c.model_type,
+        architectures=c.texts("architectures", 100) or (),
+        kind="moe" if routed_experts(text) else "dense",
+        dtype=dtype,
+        num_layers=layer_count(text),
+        hidden_size=decoder.hidden,
+        vocab_size=_vocabulary(text),
+        heads=attention.heads,
+        kv_heads=text.integer("num_key_value_heads", default=attention.heads, high=2**16),
+        head_dim=_head_dim(attention),
+        intermediate_size=_dense_width(text, decoder),
+        max_position_embeddings=_positions(text),
+        experts=decoder.experts,
+        experts_per_token=decoder.experts_per_token,
+        moe_intermediate_size=_expert_width(decoder),
+        tensors=together(weight for weight, _ in stored),
+        cache=cache_of(decoder.layers),
+        quantization=scheme.facts if scheme else None,
+        weight_bytes=dict(sizes),
+        basis=basis,
+        multimodal=text is not c,
+        source=source,
+        notes=tuple(notes),
+    )
+
+
+def _model_type(values: Mapping[str, Any], source: str) -> str:
+    return Keys(values, source).text("model_type")
+
+
+def _vocabulary(text: Keys) -> int:
+    return text.integer("vocab_size", high=2**26)
+
+
+def _text_weights(c: Keys, text: Keys, decoder: Decoder, out: Weights) -> None:
+    """The language model's: names below `model.`, whatever the tower's own prefix is."""
+    hidden, vocabulary = decoder.hidden, _vocabulary(text)
+    out.add("model.embed_tokens.weight", "embedding", (vocabulary, hidden), "vocabulary")
+    for number, layer in enumerate(decoder.layers):
+        layer.weights(out, f"model.layers.{number}.", hidden)
+    for extra in decoder.extras:
+        extra.weights(out, "model.")
+    for name in decoder.final_norm:
+        out.add(f"model.{name}", "norm", (hidden,))
+    if not _tied(c, text):
+        out.add("lm_head.weight", "lm_head", (vocabulary, hidden), "vocabulary")
+    if decoder.lm_head_bias:
+        out.add("lm_head.bias", "lm_head", (vocabulary,), "vocabulary")
+    for number, layer in enumerate(decoder.predicting, start=len(decoder.layers)):
+        _predicting(layer, f"model.layers.{number}.", hidden, vocabulary, out)
+
+
+def _predicting(layer: Layer, at: str, hidden: int, vocabulary: int, out: Weights) -> None:
+    """A layer of multi-token prediction: its own embedding and LM head, and what joins it to the layers before."""
+    own = Weights()
+    layer.weights(own, at, hidden)
+    own.linear(f"{at}eh_proj", "mtp", (2 * hidden, hidden), "replicated")
+    for norm in ("enorm", "hnorm", "shared_head.norm"):
+        own.add(f"{at}{norm}.weight", "mtp", (hidden,))
+    for name in ("embed_tokens", "shared_head.head"):
+        own.add(f"{at}{name}.weight", "mtp", (vocabulary, hidden), "vocabulary")
+    out.all += [replace(weight, group="mtp") for weight in own.all]
+
+
+def _tied(c: Keys, text: Keys) -> bool:
+    """Whether the embedding's matrix computes the output, too. What is written beats what the classes say."""
+    for keys, said in ((text, text.written), (c, c.written), (text, text.has), (c, c.has)):
+        if said("tie_word_embeddings") and keys.raw("tie_word_embeddings") is not None:
+            return keys.flag("tie_word_embeddings")
+    return False
+
+
+def _dtype(c: Keys, text: Keys, notes: list[str]) -> Dtype:
+    """The dtype of the weights that no quantisation converts."""
+    for keys in (c, text, *(section for section in (c.section("vision_config"),) if section)):
+        for key in ("dtype", "torch_dtype"):
+            said = keys.text(key).removeprefix("torch.")
+            if said in ("bfloat16", "float16", "float32"):
+                return said  # type: ignore[return-value]
+            if said and said != "auto":
+                raise unknown_choice(keys, key, said, ("bfloat16", "float16", "float32"))
+    notes.append("The file names no dtype: bfloat16 is assumed.")
+    return "bfloat16"
+
+
+def _positions(text: Keys) -> int:
+    """The longest context: the least of the keys that vLLM looks at."""
+    keys = (
+        "max_position_embeddings",
+        "n_positions",
+        "max_seq_len",
+        "seq_length",
+        "model_max_length",
+        "max_sequence_length",
+    )
+    found = [value for key in keys if (value := text.optional(key)) is not None]
+    if not found:
+        raise text.problem(keys[0], "is missing", "Write the longest context that the model reads.")
+    return min(found)
+
+
+def _head_dim(attention: Attention | LatentAttention) -> int:
+    if isinstance(attention, Attention):
+        return attention.head_dim
+    return attention.nope_dim + attention.rope_dim
+
+
+def _dense_width(text: Keys, decoder: Decoder) -> int:
+    widths = [block.width for layer in decoder.layers for block in layer.blocks if isinstance(block, Mlp)]
+    return max(widths) if widths else text.optional("intermediate_size") or 0
+
+
+def _expert_width(decoder: Decoder) -> int:
+    widths = [block.width for layer in decoder.layers for block in layer.blocks if isinstance(block, Experts)]
+    return max(widths) if widths else 0

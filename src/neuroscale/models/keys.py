@@ -1,0 +1,161 @@
+"""Typed reading of a model's config.json: bounds on everything, and errors that name the key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from neuroscale.errors import InputError, Problem
+from neuroscale.models.defaults import class_defaults
+from neuroscale.validation import shorten, suggest
+
+LARGEST_CONFIG = 4 * 2**20
+"""Bytes of a config.json that is still read: real ones with long lists of unquantised modules take under 100 kB."""
+
+LARGEST_NUMBER = 2**40
+MOST_LAYERS = 2000
+
+_FIX = "Copy config.json from the model's own repository."
+
+
+def parse_config(text: str | bytes, where: str) -> dict[str, Any]:
+    """The object that a config.json holds. Raises InputError for anything else, and for one of absurd size."""
+    if len(text) > LARGEST_CONFIG:
+        raise InputError(Problem(where, "", f"is larger than {LARGEST_CONFIG >> 20} MiB", _FIX))
+    try:
+        value = json.loads(text)
+    except RecursionError as error:
+        raise InputError(Problem(where, "", "is nested too deeply", _FIX)) from error
+    except ValueError as error:  # includes bytes that are not text, and numbers of thousands of digits
+        reason = str(error) if isinstance(error, json.JSONDecodeError) else "it holds what JSON readers refuse"
+        raise InputError(Problem(where, "", f"is not valid JSON: {reason}", _FIX)) from error
+    if not isinstance(value, dict):
+        raise InputError(Problem(where, "", "is not a JSON object", _FIX))
+    return value
+
+
+class Keys:
+    """One object of a config.json, with the defaults of its model type's class in transformers.
+
+    `where` names the file in messages, `path` the place of this object in it. A key that is null counts as written:
+    it hides the default.
+    """
+
+    def __init__(self, values: Mapping[str, Any], where: str, path: str = "", model_type: str = "") -> None:
+        self.values = values
+        self.where = where
+        self.path = path
+        self.model_type = model_type
+        self._defaults, self._aliases = class_defaults(model_type)
+
+    def problem(self, key: str, message: str, fix: str = _FIX) -> InputError:
+        """An error about one key."""
+        return InputError(Problem(self.where, f"{self.path}.{key}".strip("."), message, fix))
+
+    def has(self, key: str) -> bool:
+        """Whether the key is written or has a default; null counts."""
+        return self._name(key) in self.values or self._name(key) in self._defaults
+
+    def written(self, key: str) -> bool:
+        """Whether the file itself has the key."""
+        return self._name(key) in self.values
+
+    def raw(self, key: str) -> Any:
+        """The key's value or default; None where there is neither."""
+        name = self._name(key)
+        return self.values[name] if name in self.values else self._defaults.get(name)
+
+    def integer(self, *keys: str, low: int = 1, high: int = LARGEST_NUMBER, default: int | None = None) -> int:
+        """The first of `keys` that is not null, else `default`. Raises InputError where there is neither."""
+        value = self.optional(*keys, low=low, high=high)
+        if value is None:
+            value = default
+        if value is None:
+            raise self.problem(keys[0], "is missing", f"Write it as a whole number. {_FIX}")
+        return value
+
+    def optional(self, *keys: str, low: int = 1, high: int = LARGEST_NUMBER) -> int | None:
+        """The first of `keys` that is not null, as a whole number within the bounds."""
+        for key in keys:
+            value = self.raw(key)
+            if value is not None:
+                return self._checked(key, value, low, high)
+        return None
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """True or false; null is `default`."""
+        value = self.raw(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.problem(key, f"{shorten(value)} is not true or false")
+        return value
+
+    def text(self, key: str, default: str = "") -> str:
+        """Text; null is `default`."""
+        value = self.raw(key)
+        if value is None:
+            return default
+        if not isinstance(value, str) or len(value) > 200:
+            raise self.problem(key, f"{shorten(value)} is not a short text")
+        return value
+
+    def texts(self, key: str, most: int = 100_000) -> tuple[str, ...] | None:
+        """A list of texts; None where it is null or missing."""
+        value = self._list(key, most)
+        if value is None:
+            return None
+        for item in value:
+            if not isinstance(item, str):
+                raise self.problem(key, f"{shorten(item)} in it is not text")
+        return tuple(value)
+
+    def integers(self, key: str, low: int = 0, most: int = MOST_LAYERS) -> tuple[int, ...] | None:
+        """A list of whole numbers; None where it is null or missing."""
+        value = self._list(key, most)
+        return None if value is None else tuple(self._checked(key, item, low, LARGEST_NUMBER) for item in value)
+
+    def section(self, *keys: str, model_type: str = "") -> Keys | None:
+        """The first of `keys` that holds an object; its own `model_type`, or else the given one, says the defaults."""
+        for key in keys:
+            value = self.raw(key)
+            if value is None:
+                continue
+            if not isinstance(value, dict):
+                raise self.problem(key, f"{shorten(value)} is not an object")
+            own = value.get("model_type", model_type)
+            path = f"{self.path}.{key}".strip(".")
+            return Keys(value, self.where, path, own if isinstance(own, str) and own else model_type)
+        return None
+
+    def _list(self, key: str, most: int) -> list[Any] | None:
+        value = self.raw(key)
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            raise self.problem(key, f"{shorten(value)} is not a list")
+        if len(value) > most:
+            raise self.problem(key, f"has {len(value)} entries, more than {most}")
+        return value
+
+    def _checked(self, key: str, value: Any, low: int, high: int) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.problem(key, f"{shorten(value)} is not a whole number")
+        if not low <= value <= high:
+            raise self.problem(key, f"{shorten(value)} is not within {low} and {high}")
+        return value
+
+    def _name(self, key: str) -> str:
+        """The spelling under which the file, or else the class, has the key."""
+        names = [key, *(b if a == key else a for a, b in self._aliases.items() if key in (a, b))]
+        for known in (self.values, self._defaults):
+            for name in names:
+                if name in known:
+                    return name
+        return key
+
+
+def unknown_choice(keys: Keys, key: str, value: str, known: Iterable[str]) -> InputError:
+    """An error about a value that is none of the known ones."""
+    return keys.problem(key, f"{shorten(value)} is not known here", suggest(value, known))

@@ -1,0 +1,250 @@
+"""What one decoder layer is made of, and the weights and the KV cache that follow from it.
+
+Names are those of the checkpoints; how vLLM lays each matrix over the ranks is what its layers of that name do
+(`ColumnParallelLinear` and `RowParallelLinear` split, `QKVParallelLinear` splits by heads, `ReplicatedLinear` copies).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from neuroscale.models.facts import CacheLayers, Group, Sharding
+from neuroscale.models.weights import Weights
+
+Reach = Literal["full", "sliding", "chunked"]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Attention with keys and values for each KV head.
+
+    `reads_other`: it uses an earlier layer's keys and values, and has no matrices for them. `own_values`: false where
+    the keys serve as values. `norm`: of queries and keys, by `head` or over `all` heads, or for each head its own
+    (`heads`); `norm_bias`: it has one. `fused`: queries, keys and values are one tensor of the checkpoint.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    reach: Reach = "full"
+    window: int | None = None
+    bias: bool = False
+    output_bias: bool = False
+    norm: Literal["", "head", "all", "heads"] = ""
+    norm_bias: bool = False
+    norm_names: tuple[str, str] = ("q_norm", "k_norm")
+    reads_other: bool = False
+    own_values: bool = True
+    sinks: bool = False
+    gate: bool = False
+    fused: str = ""
+    output: str = "o_proj"
+    block: str = "self_attn"
+
+    def weights(self, out: Weights, at: str, hidden: int) -> None:
+        """Add them below `at`, such as `model.layers.0.`."""
+        at = f"{at}{self.block}."
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        if self.fused:
+            # One tensor of the file, two kinds of rows to vLLM.
+            out.linear(at + self.fused, "attention", (hidden, queries), "split", bias=self.bias)
+            out.linear(at + self.fused, "attention", (hidden, 2 * keys), "kv_heads", bias=self.bias)
+        else:
+            out.linear(f"{at}q_proj", "attention", (hidden, queries), "split", bias=self.bias)
+            if not self.reads_other:
+                out.linear(f"{at}k_proj", "attention", (hidden, keys), "kv_heads", bias=self.bias)
+                if self.own_values:
+                    out.linear(f"{at}v_proj", "attention", (hidden, keys), "kv_heads", bias=self.bias)
+        if self.gate:
+            out.linear(f"{at}g_proj", "attention", (hidden, queries), "split")
+        out.linear(
+            at + self.output,
+            "attention",
+            (queries, hidden),
+            "split",
+            bias=self.output_bias,
+            bias_sharding="replicated",
+        )
+        if self.norm:
+            self._norms(out, at)
+        if self.sinks:
+            out.add(f"{at}sinks", "attention", (self.heads,), "split")
+
+    def _norms(self, out: Weights, at: str) -> None:
+        for name, heads in zip(self.norm_names, (self.heads, self.kv_heads), strict=True):
+            if name == self.norm_names[1] and self.reads_other:
+                continue
+            shape = {"head": (self.head_dim,), "all": (heads * self.head_dim,), "heads": (heads, self.head_dim)}
+            sharded = self.norm != "head"
+            for part in ("weight", "bias") if self.norm_bias else ("weight",):
+                out.add(f"{at}{name}.{part}", "norm", shape[self.norm], "split" if sharded else "replicated")
+
+    def cache(self) -> CacheLayers | None:
+        """Of this layer; None where it reads another one's."""
+        if self.reads_other:
+            return None
+        window = None if self.reach == "full" else self.window
+        return CacheLayers(self.reach, 1, self.kv_heads, self.head_dim, self.head_dim, window)
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Multi-head latent attention: the cache holds `rank` + `rope_dim` values a token, whatever the heads.
+
+    `query_rank`: of the queries' own compression (None: there is none).
+    """
+
+    heads: int
+    rank: int
+    rope_dim: int
+    nope_dim: int
+    value_dim: int
+    query_rank: int | None
+    bias: bool = False
+    block: str = "self_attn"
+
+    def weights(self, out: Weights, at: str, hidden: int) -> None:
+        """Add them below `at`, such as `model.layers.0.`."""
+        at = f"{at}{self.block}."
+        queries = self.heads * (self.nope_dim + self.rope_dim)
+        if self.query_rank is None:
+            out.linear(f"{at}q_proj", "attention", (hidden, queries), "split")
+        else:
+            out.linear(f"{at}q_a_proj", "attention", (hidden, self.query_rank), "replicated", bias=self.bias)
+            out.add(f"{at}q_a_layernorm.weight", "norm", (self.query_rank,))
+            out.linear(f"{at}q_b_proj", "attention", (self.query_rank, queries), "split")
+        latent = self.rank + self.rope_dim
+        out.linear(f"{at}kv_a_proj_with_mqa", "attention", (hidden, latent), "replicated", bias=self.bias)
+        out.add(f"{at}kv_a_layernorm.weight", "norm", (self.rank,))
+        expanded = self.heads * (self.nope_dim + self.value_dim)
+        out.linear(f"{at}kv_b_proj", "attention", (self.rank, expanded), "split")
+        values = self.heads * self.value_dim
+        out.linear(f"{at}o_proj", "attention", (values, hidden), "split", bias=self.bias, bias_sharding="replicated")
+
+    def cache(self) -> CacheLayers | None:
+        """Of this layer: one vector a token."""
+        return CacheLayers("latent", 1, 1, self.rank + self.rope_dim, 0)
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """A feed-forward block. `gated`: three matrices (gate, up, down) instead of two. `fused`: gate and up in one."""
+
+    width: int
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    gated: bool = True
+    fused: str = ""
+    bias: bool = False
+    block: str = "mlp"
+    group: Group = "dense_mlp"
+
+    def weights(self, out: Weights, at: str, hidden: int) -> None:
+        """Add them below `at`, such as `model.layers.0.`."""
+        at = f"{at}{self.block}." if self.block else at
+        gate, up, down = self.names
+        if self.fused:
+            out.linear(at + self.fused, self.group, (hidden, 2 * self.width), "split", bias=self.bias)
+        else:
+            for name in (gate, up) if self.gated else (up,):
+                out.linear(at + name, self.group, (hidden, self.width), "split", bias=self.bias)
+        out.linear(at + down, self.group, (self.width, hidden), "split", bias=self.bias, bias_sharding="replicated")
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Routed experts of which each token takes `per_token`, and what stands beside them in the block.
+
+    `fused`: names of the two tensors that hold all experts (gate and up in the first); else `names` of each one's.
+    `correction`: the name of a bias that only choosing uses, kept in float32. `shared`: an expert that every token
+    takes, `shared_gate` the vector that weighs it.
+    """
+
+    count: int
+    per_token: int
+    width: int
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    fused: tuple[str, str] | None = None
+    bias: bool = False
+    block: str = "mlp"
+    router: str = "gate"
+    router_bias: bool = False
+    correction: str = ""
+    shared: Mlp | None = None
+    shared_gate: str = ""
+    gated: bool = True
+
+    def weights(self, out: Weights, at: str, hidden: int) -> None:
+        """Add them below `at`, such as `model.layers.0.`."""
+        at = f"{at}{self.block}." if self.block else at
+        out.linear(at + self.router, "router", (hidden, self.count), "replicated", bias=self.router_bias, convert=False)
+        if self.correction:
+            out.add(at + self.correction, "router", (self.count,))
+        if self.fused:
+            first, second = self.fused
+            self._expert(out, at + first, (hidden, 2 * self.width))
+            self._expert(out, at + second, (self.width, hidden))
+        else:
+            gate, up, down = self.names
+            for name in (gate, up) if self.gated else (up,):
+                self._expert(out, f"{at}experts.{{}}.{name}", (hidden, self.width))
+            self._expert(out, f"{at}experts.{{}}.{down}", (self.width, hidden))
+        if self.shared:
+            self.shared.weights(out, at, hidden)
+        if self.shared_gate:
+            out.linear(at + self.shared_gate, "shared_experts", (hidden, 1), "replicated", convert=False)
+
+    def _expert(self, out: Weights, name: str, width: tuple[int, int]) -> None:
+        out.linear(name, "routed_experts", width, "experts", bias=self.bias, copies=self.count)
+
+
+@dataclass(frozen=True)
+class Extra:
+    """A tensor that fits none of the blocks. `linear`: a matrix of a module, with `shape` from values to values."""
+
+    name: str
+    group: Group
+    shape: tuple[int, ...]
+    linear: bool = False
+    sharding: Sharding = "replicated"
+
+    def weights(self, out: Weights, at: str) -> None:
+        """Add it below `at`."""
+        if self.linear:
+            into, to = self.shape
+            out.linear(at + self.name, self.group, (into, to), self.sharding)
+        else:
+            out.add(at + self.name, self.group, self.shape, self.sharding)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A decoder layer. `norms`: of `hidden` values, by name; `norm_bias`: they have one."""
+
+    attention: Attention | LatentAttention
+    blocks: tuple[Mlp | Experts, ...]
+    norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
+    norm_bias: bool = False
+    extras: tuple[Extra, ...] = ()
+
+    def weights(self, out: Weights, at: str, hidden: int) -> None:
+        """Add them below `at`, such as `model.layers.0.`."""
+        self.attention.weights(out, at, hidden)
+        for block in self.blocks:
+            block.weights(out, at, hidden)
+        for norm in self.norms:
+            for part in ("weight", "bias") if self.norm_bias else ("weight",):
+                out.add(f"{at}{norm}.{part}", "norm", (hidden,))
+        for extra in self.extras:
+            extra.weights(out, at)
+
+
+def cache_of(layers: Iterable[Layer]) -> tuple[CacheLayers, ...]:
+    """What the layers keep, equal ones put together; the most layers first."""
+    found: Counter[CacheLayers] = Counter(cache for layer in layers if (cache := layer.attention.cache()) is not None)
+    return tuple(
+        CacheLayers(kind.kind, count, kind.kv_heads, kind.head_dim, kind.value_head_dim, kind.window)
+        for kind, count in found.most_common()
+    )

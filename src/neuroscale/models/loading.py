@@ -1,0 +1,68 @@
+"""The facts of a model by its name: an entry of the catalog, a folder, a config.json, or a model of the Hub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neuroscale.errors import InputError, Problem
+from neuroscale.models.config import read_config
+from neuroscale.models.facts import ModelFacts
+from neuroscale.models.keys import LARGEST_CONFIG, parse_config
+from neuroscale.validation import suggest
+
+if TYPE_CHECKING:
+    from neuroscale.catalog import Catalog
+
+HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+
+_QUANTIZED = "hf_quant_config.json"
+"""Beside a config.json: what NVIDIA ModelOpt did to the weights. vLLM reads it where the config says nothing."""
+
+
+def load_model(name: str, catalog: Catalog | None = None) -> ModelFacts:
+    """The facts of a model: by name out of the catalog, by path, or from the Hub.
+
+    The Hub is asked only for a name that is neither in the catalog nor a path, and is asked for the config and the
+    headers of the safetensors files alone. Raises InputError.
+    """
+    del catalog
+    path = Path(name)
+    if path.is_dir():
+        return read_folder(path)
+    if path.is_file():
+        return read_config(_bounded(path), path.parent.name or str(path), str(path))
+    raise InputError(Problem(name, "", "is neither a model of the catalog nor a path", suggest(name, ())))
+
+
+def read_folder(folder: Path, name: str | None = None) -> ModelFacts:
+    """The facts of the model in a folder: its config.json, and the headers of its safetensors files."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise InputError(Problem(str(path), "", "is not there", "Name the folder that holds the model's config.json."))
+    config = parse_config(_bounded(path), str(path))
+    beside = folder / _QUANTIZED
+    if beside.is_file():
+        config = with_quantization(config, parse_config(_bounded(beside), str(beside)))
+    return read_config(config, name or folder.resolve().name, str(path))
+
+
+def with_quantization(config: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with what ModelOpt's own file says, unless it says something itself."""
+    return {"quantization_config": dict(beside), **config}
+
+
+def _bounded(path: Path) -> bytes:
+    """The bytes of a file. Raises InputError where it is too large or cannot be read."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_CONFIG + 1)
+    except OSError as error:
+        raise InputError(Problem(str(path), "", f"cannot be read ({error.strerror})", "Correct the path.")) from error
+    if len(data) > LARGEST_CONFIG:
+        raise InputError(
+            Problem(str(path), "", f"is larger than {LARGEST_CONFIG >> 20} MiB", "Name the model's config.json.")
+        )
+    return data

@@ -1,0 +1,346 @@
+"""What a config's `quantization_config` does to the weights: which matrices, to how many bits, with which scales.
+
+Sources: the quantisation configs of vLLM (model_executor/layers/quantization) and of transformers, which name the keys;
+the layouts of AutoGPTQ, AutoAWQ, compressed-tensors, NVIDIA ModelOpt and bitsandbytes, which name the scales.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from neuroscale.models.facts import Quantization
+from neuroscale.models.keys import Keys
+from neuroscale.models.weights import Weight
+
+DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+
+_PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "model.")
+_FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+_MOST_PATTERNS = 100_000
+_LONGEST_PATTERN = 300
+_REPEATED_GROUP = re.compile(r"\)\s*[*+{]")
+
+
+def _core(name: str) -> str:
+    """A name without the prefixes that the towers of a model put before it."""
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            return name.removeprefix(prefix)
+    return name
+
+
+class Patterns:
+    """Names of modules as the lists in configs write them: whole, in part, with `*`, or `re:` and an expression.
+
+    A name matches at the borders of its parts, whatever the towers' prefixes are.
+    """
+
+    def __init__(self, c: Keys, key: str, patterns: Iterable[str]) -> None:
+        self.all = tuple(patterns)
+        self._exact: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+        self._wild: list[str] = []
+        self._expressions: list[re.Pattern[str]] = []
+        for pattern in self.all:
+            self._add(c, key, pattern)
+
+    def _add(self, c: Keys, key: str, pattern: str) -> None:
+        if len(pattern) > _LONGEST_PATTERN:
+            raise c.problem(key, f"a pattern has more than {_LONGEST_PATTERN} characters")
+        if pattern.startswith("re:"):
+            if _REPEATED_GROUP.search(pattern):  # could take for ever
+                raise c.problem(key, f"the expression {pattern!r} repeats a group, which is not read here")
+            try:
+                self._expressions.append(re.compile(pattern[3:]))
+            except (re.error, OverflowError) as error:
+                raise c.problem(key, f"{pattern!r} is not a regular expression: {error}") from error
+        elif "*" in pattern:
+            self._wild.append(_core(pattern))
+        else:
+            parts = tuple(_core(pattern).removesuffix(".weight").split("."))
+            for last in _FUSED.get(parts[-1], (parts[-1],)):
+                self._exact[last].append((*parts[:-1], last))
+
+    def match(self, module: str) -> bool:
+        """Whether one of them names the module, such as `model.layers.0.mlp.gate`, or what holds it."""
+        core = _core(module)
+        parts = tuple(core.split("."))
+        for length in range(1, len(parts) + 1):
+            for wanted in self._exact.get(parts[length - 1], ()):
+                if parts[max(0, length - len(wanted)) : length] == wanted:
+                    return True
+        if any(fnmatchcase(core, wild) or fnmatchcase(core, f"*.{wild}") for wild in self._wild):
+            return True
+        if self._expressions:
+            spellings = [core, *(prefix + core for prefix in _PREFIXES)]
+            return any(expression.match(name) for expression in self._expressions for name in spellings)
+        return False
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`quantization` holds for the modules that `targets` names; None: for all matrices."""
+
+    quantization: Quantization
+    targets: Patterns | None = None
+    embeddings: bool = False
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """What is converted. `ignored` keeps the model's dtype; `lm_head`: that matrix is converted like the others.
+
+    `experts_only`: only routed experts are; `towers`: those for images and sound, too.
+    """
+
+    method: str
+    rules: tuple[Rule, ...]
+    ignored: Patterns
+    lm_head: bool = False
+    experts_only: bool = False
+    towers: bool = False
+    facts: Quantization | None = None
+    """Of most of the weights."""
+
+    def of(self, weight: Weight) -> Quantization | None:
+        """How a weight is stored; None: in the model's dtype."""
+        head = weight.group == "lm_head" and len(weight.shape) == 2
+        table = weight.group in ("embedding", "per_layer_embedding") and any(rule.embeddings for rule in self.rules)
+        if not (weight.linear or head or table):
+            return None
+        if weight.group in ("vision", "audio", "projector") and not self.towers:
+            return None
+        if self.experts_only and weight.group != "routed_experts":
+            return None
+        module = weight.module.replace("{}", "0")
+        if self.ignored.match(module):
+            return None
+        for rule in self.rules:
+            if rule.targets is not None and rule.targets.match(module):
+                return rule.quantization
+        for rule in self.rules:
+            if rule.targets is None and (weight.linear or (head and self.lm_head) or (table and rule.embeddings)):
+                return rule.quantization
+        return None
+
+
+def stored_bytes(shape: Sequence[int], copies: int, quantization: Quantization | None, dtype: str) -> int:
+    """Bytes of `copies` tensors, with the scales and zero points of a quantised one."""
+    count = math.prod(shape)
+    if quantization is None:
+        return count * copies * DTYPE_BYTES[dtype]
+    rows, columns = (shape[0], shape[1]) if len(shape) == 2 else (1, count)
+    if quantization.block:
+        scales = math.ceil(rows / quantization.block[0]) * math.ceil(columns / quantization.block[1])
+    elif quantization.group_size:
+        scales = rows * math.ceil(columns / quantization.group_size)
+    else:
+        scales = rows
+    zeros = scales * quantization.bits / 8 if quantization.zero_points else 0
+    return copies * (math.ceil(count * quantization.bits / 8 + zeros) + scales * quantization.scale_bytes)
+
+
+def converted(
+    weights: list[Weight], scheme: Scheme | None
+) -> tuple[list[tuple[Weight, Quantization | None]], Scheme | None]:
+    """Each weight with how it is stored; `linear` then says whether it is converted. The scheme gets its `facts`."""
+    if scheme is None:
+        return [(weight, None) for weight in weights], None
+    stored = [(weight, scheme.of(weight)) for weight in weights]
+    held: Counter[Quantization] = Counter()
+    for weight, quantization in stored:
+        if quantization is not None:
+            held[quantization] += math.prod(weight.shape) * weight.copies
+    most = held.most_common(1)[0][0] if held else scheme.rules[0].quantization
+    made = [(replace(weight, linear=quantization is not None), quantization) for weight, quantization in stored]
+    return made, replace(scheme, facts=replace(most, method=scheme.method, ignored=scheme.ignored.all))
+
+
+def read_scheme(*places: Keys) -> Scheme | None:
+    """The quantisation that the first of the places with one asks for. Raises InputError for a method unknown here."""
+    for c in places:
+        q = c.section("quantization_config", "compression_config")
+        if q is not None and q.values:
+            return _scheme(q)
+    return None
+
+
+def _scheme(q: Keys) -> Scheme:
+    method = q.text("quant_method").lower().replace("compressed_tensors", "compressed-tensors")
+    nested = q.section("quantization")
+    producer = q.section("producer")
+    if nested is not None and (nested.written("quant_algo") or nested.written("modelopt_quant_config")):
+        return _modelopt(nested)
+    if method.startswith("modelopt") or (producer is not None and producer.text("name") == "modelopt"):
+        return _modelopt(q)
+    readers = {
+        "awq": _awq,
+        "gptq": _gptq,
+        "auto-round": _gptq,
+        "auto_round": _gptq,
+        "intel/auto-round": _gptq,
+        "inc": _gptq,
+        "fp8": _fp8,
+        "fbgemm_fp8": _fp8,
+        "compressed-tensors": _compressed_tensors,
+        "mxfp4": _mxfp4,
+        "bitsandbytes": _bitsandbytes,
+    }
+    if method in readers:
+        return readers[method](q)
+    known = ", ".join(sorted({*readers, "modelopt"}))
+    raise q.problem(
+        "quant_method", f"{method or 'no method'!r} is not a quantisation that is counted", f"Known: {known}."
+    )
+
+
+def _names(q: Keys, *keys: str) -> Patterns:
+    names: list[str] = []
+    for key in keys:
+        names += q.texts(key, _MOST_PATTERNS) or ()
+    return Patterns(q, keys[0], names)
+
+
+def _bits(q: Keys, *keys: str, default: int | None = None) -> int:
+    return q.integer(*keys, low=1, high=16, default=default)
+
+
+def _group(q: Keys, *keys: str, default: int | None = None) -> int | None:
+    """Weights that share a scale; -1 stands for a whole row."""
+    size = q.optional(*keys, low=-1, high=2**20)
+    size = default if size is None else size
+    return size if size is not None and size > 0 else None
+
+
+def _awq(q: Keys) -> Scheme:
+    quantization = Quantization(
+        "awq",
+        _bits(q, "bits", "w_bit", default=4),
+        _group(q, "group_size", "q_group_size", default=128),
+        zero_points=q.flag("zero_point", True),
+    )
+    ignored = _names(q, "modules_to_not_convert")
+    return Scheme("awq", (Rule(quantization),), ignored, lm_head=q.flag("lm_head"))
+
+
+def _gptq(q: Keys) -> Scheme:
+    method = "gptq" if q.text("quant_method") == "gptq" else "auto-round"
+    quantization = Quantization(
+        method, _bits(q, "bits"), _group(q, "group_size", default=128), zero_points=not q.flag("sym", True)
+    )
+    # Expressions behind `-:` name what is left out.
+    dynamic = q.section("dynamic")
+    left_out = [f"re:{name[2:]}" for name in (dynamic.values if dynamic else ()) if name.startswith("-:")]
+    extra = q.section("extra_config")
+    for name, options in (extra.values if extra else {}).items():
+        if isinstance(options, dict) and options.get("bits") == 16:
+            left_out.append(name)
+    only = None
+    inner = q.raw("modules_in_block_to_quantize")
+    if isinstance(inner, list) and inner:
+        flat = [name for part in inner for name in (part if isinstance(part, list) else [part])]
+        if not all(isinstance(name, str) for name in flat):
+            raise q.problem("modules_in_block_to_quantize", "an entry is not text")
+        only = Patterns(q, "modules_in_block_to_quantize", flat)
+    ignored = Patterns(q, "dynamic", [*left_out, *(q.texts("modules_to_not_convert") or ())])
+    return Scheme(method, (Rule(quantization, only),), ignored, lm_head=q.flag("lm_head"))
+
+
+def _fp8(q: Keys) -> Scheme:
+    block = q.integers("weight_block_size", low=1, most=16)
+    if block is not None and len(block) != 2:
+        raise q.problem("weight_block_size", f"has {len(block)} numbers instead of 2")
+    quantization = Quantization("fp8", 8, block=(block[0], block[1]) if block else None, scale_bytes=4)
+    ignored = _names(q, "modules_to_not_convert", "ignored_layers", "ignore")
+    return Scheme(q.text("quant_method").lower(), (Rule(quantization),), ignored, towers=True)
+
+
+def _mxfp4(q: Keys) -> Scheme:
+    quantization = Quantization("mxfp4", 4, 32, scale_bytes=1)
+    return Scheme("mxfp4", (Rule(quantization),), _names(q, "modules_to_not_convert"), experts_only=True)
+
+
+def _bitsandbytes(q: Keys) -> Scheme:
+    if q.flag("load_in_8bit") and not q.flag("load_in_4bit"):
+        quantization = Quantization("bitsandbytes", 8, scale_bytes=4)
+    else:
+        # Scales of 64 weights in float32, or again quantised to 8 bits.
+        quantization = Quantization("bitsandbytes", 4, 64, scale_bytes=1 if q.flag("bnb_4bit_use_double_quant") else 4)
+    return Scheme("bitsandbytes", (Rule(quantization),), _names(q, "llm_int8_skip_modules"))
+
+
+def _modelopt(q: Keys) -> Scheme:
+    ignored = _names(q, "exclude_modules", "ignore")
+    algorithm = q.text("quant_algo").upper()
+    layers = q.section("quantized_layers")
+    if algorithm == "MIXED_PRECISION" or layers is not None:
+        if layers is None or not layers.values:
+            raise q.problem("quantized_layers", "is missing, and the precisions are mixed")
+        by_kind: dict[tuple[str, int | None], list[str]] = defaultdict(list)
+        for name in list(layers.values)[:_MOST_PATTERNS]:
+            layer = layers.section(name)
+            if layer is not None:
+                by_kind[layer.text("quant_algo").upper(), _group(layer, "group_size")].append(name)
+        rules = tuple(
+            Rule(_algorithm(q, kind, group), Patterns(q, "quantized_layers", names))
+            for (kind, group), names in by_kind.items()
+        )
+        return Scheme("modelopt", rules, ignored)
+    return Scheme("modelopt", (Rule(_algorithm(q, algorithm, _group(q, "group_size"))),), ignored, lm_head=True)
+
+
+def _algorithm(q: Keys, name: str, group: int | None) -> Quantization:
+    if "NVFP4" in name:
+        return Quantization("modelopt", 4, group or 16, scale_bytes=1)
+    if name in ("MXFP8",):
+        return Quantization("modelopt", 8, group or 32, scale_bytes=1)
+    if name == "FP8_PB_WO":
+        return Quantization("modelopt", 8, block=(128, 128), scale_bytes=4)
+    if name.startswith("FP8"):
+        return Quantization("modelopt", 8, scale_bytes=4)
+    if name == "W4A16_AWQ" or name == "W4A8_AWQ":
+        return Quantization("modelopt", 4, group or 128)
+    raise q.problem("quant_algo", f"{name or 'no algorithm'!r} is not a quantisation that is counted")
+
+
+def _compressed_tensors(q: Keys) -> Scheme:
+    groups = q.section("config_groups")
+    if groups is None or not groups.values:
+        raise q.problem("config_groups", "is missing")
+    rules = []
+    for name in list(groups.values)[:100]:
+        group = groups.section(name)
+        weights = group.section("weights") if group is not None else None
+        if group is None or weights is None:
+            continue
+        targets = group.texts("targets") or ("Linear",)
+        quantization = _compressed(weights)
+        named = [target for target in targets if target[:1].islower() or target.startswith("re:")]
+        if named:
+            rules.append(Rule(quantization, Patterns(group, "targets", named)))
+        if len(named) < len(targets):
+            rules.append(Rule(quantization, embeddings="Embedding" in targets))
+    if not rules:
+        raise q.problem("config_groups", "converts no weights")
+    return Scheme("compressed-tensors", tuple(rules), _names(q, "ignore"), lm_head=True, towers=True)
+
+
+def _compressed(weights: Keys) -> Quantization:
+    bits = _bits(weights, "num_bits", default=8)
+    group = _group(weights, "group_size")
+    block = weights.integers("block_structure", low=1, most=16)
+    kind = weights.text("type", "int")
+    strategy = weights.text("strategy", "group" if group else "tensor")
+    scale_bytes = 1 if kind == "float" and bits == 4 else 2
+    return Quantization(
+        "compressed-tensors",
+        bits,
+        group if strategy in ("group", "tensor_group") else None,
+        block=(block[0], block[1]) if block and len(block) == 2 and strategy == "block" else None,
+        scale_bytes=scale_bytes,
+        zero_points=not weights.flag("symmetric", True),
+    )

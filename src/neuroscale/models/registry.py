@@ -1,0 +1,250 @@
+"""Which family reads a config.json, and which models are refused, in words."""
+
+from __future__ import annotations
+
+from neuroscale.errors import InputError
+from neuroscale.models import families
+from neuroscale.models.families import Decoder, Family
+from neuroscale.models.keys import Keys
+
+FAMILIES: dict[str, Family] = {
+    "arcee": families.arcee,
+    "cohere": families.cohere,
+    "cohere2": families.cohere2,
+    "deepseek_v2": families.deepseek,
+    "deepseek_v3": families.deepseek,
+    "ernie4_5": families.ernie,
+    "ernie4_5_moe": families.ernie_moe,
+    "exaone4": families.exaone4,
+    "gemma": families.gemma,
+    "gemma2": families.gemma2,
+    "gemma3_text": families.gemma3,
+    "gemma3n_text": families.gemma3n,
+    "gemma4_text": families.gemma4,
+    "gemma4_unified_text": families.gemma4,
+    "glm": families.glm,
+    "glm4": families.glm4,
+    "glm4_moe": families.glm4_moe,
+    "glm4_moe_lite": families.glm4_moe_lite,
+    "glm4v_moe_text": families.glm4_moe,
+    "glm4v_text": families.glm4,
+    "gpt_oss": families.gpt_oss,
+    "granite": families.llama,
+    "granitemoe": families.granitemoe,
+    "granitemoeshared": families.granitemoe,
+    "hunyuan_v1_dense": families.hunyuan,
+    "kimi_k2": families.deepseek,
+    "llama": families.llama,
+    "llama4_text": families.llama4,
+    "minimax_m2": families.minimax_m2,
+    "ministral": families.mistral,
+    "ministral3": families.mistral,
+    "mistral": families.mistral,
+    "mixtral": families.mixtral,
+    "olmo": families.olmo,
+    "olmo2": families.olmo2,
+    "olmo3": families.olmo3,
+    "olmoe": families.olmoe,
+    "opt": families.opt,
+    "phi3": families.phi3,
+    "phimoe": families.phimoe,
+    "qwen2": families.qwen2,
+    "qwen2_5_vl_text": families.qwen2,
+    "qwen2_moe": families.qwen2_moe,
+    "qwen2_vl_text": families.qwen2,
+    "qwen3": families.qwen3,
+    "qwen3_moe": families.qwen3_moe,
+    "qwen3_vl_moe_text": families.qwen3_moe,
+    "qwen3_vl_text": families.qwen3,
+    "seed_oss": families.seed_oss,
+    "smollm3": families.llama,
+    "stablelm": families.stablelm,
+    "starcoder2": families.starcoder2,
+}
+"""By the model type of the text tower."""
+
+ARCHITECTURES = {
+    "DeepseekV2ForCausalLM": "deepseek_v2",
+    "DeepseekV3ForCausalLM": "deepseek_v3",
+    "Gemma2ForCausalLM": "gemma2",
+    "Gemma3ForCausalLM": "gemma3_text",
+    "Gemma3nForCausalLM": "gemma3n_text",
+    "Gemma4ForCausalLM": "gemma4_text",
+    "GemmaForCausalLM": "gemma",
+    "Glm4ForCausalLM": "glm4",
+    "Glm4MoeForCausalLM": "glm4_moe",
+    "Glm4MoeLiteForCausalLM": "glm4_moe_lite",
+    "GlmForCausalLM": "glm",
+    "GptOssForCausalLM": "gpt_oss",
+    "GraniteForCausalLM": "granite",
+    "GraniteMoeForCausalLM": "granitemoe",
+    "GraniteMoeSharedForCausalLM": "granitemoeshared",
+    "IQuestCoderForCausalLM": "llama",
+    "InternLM3ForCausalLM": "llama",
+    "LLaMAForCausalLM": "llama",
+    "Llama4ForCausalLM": "llama4_text",
+    "LlamaForCausalLM": "llama",
+    "MiniMaxM2ForCausalLM": "minimax_m2",
+    "Ministral3ForCausalLM": "ministral3",
+    "MistralForCausalLM": "mistral",
+    "MixtralForCausalLM": "mixtral",
+    "Olmo2ForCausalLM": "olmo2",
+    "Olmo3ForCausalLM": "olmo3",
+    "OlmoForCausalLM": "olmo",
+    "OlmoeForCausalLM": "olmoe",
+    "OPTForCausalLM": "opt",
+    "PhiMoEForCausalLM": "phimoe",
+    "PhimoeForCausalLM": "phimoe",
+    "Phi3ForCausalLM": "phi3",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen2MoeForCausalLM": "qwen2_moe",
+    "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
+}
+"""What vLLM goes by: the class that a file names decides, whatever its model type."""
+
+TEXT_TYPES = {
+    "aya_vision": "cohere2",
+    "gemma3": "gemma3_text",
+    "gemma3n": "gemma3n_text",
+    "gemma4": "gemma4_text",
+    "gemma4_unified": "gemma4_unified_text",
+    "glm4v": "glm4v_text",
+    "glm4v_moe": "glm4v_moe_text",
+    "internvl": "qwen2",
+    "llama4": "llama4_text",
+    "llava": "llama",
+    "llava_next": "llama",
+    "mistral3": "mistral",
+    "paligemma": "gemma",
+    "qwen2_5_vl": "qwen2_5_vl_text",
+    "qwen2_audio": "qwen2",
+    "qwen2_vl": "qwen2_vl_text",
+    "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
+}
+"""The text tower of models with several towers, where `text_config` does not name its type."""
+
+_HYBRID_TYPES = frozenset(
+    {
+        "bamba",
+        "falcon_h1",
+        "falcon_mamba",
+        "granitemoehybrid",
+        "jamba",
+        "jet_nemotron",
+        "kimi_k3",
+        "kimi_linear",
+        "lfm2",
+        "lfm2_moe",
+        "mamba",
+        "mamba2",
+        "minimax",
+        "minimax_text_01",
+        "nemotron_h",
+        "olmo_hybrid",
+        "plamo2",
+        "qwen3_5",
+        "qwen3_5_moe",
+        "qwen3_5_moe_text",
+        "qwen3_5_text",
+        "qwen3_next",
+        "recurrent_gemma",
+        "rwkv",
+        "rwkv5",
+        "zamba",
+        "zamba2",
+    }
+)
+_HYBRID_KEYS = (
+    "attn_layer_period",
+    "attn_type_list",
+    "conv_L_cache",
+    "full_attention_interval",
+    "hybrid_override_pattern",
+    "layers_block_type",
+    "linear_attn_config",
+    "linear_conv_kernel_dim",
+    "linear_key_head_dim",
+    "mamba_d_state",
+    "mamba_num_heads",
+    "mamba_ssm_dtype",
+    "ssm_state_size",
+    "state_size",
+    "time_step_rank",
+)
+_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
+
+_NOT_PLANNED = (
+    ("is_encoder_decoder", "a model of encoder and decoder, whose cache of the encoder's output"),
+    ("cross_attention_layers", "a model with cross-attention, whose cache of the other tower's output"),
+    ("compress_ratios", "attention over a compressed cache, which"),
+    ("block_configs", "a model whose layers differ one by one, which"),
+    ("index_topk", "attention that an indexer with a cache of its own makes sparse, which"),
+)
+"""Keys that say that a plan by the common rules would be wrong, where they are not null or false."""
+
+
+def text_keys(c: Keys) -> Keys:
+    """The keys of the language model: a section of those of several towers, else the whole file."""
+    section = c.section("text_config", "llm_config", "language_config", model_type=TEXT_TYPES.get(c.model_type, ""))
+    thinker = c.section("thinker_config")
+    if section is None and thinker is not None:
+        section = thinker.section("text_config")
+    if section is not None:
+        return section
+    if c.model_type in TEXT_TYPES:
+        return Keys(c.values, c.where, c.path, TEXT_TYPES[c.model_type])
+    return c
+
+
+def family_of(c: Keys, text: Keys) -> Family | None:
+    """The family that reads the text tower; None for an unknown one."""
+    if text is c:
+        for architecture in c.texts("architectures", 100) or ():
+            if architecture in ARCHITECTURES:
+                return FAMILIES[ARCHITECTURES[architecture]]
+    return FAMILIES.get(text.model_type)
+
+
+def refuse_unplanned(c: Keys, text: Keys) -> None:
+    """Raises InputError for models that keep more, or something else, than keys and values of tokens."""
+    for keys in (c, text):
+        types = keys.values.get("layer_types")
+        odd = [kind for kind in types if kind not in _LAYER_TYPES] if isinstance(types, list) else []
+        if odd and all(isinstance(kind, str) for kind in odd):
+            raise _hybrid(keys, "layer_types", f"it has layers of the kind {odd[0]!r}")
+        if keys.model_type in _HYBRID_TYPES:
+            raise _hybrid(keys, "model_type", f"{keys.model_type} has layers with a state in place of a KV cache")
+        for key in _HYBRID_KEYS:
+            if keys.values.get(key) is not None:
+                raise _hybrid(keys, key, f"{key} says that it has layers with a state in place of a KV cache")
+        for key, words in _NOT_PLANNED:
+            if keys.values.get(key) not in (None, False, [], {}):
+                raise keys.problem(key, f"says that it is {words} is not planned", _MEASURE)
+
+
+_MEASURE = "Start it once under vLLM, and plan with the numbers that it prints."
+
+
+def _hybrid(c: Keys, key: str, why: str) -> InputError:
+    words = f"this is a hybrid of attention and linear attention or state-space layers, which is not planned: {why}"
+    return c.problem(key, words, _MEASURE)
+
+
+def estimate(c: Keys) -> Decoder:
+    """A decoder of an unknown architecture as if it were Llama's, or Mixtral's where it has experts.
+
+    Raises InputError where its keys are not those of such a model.
+    """
+    for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
+        if not c.written(key):
+            raise c.problem(
+                key,
+                f"is missing, and the architecture {c.model_type or 'of this file'} is unknown, so that nothing can be "
+                "estimated",
+                _MEASURE,
+            )
+    if c.raw("kv_lora_rank") is not None:
+        raise c.problem("kv_lora_rank", "latent attention of an unknown architecture is not estimated", _MEASURE)
+    return families.estimated(c)
