@@ -14,7 +14,7 @@ from neuroscale.vllm.engine import EngineArguments
 from neuroscale.vllm.removed import REMOVED
 from neuroscale.vllm.snapshot import Argument, Snapshot, load, nearest
 from neuroscale.vllm.values import convert
-from neuroscale.vllm.words import UnfinishedError, Word, gathered, model_first, spelled
+from neuroscale.vllm.words import UnfinishedError, Word, gathered, misses_its_model, model_first, spelled
 
 Program = Literal["serve", "module"]
 """`vllm serve`, or `python -m vllm.entrypoints.openai.api_server`, which reads the same arguments."""
@@ -209,14 +209,19 @@ def _prepared(words: list[Word], given: list[str], program: Program, problems: l
         for word in words
         if "\0" in word.text
     ]
-    words = _without_config(words, problems)
+    kept = _without_config(words, problems)
     while True:
         try:
-            first = model_first(words) if program == "serve" else words
-            return gathered(spelled(first))
+            moved = model_first(kept) if program == "serve" else kept
+            prepared = gathered(spelled(moved))
+            break
         except UnfinishedError as error:
             problems.append(_incomplete(given[error.place], error.place, "expected one argument"))
-            words = [word for word in words if word.place != error.place]
+            kept = [word for word in kept if word.place != error.place]
+    configured = any(text == "--config" or text.startswith("--config=") for text in given)
+    if program == "serve" and not configured and (named := misses_its_model(moved)) is not None:
+        problems.append(_without_model(given[named.place], named.place))
+    return prepared
 
 
 def _without_config(words: list[Word], problems: list[ArgumentProblem]) -> list[Word]:
@@ -381,6 +386,11 @@ def _incomplete(written: str, place: int, told: str) -> ArgumentProblem:
             "incomplete", option, place, "takes no value", f"Write {option} alone, or its --no- form."
         )
     return ArgumentProblem("incomplete", option, place, f"is incomplete: {told}", "Write its value behind it.")
+
+
+def _without_model(written: str, place: int) -> ArgumentProblem:
+    message = "is refused where no model is named: vLLM begins with the model, or --model"
+    return ArgumentProblem("incomplete", written.partition("=")[0], place, message, "Name the model.")
 
 
 def _value_fix(argument: Argument) -> str:

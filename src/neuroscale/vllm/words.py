@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from neuroscale.vllm.values import whole
+
+_SERVED_NAME = re.compile(r"--served[-_]model[-_]name(=.+|$)")
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,13 @@ def model_first(words: list[Word]) -> list[Word]:
         if word.text.startswith("--model=") and word.text != "--model=":
             return [Word(word.text.removeprefix("--model="), word.place), *words[:index], *words[index + 1 :]]
     return words
+
+
+def misses_its_model(words: list[Word]) -> Word | None:
+    """The word that names what is served while `vllm serve` does not begin with a model; it refuses that."""
+    if not words or not words[0].text.startswith("-"):
+        return None
+    return next((word for word in words if _SERVED_NAME.match(word.text)), None)
 
 
 def spelled(words: list[Word]) -> list[Word]:
