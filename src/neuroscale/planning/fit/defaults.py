@@ -14,10 +14,11 @@ BLOCK = 16
 CPU_BLOCK = 128
 """Tokens of a block on a CPU; 16 for latent attention, whose kernel takes no other."""
 
-IMAGE_TOKENS = 2496
-"""Tokens of the largest item (a video) of Gemma 4, which vLLM computes in one step."""
+VIDEO_TOKENS = 2496
+"""Of a video for Gemma 4, the largest item that it takes; vLLM computes it in one step."""
 
-_GIB = 2**30
+_UNCHUNKED = 32768
+"""Up to this context the first engine computes a prompt in one step."""
 
 
 def resolve(facts: ModelFacts, device: Device, arguments: EngineArguments, does: Behaviour) -> Resolved:
@@ -27,10 +28,10 @@ def resolve(facts: ModelFacts, device: Device, arguments: EngineArguments, does:
     asked_tokens, asked_sequences = arguments.max_num_batched_tokens, arguments.max_num_seqs
     sequences = asked_sequences or sequences
     if asked_tokens is None:
-        if does.engine == "v0":
-            tokens = max(length, tokens)
-        if does.image_in_one_step and _looks_both_ways(facts, arguments):
-            tokens = max(tokens, IMAGE_TOKENS)
+        if does.engine == "v0" and length <= _UNCHUNKED:
+            tokens = max(length, 2048)
+        if does.image_in_one_step and looks_both_ways(facts, arguments):
+            tokens = max(tokens, VIDEO_TOKENS)
         tokens = min(tokens, sequences * length)
     else:
         tokens = asked_tokens
@@ -50,6 +51,7 @@ def resolve(facts: ModelFacts, device: Device, arguments: EngineArguments, does:
         kv_cache_dtype=_cache_dtype(facts, arguments),
         async_scheduling=overlap,
         hybrid=does.hybrid
+        and device.family != "tpu"  # tpu-inference keeps the whole context in windowed layers, too
         and not arguments.disable_hybrid_kv_cache_manager
         and (does.chunked_hybrid or not any(layers.kind == "chunked" for layers in facts.cache)),
         graphs=not arguments.enforce_eager and device.family in ("cuda", "rocm"),
@@ -63,7 +65,7 @@ def _batch(device: Device, arguments: EngineArguments, does: Behaviour) -> tuple
         return 2048 * ranks, does.cpu_sequences * ranks
     if device.family == "tpu":
         return 1024, 256
-    memory = device.memory_gib or 0.0
+    memory = 0.0 if device.shared else device.memory_gib or 0.0
     if does.huge_card_gib is not None and memory >= does.huge_card_gib:
         return 16384, 1024
     small_a100 = does.a100_is_small and "a100" in (device.name + device.title).lower()
@@ -72,10 +74,11 @@ def _batch(device: Device, arguments: EngineArguments, does: Behaviour) -> tuple
     return (512, 256) if does.engine == "v0" else (2048, 256)
 
 
-def _looks_both_ways(facts: ModelFacts, arguments: EngineArguments) -> bool:
-    if not facts.multimodal or arguments.language_model_only:
+def looks_both_ways(facts: ModelFacts, arguments: EngineArguments) -> bool:
+    """Whether attention goes both ways inside a video, so that the whole of it must be one step (Gemma 4)."""
+    if not facts.multimodal or arguments.language_model_only or arguments.videos == 0:
         return False
-    return facts.model_type.startswith(("gemma4", "gemma3"))
+    return facts.model_type.startswith("gemma4")
 
 
 def _overlaps(device: Device, arguments: EngineArguments, does: Behaviour) -> bool:

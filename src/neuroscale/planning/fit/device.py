@@ -25,6 +25,19 @@ class Device:
     bandwidth_gb_s: float | None = None
     pcie_gb_s: float | None = None
     counts: tuple[int, ...] = ()
+    kv_cache_dtypes: tuple[str, ...] = ("auto", "fp8")
+
+    @property
+    def shared(self) -> bool:
+        """Whether host and accelerator share one memory (GB10 and Jetson): vLLM's processes lie in it as well, and its
+        size cannot be asked for in the common way, so that the defaults are those of a small card."""
+        return any(word in f"{self.name} {self.title}".lower() for word in ("gb10", "spark", "jetson", "thor"))
+
+    @property
+    def switched(self) -> bool:
+        """Whether several of them talk over NVLink with switches that add up (Hopper and later, SXM): those have memory
+        of 3,000 GB/s and more."""
+        return (self.bandwidth_gb_s or 0.0) >= 3000
 
     @property
     def memory_bytes(self) -> int:
@@ -42,4 +55,5 @@ def device(accelerator: Accelerator) -> Device:
         bandwidth_gb_s=accelerator.bandwidth_gb_s.value,
         pcie_gb_s=accelerator.pcie_gb_s.value,
         counts=accelerator.counts,
+        kv_cache_dtypes=accelerator.kv_cache_dtypes,
     )

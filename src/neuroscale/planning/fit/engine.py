@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from neuroscale.models.facts import CacheLayers, ModelFacts
 from neuroscale.planning.fit.defaults import resolve
 from neuroscale.planning.fit.device import Device
-from neuroscale.planning.fit.kv_cache import LayerSpec, Pool, pool
-from neuroscale.planning.fit.overhead import overhead
-from neuroscale.planning.fit.result import Fit, Resolved
-from neuroscale.planning.fit.versions import PINNED, Behaviour, behaviour
-from neuroscale.planning.fit.weights import DTYPE_BYTES, rank_weights
+from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, pool
+from neuroscale.planning.fit.overhead import Overhead, overhead
+from neuroscale.planning.fit.result import Confidence, Fit, Resolved, Verdict
+from neuroscale.planning.fit.support import unsupported
+from neuroscale.planning.fit.versions import MEASURED, PINNED, Behaviour, behaviour, number
+from neuroscale.planning.fit.weights import DTYPE_BYTES, RankWeights, rank_weights
+from neuroscale.planning.fit.words import explained, log_lines
 from neuroscale.planning.plan import Memory
 from neuroscale.vllm.engine import EngineArguments
 
 GIB = 2**30
+
+CONTEXT_GIB = 0.5
+"""What a driver holds on an accelerator before vLLM looks: no share of the memory may be larger than what is free."""
+
+_BAND_GIB, _BAND_OF_OVERHEAD = 0.35, 0.15
+_BAND_OF_WEIGHTS = {"headers": 0.003, "config": 0.01, "estimate": 0.1}
 
 
 def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, version: str = PINNED) -> Fit:
@@ -27,68 +36,75 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     does = behaviour(version)
     resolved = resolve(facts, device, arguments, does)
     weights = rank_weights(facts, arguments)
-    parts = overhead(facts, device, arguments, resolved, does)
-    usable = device.memory_bytes * resolved.utilization
+    beside = overhead(facts, device, arguments, resolved, does)
+    usable = math.floor(device.memory_bytes * share(device, arguments, resolved))
+    taken = weights.total + sum(beside.counted.values())
+    available = usable - taken
     if arguments.kv_cache_memory_bytes is not None:
-        available = arguments.kv_cache_memory_bytes
-    else:
-        available = math.floor(usable - weights.total - sum(parts.values()))
-    blocks = cache_pool(facts, arguments, resolved)
-    request = blocks.request_bytes(resolved.max_model_len, resolved.in_flight_tokens)
-    room = available - (blocks.block_bytes if does.spare_block else 0)
-    starts = request <= room
-    concurrency = (
-        blocks.num_blocks(available) / blocks.blocks_per_request(resolved.max_model_len, resolved.in_flight_tokens)
-        if starts
-        else 0.0
-    )
-    tokens = printed_tokens(blocks, available, concurrency, resolved, does) if starts else 0
+        # A fixed size is taken as it is; whether it fits beside the rest shows when it is allocated.
+        available = min(arguments.kv_cache_memory_bytes, device.memory_bytes - round(CONTEXT_GIB * GIB) - taken)
+    against = unsupported(facts, device, arguments, resolved)
+    blocks: Pool | None = None
+    try:
+        blocks = cache_pool(facts, arguments, resolved, does)
+    except PagesDiffer:
+        against.append(f"The KV caches of {facts.name}'s layers have pages that vLLM {version} cannot make one size.")
+    room = available - (blocks.block_bytes if blocks and does.spare_block else 0)
+    request = blocks.request_bytes(resolved.max_model_len, resolved.in_flight_tokens) if blocks else 0
+    against += _too_much(device, arguments, resolved, beside, usable)
+    starts = not against and blocks is not None and request <= room
+    concurrency = tokens = 0.0
+    if starts and blocks is not None:
+        per_request = blocks.blocks_per_request(resolved.max_model_len, resolved.in_flight_tokens)
+        concurrency = blocks.num_blocks(available) / per_request
+        tokens = printed_tokens(blocks, available, concurrency, resolved, does)
+    band = _band(facts, device, weights, beside, version)
+    verdict: Verdict = "refused" if not starts else "tight" if (room - request) / GIB < band else "fits"
+    if verdict == "fits" and device.family == "tpu":
+        verdict = "tight"  # what the compiler needs outside the share is not known
     kv_cache = available if starts else request
-    total_overhead = sum(parts.values())
-    band = 0.05 * usable / GIB
-    margin = (room - request) / GIB
-    return Fit(
-        verdict="refused" if not starts else "tight" if margin < band else "fits",
+    result = Fit(
+        verdict=verdict,
         model=facts.name,
         accelerator=device.name,
         count=arguments.tensor_parallel_size * arguments.pipeline_parallel_size * arguments.data_parallel_size,
         version=version,
         resolved=resolved,
-        memory_gib=Memory(
-            weights=round(weights.total / GIB, 2),
-            kv_cache=round(kv_cache / GIB, 2),
-            overhead=round(total_overhead / GIB, 2),
-            usable=round(usable / GIB, 2),
-            free=round((usable - weights.total - total_overhead - kv_cache) / GIB, 2),
-        ),
+        memory_gib=_memory(weights.total, kv_cache, sum(beside.counted.values()), usable),
         total_gib=device.memory_gib,
         available_gib=available / GIB,
         request_gib=request / GIB,
         weights_gib={group: size / GIB for group, size in weights.by_group.items()},
-        overhead_gib={part: size / GIB for part, size in parts.items()},
+        overhead_gib={part: size / GIB for part, size in beside.counted.items()},
+        later_gib={part: size / GIB for part, size in beside.later.items()},
         band_gib=band,
-        kv_cache_tokens=tokens,
+        kv_cache_tokens=int(tokens),
         max_concurrency=concurrency,
         max_model_len=resolved.max_model_len,
-        max_context=blocks.longest(room, resolved.in_flight_tokens, facts.max_position_embeddings),
-        seconds_per_step=0.0
-        if not weights.offloaded
-        else weights.offloaded / (device.pcie_gb_s * 1e9)
-        if device.pcie_gb_s
-        else None,
+        max_context=blocks.longest(room, resolved.in_flight_tokens, facts.max_position_embeddings) if blocks else 0,
+        seconds_per_step=_offload_seconds(device, weights),
         log=(),
-        confidence="medium",
+        confidence=_confidence(facts, device, version),
+        against=tuple(against),
         reasons=(),
     )
+    return replace(result, log=log_lines(result, does, weights), reasons=explained(result, facts, device))
 
 
-def cache_pool(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> Pool:
+def share(device: Device, arguments: EngineArguments, resolved: Resolved) -> float:
+    """Of the whole memory: what vLLM may take. A CPU whose cache has a size of its own may take all of it."""
+    if device.family == "cpu" and arguments.kv_cache_memory_bytes is not None:
+        return 1.0
+    return resolved.utilization
+
+
+def cache_pool(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> Pool:
     """The blocks of a rank. Raises PagesDiffer."""
     stages = arguments.pipeline_parallel_size
     layers = [
         (_spec(kind, arguments.tensor_parallel_size, resolved), math.ceil(kind.layers / stages)) for kind in facts.cache
     ]
-    return pool(layers, hybrid=resolved.hybrid)
+    return pool(layers, hybrid=resolved.hybrid, padding_ratio=does.padding_ratio, padded=does.windows_padded)
 
 
 def printed_tokens(blocks: Pool, available: int, concurrency: float, resolved: Resolved, does: Behaviour) -> int:
@@ -113,3 +129,68 @@ def _spec(kind: CacheLayers, ranks: int, resolved: Resolved) -> LayerSpec:
         bytes_per_token=heads * (kind.head_dim + kind.value_head_dim) * width,
         window=kind.window,
     )
+
+
+def _too_much(
+    device: Device, arguments: EngineArguments, resolved: Resolved, beside: Overhead, usable: int
+) -> list[str]:
+    """What does not fit outside the share that vLLM takes."""
+    if not device.memory_gib:
+        return [f"The memory of {device.title} is not known, so nothing can be fitted to it."]
+    if device.family not in ("cuda", "rocm") or arguments.kv_cache_memory_bytes is not None:
+        return []
+    outside = device.memory_bytes - usable - round(CONTEXT_GIB * GIB)
+    if outside < 0:
+        return [
+            f"--gpu-memory-utilization={resolved.utilization:g} of {device.memory_gib:.2f} GiB is more than is free "
+            f"when vLLM starts: the driver holds about {CONTEXT_GIB:g} GiB."
+        ]
+    later = sum(beside.later.values())
+    if later > outside:
+        return [
+            f"The {' and the '.join(beside.later)} take {later / GIB:.2f} GiB after the cache has its share, and "
+            f"{max(outside, 0) / GIB:.2f} GiB are left outside it: vLLM runs out of memory while it starts."
+        ]
+    return []
+
+
+def _memory(weights: int, kv_cache: int, beside: int, usable: int) -> Memory:
+    """In GiB with two decimals that add up."""
+    parts = [round(size / GIB, 2) for size in (weights, kv_cache, beside, usable)]
+    return Memory(
+        weights=parts[0],
+        kv_cache=parts[1],
+        overhead=parts[2],
+        usable=parts[3],
+        free=round(parts[3] - parts[0] - parts[1] - parts[2], 2) + 0.0,
+    )
+
+
+def _band(facts: ModelFacts, device: Device, weights: RankWeights, beside: Overhead, version: str) -> float:
+    """GiB by which the memory for the cache may be off.
+
+    Nine of ten starts of tests/ground_truth whose flags are known lie within it.
+    """
+    band = max(_BAND_GIB, _BAND_OF_OVERHEAD * sum(beside.counted.values()) / GIB)
+    band += _BAND_OF_WEIGHTS[facts.basis] * weights.total / GIB
+    if device.shared:
+        band += 1.5
+    if number(version) > MEASURED:
+        band += _BAND_OF_OVERHEAD * sum(beside.counted.values()) / GIB
+    return band
+
+
+def _offload_seconds(device: Device, weights: RankWeights) -> float | None:
+    """What goes over PCIe in each step."""
+    if not weights.offloaded:
+        return 0.0
+    return weights.offloaded / (device.pcie_gb_s * 1e9) if device.pcie_gb_s else None
+
+
+def _confidence(facts: ModelFacts, device: Device, version: str) -> Confidence:
+    """High: headers or a config that is known, a card and a version of which starts were measured."""
+    if facts.basis == "estimate" or device.family == "tpu" or not device.memory_gib:
+        return "low"
+    if device.family != "cuda" or device.shared or number(version) > MEASURED or number(version) < (0, 8, 0):
+        return "medium"
+    return "high"

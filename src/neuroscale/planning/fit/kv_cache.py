@@ -11,9 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-_PADDING_RATIO = 1.5
-"""vLLM pads the smaller kinds of layers up to the largest when that is less than this times the smallest."""
-
 
 class PagesDiffer(Exception):  # noqa: N818
     """The pages of two kinds of layers cannot be made one size: vLLM refuses such a model."""
@@ -91,10 +88,14 @@ class Pool:
         return low
 
 
-def pool(layers: Sequence[tuple[LayerSpec, int]], *, hybrid: bool) -> Pool:
+def pool(
+    layers: Sequence[tuple[LayerSpec, int]], *, hybrid: bool, padding_ratio: float | None = 1.5, padded: bool = True
+) -> Pool:
     """The pool for kinds of layers and how many there are of each. Raises PagesDiffer.
 
     Without the hybrid manager (`hybrid` false) windowed layers beside full ones keep the whole context.
+    `padding_ratio`: where there are less than this many times more layers of the largest kind than of the smallest, all
+    kinds are padded up to the largest. `padded`: pages that do not divide the largest are padded, too, not refused.
     """
     kinds = _promoted(layers) if not hybrid else list(layers)
     merged: dict[LayerSpec, int] = {}
@@ -106,7 +107,7 @@ def pool(layers: Sequence[tuple[LayerSpec, int]], *, hybrid: bool) -> Pool:
     if _uniform(list(merged)):
         # One block table for all of them; a block holds a page of each layer.
         return Pool((Group(next(iter(merged)), sum(merged.values()), _bytes(merged)),))
-    return _by_pattern(_one_page(merged))
+    return _by_pattern(_one_page(merged, padded), padding_ratio)
 
 
 def _bytes(layers: dict[LayerSpec, int]) -> int:
@@ -138,7 +139,7 @@ def _promoted(layers: Sequence[tuple[LayerSpec, int]]) -> list[tuple[LayerSpec, 
     ]
 
 
-def _one_page(layers: dict[LayerSpec, int]) -> dict[LayerSpec, int]:
+def _one_page(layers: dict[LayerSpec, int], padded: bool) -> dict[LayerSpec, int]:
     """All pages of one size: smaller ones hold more tokens, or are padded where they do not divide the largest."""
     largest = max(spec.page_bytes for spec in layers)
     same: dict[LayerSpec, int] = {}
@@ -148,7 +149,7 @@ def _one_page(layers: dict[LayerSpec, int]) -> dict[LayerSpec, int]:
             new = spec
         elif largest % page == 0:
             new = replace(spec, block_size=spec.block_size * (largest // page))
-        elif spec.kind != "latent":
+        elif padded and spec.kind != "latent":
             new = replace(spec, padded=largest)
         else:
             raise PagesDiffer
@@ -156,10 +157,10 @@ def _one_page(layers: dict[LayerSpec, int]) -> dict[LayerSpec, int]:
     return same
 
 
-def _by_pattern(layers: dict[LayerSpec, int]) -> Pool:
+def _by_pattern(layers: dict[LayerSpec, int], padding_ratio: float | None) -> Pool:
     """Groups of equally many layers, each of one kind; the last of a kind is padded to that number."""
     fewest, most = min(layers.values()), max(layers.values())
-    size = most if most < fewest * _PADDING_RATIO else fewest
+    size = most if padding_ratio is not None and most < fewest * padding_ratio else fewest
     groups = []
     for spec, count in layers.items():
         parts = math.ceil(count / size)

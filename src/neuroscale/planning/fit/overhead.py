@@ -1,53 +1,212 @@
-"""What vLLM needs on a rank beside weights and KV cache: activations, CUDA graphs, buffers, the process itself."""
+"""What vLLM needs on a rank beside weights and KV cache: activations, buffers, CUDA graphs, the process itself.
+
+Every constant here says what it is, and from which starts it was read. 'H100 runs': 60 starts of vLLM 0.19.0 on an H100
+and a sweep over 0.15 to 0.18 (github:jgchn/llm-d-planner, accuracy/results, with the figures of vLLM's own profiler).
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.result import Resolved
-from neuroscale.planning.fit.versions import Behaviour
+from neuroscale.planning.fit.versions import Behaviour, Runner
 from neuroscale.planning.fit.weights import DTYPE_BYTES
 from neuroscale.vllm.engine import EngineArguments
 
-SAMPLER_BYTES = {"sort": 38.5, "triton": 14.0, "flashinfer": 14.0}
-"""Bytes per request and vocabulary entry when vLLM tries its sampler at --max-num-seqs."""
+GIB = 2**30
 
-NON_TORCH_BYTES = round(0.13 * 2**30)
-"""The CUDA context's growth, cuBLAS and kernels of one process."""
+SAMPLER_BYTES = {"sorted": 38.3, "filtered": 14.7}
+"""Bytes per request and entry of the vocabulary when the first runner tries its sampler at --max-num-seqs.
 
-COMMUNICATION_BYTES = round(0.42 * 2**30)
-"""NCCL's channels and the custom all-reduce of a rank."""
+sorted: logits (2) and their copy in 32 bits (4), sorted with 64-bit indices in two buffers each (2 x 12), probabilities
+and their sum (8). Peaks of activations at 1,024 requests on an H100: 38.2 to 38.4 for gpt-oss-20b, Llama-3.1-8B and
+Qwen3-0.6B (github:llm-d/llm-d-benchmark, config_explorer/empirical-vllm-memory-results.md), and Qwen3-14B under 0.15.
+filtered: logits (2 + 4), probabilities (4), random numbers (4), and the kernel's scratch row for each multiprocessor:
+14.6 to 14.9 in the H100 runs of Llama-3.1-8B, Qwen2.5-7B, gemma-2-2b, gemma-2-9b, gpt-oss-20b, Qwen3-8B.
+"""
 
-GRAPH_BYTES = round(0.5 * 2**30)
+SECOND_SAMPLER_BYTES = 2.0
+"""The second runner tries its sampler with requests that need the logits alone (v1/worker/gpu/sample/sampler.py)."""
+
+COUNT_BYTES = 4.125
+"""Per request and entry of the vocabulary: the second runner's counts of tokens in the answer (32 bits) and marks of
+tokens in the prompt (1 bit), which it keeps for good (v1/worker/gpu/sample/penalties.py)."""
+
+HIDDEN_COPIES = 4.3
+"""Vectors of the hidden size that a layer holds for each token of a step beside its MLP: the residual, what attention
+reads and writes, a norm's result. H100 runs of CodeLlama-7b (4.26), granite-3.1-8b and granite-3.3-8b (4.2)."""
+
+MLP_COPIES = 3
+"""Vectors of the MLP's width for each token: gate, up, and their product. Same runs."""
+
+GRAPH_BYTES = 0.43e6
+"""CUDA graphs, for each layer and each batch size that is captured: parameters of the layer's kernels. H100 runs: 0.40
+to 0.55 million for dense models of 24 to 80 layers (Llama-3.1-8B, Qwen2.5-7B, gemma-2-9b, phi-4, Mistral-Small-24B,
+Llama-3.3-70B); with 11 sizes on a GB10, gemma-4-26B-A4B gives 0.46."""
+
+EXPERT_GRAPH_BYTES = 0.62e6
+"""The same with experts: 0.46 to 1.1 million (Qwen3-30B-A3B, Mixtral-8x7B, Llama-4-Scout, Qwen1.5-MoE,
+DeepSeek-V2-Lite, gpt-oss-20b)."""
+
+LARGEST_GRAPH = 512
+"""Requests in the largest batch that is captured (config/compilation.py): at most twice --max-num-seqs."""
+
+PLAIN_LINK_GIB = 0.12
+"""NCCL and custom all-reduce of a rank without a switched fabric: what Qwen2-7B on two A100 takes more than on one, at
+three utilisations (github:dennislee22/vLLM-benchmarking); four RTX 3090 with Qwen2.5-32B take no more."""
+
+_NO_BUFFERS = frozenset({"mxfp4"})
+"""Quantisations whose kernels for experts keep no scratch space of vLLM's: gpt-oss-20b needs its sampler's alone."""
+
+
+FEW_LINKS_GIB, MANY_LINKS_GIB = 0.42, 2.2
+"""With a switched fabric before 0.18: up to four ranks (Llama-3.1-8B in the llm-d-benchmark results, Qwen3-30B-A3B
+under 0.12, Llama-2-70B under 0.15), and eight (Qwen3-235B-A22B and Qwen3-32B under 0.10). All on H100."""
+
+HOST_GIB = 2.6
+"""What vLLM's own processes take of a memory that host and accelerator share: what six starts of Gemma 4, gpt-oss and
+Qwen3 on a GB10 need beside the other parts."""
+
+CPU_PROCESS_GIB = 2.0
+"""Libraries and buffers of vLLM on a CPU: a model of 4 layers ran in 3 GB with a cache of 1 GiB."""
+
+LARGEST_IMAGE_PATCHES = 65536
+"""Of the largest image that towers of any resolution take (preprocessor_config.json of Qwen2-VL to Qwen3-VL)."""
+
+_ANY_RESOLUTION = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Bytes by part, on one rank.
+
+    `counted`: what vLLM takes off before it sizes the cache. `later`: what comes on top after that, out of the memory
+    that --gpu-memory-utilization leaves.
+    """
+
+    counted: Mapping[str, int]
+    later: Mapping[str, int]
 
 
 def overhead(
     facts: ModelFacts, device: Device, arguments: EngineArguments, resolved: Resolved, does: Behaviour
-) -> Mapping[str, int]:
-    """Bytes by part, of one rank. Graphs count only where the version takes them off before it sizes the cache."""
-    if device.family in ("tpu", "cpu"):
-        return {}
-    ranks = arguments.tensor_parallel_size
-    parts = {
-        "activations": max(
-            _forward(facts, arguments, ranks, resolved.max_num_batched_tokens),
-            round(SAMPLER_BYTES[does.sampler] * resolved.max_num_seqs * facts.vocab_size),
-        ),
-        "process": NON_TORCH_BYTES,
+) -> Overhead:
+    """As vLLM's profiling run finds it. A TPU's compiler takes its space outside the share that the cache is in."""
+    if device.family == "tpu":
+        return Overhead({}, {})
+    if device.family == "cpu":
+        return Overhead({"process": round(CPU_PROCESS_GIB * GIB)}, {})
+    counted = {
+        "activations": _activations(facts, arguments, resolved, does),
+        "process": round(does.process_gib * GIB),
     }
-    if ranks * arguments.pipeline_parallel_size > 1:
-        parts["communication"] = COMMUNICATION_BYTES
-    if resolved.graphs and does.graphs_counted:
-        parts["graphs"] = GRAPH_BYTES
-    return parts
+    if device.shared:
+        counted["host processes"] = round(HOST_GIB * GIB)
+    if arguments.tensor_parallel_size > 1:
+        counted["communication"] = round(_links(device, arguments.tensor_parallel_size, does) * GIB)
+    later: dict[str, int] = {}
+    if resolved.graphs:
+        (counted if does.graphs_counted else later)["graphs"] = graphs(facts, arguments, resolved)
+    if runner(facts, does) == "second":
+        kept = round(COUNT_BYTES * resolved.max_num_seqs * facts.vocab_size)
+        (counted if does.buffers_counted else later)["token counts"] = kept
+    return Overhead(counted, later)
 
 
-def _forward(facts: ModelFacts, arguments: EngineArguments, ranks: int, tokens: int) -> int:
-    """Activations of the widest layer: residual, attention and norms, the MLP, the experts' copies."""
-    values = 6 * facts.hidden_size + 3 * facts.intermediate_size / ranks
-    if facts.experts:
-        values += facts.experts_per_token * (3 * facts.moe_intermediate_size / ranks + facts.hidden_size)
+def _links(device: Device, ranks: int, does: Behaviour) -> float:
+    """GiB of the buffers between ranks."""
+    if not device.switched:
+        return PLAIN_LINK_GIB
+    if does.fabric_gib is not None:
+        return does.fabric_gib
+    return FEW_LINKS_GIB if ranks <= 4 else MANY_LINKS_GIB
+
+
+def runner(facts: ModelFacts, does: Behaviour) -> Runner:
+    """Which model runner a version takes for a model."""
+    plain = facts.quantization is None and set(facts.architectures) & _PLAIN
+    for kind in does.second_runner:
+        if kind == facts.kind or (kind == "plain" and facts.kind == "dense" and plain):
+            return "second"
+    return "first"
+
+
+_PLAIN = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen3ForCausalLM"})
+
+
+def captured_sizes(sequences: int) -> int:
+    """How many batch sizes vLLM captures: 1, 2, 4, then steps of 8 below 256 and of 16 from there."""
+    most = min(2 * sequences, LARGEST_GRAPH)
+    return (
+        sum(size <= most for size in (1, 2, 4)) + len(range(8, min(most + 1, 256), 8)) + len(range(256, most + 1, 16))
+    )
+
+
+def graphs(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> int:
+    """What CUDA graphs take on a rank."""
+    each = EXPERT_GRAPH_BYTES if facts.experts else GRAPH_BYTES
+    layers = facts.num_layers / arguments.pipeline_parallel_size
+    return round(each * layers * captured_sizes(resolved.max_num_seqs))
+
+
+def _activations(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> int:
+    """The larger of two peaks: inside a layer, and in the sampler after the last one."""
     width = DTYPE_BYTES[facts.dtype if arguments.dtype == "auto" else arguments.dtype]
-    return round(width * tokens * values)
+    ranks = arguments.tensor_parallel_size
+    tokens, requests = resolved.max_num_batched_tokens, resolved.max_num_seqs
+    experts = _expert_buffers(facts, ranks, tokens) * width
+    layer = tokens * (HIDDEN_COPIES * facts.hidden_size + MLP_COPIES * _widest(facts) / ranks) * width
+    per_entry = SAMPLER_BYTES[does.sampler] if runner(facts, does) == "first" else SECOND_SAMPLER_BYTES
+    sampler = (tokens + 2 * requests) * facts.hidden_size * width + per_entry * requests * facts.vocab_size
+    inputs = _encoder(facts, arguments, tokens) * width
+    if does.expert_buffers_stay:
+        return round(experts + inputs + max(layer, sampler))
+    return round(inputs + max(experts + layer, sampler))
+
+
+def _encoder(facts: ModelFacts, arguments: EngineArguments, tokens: int) -> float:
+    """Values that images leave behind while the rest is tried: a step's worth of embeddings, and their copies into the
+    input; or what a tower of any resolution needs for its largest image."""
+    if not facts.multimodal or arguments.language_model_only or 0 in (arguments.images, arguments.audios):
+        return 0.0
+    kept = 2.0 * tokens * facts.hidden_size
+    if facts.model_type.startswith(_ANY_RESOLUTION):
+        hidden, inner = _tower_widths(facts)
+        return kept + LARGEST_IMAGE_PATCHES * (HIDDEN_COPIES * hidden + MLP_COPIES * inner)
+    return kept
+
+
+def _tower_widths(facts: ModelFacts) -> tuple[int, int]:
+    """Hidden size and MLP width of the tower for images: the commonest side of its matrices, and the widest beside it
+    that is not three times it (queries, keys and values in one)."""
+    sides: Counter[int] = Counter()
+    for tensor in facts.tensors:
+        if tensor.group == "vision" and tensor.linear and len(tensor.shape) == 2:
+            for side in tensor.shape:
+                sides[side] += tensor.copies
+    if not sides:
+        return 0, 0
+    hidden = sides.most_common(1)[0][0]
+    return hidden, max((side for side in sides if side != 3 * hidden), default=hidden)
+
+
+def _widest(facts: ModelFacts) -> int:
+    """Of the MLPs that every token goes through."""
+    dense = any(tensor.group == "dense_mlp" for tensor in facts.tensors)
+    return facts.intermediate_size if dense or not facts.experts else 0
+
+
+def _expert_buffers(facts: ModelFacts, ranks: int, tokens: int) -> float:
+    """Values of the two scratch spaces that the experts of a layer share: before and after the activation.
+
+    Sizes as in model_executor/layers/fused_moe. The H100 runs of Qwen3-30B-A3B, Qwen1.5-MoE-A2.7B, DeepSeek-V2-Lite and
+    Mixtral-8x7B need that much more than their sampler.
+    """
+    if not facts.experts or (facts.quantization is not None and facts.quantization.method in _NO_BUFFERS):
+        return 0.0
+    inner = facts.moe_intermediate_size / ranks
+    return tokens * facts.experts_per_token * (max(inner, facts.hidden_size) + max(2 * inner, facts.hidden_size))

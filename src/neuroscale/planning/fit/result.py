@@ -57,10 +57,12 @@ class Fit:
     needs, and `free` is what is missing (negative).
     `available_gib`: 'Available KV cache memory' as vLLM prints it; below 0 where nothing is left.
     `request_gib`: what vLLM reserves for one request of `max_model_len`.
-    `overhead_gib`: by part. `weights_gib`: by group of tensors, on that rank.
+    `overhead_gib`: by part; `later_gib`: what comes on top of the share that vLLM takes. `weights_gib`: by group of
+    tensors, on that rank, what is offloaded included.
     `kv_cache_tokens` and `max_concurrency`: as vLLM prints them; 0 for a refusal.
     `max_context`: the longest `--max-model-len` that starts, at most what the model reads.
     `band_gib`: how far `available_gib` may be off in either direction.
+    `against`: what vLLM refuses whatever the memory is, or what does not fit outside its share.
     `seconds_per_step`: what `--cpu-offload-gb` adds to each step (None: unknown; 0.0: nothing is offloaded).
     """
 
@@ -76,6 +78,7 @@ class Fit:
     request_gib: float
     weights_gib: Mapping[str, float]
     overhead_gib: Mapping[str, float]
+    later_gib: Mapping[str, float]
     band_gib: float
     kv_cache_tokens: int
     max_concurrency: float
@@ -84,5 +87,6 @@ class Fit:
     seconds_per_step: float | None
     log: tuple[str, ...]
     confidence: Confidence
+    against: tuple[str, ...]
     reasons: tuple[str, ...]
     choices: tuple[Choice, ...] = field(default=())

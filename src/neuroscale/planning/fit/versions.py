@@ -9,7 +9,14 @@ from typing import Literal
 PINNED = "0.32.0"
 """The version that this repository renders for."""
 
-Sampler = Literal["sort", "triton", "flashinfer"]
+MEASURED = (0, 27, 99)
+"""Up to here starts on accelerators are known with their figures; later versions are read from their source."""
+
+Sampler = Literal["sorted", "filtered"]
+"""How the first model runner picks tokens: by sorting all logits, or by kernels that filter them."""
+
+Runner = Literal["first", "second"]
+"""vLLM's model runners. The second needs little to try its sampler, but keeps counts of all tokens for each request."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,11 @@ class Behaviour:
     `huge_card_gib`: from that memory on 16,384. `image_in_one_step`: tokens a step grow to hold a whole image or video
     where attention looks both ways inside it (Gemma). `windows_padded`: pages of windowed layers that do not divide
     the largest are padded; before, such models were refused. `chunked_hybrid`: chunks free what is behind them.
+    `cpu_sequences`: requests at once on a CPU. `second_runner`: for which models the second runner is the default.
+    `process_gib`: non-torch memory of a process. `fabric_gib`: of collectives over a switched fabric (None: by ranks).
+    `expert_buffers_stay`: scratch space of experts outlives the step, so the sampler's comes on top of it.
+    `buffers_counted`: what the runner keeps for good is taken off before the cache is sized; before, it came on top.
+    `one_line`: 'GPU KV cache size' and 'Maximum concurrency' are one line of the log.
     """
 
     engine: Literal["v0", "v1"] = "v0"
@@ -43,26 +55,34 @@ class Behaviour:
     huge_card_gib: float | None = None
     image_in_one_step: bool = False
     cpu_sequences: int = 256
-    sampler: Sampler = "sort"
+    sampler: Sampler = "sorted"
+    second_runner: frozenset[str] = frozenset()
+    process_gib: float = 0.13
+    fabric_gib: float | None = None
+    expert_buffers_stay: bool = False
+    buffers_counted: bool = False
+    one_line: bool = False
 
 
 _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
-    # Releases between two that were read are taken to be like the earlier one.
     ("0.8.0", {"engine": "v1", "large_card_gib": 70.0}),
     ("0.9.0", {"a100_is_small": True, "hybrid": True, "cpu_sequences": 32}),
     ("0.10.0", {"cpu_sequences": 128}),
     ("0.12.0", {"padding_ratio": 1.25}),
-    ("0.14.0", {"async_scheduling": True}),
-    ("0.15.0", {"chunked_hybrid": True}),
-    ("0.17.0", {"sampler": "triton"}),
-    ("0.18.0", {"padding_ratio": 1.5}),
+    ("0.13.0", {"expert_buffers_stay": True}),
+    ("0.14.0", {"async_scheduling": True, "chunked_hybrid": True}),
+    ("0.17.0", {"sampler": "filtered"}),
+    ("0.18.0", {"padding_ratio": 1.5, "process_gib": 0.25, "fabric_gib": 1.85}),
     ("0.20.0", {"utilization": 0.92, "graphs_counted": True}),
     ("0.20.1", {"tokens_by_concurrency": True}),
-    ("0.21.0", {"sampler": "flashinfer"}),
     ("0.22.0", {"image_in_one_step": True}),
-    ("0.25.0", {"windows_padded": True}),
+    ("0.23.0", {"second_runner": frozenset({"plain"})}),
+    ("0.24.0", {"windows_padded": True}),
+    ("0.25.0", {"second_runner": frozenset({"plain", "dense"})}),
     ("0.26.0", {"steps_in_flight": 2}),
-    ("0.30.0", {"spare_block": True, "huge_card_gib": 160.0}),
+    ("0.27.0", {"buffers_counted": True}),
+    ("0.28.0", {"huge_card_gib": 160.0, "one_line": True}),
+    ("0.29.0", {"spare_block": True, "second_runner": frozenset({"plain", "dense", "moe"})}),
 )
 """From which release on what holds: vllm/config, engine/arg_utils.py, v1/core/kv_cache_utils.py,
 v1/kv_cache_interface.py and v1/sample/ops of the releases 0.8.5 to 0.32.0."""

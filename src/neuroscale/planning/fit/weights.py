@@ -12,7 +12,16 @@ from neuroscale.vllm.engine import EngineArguments
 VOCABULARY_STEP = 64
 """vLLM pads the vocabulary to a multiple of this before it splits it (vocab_parallel_embedding.py)."""
 
+_MARLIN_INNER, _MARLIN_HIDDEN = 128, 256
+"""mxfp4 experts are padded to multiples of these for vLLM's kernels (layers/quantization/mxfp4.py): gpt-oss-20b takes
+13.7 GiB of 12.8 in its files on an A100 and a GB10, gpt-oss-120b 65.9 of 60.8 on an H100 and 17.2 of 15.2 on each of
+four A100."""
+
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "half": 2, "float": 4}
+
+
+_ONLINE = {"fp8": 1.0, "bitsandbytes": 0.5, "experts_int8": 1.0}
+"""Bytes of a matrix's value that vLLM converts while it loads a checkpoint that is not quantised."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +39,16 @@ class RankWeights:
 
 def rank_weights(facts: ModelFacts, arguments: EngineArguments) -> RankWeights:
     """The weights of the rank that holds most: of pipeline stages the one with the embedding or the LM head."""
-    ranks = arguments.tensor_parallel_size
+    text_only = arguments.language_model_only or _no_inputs(arguments)
     by_group: dict[str, int] = {}
     for group, size in facts.weight_bytes.items():
         if group == "mtp" and arguments.speculative is None:
             continue
-        if arguments.language_model_only and group in ("vision", "audio", "projector"):
+        if text_only and group in ("vision", "audio", "projector"):
             continue
-        share = _share(facts, group, ranks)
-        by_group[group] = math.ceil(size * share)
+        by_group[group] = math.ceil(size * _share(facts, group, arguments))
+    if facts.quantization is not None and facts.quantization.method == "mxfp4" and "routed_experts" in by_group:
+        by_group["routed_experts"] = math.ceil(by_group["routed_experts"] * _padding(facts, arguments))
     stages = arguments.pipeline_parallel_size
     if stages > 1:
         by_group = _stage(facts, by_group, stages)
@@ -47,14 +57,21 @@ def rank_weights(facts: ModelFacts, arguments: EngineArguments) -> RankWeights:
     return RankWeights(by_group, min(whole, round(arguments.cpu_offload_gib * 2**30)))
 
 
-def _share(facts: ModelFacts, group: str, ranks: int) -> float:
-    """The part of a group's bytes that one rank holds, vocabulary padding included."""
+def _no_inputs(arguments: EngineArguments) -> bool:
+    """Whether every kind of input but text is switched off, so that its tower is not loaded."""
+    limits = (arguments.images, arguments.videos, arguments.audios)
+    return any(limit == 0 for limit in limits) and not any(limits)
+
+
+def _share(facts: ModelFacts, group: str, arguments: EngineArguments) -> float:
+    """The part of a group's bytes in the files that one rank holds, as it is loaded: vocabulary padding included, and
+    converted where the command line says so."""
     held = whole = 0.0
     for tensor in facts.tensors:
         if tensor.group == group:
-            weight = tensor.params * _width(facts, tensor)
-            whole += weight
-            held += weight * _part(facts, tensor, ranks)
+            in_file, loaded = _width(facts, tensor), _loaded_width(facts, tensor, arguments)
+            whole += tensor.params * in_file
+            held += tensor.params * loaded * _part(facts, tensor, arguments.tensor_parallel_size)
     return held / whole if whole else 1.0
 
 
@@ -76,6 +93,26 @@ def _width(facts: ModelFacts, tensor: Tensor) -> float:
     if quantization is not None and tensor.linear:
         return quantization.bits / 8
     return float(DTYPE_BYTES[facts.dtype])
+
+
+def _loaded_width(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> float:
+    """Bytes of a parameter on the accelerator."""
+    if facts.quantization is not None:
+        return _width(facts, tensor)
+    if arguments.quantization in _ONLINE and tensor.linear and tensor.group not in ("embedding", "lm_head", "router"):
+        return _ONLINE[arguments.quantization]
+    return float(DTYPE_BYTES[facts.dtype if arguments.dtype == "auto" else arguments.dtype])
+
+
+def _padding(facts: ModelFacts, arguments: EngineArguments) -> float:
+    """How much larger the experts' matrices become for the kernels that compute them."""
+    split = 1 if arguments.enable_expert_parallel else arguments.tensor_parallel_size
+    inner = facts.moe_intermediate_size / split
+    return (_up(inner, _MARLIN_INNER) / inner) * (_up(facts.hidden_size, _MARLIN_HIDDEN) / facts.hidden_size)
+
+
+def _up(size: float, step: int) -> int:
+    return math.ceil(size / step) * step
 
 
 def _stage(facts: ModelFacts, by_group: Mapping[str, int], stages: int) -> dict[str, int]:

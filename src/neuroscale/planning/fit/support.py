@@ -1,0 +1,50 @@
+"""What vLLM refuses before it measures any memory."""
+
+from __future__ import annotations
+
+from neuroscale.models.facts import ModelFacts
+from neuroscale.planning.fit.defaults import VIDEO_TOKENS, looks_both_ways
+from neuroscale.planning.fit.device import Device
+from neuroscale.planning.fit.result import Resolved
+from neuroscale.vllm.engine import EngineArguments
+
+
+def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, resolved: Resolved) -> list[str]:
+    """Why vLLM would not start with these arguments on any memory; each a complete sentence."""
+    ranks = arguments.tensor_parallel_size
+    found = []
+    if facts.heads % ranks:
+        found.append(f"The {facts.heads} attention heads of {facts.name} cannot be split over {ranks} ranks.")
+    if arguments.pipeline_parallel_size > facts.num_layers:
+        found.append(
+            f"The {facts.num_layers} layers of {facts.name} cannot be dealt to {arguments.pipeline_parallel_size} "
+            "stages."
+        )
+    if arguments.enable_expert_parallel and facts.experts % (ranks * arguments.data_parallel_size):
+        found.append(
+            f"The {facts.experts} experts of {facts.name} cannot be spread evenly over "
+            f"{ranks * arguments.data_parallel_size} ranks."
+        )
+    if arguments.data_parallel_size > 1 and facts.experts and facts.model_type.startswith("gemma4"):
+        found.append(
+            "Mixtures of experts of Gemma 4 crash under data parallelism (vllm-project/vllm#38999): serve more "
+            "replicas instead."
+        )
+    if resolved.max_model_len > facts.max_position_embeddings:
+        found.append(
+            f"{facts.name} reads at most {facts.max_position_embeddings:,} tokens, and --max-model-len is "
+            f"{resolved.max_model_len:,}."
+        )
+    if resolved.max_num_batched_tokens < resolved.max_num_seqs:
+        found.append(
+            f"--max-num-batched-tokens ({resolved.max_num_batched_tokens}) is less than --max-num-seqs "
+            f"({resolved.max_num_seqs})."
+        )
+    if looks_both_ways(facts, arguments) and resolved.max_num_batched_tokens < VIDEO_TOKENS:
+        found.append(
+            f"A video takes up to {VIDEO_TOKENS:,} tokens, which {facts.name} computes in one step: "
+            f"--max-num-batched-tokens={resolved.max_num_batched_tokens} is less."
+        )
+    if resolved.kv_cache_dtype.startswith("fp8") and "fp8" not in device.kv_cache_dtypes:
+        found.append(f"{device.title} cannot keep its KV cache as fp8.")
+    return found

@@ -1,0 +1,130 @@
+"""What vLLM prints, and why a verdict is as it is."""
+
+from __future__ import annotations
+
+from neuroscale.models.facts import ModelFacts
+from neuroscale.planning.fit.device import Device
+from neuroscale.planning.fit.result import Fit
+from neuroscale.planning.fit.versions import Behaviour
+from neuroscale.planning.fit.weights import RankWeights
+
+_BASIS = {
+    "headers": "as the headers of its files say",
+    "config": "counted from its config",
+    "estimate": "estimated, because its architecture is not known here",
+}
+
+
+def log_lines(result: Fit, does: Behaviour, weights: RankWeights) -> tuple[str, ...]:
+    """The lines of vLLM's log about memory, as the version words them."""
+    lines = [f"Model loading took {weights.total / 2**30:.2f} GiB memory"]
+    lines.append(f"Available KV cache memory: {result.available_gib:.2f} GiB")
+    if result.verdict != "refused":
+        size = f"GPU KV cache size: {result.kv_cache_tokens:,} tokens"
+        most = f"Maximum concurrency for {result.max_model_len:,} tokens per request: {result.max_concurrency:.2f}x"
+        lines += [f"{size}, {most}"] if does.one_line else [size, most]
+    elif result.against:
+        pass
+    elif result.available_gib <= 0:
+        lines.append("ValueError: No available memory for the cache blocks.")
+    else:
+        lines.append(
+            f"ValueError: To serve at least one request with the model's max seq len ({result.max_model_len}), "
+            f"({result.request_gib:.2f} GiB KV cache is needed, which is larger than the available KV cache memory "
+            f"({result.available_gib:.2f} GiB). Based on the available memory, the estimated maximum model length is "
+            f"{result.max_context}."
+        )
+    return tuple(lines)
+
+
+def explained(result: Fit, facts: ModelFacts, device: Device) -> tuple[str, ...]:
+    """Complete sentences: what decides first, then where each number is from."""
+    sentences = list(result.against)
+    sentences += _decision(result, device)
+    sentences += _parts(result, facts)
+    sentences += _context(result)
+    sentences += _offload(result, device)
+    sentences += _unknown(result, facts, device)
+    return tuple(sentences)
+
+
+def _on(result: Fit, device: Device) -> str:
+    return f"{result.count} x {device.title}"
+
+
+def _decision(result: Fit, device: Device) -> list[str]:
+    memory = result.memory_gib
+    length = f"{result.max_model_len:,} tokens"
+    if result.verdict == "refused":
+        if result.against and memory.free >= 0:
+            return []
+        total = memory.weights + memory.overhead + memory.kv_cache
+        return [
+            f"{result.model} does not fit {_on(result, device)}: weights {memory.weights:.2f} GiB + overhead "
+            f"{memory.overhead:.2f} GiB + KV cache for one request of {length} {memory.kv_cache:.2f} GiB = {total:.2f} "
+            f"GiB on each accelerator, and {memory.usable:.2f} GiB are usable ({-memory.free:.2f} GiB short)."
+        ]
+    spare = result.available_gib - result.request_gib
+    sentences = [
+        f"{result.model} starts on {_on(result, device)}: weights {memory.weights:.2f} GiB and overhead "
+        f"{memory.overhead:.2f} GiB leave {result.available_gib:.2f} GiB of {memory.usable:.2f} GiB for the KV cache, "
+        f"which holds {result.max_concurrency:.2f} requests of {length} at once."
+    ]
+    if result.verdict == "tight":
+        why = (
+            "what the compiler takes outside that share is not known"
+            if device.family == "tpu" and spare >= result.band_gib
+            else f"the {spare:.2f} GiB beyond one request are less than the {result.band_gib:.2f} GiB that the "
+            "estimate may be off"
+        )
+        sentences.append(f"Tight: {why}, so the start may fail.")
+    return sentences
+
+
+def _parts(result: Fit, facts: ModelFacts) -> list[str]:
+    memory, resolved = result.memory_gib, result.resolved
+    beside = ", ".join(f"{name} {size:.2f}" for name, size in result.overhead_gib.items() if size >= 0.005)
+    total = result.total_gib or 0.0
+    by_share = f"{resolved.utilization:g} of {total:.2f} GiB" if memory.usable < total else f"all of {total:.2f} GiB"
+    sentences = [
+        f"Usable is {by_share}. The weights are {_BASIS[facts.basis]}"
+        + (f"; overhead in GiB: {beside}." if beside else "."),
+        f"vLLM {result.version} computes up to {resolved.max_num_batched_tokens:,} tokens of {resolved.max_num_seqs:,} "
+        f"requests in a step and keeps the KV cache as {resolved.kv_cache_dtype} in blocks of {resolved.block_size} "
+        "tokens.",
+        f"The memory for the KV cache may be {result.band_gib:.2f} GiB more or less than told here.",
+    ]
+    if result.later_gib:
+        later = ", ".join(f"{name} {size:.2f} GiB" for name, size in result.later_gib.items())
+        sentences.append(f"On top of the share that vLLM takes come {later}.")
+    return sentences
+
+
+def _context(result: Fit) -> list[str]:
+    if result.max_context < 1:
+        return []
+    sentence = (
+        f"The longest context that starts is {result.max_context:,} tokens. Prompt and answer share it: what is to be "
+        "answered must leave room for the answer."
+    )
+    return [sentence]
+
+
+def _offload(result: Fit, device: Device) -> list[str]:
+    if result.seconds_per_step is None:
+        return [f"Part of the weights lies in host memory; how fast {device.title} reads it is not known."]
+    if result.seconds_per_step == 0.0:
+        return []
+    return [
+        f"Part of the weights lies in host memory and crosses PCIe in every step: {result.seconds_per_step:.2f} s more "
+        f"for each, so one user gets at most {1 / result.seconds_per_step:.1f} tokens per second."
+    ]
+
+
+def _unknown(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
+    sentences = list(facts.notes)
+    if device.family == "tpu":
+        sentences.append("Not modelled: the compiler's workspace on a TPU, which takes memory outside vLLM's share.")
+    if result.confidence == "medium" and device.family == "cuda" and not device.shared:
+        sentences.append(f"No start of vLLM {result.version} was measured: its overhead is read from its source.")
+    return sentences
