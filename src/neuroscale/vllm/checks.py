@@ -1,0 +1,452 @@
+"""What is wrong with a command of vLLM beside its spelling: with itself, for its model, and on its accelerators.
+
+Each rule names what vLLM (release 0.32) does with such a command: most end its start, some let it answer wrongly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from neuroscale.catalog import Accelerator, ModelEntry
+from neuroscale.models.facts import ModelFacts
+from neuroscale.vllm.arguments import Parsed
+from neuroscale.vllm.parsers import reasoning_of, tools_of
+
+TOPOLOGY = "cloud.google.com/gke-tpu-topology"
+LARGEST_ITEM: Mapping[str, int] = {"gemma4": 2496}
+"""Tokens of the largest image or video of the families that vLLM lets compute one in a single step only, by what their
+model type begins with. Gemma 4: a video; a start with 2,048 fails (https://github.com/xbill9/gemma4-tips)."""
+
+_LEAST: Mapping[str, int] = {
+    "tensor_parallel_size": 1,
+    "pipeline_parallel_size": 1,
+    "data_parallel_size": 1,
+    "data_parallel_size_local": 0,
+    "prefill_context_parallel_size": 1,
+    "decode_context_parallel_size": 1,
+    "nnodes": 1,
+    "max_num_seqs": 1,
+    "max_num_batched_tokens": 1,
+    "block_size": 1,
+    "cpu_offload_gb": 0,
+    "kv_cache_memory_bytes": 1,
+    "sse_keep_alive_interval": 0,
+}
+_GROUPED = ("auto_awq", "auto_gptq", "awq", "compressed-tensors", "gptq", "auto-round", "inc")
+_SAME_METHOD: Mapping[str, frozenset[str]] = {
+    "gptq": frozenset({"auto_gptq", "gptq", "gptq_marlin", "humming", "moe_wna16"}),
+    "awq": frozenset({"auto_awq", "awq", "awq_marlin", "humming", "moe_wna16"}),
+    "auto-round": frozenset({"auto-round", "inc"}),
+    "modelopt": frozenset({"modelopt", "modelopt_fp4", "modelopt_mixed", "modelopt_mxfp8"}),
+    "mxfp4": frozenset({"gpt_oss_mxfp4", "mxfp4"}),
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something wrong. `dest`: vLLM's name of the argument it is about ("" for none). `refused`: False for a remark."""
+
+    rule: str
+    dest: str
+    message: str
+    fix: str
+    refused: bool = True
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a command runs: an accelerator, how many of it the pod has, and in how many such pods one server runs."""
+
+    accelerator: Accelerator
+    count: int
+    pods: int = 1
+
+
+def check_command(
+    parsed: Parsed,
+    facts: ModelFacts | None = None,
+    entry: ModelEntry | None = None,
+    place: Place | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> tuple[Fault, ...]:
+    """Every fault that can be told by what is given; None leaves out what depends on it. `entry`: of the catalog."""
+    faults = [*_of_itself(parsed)]
+    if facts is not None:
+        faults += _for_model(parsed, facts, variables or {})
+        faults += _parsers(parsed, facts, entry)
+        faults += _shares(parsed, facts)
+    if place is not None:
+        faults += _on(parsed, place)
+        if entry is not None:
+            faults += _supported(entry, place.accelerator)
+    return tuple(faults)
+
+
+def world_size(parsed: Parsed) -> int:
+    """The accelerators of one server in all its pods: ranks of tensor, pipeline and context parallelism, by data."""
+    return ranks(parsed) * local_data_parallel(parsed) * _number(parsed, "nnodes", 1)
+
+
+def ranks(parsed: Parsed) -> int:
+    """The ranks of one replica inside a server that one pod (or node) holds."""
+    read = parsed.arguments
+    whole = (
+        read.tensor_parallel_size * read.pipeline_parallel_size * _number(parsed, "prefill_context_parallel_size", 1)
+    )
+    return max(whole // _number(parsed, "nnodes", 1), 1)
+
+
+def local_data_parallel(parsed: Parsed) -> int:
+    """How many data-parallel replicas run in one pod."""
+    if "data_parallel_rank" in parsed.values:
+        return 1
+    return _number(parsed, "data_parallel_size_local", 0) or parsed.arguments.data_parallel_size
+
+
+def _number(parsed: Parsed, dest: str, default: int) -> int:
+    value = parsed.values.get(dest)
+    return value if isinstance(value, int) and value > 0 else default
+
+
+def _of_itself(parsed: Parsed) -> Iterator[Fault]:
+    values, read = parsed.values, parsed.arguments
+    if not read.model and not any(problem.kind == "config" for problem in parsed.problems):
+        default = parsed.snapshot.arguments["model"].default
+        yield Fault("no-model", "model", f"names no model: vLLM serves its default, {default}", "Name the model.")
+    for dest, least in _LEAST.items():
+        value = values.get(dest)
+        if isinstance(value, int | float) and value < least:
+            yield _out_of_range(parsed, dest, f"{value} is less than {least}")
+    share = read.gpu_memory_utilization
+    if share is not None and not 0 < share <= 1:
+        yield _out_of_range(parsed, "gpu_memory_utilization", f"{share:g} is not between 0 and 1")
+    if read.max_model_len is not None and read.max_model_len < 1 and read.max_model_len != -1:
+        yield _out_of_range(parsed, "max_model_len", f"{read.max_model_len} is less than 1")
+    if parsed.value("enable_auto_tool_choice") and not parsed.value("tool_call_parser"):
+        yield Fault(
+            "tool-choice-without-parser",
+            "enable_auto_tool_choice",
+            "--enable-auto-tool-choice without --tool-call-parser: vLLM ends",
+            "Add --tool-call-parser, or remove --enable-auto-tool-choice.",
+        )
+    if parsed.value("enable_log_outputs") and not parsed.value("enable_log_requests"):
+        yield Fault(
+            "outputs-without-requests",
+            "enable_log_outputs",
+            "--enable-log-outputs without --enable-log-requests: vLLM ends",
+            "Add --enable-log-requests, or remove --enable-log-outputs.",
+        )
+    yield from _known_names(parsed)
+    yield from _batch(parsed)
+    for argument in parsed.snapshot.arguments.values():
+        if argument.deprecated and argument.dest in values:
+            told = f"{argument.flag} is deprecated: a later vLLM refuses it"
+            yield Fault(
+                "deprecated-argument", argument.dest, told, "Replace it before the next version.", refused=False
+            )
+
+
+def _out_of_range(parsed: Parsed, dest: str, told: str) -> Fault:
+    flag = parsed.snapshot.arguments[dest].flag
+    return Fault("argument-range", dest, f"{flag}: {told}", "Write a number that vLLM accepts.")
+
+
+def _known_names(parsed: Parsed) -> Iterator[Fault]:
+    """Names that argparse takes for any text, and the server refuses."""
+    snapshot = parsed.snapshot
+    for dest, known, plugin in (
+        ("tool_call_parser", snapshot.tool_parsers, "tool_parser_plugin"),
+        ("reasoning_parser", snapshot.reasoning_parsers, "reasoning_parser_plugin"),
+        ("quantization", snapshot.quantization_methods, ""),
+    ):
+        name = parsed.values.get(dest)
+        if name and name not in known and not (plugin and parsed.values.get(plugin)):
+            yield Fault(
+                f"unknown-{dest.replace('_', '-').replace('call-', '')}",
+                dest,
+                f"{snapshot.arguments[dest].flag}: vLLM {snapshot.version} has none of the name {name!r}",
+                f"Write one of {', '.join(sorted(known))}.",
+            )
+
+
+def _batch(parsed: Parsed) -> Iterator[Fault]:
+    read, tokens = parsed.arguments, parsed.arguments.max_num_batched_tokens
+    if tokens is None:
+        return
+    if read.max_num_seqs is not None and tokens < read.max_num_seqs:
+        yield Fault(
+            "batched-tokens",
+            "max_num_batched_tokens",
+            f"--max-num-batched-tokens={tokens} is less than --max-num-seqs={read.max_num_seqs}: vLLM ends",
+            f"Write at least {read.max_num_seqs}, or fewer requests at a time.",
+        )
+    whole = parsed.values.get("enable_chunked_prefill") is False
+    if whole and read.max_model_len is not None and tokens < read.max_model_len:
+        yield Fault(
+            "batched-tokens",
+            "max_num_batched_tokens",
+            f"--max-num-batched-tokens={tokens} is less than --max-model-len={read.max_model_len}, and without chunked "
+            "prefill a prompt must fit into one step: vLLM ends",
+            f"Remove --no-enable-chunked-prefill, or write at least {read.max_model_len}.",
+        )
+
+
+def _for_model(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str]) -> Iterator[Fault]:
+    read = parsed.arguments
+    if facts.architectures and not parsed.snapshot.architectures & set(facts.architectures):
+        yield Fault(
+            "architecture",
+            "model",
+            f"vLLM {parsed.version} has no {' or '.join(facts.architectures)}: at best it runs Transformers' own code",
+            "Serve a model that it has, and measure this one first.",
+            refused=False,
+        )
+    yield from _length(parsed, facts, variables)
+    yield from _images(parsed, facts)
+    if read.enable_expert_parallel and facts.kind == "dense":
+        yield Fault(
+            "expert-parallelism",
+            "enable_expert_parallel",
+            f"--enable-expert-parallel for {facts.name}, which is dense: vLLM ends",
+            "Remove --enable-expert-parallel.",
+        )
+    elif read.enable_expert_parallel and ranks(parsed) * read.data_parallel_size == 1:
+        yield Fault(
+            "expert-parallelism",
+            "enable_expert_parallel",
+            "--enable-expert-parallel does nothing on one accelerator: experts are spread over the ranks of tensor and "
+            "data parallelism",
+            "Remove it, or raise --tensor-parallel-size.",
+            refused=False,
+        )
+    if facts.kind == "moe" and facts.model_type.startswith("gemma4") and read.data_parallel_size > 1:
+        yield Fault(
+            "data-parallelism",
+            "data_parallel_size",
+            f"--data-parallel-size={read.data_parallel_size} for a mixture of experts of Gemma 4: it crashes at its "
+            "start (AssertionError: 1 != 36, vllm-project/vllm#38999)",
+            "Remove the data-parallel arguments; add replicas or --tensor-parallel-size instead.",
+        )
+    yield from _method(parsed, facts)
+
+
+def _length(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str]) -> Iterator[Fault]:
+    asked, most = parsed.arguments.max_model_len, facts.max_position_embeddings
+    if asked is None or asked <= most:
+        return
+    forced = "hf_overrides" in parsed.values or variables.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0") not in ("0", "")
+    yield Fault(
+        "context-length",
+        "max_model_len",
+        f"--max-model-len={asked} is more than the {most} tokens that {facts.name} reads"
+        + (": what it answers beyond them is not known" if forced else ": vLLM ends"),
+        f"Write --max-model-len={most} or less.",
+        refused=not forced,
+    )
+
+
+def _images(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
+    read, limits = parsed.arguments, parsed.values.get("limit_mm_per_prompt")
+    if isinstance(limits, dict):
+        for kind, limit in limits.items():
+            count = limit.get("count", 999) if isinstance(limit, dict) else limit
+            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                yield Fault(
+                    "media-limit",
+                    "limit_mm_per_prompt",
+                    f"--limit-mm-per-prompt: {count!r} is no number of {kind}s",
+                    "Write a whole number, 0 for none.",
+                )
+        if not facts.multimodal and any(limits.values()):
+            yield Fault(
+                "media-limit",
+                "limit_mm_per_prompt",
+                f"--limit-mm-per-prompt for {facts.name}, which takes text alone",
+                "Remove it.",
+                refused=False,
+            )
+    elif limits is not None:
+        yield Fault(
+            "media-limit", "limit_mm_per_prompt", "--limit-mm-per-prompt is not a JSON object", "Write one such as {}."
+        )
+    largest = next((size for family, size in LARGEST_ITEM.items() if facts.model_type.startswith(family)), None)
+    tokens = read.max_num_batched_tokens
+    text_alone = read.language_model_only or (read.images == 0 and read.videos == 0)
+    if facts.multimodal and largest and tokens is not None and tokens < largest and not text_alone and read.videos != 0:
+        yield Fault(
+            "batched-tokens",
+            "max_num_batched_tokens",
+            f"--max-num-batched-tokens={tokens} is less than the {largest} tokens of a video of {facts.name}, which is "
+            "computed in one step: vLLM ends",
+            f"Write at least {largest}, or --limit-mm-per-prompt.video=0 with --limit-mm-per-prompt.image=0.",
+        )
+
+
+def _method(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
+    asked = parsed.arguments.quantization
+    if asked is None or facts.quantization is None:
+        return
+    method = facts.quantization.method
+    if asked not in _SAME_METHOD.get(method, frozenset({method})):
+        yield Fault(
+            "quantization",
+            "quantization",
+            f"--quantization={asked}, but the files of {facts.name} are quantised with {method}: vLLM ends",
+            "Remove --quantization: vLLM reads the method from the files.",
+        )
+
+
+def _parsers(parsed: Parsed, facts: ModelFacts, entry: ModelEntry | None) -> Iterator[Fault]:
+    """A parser that reads another family's format finds no tool call, or takes answers for reasoning."""
+    serving = entry.serving if entry else None
+    for dest, own, families in (
+        ("tool_call_parser", serving.tool_call_parser if serving else None, tools_of),
+        ("reasoning_parser", serving.reasoning_parser if serving else None, reasoning_of),
+    ):
+        name = parsed.values.get(dest)
+        if not name or name == own:
+            continue
+        theirs = families(name)
+        if own is None and (not theirs or facts.model_type.startswith(theirs)):
+            continue
+        what = "tool calls" if dest == "tool_call_parser" else "reasoning"
+        reads = f", which reads that of {' and '.join(theirs)}" if theirs else ""
+        yield Fault(
+            "parser",
+            dest,
+            f"{parsed.snapshot.arguments[dest].flag}={name}{reads}: it does not understand the {what} of {facts.name}",
+            f"Write {own}." if own else "Remove it, or write the parser of this model's family.",
+        )
+
+
+def _shares(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
+    """What tensor parallelism must divide."""
+    size, read = parsed.arguments.tensor_parallel_size, parsed.arguments
+    if size <= 1:
+        return
+    if facts.heads % size:
+        yield _undivided("attention-heads", f"the {facts.heads} attention heads of {facts.name}", size)
+        return
+    for heads in sorted({layers.kv_heads for layers in facts.cache if layers.kind != "latent"}):
+        if heads and heads % size and size % heads:
+            yield _undivided("kv-heads", f"the {heads} KV heads of {facts.name}", size)
+    spread = read.enable_expert_parallel
+    for what, width in (
+        ("MLP", facts.intermediate_size),
+        ("experts", 0 if spread else facts.moe_intermediate_size),
+    ):
+        if width and width % size:
+            yield _undivided("layer-width", f"the width {width} of the {what} of {facts.name}", size)
+    yield from _groups(facts, size, spread)
+
+
+def _undivided(rule: str, what: str, size: int) -> Fault:
+    return Fault(
+        rule,
+        "tensor_parallel_size",
+        f"--tensor-parallel-size={size} does not divide {what}: vLLM ends",
+        "Write a size that divides it.",
+    )
+
+
+def _groups(facts: ModelFacts, size: int, spread: bool) -> Iterator[Fault]:
+    """Weights that share a scale must stay together: a rank holds whole groups of the rows that it reads."""
+    quantization = facts.quantization
+    if quantization is None:
+        return
+    block = quantization.block
+    if block is None and quantization.method not in _GROUPED:
+        return
+    group = block[1] if block is not None else quantization.group_size
+    if not group or group < 0:
+        return
+    told = set()
+    for tensor in facts.tensors:
+        inner = tensor.name.endswith(("o_proj.weight", "down_proj.weight", "w2.weight", "out_proj.weight"))
+        if not (tensor.linear and inner and len(tensor.shape) >= 2):
+            continue
+        if tensor.group not in ("attention", "dense_mlp", "routed_experts", "shared_experts"):
+            continue
+        if tensor.group == "routed_experts" and spread:
+            continue
+        read = tensor.shape[-1]
+        if read % group == 0 and (read // size) % group and read not in told:
+            told.add(read)
+            yield Fault(
+                "quantized-groups",
+                "tensor_parallel_size",
+                f"--tensor-parallel-size={size} cuts the quantised groups of {facts.name}: {read} rows of "
+                f"{tensor.group.replace('_', ' ')} by {size} is no multiple of {group}: vLLM ends",
+                "Write a smaller size"
+                + (", or add --enable-expert-parallel." if tensor.group == "routed_experts" else "."),
+            )
+
+
+def _on(parsed: Parsed, place: Place) -> Iterator[Fault]:
+    accelerator = place.accelerator
+    dtype = parsed.arguments.kv_cache_dtype
+    known = set(accelerator.kv_cache_dtypes)
+    if dtype.startswith("fp8") and "fp8" not in known:
+        yield Fault(
+            "kv-cache-dtype",
+            "kv_cache_dtype",
+            f"--kv-cache-dtype={dtype}: {accelerator.title} keeps no KV cache in fp8",
+            "Remove --kv-cache-dtype, or choose an accelerator that does.",
+        )
+    elif not dtype.startswith("fp8") and dtype not in ("auto", "bfloat16", "float16"):
+        yield Fault(
+            "kv-cache-dtype",
+            "kv_cache_dtype",
+            f"--kv-cache-dtype={dtype}: whether {accelerator.title} can keep that is not known to the catalog",
+            "Write auto or fp8, or measure it first.",
+            refused=False,
+        )
+    if accelerator.family == "cpu":
+        return
+    yield from _count(parsed, place)
+
+
+def _count(parsed: Parsed, place: Place) -> Iterator[Fault]:
+    accelerator = place.accelerator
+    used, there = ranks(parsed) * local_data_parallel(parsed), place.count
+    if "nnodes" not in parsed.values:
+        there *= place.pods
+    topology = accelerator.node_selector.get(TOPOLOGY, "")
+    chips = prod(int(part) for part in topology.split("x")) if topology else 0
+    size = parsed.arguments.tensor_parallel_size
+    if accelerator.family == "tpu" and chips and size != chips:
+        yield Fault(
+            "tpu-topology",
+            "tensor_parallel_size",
+            f"--tensor-parallel-size={size} on a TPU slice of the topology {topology}: the model runs on all of its "
+            f"{chips} chips or does not start",
+            f"Write --tensor-parallel-size={chips}.",
+        )
+    elif used != there:
+        more = used > there
+        yield Fault(
+            "accelerator-count",
+            "tensor_parallel_size",
+            f"the command runs on {used} accelerators and the pod asks for {there}: "
+            + ("vLLM ends" if more else f"{there - used} of them idle and cost"),
+            f"Ask for {used}, or change the parallel sizes to {there}.",
+        )
+
+
+def _supported(entry: ModelEntry, accelerator: Accelerator) -> Iterator[Fault]:
+    if accelerator.family not in entry.serving.families:
+        yield Fault(
+            "accelerator-family",
+            "model",
+            f"{entry.name} is not known to run on {accelerator.title}",
+            f"Choose an accelerator of the kinds {', '.join(entry.serving.families)}.",
+        )
+    if entry.checkpoint.quantization not in accelerator.quantizations:
+        yield Fault(
+            "quantization",
+            "model",
+            f"{entry.name} is quantised as {entry.checkpoint.quantization}, which {accelerator.title} does not compute",
+            f"Choose a model that is one of {', '.join(accelerator.quantizations)}, or another accelerator.",
+        )
