@@ -1,9 +1,10 @@
 """Whether a model fits: memory of one rank as a given vLLM would use it, and the verdict on it."""
 
+from neuroscale.planning.fit.choices import Around, choices
 from neuroscale.planning.fit.device import Device, device
 from neuroscale.planning.fit.engine import fit
 from neuroscale.planning.fit.kv_cache import PagesDiffer
 from neuroscale.planning.fit.result import Choice, Fit, Resolved
 from neuroscale.planning.fit.versions import PINNED
 
-__all__ = ["PINNED", "Choice", "Device", "Fit", "PagesDiffer", "Resolved", "device", "fit"]
+__all__ = ["PINNED", "Around", "Choice", "Device", "Fit", "PagesDiffer", "Resolved", "choices", "device", "fit"]

@@ -30,19 +30,21 @@ _BAND_OF_WEIGHTS = {"headers": 0.003, "config": 0.01, "estimate": 0.1}
 def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, version: str = PINNED) -> Fit:
     """The verdict, the memory of the fullest rank, and what vLLM prints at its start.
 
-    Pure. The number of accelerators is what the arguments' parallel sizes multiply to. Raises ValueError for a version
-    that is none.
+    Pure. The number of accelerators is what the arguments' parallel sizes multiply to. A `max_model_len` of -1 is the
+    longest context that fits. Raises ValueError for a version that is none.
     """
+    if arguments.max_model_len == -1:
+        longest = fit(facts, device, replace(arguments, max_model_len=None), version=version).max_context
+        arguments = replace(arguments, max_model_len=max(longest, 1))
     does = behaviour(version)
     resolved = resolve(facts, device, arguments, does)
     weights = rank_weights(facts, arguments)
     beside = overhead(facts, device, arguments, resolved, does)
     usable = math.floor(device.memory_bytes * share(device, arguments, resolved))
     taken = weights.total + sum(beside.counted.values())
-    available = usable - taken
-    if arguments.kv_cache_memory_bytes is not None:
-        # A fixed size is taken as it is; whether it fits beside the rest shows when it is allocated.
-        available = min(arguments.kv_cache_memory_bytes, device.memory_bytes - round(CONTEXT_GIB * GIB) - taken)
+    available = arguments.kv_cache_memory_bytes
+    if available is None:
+        available = usable - taken
     against = unsupported(facts, device, arguments, resolved)
     blocks: Pool | None = None
     try:
@@ -51,7 +53,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         against.append(f"The KV caches of {facts.name}'s layers have pages that vLLM {version} cannot make one size.")
     room = available - (blocks.block_bytes if blocks and does.spare_block else 0)
     request = blocks.request_bytes(resolved.max_model_len, resolved.in_flight_tokens) if blocks else 0
-    against += _too_much(device, arguments, resolved, beside, usable)
+    against += _too_much(device, arguments, resolved, beside, usable, taken)
     starts = not against and blocks is not None and request <= room
     concurrency = tokens = 0.0
     if starts and blocks is not None:
@@ -132,14 +134,23 @@ def _spec(kind: CacheLayers, ranks: int, resolved: Resolved) -> LayerSpec:
 
 
 def _too_much(
-    device: Device, arguments: EngineArguments, resolved: Resolved, beside: Overhead, usable: int
+    device: Device, arguments: EngineArguments, resolved: Resolved, beside: Overhead, usable: int, taken: int
 ) -> list[str]:
-    """What does not fit outside the share that vLLM takes."""
+    """What does not fit outside the share that vLLM takes, or beside a cache whose size is fixed."""
     if not device.memory_gib:
         return [f"The memory of {device.title} is not known, so nothing can be fitted to it."]
-    if device.family not in ("cuda", "rocm") or arguments.kv_cache_memory_bytes is not None:
+    context = 0 if device.family == "cpu" else round(CONTEXT_GIB * GIB)
+    if arguments.kv_cache_memory_bytes is not None:
+        short = arguments.kv_cache_memory_bytes + taken + context - device.memory_bytes
+        if short <= 0:
+            return []
+        return [
+            f"A KV cache of {arguments.kv_cache_memory_bytes / GIB:.2f} GiB beside {taken / GIB:.2f} GiB of weights "
+            f"and overhead is {short / GIB:.2f} GiB more than is free: vLLM runs out of memory while it starts."
+        ]
+    if device.family not in ("cuda", "rocm"):
         return []
-    outside = device.memory_bytes - usable - round(CONTEXT_GIB * GIB)
+    outside = device.memory_bytes - usable - context
     if outside < 0:
         return [
             f"--gpu-memory-utilization={resolved.utilization:g} of {device.memory_gib:.2f} GiB is more than is free "

@@ -40,10 +40,11 @@ def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, r
             f"--max-num-batched-tokens ({resolved.max_num_batched_tokens}) is less than --max-num-seqs "
             f"({resolved.max_num_seqs})."
         )
-    if looks_both_ways(facts, arguments) and resolved.max_num_batched_tokens < VIDEO_TOKENS:
+    said = arguments.max_num_batched_tokens
+    if said is not None and said < VIDEO_TOKENS and looks_both_ways(facts, arguments):
         found.append(
             f"A video takes up to {VIDEO_TOKENS:,} tokens, which {facts.name} computes in one step: "
-            f"--max-num-batched-tokens={resolved.max_num_batched_tokens} is less."
+            f"--max-num-batched-tokens={said} is less."
         )
     if resolved.kv_cache_dtype.startswith("fp8") and "fp8" not in device.kv_cache_dtypes:
         found.append(f"{device.title} cannot keep its KV cache as fp8.")
