@@ -69,6 +69,41 @@ def plan(
 
 
 @app.command()
+def fit(
+    model: Annotated[
+        str, typer.Option("--model", help="A model of the catalog, a folder, a config.json, or a model of the Hub.")
+    ],
+    accelerator: Annotated[
+        str | None, typer.Option("--accelerator", help="An accelerator of the catalog, or any name with --memory-gib.")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", help="How many: the tensor parallel size where --vllm-args names none.")
+    ] = None,
+    vllm_args: Annotated[str, typer.Option("--vllm-args", help="The arguments of `vllm serve`, as one text.")] = "",
+    vllm_version: Annotated[
+        str, typer.Option("--vllm-version", help="Of vLLM. Default: the one that is rendered for.")
+    ] = "0.32.0",
+    memory_gib: Annotated[
+        float | None, typer.Option("--memory-gib", help="Memory of one accelerator, in GiB (2^30 bytes).")
+    ] = None,
+    bandwidth_gbs: Annotated[
+        float | None, typer.Option("--bandwidth-gbs", help="Bandwidth of its memory, in 10^9 bytes per second.")
+    ] = None,
+    length: Annotated[
+        int | None, typer.Option("--length", help="Tell how many requests of this many tokens fit at once.", min=1)
+    ] = None,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> None:
+    """Say whether a model fits an accelerator under vLLM, how much it serves at once, and why. Exit status 1: it does
+    not."""
+    from neuroscale.commands.fit import Question, show_fit
+
+    question = Question(model, accelerator, count, vllm_args, vllm_version, memory_gib, bandwidth_gbs, length)
+    raise typer.Exit(show_fit(question, repository, as_json=as_json))
+
+
+@app.command()
 def render(
     request: Annotated[Path, typer.Argument(help="A request.yaml. A plan.yaml beside it is used as its lock.")],
     out: Annotated[

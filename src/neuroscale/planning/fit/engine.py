@@ -89,6 +89,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         confidence=_confidence(facts, device, version),
         against=tuple(against),
         reasons=(),
+        pool=blocks,
     )
     return replace(result, log=log_lines(result, does, weights), reasons=explained(result, facts, device))
 

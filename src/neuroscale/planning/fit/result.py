@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal
 
+from neuroscale.planning.fit.kv_cache import Pool
 from neuroscale.planning.plan import Memory
 
 Verdict = Literal["fits", "tight", "refused"]
@@ -63,6 +64,7 @@ class Fit:
     `max_context`: the longest `--max-model-len` that starts, at most what the model reads.
     `band_gib`: how far `available_gib` may be off in either direction.
     `against`: what vLLM refuses whatever the memory is, or what does not fit outside its share.
+    `pool`: the cache's blocks on that rank (None: the layers' pages cannot be made one size).
     `seconds_per_step`: what `--cpu-offload-gb` adds to each step (None: unknown; 0.0: nothing is offloaded).
     """
 
@@ -89,4 +91,12 @@ class Fit:
     confidence: Confidence
     against: tuple[str, ...]
     reasons: tuple[str, ...]
+    pool: Pool | None = field(repr=False)
     choices: tuple[Choice, ...] = field(default=())
+
+    def at_once(self, length: int) -> float:
+        """How many requests of `length` tokens the cache holds at once; 0.0 for a refusal."""
+        if self.verdict == "refused" or self.pool is None or length < 1:
+            return 0.0
+        blocks = self.pool.num_blocks(int(self.available_gib * 2**30))
+        return blocks / self.pool.blocks_per_request(length, self.resolved.in_flight_tokens)

@@ -1,0 +1,193 @@
+"""`neuroscale fit`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shlex
+import sys
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from neuroscale.catalog import Catalog
+from neuroscale.commands.context import open_repository
+from neuroscale.errors import ExitStatus, InputError, NeuroscaleError, Problem
+from neuroscale.models.facts import ModelFacts
+from neuroscale.models.loading import load_model
+from neuroscale.planning.cost import pod_price
+from neuroscale.planning.fit import PINNED, Around, Device, Fit, choices, device, fit
+from neuroscale.planning.fit.versions import number
+from neuroscale.validation import suggest
+from neuroscale.vllm.arguments import parse_arguments
+from neuroscale.vllm.engine import EngineArguments
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: the options of the command line, as they were given."""
+
+    model: str
+    accelerator: str | None
+    count: int | None
+    vllm_args: str
+    vllm_version: str
+    memory_gib: float | None
+    bandwidth_gbs: float | None
+    length: int | None
+
+
+def show_fit(question: Question, repository: Path | None, *, as_json: bool) -> int:
+    """Print whether a model fits, and what vLLM will print. Exit status 1: refused. Raises InputError."""
+    result, problems = answer(question, open_repository(repository).catalog)
+    if as_json:
+        sys.stdout.write(json.dumps(as_mapping(result, question.length), indent=2) + "\n")
+    else:
+        from rich.console import Console
+
+        from neuroscale.report.fit_view import print_fit
+
+        print_fit(result, Console(highlight=False), question.length)
+    del problems
+    return ExitStatus.FINDINGS if result.verdict == "refused" else ExitStatus.PASSED
+
+
+def answer(question: Question, catalog: Catalog) -> tuple[Fit, tuple[str, ...]]:
+    """The fit with the choices near a refusal, and what is wrong with the arguments. Raises InputError."""
+    try:
+        number(question.vllm_version)
+    except ValueError as error:
+        raise InputError(
+            Problem("--vllm-version", "", f"{question.vllm_version!r} is not a version", f"Write one such as {PINNED}.")
+        ) from error
+    where = _device(question, catalog)
+    facts = load_model(question.model, catalog)
+    arguments, problems = _arguments(question)
+    result = fit(facts, where, arguments, version=question.vllm_version)
+    if problems:
+        result = replace(result, verdict="refused", reasons=(*problems, *result.reasons))
+    if result.verdict == "refused" and not problems:
+        around = Around(_variants(question.model, facts, catalog), _devices(where, catalog), _prices(facts, catalog))
+        result = replace(result, choices=choices(result, facts, where, arguments, around))
+    return result, problems
+
+
+def as_mapping(result: Fit, length: int | None = None) -> dict[str, Any]:
+    """The answer for programs: GiB, tokens, and sentences."""
+    memory = result.memory_gib.model_dump()
+    return {
+        "schema_version": 1,
+        "verdict": result.verdict,
+        "model": result.model,
+        "accelerator": result.accelerator,
+        "count": result.count,
+        "vllm_version": result.version,
+        "memory_gib": memory,
+        "kv_cache_tokens": result.kv_cache_tokens,
+        "max_concurrency": round(result.max_concurrency, 2),
+        "max_model_len": result.max_model_len,
+        "max_context": result.max_context,
+        "confidence": result.confidence,
+        "reasons": list(result.reasons),
+        "error_band_gib": round(result.band_gib, 2),
+        "available_kv_cache_gib": round(result.available_gib, 2),
+        "one_request_gib": round(result.request_gib, 2),
+        "weights_gib": _rounded(result.weights_gib),
+        "overhead_gib": _rounded(result.overhead_gib),
+        "offload_seconds_per_step": result.seconds_per_step,
+        "requests_at_once": None
+        if length is None
+        else {"length": length, "requests": round(result.at_once(length), 2)},
+        "resolved": dataclasses.asdict(result.resolved),
+        "log": list(result.log),
+        "choices": [
+            {**dataclasses.asdict(choice), "hourly": None if choice.hourly is None else f"{choice.hourly:.4f}"}
+            for choice in result.choices
+        ],
+    }
+
+
+def _rounded(parts: Any) -> dict[str, float]:
+    return {name: round(size, 3) for name, size in parts.items()}
+
+
+def _device(question: Question, catalog: Catalog) -> Device:
+    """An accelerator of the catalog, or one that is described by its memory."""
+    memory, bandwidth = question.memory_gib, question.bandwidth_gbs
+    for option, value in (("--memory-gib", memory), ("--bandwidth-gbs", bandwidth), ("--count", question.count)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise InputError(Problem(option, "", f"{value:g} is not a size", "Write a number above 0."))
+    name = question.accelerator or ""
+    if name in catalog.accelerators:
+        known = device(catalog.accelerators[name])
+        return replace(known, memory_gib=memory or known.memory_gib, bandwidth_gb_s=bandwidth or known.bandwidth_gb_s)
+    if memory is None:
+        said = f"{name!r} is not an accelerator of the catalog" if name else "no accelerator is named"
+        raise InputError(
+            Problem("--accelerator", "", said, f"{suggest(name, catalog.accelerators)} Or describe one: --memory-gib.")
+        )
+    title = name or f"accelerator of {memory:g} GiB"
+    return Device(name or "unnamed", title, "cuda", memory, bandwidth)
+
+
+def _arguments(question: Question) -> tuple[EngineArguments, tuple[str, ...]]:
+    """The arguments, and a sentence for each for which vLLM would not start."""
+    try:
+        words = shlex.split(question.vllm_args)
+    except ValueError as error:
+        raise InputError(
+            Problem("--vllm-args", "", f"cannot be split into words: {error}", "Close every quotation mark.")
+        ) from error
+    parsed = parse_arguments(words, question.vllm_version)
+    known = parsed.version == parsed.asked
+    # Of another version only the values are read: its parser is not known here.
+    problems = tuple(
+        f"vLLM {parsed.version} does not start with {problem.word!r}: {problem.message}. {problem.fix}"
+        for problem in parsed.problems
+        if known and problem.kind != "ignored"
+    )
+    arguments = parsed.arguments
+    count = question.count
+    if count is None:
+        return arguments, problems
+    ranks = arguments.tensor_parallel_size * arguments.pipeline_parallel_size * arguments.data_parallel_size
+    if ranks == 1 and "tensor_parallel_size" not in parsed.values:
+        return replace(arguments, tensor_parallel_size=count), problems
+    if ranks > count:
+        problems += (f"The arguments ask for {ranks} accelerators, and there are {count}.",)
+    return arguments, problems
+
+
+def _variants(name: str, facts: ModelFacts, catalog: Catalog) -> list[ModelFacts]:
+    """Other copies of the same model in the catalog."""
+    entry = catalog.models.get(name)
+    if entry is None:
+        return []
+    root = entry.variant_of or entry.name
+    found = []
+    for other in catalog.models.values():
+        if other.name != facts.name and root in (other.name, other.variant_of):
+            try:
+                found.append(load_model(other.name, catalog))
+            except NeuroscaleError:
+                continue
+    return found
+
+
+def _devices(where: Device, catalog: Catalog) -> list[Device]:
+    return [device(each) for each in catalog.accelerators.values() if each.family == "cuda" and each.name != where.name]
+
+
+def _prices(facts: ModelFacts, catalog: Catalog) -> Any:
+    weights = sum(facts.weight_bytes.values()) / 2**30
+
+    def price(name: str, count: int) -> Decimal | None:
+        if name not in catalog.accelerators:
+            return None
+        host = math.ceil((1.25 * weights + 10) / 8) * 8
+        found = pod_price(catalog, tuple(catalog.prices), name, count, 4 * count, host)
+        return found.hourly if found else None
+
+    return price
