@@ -66,7 +66,15 @@ GEMMA_MOE = Plan(
     vllm_args=("--model=/mnt/models", "--max-model-len=8192", "--max-num-seqs=8", "--gpu-memory-utilization=0.92"),
     environment_variables={"HF_HOME": "/tmp/hf"},
     needs_hugging_face_token=True,
-    startup=Startup(expected_seconds=410, probe_budget_seconds=1230),
+    startup=Startup(
+        expected_seconds=410,
+        download_seconds=180,
+        load_seconds=50,
+        compile_seconds=100,
+        other_seconds=80,
+        probe_budget_seconds=1230,
+        termination_grace_seconds=60,
+    ),
     speed=Speed(ttft_seconds=0.8, decode_tokens_per_second=61.0),
     cost=Cost(
         hourly=Decimal("0.71"),

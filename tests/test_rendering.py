@@ -28,6 +28,7 @@ from neuroscale.planning.plan import (
     dump_plan,
     load_plan,
 )
+from neuroscale.planning.probes import judge_liveness, probe_window
 from neuroscale.rendering import RENDERED_FILES, RefusedPlanError, load_template, render, to_work_tree, write
 from neuroscale.request import Override, Request, dump_request, load_request
 from neuroscale.scaffolder.interpreter import PullRequest
@@ -155,8 +156,19 @@ def test_vllm_listens_where_the_probes_and_the_network_policy_look() -> None:
 @pytest.mark.parametrize("budget", [1, 10, 11, 1505, 20_000])
 def test_the_startup_probe_allows_at_least_the_plans_budget(budget: int) -> None:
     probe = container(startup=Startup(expected_seconds=1, probe_budget_seconds=budget))["startupProbe"]
-    allowed = probe["failureThreshold"] * probe["periodSeconds"]
+    allowed, _ = probe_window(probe)
     assert budget <= allowed < budget + probe["periodSeconds"]
+
+
+def test_a_service_has_the_plans_time_to_end_and_its_gateways_theirs() -> None:
+    start = Startup(expected_seconds=1, probe_budget_seconds=60, termination_grace_seconds=260)
+    predictor = service(startup=start)["spec"]["predictor"]
+    assert predictor["terminationGracePeriodSeconds"] == 260
+    assert predictor["model"]["lifecycle"] == {"preStop": {"sleep": {"seconds": 15}}}
+
+
+def test_the_liveness_probe_leaves_a_busy_server_alone() -> None:
+    assert judge_liveness(container()["livenessProbe"]).enough
 
 
 def test_requests_and_limits_agree_and_are_written_as_kubernetes_writes_them() -> None:

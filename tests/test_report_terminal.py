@@ -146,7 +146,10 @@ def test_a_plan_shows_what_was_chosen_and_why() -> None:
     assert lines[0] == "dev/support-chat fits"
     assert lines[1] == ("  gemma-4-26B-A4B-it-qat-w4a16-ct on 1 x nvidia-l4, tensor parallel size 1, 1 to 3 replicas")
     assert "  Price: from 0.71 USD an hour, 518.30 to 1,554.90 USD a month of 730 h (price of 2026-11-01)" in lines
-    assert "  Startup: about 6 min 50 s to ready, the startup probe allows 20 min 30 s" in lines
+    assert (
+        "  Startup: up to 6 min 50 s to ready (fetching 3 min, loading 50 s, compiling 100 s, the rest 80 s), "
+        "the startup probe allows 20 min 30 s, 60 s to end"
+    ) in lines
     assert "  Why: confidence medium, 4 reasons" in lines
     assert any("--max-model-len=8192" in line for line in lines)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuroscale.local.node.probes import Probe, Results
-from neuroscale.planning.probes import judge_probe, judge_probes, probe_allows
+from neuroscale.planning.probes import failures_for, judge_probe, judge_probes, probe_window
 
 # Gemma 4 26B-A4B QAT on an NVIDIA L4 (Cloud Run, GCS FUSE): log of a start, ../shared/seeds/003.
 LOAD, COMPILE, WARM_UP = 664.24, 98.93, 4.03
@@ -41,8 +41,8 @@ def test_the_probe_that_replaced_it_is_long_enough() -> None:
 
 
 def test_numbers_that_are_not_given_are_kubernetes_own() -> None:
-    assert probe_allows({"httpGet": {"path": "/health", "port": 8080}}) == 20
-    assert probe_allows({"initialDelaySeconds": 0, "periodSeconds": 0, "failureThreshold": 0}) == 20
+    assert probe_window({"httpGet": {"path": "/health", "port": 8080}}) == (20, 30)
+    assert probe_window({"initialDelaySeconds": 0, "periodSeconds": 0, "failureThreshold": 0}) == (20, 30)
 
 
 def test_a_liveness_probe_without_a_startup_probe_ends_a_server_that_loads() -> None:
@@ -85,4 +85,11 @@ def test_no_kubelet_ends_the_container_before_the_allowed_time(
             results.record(due.kind, ok=False)
         now += period
     told = {"initialDelaySeconds": delay, "periodSeconds": period, "failureThreshold": failures}
-    assert now - period >= probe_allows(told)
+    earliest, latest = probe_window(told)
+    assert earliest <= now - period <= latest
+
+
+@given(st.integers(1, 20_000), st.integers(1, 60))
+def test_a_threshold_made_for_a_time_waits_that_long_and_hardly_longer(seconds: int, period: int) -> None:
+    earliest, _ = probe_window({"periodSeconds": period, "failureThreshold": failures_for(seconds, period)})
+    assert seconds <= earliest < seconds + period

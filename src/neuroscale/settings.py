@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.entries import Label, LabelValue, Positive, Source
@@ -38,15 +38,49 @@ class Throughput(Frozen):
     source: Source
 
 
+Way = Literal["hub", "bucket", "gcs-fuse", "pvc", "disk"]
+"""How weights come: downloaded from the hub by vLLM, copied out of a bucket by KServe before the server starts, read
+from a bucket mounted with Cloud Storage FUSE, from another volume, or from a disk of the node, where downloads lie."""
+
+
 class ModelStore(Frozen):
     """Where weights come from: the hub, and a store of the organisation's own for models that the hub lacks.
 
-    `store` is a URI prefix (null: the environment has none). `throughput_mib_s` is the slowest rate to plan with.
+    `store` is a URI prefix (null: the environment has none). `store_kind`: how it is read, where its scheme does not
+    say that (a volume claim that is a bucket mounted with Cloud Storage FUSE). `throughput_mib_s`: the slowest rates
+    to plan with.
     """
 
     hub: bool
     store: Annotated[str, Field(pattern=r"^(gs|s3|pvc|file)://[A-Za-z0-9._/-]*[A-Za-z0-9]$")] | None
-    throughput_mib_s: Throughput
+    store_kind: Literal["bucket", "gcs-fuse", "pvc", "disk"] | None = None
+    throughput_mib_s: dict[Way, Throughput]
+
+    @model_validator(mode="after")
+    def _complete(self) -> ModelStore:
+        if self.store_kind is not None and self.store is None:
+            raise wrong("store_kind says how a store is read, and there is no store", "Leave store_kind out.")
+        copied = self.store is not None and self.store.startswith(("gs://", "s3://"))
+        if self.store_kind is not None and copied != (self.store_kind == "bucket"):
+            raise wrong(
+                f"KServe {'copies' if copied else 'does not copy'} {self.store} before the server starts",
+                "Write `store_kind: bucket` for gs:// and s3:// alone; name a mounted bucket by its volume, pvc://CLAIM.",
+            )
+        needed = {"hub": self.hub, "disk": True, self.way_of_store: self.store is not None}
+        for way, is_needed in needed.items():
+            if is_needed and way not in self.throughput_mib_s:
+                raise wrong(
+                    f"throughput_mib_s lacks {way}",
+                    f"Write how many MiB a second come that way: `{way}: {{value: 100, source: ...}}`.",
+                )
+        return self
+
+    @property
+    def way_of_store(self) -> Way:
+        """How the store's files are read."""
+        scheme = (self.store or "").partition("://")[0]
+        ways: dict[str, Way] = {"gs": "bucket", "s3": "bucket", "pvc": "pvc"}
+        return self.store_kind or ways.get(scheme, "disk")
 
 
 class Prometheus(Frozen):

@@ -286,7 +286,9 @@ class RuntimeEntry(Frozen):
     `only_for`: a runtime for some models, which they get in place of the family's general one (None: for all).
 
     `memory_utilization`: share of an accelerator's memory that vLLM may take (null: the flag is not used).
-    `start_seconds`: from the end of loading to ready (compilation, graphs, warm-up). `graph_memory_gib`: CUDA graphs.
+    `start_seconds`: what a start takes beside the weights, compilation and graphs (processes, profiling, warm-up).
+    `compile_layer_seconds`: compilation, per layer of the model, with nothing cached. `capture_layer_seconds`: a
+    graph's capture, per layer and batch size (null where none is captured). `graph_memory_gib`: CUDA graphs.
     `base_memory_gib`: what the process takes beside weights, activations and cache. `hybrid_kv_cache`: windowed
     layers keep only their window.
     """
@@ -307,6 +309,8 @@ class RuntimeEntry(Frozen):
     base_memory_gib: Figure
     graph_memory_gib: Figure
     start_seconds: Figure
+    compile_layer_seconds: Figure
+    capture_layer_seconds: Figure
     source: Source
 
     @field_validator("image")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,12 +11,11 @@ from typing import Any, Literal
 
 from neuroscale import api_key
 from neuroscale.kube.client import Object
+from neuroscale.planning.probes import PROGRESS_DEADLINE, probe_window
 
 SERVER = "kserve-container"
 SERVICE_LABEL = "serving.kserve.io/inferenceservice"
 """The label by which KServe marks what it makes of a service."""
-PROGRESS_DEADLINE = 600
-"""Seconds that KServe 0.20 lets a Deployment make no progress; no field changes it."""
 
 # All that a container waits for that is not a failure.
 _USUAL = ("", "ContainerCreating", "PodInitializing")
@@ -221,9 +221,6 @@ def startup_budget(pod: Object) -> int:
     for container in items(pod, "spec", "containers"):
         probe = part(container, "startupProbe")
         if container.get("name") == SERVER and probe:
-            delay, period, failures = (
-                value if isinstance(value := probe.get(key), int) else default
-                for key, default in (("initialDelaySeconds", 0), ("periodSeconds", 10), ("failureThreshold", 3))
-            )
-            return delay + period * failures
+            with contextlib.suppress(ValueError):
+                return probe_window(probe)[1]
     return PROGRESS_DEADLINE

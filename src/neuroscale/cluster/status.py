@@ -20,7 +20,6 @@ from typing import Any, Literal
 from neuroscale import api_key
 from neuroscale.cluster.containing import differences
 from neuroscale.cluster.pods import (
-    PROGRESS_DEADLINE,
     SERVER,
     PodState,
     condition,
@@ -32,6 +31,7 @@ from neuroscale.cluster.pods import (
     sentence,
 )
 from neuroscale.kube.client import Object
+from neuroscale.planning.probes import PROGRESS_DEADLINE
 
 Verdict = Literal["ready", "starting", "out of date", "not synced", "failed", "stopped", "missing", "unknown"]
 

@@ -7,7 +7,7 @@ from typing import Literal
 from neuroscale.planning.architecture import architecture
 from neuroscale.planning.choose import TIGHT_SHARE, Candidate, Case
 from neuroscale.planning.plan import AppliedOverride
-from neuroscale.planning.startup import startup
+from neuroscale.planning.startup import reasons_of, startup_of
 
 Confidence = Literal["high", "medium", "low"]
 
@@ -164,11 +164,7 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
             if "kv_cache_dtype" not in case.overrides
             else "The KV cache is kept in 8 bits (fp8); scales are uncalibrated, so check the answers' quality."
         )
-    start = startup(case.model, chosen.runtime, case.environment)
-    sentences.append(
-        f"A replica takes about {start.expected_seconds} s from the container's start to ready; the startup probe "
-        f"waits {start.probe_budget_seconds} s."
-    )
+    sentences += reasons_of(startup_of(case, chosen))
     pace = chosen.speed
     if pace.ttft_seconds is not None and pace.decode_tokens_per_second is not None:
         sentences.append(

@@ -36,9 +36,11 @@ def vllm_args(
     batched_tokens: int,
     utilization: float | None,
     kv_cache_dtype: str,
+    shutdown_timeout: int,
 ) -> tuple[str, ...]:
     """The arguments of `vllm serve`, in a fixed order.
 
+    `shutdown_timeout`: seconds for the answers that are begun when vLLM is told to end; by default it drops them.
     Experts are spread over the ranks of one replica (`--enable-expert-parallel`); more replicas serve more users.
     Data parallelism is never used: Gemma 4's mixture of experts crashes under it (vllm-project/vllm#38999).
     """
@@ -50,6 +52,7 @@ def vllm_args(
         f"--max-model-len={max_model_len}",
         f"--max-num-seqs={max_num_seqs}",
         f"--max-num-batched-tokens={batched_tokens}",
+        f"--shutdown-timeout={shutdown_timeout}",
     ]
     if utilization is not None:
         args.append(f"--gpu-memory-utilization={utilization:g}")

@@ -47,10 +47,22 @@ class Architecture(Frozen):
 
 
 class Startup(Frozen):
-    """Seconds from container start to ready, and what the startup probe allows."""
+    """Seconds from a pod's start to ready, by what takes them, and what follows from that.
+
+    `download_seconds`: until the weights are on the node; 0 where they are read from where they lie.
+    `other_seconds`: processes, memory profiling, warm-up. `probe_budget_seconds`: what the startup probe waits at
+    least. `termination_grace_seconds`: what a pod that is to end has for the answers that it has begun.
+    """
 
     expected_seconds: int
+    download_seconds: int = 0
+    load_seconds: int = 0
+    compile_seconds: int = 0
+    graphs_seconds: int = 0
+    other_seconds: int = 0
     probe_budget_seconds: int
+    # What every service had before plans said it.
+    termination_grace_seconds: int = 120
 
 
 class Cost(Frozen):

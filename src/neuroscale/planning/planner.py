@@ -10,7 +10,7 @@ from neuroscale.planning.choose import TIGHT_SHARE, Candidate, Case, candidates
 from neuroscale.planning.cost import cost
 from neuroscale.planning.explain import confidence, reasons
 from neuroscale.planning.plan import AppliedOverride, Lock, Plan, Runtime, Surroundings, Tenancy
-from neuroscale.planning.startup import startup
+from neuroscale.planning.startup import drain_seconds, startup_of
 from neuroscale.planning.version import PLANNER_VERSION, TEMPLATE_VERSION
 from neuroscale.request import Request, check_request
 from neuroscale.settings import Environment, Settings, check_settings
@@ -41,6 +41,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
     applied = _applied(case)
     others = alternatives(case, settings.environments) if not working else ()
     kv_cache = chosen.memory.kv_cache
+    start = startup_of(case, chosen)
     team = catalog.teams[request.team]
     return Plan(
         verdict=verdict,  # type: ignore[arg-type]
@@ -66,10 +67,11 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
             batched_tokens=chosen.batched_tokens,
             utilization=chosen.utilization,
             kv_cache_dtype=chosen.kv_cache_dtype,
+            shutdown_timeout=drain_seconds(start),
         ),
         environment_variables=flags.environment_variables(model, chosen.runtime, kv_cache),
         needs_hugging_face_token=model.weights.kind == "hub" and model.weights.gated is not False,
-        startup=startup(model, chosen.runtime, environment),
+        startup=start,
         speed=chosen.speed,
         cost=cost(chosen.price, chosen.replicas),
         runtime=Runtime(

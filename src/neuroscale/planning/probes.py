@@ -15,6 +15,17 @@ from typing import Any, Literal
 
 ProbeKind = Literal["startup", "liveness"]
 
+PROGRESS_DEADLINE = 600
+"""Seconds that KServe 0.20 lets a Deployment make no progress; no field changes it."""
+
+BUSY_SECONDS = 60
+"""How long a busy vLLM may leave /health unanswered. Preparing the largest image or video in the API server's process
+took 56, 46, 25 and 19 s (its own 'Multi-modal warmup' in public start-up logs of 0.19 to 0.25); while the engine
+computes, /health is answered at once, since it only asks whether the engine lives."""
+
+DRAIN_SECONDS = 15
+"""For a pod's removal from the endpoints to reach the gateways (preStop), and again for what is left to end."""
+
 _DEFAULTS = {"initialDelaySeconds": 0, "periodSeconds": 10, "timeoutSeconds": 1, "failureThreshold": 3}
 
 
@@ -33,15 +44,21 @@ class ProbeJudgement:
     told: str
 
 
-def probe_allows(probe: Mapping[str, Any]) -> int:
-    """Seconds after its container's start before which a failing probe cannot end it.
+def probe_window(probe: Mapping[str, Any]) -> tuple[int, int]:
+    """Seconds after its container's start: before the first a failing probe cannot end it, by the second it does (and
+    its last `timeoutSeconds`).
 
     Raises ValueError, naming the field, for a number that is none.
     """
     delay, period, failures = (
         _whole(probe, name) for name in ("initialDelaySeconds", "periodSeconds", "failureThreshold")
     )
-    return delay + (failures - 1) * period
+    return delay + (failures - 1) * period, delay + failures * period
+
+
+def failures_for(seconds: int, period: int) -> int:
+    """The `failureThreshold` with which a probe without an initial delay waits at least `seconds`."""
+    return math.ceil(seconds / period) + 1
 
 
 def judge_probe(
@@ -56,7 +73,7 @@ def judge_probe(
     if probe is None:
         return ProbeJudgement(kind, None, expected, True, f"No {kind} probe ends a server that loads.")
     try:
-        allowed = probe_allows(probe)
+        allowed, _ = probe_window(probe)
     except ValueError as error:
         return ProbeJudgement(kind, None, expected, False, f"The {kind} probe cannot be judged: {error}.")
     enough = allowed >= expected
@@ -75,6 +92,26 @@ def judge_probes(container: Mapping[str, Any], expected_seconds: float) -> Probe
         if probe is not None:
             return judge_probe(probe, expected_seconds, kind)
     return judge_probe(None, expected_seconds, "liveness")
+
+
+def judge_liveness(probe: Mapping[str, Any] | None, busy_seconds: float = BUSY_SECONDS) -> ProbeJudgement:
+    """Whether a liveness probe leaves a server alone that answers nothing for `busy_seconds`, since it is busy.
+
+    Its `initialDelaySeconds` are over by then. No probe (None) ends nothing. One that cannot be read is not enough.
+    """
+    expected = math.ceil(busy_seconds)
+    if probe is None:
+        return ProbeJudgement("liveness", None, expected, True, "No liveness probe ends a server that is busy.")
+    try:
+        failures, period = _whole(probe, "failureThreshold"), _whole(probe, "periodSeconds")
+    except ValueError as error:
+        return ProbeJudgement("liveness", None, expected, False, f"The liveness probe cannot be judged: {error}.")
+    allowed = (failures - 1) * period
+    told = (
+        f"The liveness probe ends a server that answers nothing for {allowed:,} s ((failureThreshold - 1) x "
+        f"periodSeconds), and a busy one may take {expected:,} s to answer"
+    )
+    return ProbeJudgement("liveness", allowed, expected, allowed >= expected, f"{told}.")
 
 
 def _whole(probe: Mapping[str, Any], name: str) -> int:

@@ -1,25 +1,156 @@
-"""How long a replica takes to start, and how long the startup probe waits for it."""
+"""How long a replica takes to start and to end, and what its probes allow.
+
+Every figure is the slowest of several that others measured (settings and catalog name them): a probe that gives up too
+early restarts the load for ever, and one that gives up late costs little. No cache of compiled code is counted on.
+"""
 
 from __future__ import annotations
 
 import math
 
 from neuroscale.catalog import ModelEntry, RuntimeEntry
+from neuroscale.planning.choose import Candidate, Case
 from neuroscale.planning.memory import download_gib
 from neuroscale.planning.plan import Startup
+from neuroscale.planning.probes import (
+    BUSY_SECONDS,
+    DRAIN_SECONDS,
+    PROGRESS_DEADLINE,
+    ProbeJudgement,
+    judge_liveness,
+    judge_probe,
+    judge_probes,
+)
 from neuroscale.settings import Environment
+
+__all__ = [
+    "BUSY_SECONDS",
+    "PROGRESS_DEADLINE",
+    "ProbeJudgement",
+    "captured_graphs",
+    "container_seconds",
+    "drain_seconds",
+    "judge_liveness",
+    "judge_probe",
+    "judge_probes",
+    "reasons_of",
+    "startup",
+    "startup_of",
+]
 
 PROBE_FACTOR = 1.5
 PROBE_MARGIN_SECONDS = 300
-"""The budget is half as long again as expected, and five minutes: a probe that gives up early restarts the load."""
+"""The budget is half as long again as expected, and five minutes: for what a slow network or eight ranks add."""
+
+LEAST_GRACE_SECONDS, MOST_GRACE_SECONDS = 60, 600
+"""A pod that is to be replaced may hold a node up no longer than the cluster autoscaler waits (its
+--max-graceful-termination-sec, 600 s by default)."""
+
+UNKNOWN_ANSWER_SECONDS = 90
+"""For an answer whose speed is not known."""
 
 
-def startup(model: ModelEntry, runtime: RuntimeEntry, environment: Environment) -> Startup:
-    """Bytes over the slowest throughput of the environment's source, and the runtime's own start.
+def startup(
+    model: ModelEntry,
+    runtime: RuntimeEntry,
+    environment: Environment,
+    *,
+    sequences: int,
+    eager: bool = False,
+    answer_seconds: float | None = None,
+) -> Startup:
+    """What a start takes, part by part, and what follows from it.
 
-    A 4-bit Gemma 4 26B-A4B took 664 s to load over GCS FUSE and 99 s to compile on an L4.
+    `sequences`: requests computed at once (`--max-num-seqs`). `eager`: neither compiled nor captured. `answer_seconds`:
+    the longest answer's (None: not known).
     """
-    throughput = environment.models.throughput_mib_s
-    expected = download_gib(model) * 1024 / throughput.value + (runtime.start_seconds.value or 0.0)
-    budget = expected * PROBE_FACTOR + PROBE_MARGIN_SECONDS
-    return Startup(expected_seconds=math.ceil(expected), probe_budget_seconds=math.ceil(budget / 60) * 60)
+    mib = download_gib(model) * 1024
+    rates = environment.models.throughput_mib_s
+    way = "hub" if model.weights.kind == "hub" else environment.models.way_of_store
+    copied = way in ("hub", "bucket")
+    # A model that the environment cannot get has a refused plan, and a way that nothing is known of.
+    download = mib / rates[way].value if copied and way in rates else 0.0
+    read = rates["disk"] if copied else rates.get(way, rates["disk"])
+    eager = eager or "--enforce-eager" in runtime.args
+    layers = 0 if eager else model.config.num_hidden_layers
+    parts = [
+        math.ceil(seconds)
+        for seconds in (
+            download,
+            mib / read.value,
+            layers * (runtime.compile_layer_seconds.value or 0.0),
+            layers * (runtime.capture_layer_seconds.value or 0.0) * captured_graphs(sequences),
+            runtime.start_seconds.value or 0.0,
+        )
+    ]
+    budget = sum(parts) * PROBE_FACTOR + PROBE_MARGIN_SECONDS
+    answer = UNKNOWN_ANSWER_SECONDS if answer_seconds is None else answer_seconds
+    grace = math.ceil((answer + 2 * DRAIN_SECONDS) / 10) * 10
+    return Startup(
+        expected_seconds=sum(parts),
+        download_seconds=parts[0],
+        load_seconds=parts[1],
+        compile_seconds=parts[2],
+        graphs_seconds=parts[3],
+        other_seconds=parts[4],
+        probe_budget_seconds=math.ceil(budget / 60) * 60,
+        termination_grace_seconds=min(max(grace, LEAST_GRACE_SECONDS), MOST_GRACE_SECONDS),
+    )
+
+
+def startup_of(case: Case, chosen: Candidate) -> Startup:
+    """`startup` of a plan's choice: its longest answer takes as long as one user waits for it."""
+    pace = chosen.speed
+    answer = None
+    if pace.ttft_seconds is not None and pace.decode_tokens_per_second:
+        answer = pace.ttft_seconds + case.request.longest_answer_tokens / pace.decode_tokens_per_second
+    return startup(case.model, chosen.runtime, case.environment, sequences=chosen.sequences, answer_seconds=answer)
+
+
+def drain_seconds(start: Startup) -> int:
+    """Of the termination grace, what is left for answers: vLLM's `--shutdown-timeout`."""
+    return start.termination_grace_seconds - 2 * DRAIN_SECONDS
+
+
+def container_seconds(start: Startup, storage_uri: str) -> int:
+    """Of the expected seconds, those of the server's own container: KServe copies a bucket's files before it starts."""
+    copied_before = storage_uri.startswith(("gs://", "s3://"))
+    return start.expected_seconds - (start.download_seconds if copied_before else 0)
+
+
+def captured_graphs(sequences: int) -> int:
+    """CUDA graphs that vLLM 0.32 captures by default: for each batch size up to twice `sequences` (512 at most) one for
+    any step, and up to `sequences` one for steps of nothing but decoding (`_set_cudagraph_sizes`, config/vllm.py)."""
+    largest = min(2 * sequences, 512)
+    sizes = [size for size in (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)) if size <= largest]
+    return len(sizes) + len([size for size in sizes if size <= sequences])
+
+
+def reasons_of(start: Startup) -> list[str]:
+    """A plan's sentences on how its replicas start and end."""
+    parts = [
+        f"{seconds} s {what}"
+        for seconds, what in (
+            (start.download_seconds, "to fetch the weights"),
+            (start.load_seconds, "to load them"),
+            (start.compile_seconds, "to compile"),
+            (start.graphs_seconds, "to capture graphs"),
+            (start.other_seconds, "for the rest"),
+        )
+        if seconds
+    ]
+    sentences = [
+        f"A replica takes up to {start.expected_seconds} s from its pod's start to ready, at the slowest that others "
+        f"measured: {', '.join(parts)}. The startup probe waits {start.probe_budget_seconds} s."
+    ]
+    if start.expected_seconds > PROGRESS_DEADLINE:
+        sentences.append(
+            f"That is longer than the {PROGRESS_DEADLINE} s after which KServe's Deployment says "
+            "ProgressDeadlineExceeded, which no field of KServe 0.20 changes: it goes on loading, Argo CD may call it "
+            "Degraded meanwhile, and `neuroscale status` counts it as starting."
+        )
+    sentences.append(
+        f"A pod that is told to end has {start.termination_grace_seconds} s, in which vLLM ends the answers that it "
+        "has begun."
+    )
+    return sentences

@@ -191,9 +191,24 @@ def alternative(value: Alternative, name: Escape, prose: Escape) -> str:
 
 
 def startup(value: Startup) -> str:
-    """How long a pod takes to be ready, and how long its probe waits."""
+    """How long a pod takes to be ready and with what, how long its probe waits, and what it has to end."""
     expected, budget = seconds(value.expected_seconds), seconds(value.probe_budget_seconds)
-    return f"about {expected} to ready, the startup probe allows {budget}"
+    parts = [
+        f"{name} {seconds(part)}"
+        for name, part in (
+            ("fetching", value.download_seconds),
+            ("loading", value.load_seconds),
+            ("compiling", value.compile_seconds),
+            ("graphs", value.graphs_seconds),
+            ("the rest", value.other_seconds),
+        )
+        if part
+    ]
+    of_which = f" ({', '.join(parts)})" if parts else ""
+    return (
+        f"up to {expected} to ready{of_which}, the startup probe allows {budget}, "
+        f"{seconds(value.termination_grace_seconds)} to end"
+    )
 
 
 def speed(value: Speed) -> str:

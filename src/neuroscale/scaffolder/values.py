@@ -11,6 +11,7 @@ from typing import Literal, NewType, TypedDict, get_type_hints
 from neuroscale import api_key, yaml_io
 from neuroscale.errors import InputError, Problem
 from neuroscale.planning.plan import Plan, dump_plan
+from neuroscale.planning.probes import BUSY_SECONDS, DRAIN_SECONDS, failures_for
 from neuroscale.repository import PLAN_FILE
 from neuroscale.request import Request, dump_request
 
@@ -67,8 +68,11 @@ class TemplateValues(TypedDict):
     has_node_selector: bool
     node_selector: list[NamedValue]
     highly_available: bool
-    startup_period_seconds: Scalar
+    probe_period_seconds: Scalar
     startup_failure_threshold: Scalar
+    liveness_failure_threshold: Scalar
+    drain_seconds: Scalar
+    termination_grace_seconds: Scalar
 
 
 Kind = Literal["scalar", "text", "flag", "scalars", "named"]
@@ -89,7 +93,7 @@ KINDS = _kinds()
 """Each value's kind, by name."""
 
 # A slow machine that polls its own start every few seconds is no faster for it.
-_STARTUP_PERIOD_SECONDS = 10
+_PROBE_PERIOD_SECONDS = 10
 # Compiled kernels, tokenizer files and the download's own bookkeeping, beside the weights and a tenth more of them.
 _HOME_HEADROOM_GIB = 10
 
@@ -245,10 +249,15 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
             for name, value in sorted(resources.node_selector.items())
         ],
         highly_available=request.availability == "high",
-        startup_period_seconds=Scalar(str(_STARTUP_PERIOD_SECONDS)),
+        probe_period_seconds=Scalar(str(_PROBE_PERIOD_SECONDS)),
         startup_failure_threshold=positive(
-            "startup.probe_budget_seconds", math.ceil(plan.startup.probe_budget_seconds / _STARTUP_PERIOD_SECONDS)
+            "startup.probe_budget_seconds",
+            plan.startup.probe_budget_seconds,
+            lambda budget: str(failures_for(budget, _PROBE_PERIOD_SECONDS)),
         ),
+        liveness_failure_threshold=Scalar(str(failures_for(BUSY_SECONDS, _PROBE_PERIOD_SECONDS))),
+        drain_seconds=Scalar(str(DRAIN_SECONDS)),
+        termination_grace_seconds=positive("startup.termination_grace_seconds", plan.startup.termination_grace_seconds),
     )
     values["request_yaml"] = file(lambda: dump_request(request))
     values["plan_yaml"] = file(lambda: dump_plan(plan))
