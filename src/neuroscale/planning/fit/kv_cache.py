@@ -97,17 +97,32 @@ def pool(
     `padding_ratio`: where there are less than this many times more layers of the largest kind than of the smallest, all
     kinds are padded up to the largest. `padded`: pages that do not divide the largest are padded, too, not refused.
     """
-    kinds = _promoted(layers) if not hybrid else list(layers)
-    merged: dict[LayerSpec, int] = {}
-    for spec, count in kinds:
-        merged[spec] = merged.get(spec, 0) + count
-    if len(merged) == 1:
-        spec, count = next(iter(merged.items()))
-        return Pool((Group(spec, count, count * spec.page_bytes),))
-    if _uniform(list(merged)):
-        # One block table for all of them; a block holds a page of each layer.
-        return Pool((Group(next(iter(merged)), sum(merged.values()), _bytes(merged)),))
-    return _by_pattern(_one_page(merged, padded), padding_ratio)
+    merged = _counted(layers if hybrid else _promoted(layers))
+    if (whole := _one_table(merged)) is not None:
+        return whole
+    try:
+        return _by_pattern(_one_page(merged, padded), padding_ratio)
+    except PagesDiffer:
+        # Windows beside latent attention keep the whole context where nothing else helps.
+        whole = _one_table(_counted(_promoted(layers)))
+        if whole is None:
+            raise
+        return whole
+
+
+def _counted(layers: Sequence[tuple[LayerSpec, int]]) -> dict[LayerSpec, int]:
+    counted: dict[LayerSpec, int] = {}
+    for spec, count in layers:
+        counted[spec] = counted.get(spec, 0) + count
+    return counted
+
+
+def _one_table(layers: dict[LayerSpec, int]) -> Pool | None:
+    """One block table for all layers, where they need the same number of token slots: a block holds a page of each."""
+    first = next(iter(layers))
+    if len(layers) > 1 and not _uniform(list(layers)):
+        return None
+    return Pool((Group(first, sum(layers.values()), _bytes(layers)),))
 
 
 def _bytes(layers: dict[LayerSpec, int]) -> int:
