@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from neuroscale.models.facts import Basis, Group, ModelFacts
+from neuroscale.models.facts import Basis, Group, ModelFacts, Quantization
 from neuroscale.models.families import Decoder, layer_count, routed_experts
+from neuroscale.models.headers import Header
 from neuroscale.models.keys import Keys, parse_config, unknown_choice
 from neuroscale.models.layers import Attention, Experts, LatentAttention, Layer, Mlp, cache_of
+from neuroscale.models.measured import Measured, measure
 from neuroscale.models.quantization import converted, read_scheme, stored_bytes
 from neuroscale.models.registry import estimate, family_of, refuse_unplanned, text_keys
 from neuroscale.models.towers import towers
-from neuroscale.models.weights import Weights, together
+from neuroscale.models.weights import Weight, Weights, together
 
 Dtype = Literal["bfloat16", "float16", "float32"]
 
 
-def read_config(config: str | bytes | Mapping[str, Any], name: str, source: str = "config.json") -> ModelFacts:
+def read_config(
+    config: str | bytes | Mapping[str, Any],
+    name: str,
+    source: str = "config.json",
+    headers: Sequence[Header] | None = None,
+) -> ModelFacts:
     """The facts of the model `name` by its config.json: its text, or what that holds.
 
-    `source`: where it is from; messages name it. Raises InputError, naming the key, for what cannot be read, and for
-    models whose memory the common rules do not tell.
+    `source`: where it is from; messages name it. `headers`: of the checkpoint's tensors, which then tell the bytes.
+    Raises InputError, naming the key, for what cannot be read, and for models whose memory the common rules do not
+    tell.
     """
     values = dict(config) if isinstance(config, Mapping) else parse_config(config, source)
     c = Keys(values, source, model_type=_model_type(values, source))
@@ -39,11 +47,17 @@ def read_config(config: str | bytes | Mapping[str, Any], name: str, source: str 
     _text_weights(c, text, decoder, counted)
     notes += towers(c, counted, decoder.hidden)
     stored, scheme = converted(counted.all, read_scheme(c, text))
-    dtype = _dtype(c, text, notes)
-    sizes: Counter[Group] = Counter()
-    for weight, quantization in stored:
-        sizes[weight.group] += stored_bytes(weight.shape, weight.copies, quantization, dtype)
-    basis: Basis = "estimate" if decoder.estimated else "config"
+    weights = [weight for weight, _ in stored]
+    if headers:
+        measured = measure(weights, headers, layer_count(text), quantized=scheme is not None)
+        dtype = _dtype(c, text) or _checked_dtype(measured.dtype) or "bfloat16"
+        notes += measured.notes
+    else:
+        dtype = _dtype(c, text) or "bfloat16"
+        if _dtype(c, text) is None:
+            notes.append("The file names no dtype: bfloat16 is assumed.")
+        measured = _count(stored, dtype)
+    basis: Basis = "headers" if headers else "estimate" if decoder.estimated else "config"
     attention = decoder.layers[0].attention
     return ModelFacts(
         name=name,
@@ -62,14 +76,15 @@ def read_config(config: str | bytes | Mapping[str, Any], name: str, source: str 
         experts=decoder.experts,
         experts_per_token=decoder.experts_per_token,
         moe_intermediate_size=_expert_width(decoder),
-        tensors=together(weight for weight, _ in stored),
+        tensors=measured.tensors,
         cache=cache_of(decoder.layers),
         quantization=scheme.facts if scheme else None,
-        weight_bytes=dict(sizes),
+        weight_bytes=measured.weight_bytes,
         basis=basis,
         multimodal=text is not c,
         source=source,
         notes=tuple(notes),
+        bytes_by_dtype=measured.bytes_by_dtype,
     )
 
 
@@ -112,24 +127,41 @@ def _predicting(layer: Layer, at: str, hidden: int, vocabulary: int, out: Weight
 
 
 def _tied(c: Keys, text: Keys) -> bool:
-    """Whether the embedding's matrix computes the output, too. What is written beats what the classes say."""
-    for keys, said in ((text, text.written), (c, c.written), (text, text.has), (c, c.has)):
-        if said("tie_word_embeddings") and keys.raw("tie_word_embeddings") is not None:
+    """Whether the embedding's matrix computes the output, too: what is written, else what all classes agree on."""
+    for keys in (text, c):
+        if keys.written("tie_word_embeddings") and keys.raw("tie_word_embeddings") is not None:
             return keys.flag("tie_word_embeddings")
-    return False
+    said = [keys.flag("tie_word_embeddings") for keys in (text, c) if keys.has("tie_word_embeddings")]
+    return bool(said) and all(said)
 
 
-def _dtype(c: Keys, text: Keys, notes: list[str]) -> Dtype:
+def _dtype(c: Keys, text: Keys) -> Dtype | None:
     """The dtype of the weights that no quantisation converts."""
-    for keys in (c, text, *(section for section in (c.section("vision_config"),) if section)):
+    vision = c.section("vision_config")
+    for keys in (c, text, vision) if vision else (c, text):
         for key in ("dtype", "torch_dtype"):
             said = keys.text(key).removeprefix("torch.")
-            if said in ("bfloat16", "float16", "float32"):
-                return said  # type: ignore[return-value]
             if said and said != "auto":
-                raise unknown_choice(keys, key, said, ("bfloat16", "float16", "float32"))
-    notes.append("The file names no dtype: bfloat16 is assumed.")
-    return "bfloat16"
+                found = _checked_dtype(said)
+                if found is None:
+                    raise unknown_choice(keys, key, said, ("bfloat16", "float16", "float32"))
+                return found
+    return None
+
+
+def _checked_dtype(name: str | None) -> Dtype | None:
+    return name if name in ("bfloat16", "float16", "float32") else None  # type: ignore[return-value]
+
+
+def _count(stored: Sequence[tuple[Weight, Quantization | None]], dtype: Dtype) -> Measured:
+    """What the config alone tells of the weights."""
+    by_group: Counter[Group] = Counter()
+    by_dtype: Counter[str] = Counter()
+    for weight, quantization in stored:
+        size = stored_bytes(weight.shape, weight.copies, quantization, dtype)
+        by_group[weight.group] += size
+        by_dtype[f"{quantization.method} {quantization.bits} bits" if quantization else dtype] += size
+    return Measured(dict(by_group), dict(by_dtype), together(weight for weight, _ in stored), dtype, ())
 
 
 def _positions(text: Keys) -> int:

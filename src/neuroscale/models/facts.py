@@ -98,7 +98,8 @@ class ModelFacts:
     """A model as its config (and, where known, the headers of its files) tells it.
 
     `weight_bytes`: by group, as files or counting say, before tensor parallelism. `heads`: of attention (queries).
-    `experts_per_token`: 0 for dense models. `notes`: what was assumed or left out, as sentences.
+    `experts_per_token`: 0 for dense models. `notes`: what was assumed or left out, as sentences. `bytes_by_dtype`: the
+    same bytes by the names that safetensors gives dtypes, or by the quantisation method's where they are counted.
     """
 
     name: str
@@ -125,6 +126,7 @@ class ModelFacts:
     multimodal: bool
     source: str
     notes: tuple[str, ...] = field(default=())
+    bytes_by_dtype: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def total_params(self) -> int:

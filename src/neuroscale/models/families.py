@@ -717,7 +717,6 @@ def ernie_moe(c: Keys) -> Decoder:
         chosen,
         width,
         correction="moe_statics.e_score_correction_bias",
-        bias=bias,
         shared=Mlp(width * shared, block="shared_experts", bias=bias, group="shared_experts") if shared else None,
     )
     first = c.optional("moe_layer_start_index", low=0) or 0

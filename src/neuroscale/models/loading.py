@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from neuroscale.errors import InputError, Problem
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
+from neuroscale.models.headers import folder_headers
 from neuroscale.models.keys import LARGEST_CONFIG, parse_config
 from neuroscale.validation import suggest
 
@@ -25,16 +26,22 @@ _QUANTIZED = "hf_quant_config.json"
 def load_model(name: str, catalog: Catalog | None = None) -> ModelFacts:
     """The facts of a model: by name out of the catalog, by path, or from the Hub.
 
-    The Hub is asked only for a name that is neither in the catalog nor a path, and is asked for the config and the
-    headers of the safetensors files alone. Raises InputError.
+    The Hub is asked only for a name that is neither in the catalog nor a path, and only for the config and the headers
+    of the safetensors files. Raises InputError.
     """
-    del catalog
+    if catalog is not None and name in catalog.models:
+        return catalog.models[name].facts
     path = Path(name)
     if path.is_dir():
         return read_folder(path)
     if path.is_file():
-        return read_config(_bounded(path), path.parent.name or str(path), str(path))
-    raise InputError(Problem(name, "", "is neither a model of the catalog nor a path", suggest(name, ())))
+        return read_config(_bounded(path), path.resolve().parent.name or str(path), str(path))
+    if HUB_ID.fullmatch(name) and not name.endswith((".json", ".yaml")) and not path.parent.is_dir():
+        return read_hub(name)
+    known = catalog.models if catalog is not None else ()
+    raise InputError(
+        Problem(name, "", "is neither a model of the catalog nor a path nor a name of the Hub", suggest(name, known))
+    )
 
 
 def read_folder(folder: Path, name: str | None = None) -> ModelFacts:
@@ -46,7 +53,22 @@ def read_folder(folder: Path, name: str | None = None) -> ModelFacts:
     beside = folder / _QUANTIZED
     if beside.is_file():
         config = with_quantization(config, parse_config(_bounded(beside), str(beside)))
-    return read_config(config, name or folder.resolve().name, str(path))
+    return read_config(config, name or folder.resolve().name, str(path), folder_headers(folder))
+
+
+def read_hub(name: str, revision: str | None = None) -> ModelFacts:
+    """The facts of a model of the Hub."""
+    from neuroscale.models.hub import HubModel
+
+    model = HubModel(name, revision)
+    text = model.text("config.json")
+    if text is None:
+        raise InputError(Problem(model.source, "", "has no config.json", "Name a model that transformers can read."))
+    config = parse_config(text, f"{model.source}: config.json")
+    beside = model.text(_QUANTIZED)
+    if beside is not None:
+        config = with_quantization(config, parse_config(beside, f"{model.source}: {_QUANTIZED}"))
+    return read_config(config, name, f"{model.source}: config.json", model.headers())
 
 
 def with_quantization(config: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, Any]:

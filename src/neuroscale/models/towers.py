@@ -1,20 +1,575 @@
-"""The towers for images and sound beside a language model."""
+"""The towers for images and sound beside a language model, and what joins them to it.
+
+Sources: the modelling code of transformers for the tensors. vLLM splits the matrices of towers that it builds out of
+its own layers; those of Gemma 4 and of Qwen2-Audio it takes whole from transformers, on every rank.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from neuroscale.models.facts import Group, Sharding
 from neuroscale.models.keys import Keys
 from neuroscale.models.weights import Weights
 
-TOWERS: dict[str, None] = {}
+_SECTIONS: tuple[tuple[str, Group], ...] = (("vision_config", "vision"), ("audio_config", "audio"))
+_OTHER_SECTIONS = ("speech_config", "sound_config", "vision_tower_config", "image_config", "vit_config")
 
-_SECTIONS = ("vision_config", "audio_config", "speech_config", "vision_tower_config", "image_config")
+
+@dataclass(frozen=True)
+class Wrapper:
+    """A model type of several towers.
+
+    `vision` and `audio`: the types of its towers where they do not name a known one. `join`: adds what joins the
+    vision tower to the language model: the file's keys, the tower's, the tower's width and the language model's.
+    `assumed`: its class in transformers builds a vision tower where the file has no section for one.
+    """
+
+    vision: str = ""
+    audio: str = ""
+    join: Callable[[Keys, Keys, Weights, int, int], None] | None = None
+    assumed: bool = True
 
 
 def towers(c: Keys, out: Weights, hidden: int) -> list[str]:
     """Add the towers' weights; the sentences say what is not counted. `hidden`: of the language model."""
-    del out, hidden
-    return [
-        f"The weights of the tower in {key} are not counted: its layout is unknown here."
-        for key in _SECTIONS
-        if c.section(key) is not None
-    ]
+    wrapper = WRAPPERS.get(c.model_type, Wrapper(assumed=False))
+    notes = []
+    for section, group in _SECTIONS:
+        known = wrapper.vision if group == "vision" else wrapper.audio
+        keys = c.section(section)
+        if keys is None:
+            if group == "audio" or not known or not wrapper.assumed:
+                continue
+            keys = Keys({}, c.where, section)
+            notes.append(f"The file has no {section}: that of the model type's class is assumed.")
+        own = keys.text("model_type")
+        kind = own if own in TOWERS else known
+        if kind not in TOWERS:
+            notes.append(f"The weights of the tower in {section} are not counted: its layout is unknown here.")
+            continue
+        keys = Keys(keys.values, c.where, section, kind)
+        width = TOWERS[kind](keys, out, hidden)
+        if group == "vision" and wrapper.join:
+            wrapper.join(c, keys, out, width, hidden)
+        elif group == "vision" and c.model_type not in WRAPPERS:
+            notes.append("The weights that join the vision tower to the language model are not counted.")
+    for section in _OTHER_SECTIONS:
+        if c.section(section) is not None:
+            notes.append(f"The weights of the tower in {section} are not counted: its layout is unknown here.")
+    return notes
+
+
+# Blocks.
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A layer of a tower: names of its matrices and norms, their biases, and how they are laid out."""
+
+    query_key_value: Sequence[str]
+    output: str
+    gate_up: Sequence[str]
+    down: str
+    norms: Sequence[str]
+    bias: bool = True
+    output_bias: bool | None = None
+    norm_bias: bool = True
+    mlp_bias: bool | None = None
+    sharding: Sharding = "split"
+    group: Group = "vision"
+    unbiased: str = ""
+
+    def weights(self, out: Weights, at: str, hidden: int, width: int) -> None:
+        """Add them; a fused matrix of queries, keys and values is the only one of its list."""
+        rows = 3 * hidden if len(self.query_key_value) == 1 else hidden
+        for name in self.query_key_value:
+            bias = self.bias and name != self.unbiased
+            out.linear(at + name, self.group, (hidden, rows), self.sharding, bias=bias)
+        output_bias = self.bias if self.output_bias is None else self.output_bias
+        out.linear(at + self.output, self.group, (hidden, hidden), self.sharding, bias=output_bias)
+        mlp_bias = self.bias if self.mlp_bias is None else self.mlp_bias
+        for name in self.gate_up:
+            out.linear(at + name, self.group, (hidden, width), self.sharding, bias=mlp_bias)
+        out.linear(at + self.down, self.group, (width, hidden), self.sharding, bias=mlp_bias)
+        for name in self.norms:
+            _norm(out, at + name, self.group, hidden, bias=self.norm_bias)
+
+
+def _norm(out: Weights, name: str, group: Group, width: int, *, bias: bool = True) -> None:
+    for part in ("weight", "bias") if bias else ("weight",):
+        out.add(f"{name}.{part}", group, (width,))
+
+
+def _project(
+    out: Weights,
+    name: str,
+    width: tuple[int, int],
+    *,
+    bias: bool,
+    sharding: Sharding = "split",
+    group: Group = "projector",
+) -> None:
+    out.linear(name, group, width, sharding, bias=bias)
+
+
+def _side(c: Keys, key: str) -> tuple[int, int]:
+    """Height and width: one number for both, or a list of two."""
+    if isinstance(c.raw(key), list):
+        sides = c.integers(key, low=1, most=2) or (1,)
+        return sides[0], sides[-1]
+    side = c.integer(key, high=2**16)
+    return side, side
+
+
+def _patches(c: Keys) -> int:
+    (height, width), (rows, columns) = _side(c, "image_size"), _side(c, "patch_size")
+    return (height // rows) * (width // columns)
+
+
+def _size(c: Keys, *keys: str) -> int:
+    return c.integer(*keys, high=2**20)
+
+
+def _layers(c: Keys, *keys: str) -> int:
+    return c.integer(*(keys or ("num_hidden_layers",)), high=500)
+
+
+_CLIP_BLOCK = _Block(
+    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "self_attn.out_proj",
+    ("mlp.fc1",),
+    "mlp.fc2",
+    ("layer_norm1", "layer_norm2"),
+)
+
+
+# Towers for images.
+
+
+def _siglip(c: Keys, out: Weights, _: int) -> int:
+    hidden, width = _size(c, "hidden_size"), _size(c, "intermediate_size")
+    at = "vision_tower."
+    rows, columns = _side(c, "patch_size")
+    out.add(f"{at}embeddings.patch_embedding.weight", "vision", (hidden, _size(c, "num_channels"), rows, columns))
+    out.add(f"{at}embeddings.patch_embedding.bias", "vision", (hidden,))
+    out.add(f"{at}embeddings.position_embedding.weight", "vision", (_patches(c), hidden))
+    for layer in range(_layers(c)):
+        _CLIP_BLOCK.weights(out, f"{at}encoder.layers.{layer}.", hidden, width)
+    _norm(out, f"{at}post_layernorm", "vision", hidden)
+    if c.flag("vision_use_head", True):
+        head = f"{at}head."
+        out.add(f"{head}probe", "vision", (1, 1, hidden))
+        out.add(f"{head}attention.in_proj_weight", "vision", (3 * hidden, hidden))
+        out.add(f"{head}attention.in_proj_bias", "vision", (3 * hidden,))
+        out.linear(f"{head}attention.out_proj", "vision", (hidden, hidden), "replicated", bias=True)
+        _norm(out, f"{head}layernorm", "vision", hidden)
+        out.linear(f"{head}mlp.fc1", "vision", (hidden, width), "split", bias=True)
+        out.linear(f"{head}mlp.fc2", "vision", (width, hidden), "split", bias=True)
+    return hidden
+
+
+def _clip(c: Keys, out: Weights, _: int) -> int:
+    hidden, width = _size(c, "hidden_size"), _size(c, "intermediate_size")
+    at = "vision_tower."
+    rows, columns = _side(c, "patch_size")
+    out.add(f"{at}embeddings.class_embedding", "vision", (hidden,))
+    out.add(f"{at}embeddings.patch_embedding.weight", "vision", (hidden, _size(c, "num_channels"), rows, columns))
+    out.add(f"{at}embeddings.position_embedding.weight", "vision", (_patches(c) + 1, hidden))
+    _norm(out, f"{at}pre_layrnorm", "vision", hidden)
+    for layer in range(_layers(c)):
+        _CLIP_BLOCK.weights(out, f"{at}encoder.layers.{layer}.", hidden, width)
+    _norm(out, f"{at}post_layernorm", "vision", hidden)
+    return hidden
+
+
+def _pixtral(c: Keys, out: Weights, _: int) -> int:
+    hidden, width = _size(c, "hidden_size"), _size(c, "intermediate_size")
+    at = "vision_tower."
+    rows, columns = _side(c, "patch_size")
+    out.add(f"{at}patch_conv.weight", "vision", (hidden, _size(c, "num_channels"), rows, columns))
+    _norm(out, f"{at}ln_pre", "vision", hidden, bias=False)
+    block = _Block(
+        ("attention.q_proj", "attention.k_proj", "attention.v_proj"),
+        "attention.o_proj",
+        ("feed_forward.gate_proj", "feed_forward.up_proj"),
+        "feed_forward.down_proj",
+        ("attention_norm", "ffn_norm"),
+        bias=False,
+        norm_bias=False,
+    )
+    for layer in range(_layers(c)):
+        block.weights(out, f"{at}transformer.layers.{layer}.", hidden, width)
+    return hidden
+
+
+def _llama4(c: Keys, out: Weights, _: int) -> int:
+    hidden, width = _size(c, "hidden_size"), _size(c, "intermediate_size")
+    at = "vision_model."
+    rows, columns = _side(c, "patch_size")
+    out.add(f"{at}class_embedding", "vision", (hidden,))
+    out.add(f"{at}positional_embedding_vlm", "vision", (_patches(c) + 1, hidden))
+    out.linear(f"{at}patch_embedding.linear", "vision", (_size(c, "num_channels") * rows * columns, hidden), "split")
+    for name in ("layernorm_pre", "layernorm_post"):
+        _norm(out, at + name, "vision", hidden)
+    block = _Block(
+        ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        "self_attn.o_proj",
+        ("mlp.fc1",),
+        "mlp.fc2",
+        ("input_layernorm", "post_attention_layernorm"),
+    )
+    for layer in range(_layers(c)):
+        block.weights(out, f"{at}model.layers.{layer}.", hidden, width)
+    inner, outer = _size(c, "projector_input_dim"), _size(c, "projector_output_dim")
+    _project(out, f"{at}vision_adapter.mlp.fc1", (width, inner), bias=False, group="vision")
+    _project(out, f"{at}vision_adapter.mlp.fc2", (inner, outer), bias=False, group="vision")
+    return _size(c, "vision_output_dim")
+
+
+def _qwen2(c: Keys, out: Weights, _: int) -> int:
+    hidden = _size(c, "embed_dim")
+    ratio = c.raw("mlp_ratio")
+    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio <= 64:
+        raise c.problem("mlp_ratio", "is not a number from 0 to 64")
+    block = _Block(("attn.qkv",), "attn.proj", ("mlp.fc1",), "mlp.fc2", ("norm1", "norm2"))
+    _qwen_patches(c, out, hidden, _size(c, "in_channels", "in_chans"), bias=False)
+    for layer in range(_layers(c, "depth")):
+        block.weights(out, f"visual.blocks.{layer}.", hidden, int(hidden * ratio))
+    _norm(out, "visual.merger.ln_q", "projector", hidden)
+    merged = hidden * _size(c, "spatial_merge_size") ** 2
+    _project(out, "visual.merger.mlp.0", (merged, merged), bias=True)
+    _project(out, "visual.merger.mlp.2", (merged, _size(c, "hidden_size")), bias=True)
+    return merged
+
+
+def _qwen2_5(c: Keys, out: Weights, _: int) -> int:
+    hidden = _size(c, "hidden_size")
+    block = _Block(
+        ("attn.qkv",),
+        "attn.proj",
+        ("mlp.gate_proj", "mlp.up_proj"),
+        "mlp.down_proj",
+        ("norm1", "norm2"),
+        norm_bias=False,
+    )
+    _qwen_patches(c, out, hidden, _size(c, "in_channels", "in_chans"), bias=False)
+    for layer in range(_layers(c, "depth")):
+        block.weights(out, f"visual.blocks.{layer}.", hidden, _size(c, "intermediate_size"))
+    _norm(out, "visual.merger.ln_q", "projector", hidden, bias=False)
+    merged = hidden * _size(c, "spatial_merge_size") ** 2
+    _project(out, "visual.merger.mlp.0", (merged, merged), bias=True)
+    _project(out, "visual.merger.mlp.2", (merged, _size(c, "out_hidden_size")), bias=True)
+    return merged
+
+
+def _qwen3(c: Keys, out: Weights, _: int) -> int:
+    hidden = _size(c, "hidden_size")
+    block = _Block(("attn.qkv",), "attn.proj", ("mlp.linear_fc1",), "mlp.linear_fc2", ("norm1", "norm2"))
+    _qwen_patches(c, out, hidden, _size(c, "in_channels"), bias=True)
+    out.add("visual.pos_embed.weight", "vision", (_size(c, "num_position_embeddings"), hidden))
+    for layer in range(_layers(c, "depth")):
+        block.weights(out, f"visual.blocks.{layer}.", hidden, _size(c, "intermediate_size"))
+    merged = hidden * _size(c, "spatial_merge_size") ** 2
+    deep = c.integers("deepstack_visual_indexes", most=500) or ()
+    mergers = ["visual.merger.", *(f"visual.deepstack_merger_list.{number}." for number in range(len(deep)))]
+    for at in mergers:
+        _norm(out, f"{at}norm", "projector", hidden if at == mergers[0] else merged)
+        _project(out, f"{at}linear_fc1", (merged, merged), bias=True)
+        _project(out, f"{at}linear_fc2", (merged, _size(c, "out_hidden_size")), bias=True)
+    return merged
+
+
+def _qwen_patches(c: Keys, out: Weights, hidden: int, channels: int, *, bias: bool) -> None:
+    rows, columns = _side(c, "patch_size")
+    shape = (hidden, channels, _size(c, "temporal_patch_size"), rows, columns)
+    out.add("visual.patch_embed.proj.weight", "vision", shape)
+    if bias:
+        out.add("visual.patch_embed.proj.bias", "vision", (hidden,))
+
+
+def _glm4v(c: Keys, out: Weights, _: int) -> int:
+    hidden, given = _size(c, "hidden_size"), _size(c, "out_hidden_size")
+    width = _size(c, "intermediate_size")
+    block = _Block(
+        ("attn.qkv",),
+        "attn.proj",
+        ("mlp.gate_proj", "mlp.up_proj"),
+        "mlp.down_proj",
+        ("norm1", "norm2"),
+        bias=c.flag("attention_bias"),
+        output_bias=False,
+        mlp_bias=False,
+        norm_bias=False,
+    )
+    _qwen_patches(c, out, hidden, _size(c, "in_channels"), bias=True)
+    out.add("visual.embeddings.position_embedding.weight", "vision", (_patches(c), hidden))
+    for layer in range(_layers(c, "depth")):
+        block.weights(out, f"visual.blocks.{layer}.", hidden, given)
+    for name in ("post_conv_layernorm", "post_layernorm"):
+        _norm(out, f"visual.{name}", "vision", hidden, bias=False)
+    merge = _size(c, "spatial_merge_size")
+    out.add("visual.downsample.weight", "projector", (given, hidden, merge, merge))
+    out.add("visual.downsample.bias", "projector", (given,))
+    at = "visual.merger."
+    _project(out, f"{at}proj", (given, given), bias=False)
+    _norm(out, f"{at}post_projection_norm", "projector", given)
+    for name in ("gate_proj", "up_proj"):
+        _project(out, at + name, (given, width), bias=False)
+    _project(out, f"{at}down_proj", (width, given), bias=False)
+    return given
+
+
+def _internvl(c: Keys, out: Weights, _: int) -> int:
+    hidden = _size(c, "hidden_size")
+    at = "vision_tower."
+    rows, columns = _side(c, "patch_size")
+    out.add(f"{at}embeddings.cls_token", "vision", (1, 1, hidden))
+    if c.flag("use_absolute_position_embeddings", True):
+        out.add(f"{at}embeddings.position_embeddings", "vision", (1, _patches(c) + 1, hidden))
+    shape = (hidden, _size(c, "num_channels"), rows, columns)
+    out.add(f"{at}embeddings.patch_embeddings.projection.weight", "vision", shape)
+    out.add(f"{at}embeddings.patch_embeddings.projection.bias", "vision", (hidden,))
+    block = _Block(
+        ("attention.q_proj", "attention.k_proj", "attention.v_proj"),
+        "attention.projection_layer",
+        ("mlp.fc1",),
+        "mlp.fc2",
+        ("layernorm_before", "layernorm_after"),
+        bias=c.flag("attention_bias"),
+        output_bias=True,
+        mlp_bias=True,
+        norm_bias=c.text("norm_type", "layer_norm") == "layer_norm",
+    )
+    for layer in range(_layers(c)):
+        place = f"{at}encoder.layer.{layer}."
+        block.weights(out, place, hidden, _size(c, "intermediate_size"))
+        scales = ["lambda_1", "lambda_2"]
+        if c.flag("use_qk_norm"):
+            scales += ["attention.q_norm.weight", "attention.k_norm.weight"]
+        for name in scales:
+            out.add(place + name, "vision", (hidden,))
+    if not c.flag("use_mean_pooling", True):
+        _norm(out, f"{at}layernorm", "vision", hidden)
+    return hidden
+
+
+def _gemma4(c: Keys, out: Weights, _: int) -> int:
+    hidden, width = _size(c, "hidden_size"), _size(c, "intermediate_size")
+    heads, head_dim = _size(c, "num_attention_heads"), _size(c, "head_dim")
+    kv_heads = c.integer("num_key_value_heads", default=heads)
+    at = "vision_tower."
+    out.add(f"{at}patch_embedder.position_embedding_table", "vision", (2, _size(c, "position_embedding_size"), hidden))
+    inputs = 3 * _size(c, "patch_size") ** 2
+    out.linear(f"{at}patch_embedder.input_proj", "vision", (inputs, hidden), "replicated")
+    for layer in range(_layers(c)):
+        place = f"{at}encoder.layers.{layer}."
+        for name, into, to in (
+            ("self_attn.q_proj", hidden, heads * head_dim),
+            ("self_attn.k_proj", hidden, kv_heads * head_dim),
+            ("self_attn.v_proj", hidden, kv_heads * head_dim),
+            ("self_attn.o_proj", heads * head_dim, hidden),
+            ("mlp.gate_proj", hidden, width),
+            ("mlp.up_proj", hidden, width),
+            ("mlp.down_proj", width, hidden),
+        ):
+            out.linear(f"{place}{name}.linear", "vision", (into, to), "replicated")
+        for name in ("self_attn.q_norm", "self_attn.k_norm"):
+            _norm(out, place + name, "vision", head_dim, bias=False)
+        for name in (
+            "input_layernorm",
+            "post_attention_layernorm",
+            "pre_feedforward_layernorm",
+            "post_feedforward_layernorm",
+        ):
+            _norm(out, place + name, "vision", hidden, bias=False)
+    if c.flag("standardize"):
+        for name in ("std_bias", "std_scale"):
+            out.add(at + name, "vision", (hidden,))
+    return hidden
+
+
+def _gemma4_unified(c: Keys, out: Weights, hidden: int) -> int:
+    width = _size(c, "mm_embed_dim")
+    inputs = 3 * (_size(c, "patch_size") * _size(c, "pooling_kernel_size")) ** 2
+    at = "embed_vision."
+    out.add(f"{at}pos_embedding", "vision", (_size(c, "mm_posemb_size"), 2, width))
+    _norm(out, f"{at}patch_ln1", "vision", inputs)
+    out.linear(f"{at}patch_dense", "vision", (inputs, width), "replicated", bias=True)
+    for name in ("patch_ln2", "pos_norm"):
+        _norm(out, at + name, "vision", width)
+    given = c.integer("output_proj_dims", high=2**20)
+    out.linear(f"{at}multimodal_embedder.embedding_projection", "projector", (given, hidden), "replicated")
+    return given
+
+
+# Towers for sound.
+
+
+def _gemma4_audio(c: Keys, out: Weights, text: int) -> int:
+    hidden, heads = _size(c, "hidden_size"), _size(c, "num_attention_heads")
+    at = "audio_tower."
+    channels = (1, *(c.integers("subsampling_conv_channels", low=1, most=8) or ()))
+    for number, (before, after) in enumerate(pairwise(channels)):
+        place = f"{at}subsample_conv_projection.layer{number}."
+        out.add(f"{place}conv.weight", "audio", (after, before, 3, 3))
+        out.add(f"{place}norm.weight", "audio", (after,))
+    # 128 mel bins, halved by each of the two convolutions.
+    flat = channels[-1] * (128 >> (len(channels) - 1))
+    out.linear(f"{at}subsample_conv_projection.input_proj_linear", "audio", (flat, hidden), "replicated")
+    for layer in range(_layers(c)):
+        place = f"{at}layers.{layer}."
+        for block in ("feed_forward1", "feed_forward2"):
+            out.linear(f"{place}{block}.ffw_layer_1.linear", "audio", (hidden, 4 * hidden), "replicated")
+            out.linear(f"{place}{block}.ffw_layer_2.linear", "audio", (4 * hidden, hidden), "replicated")
+            for name in ("pre_layer_norm", "post_layer_norm"):
+                _norm(out, f"{place}{block}.{name}", "audio", hidden, bias=False)
+        out.add(f"{place}self_attn.per_dim_scale", "audio", (hidden // heads,))
+        for name in ("q_proj.linear", "k_proj.linear", "v_proj.linear", "post.linear", "relative_k_proj"):
+            out.linear(f"{place}self_attn.{name}", "audio", (hidden, hidden), "replicated")
+        out.linear(f"{place}lconv1d.linear_start.linear", "audio", (hidden, 2 * hidden), "replicated")
+        out.linear(f"{place}lconv1d.linear_end.linear", "audio", (hidden, hidden), "replicated")
+        out.add(f"{place}lconv1d.depthwise_conv1d.weight", "audio", (hidden, 1, _size(c, "conv_kernel_size")))
+        for name in ("lconv1d.pre_layer_norm", "lconv1d.conv_norm", "norm_pre_attn", "norm_post_attn", "norm_out"):
+            _norm(out, place + name, "audio", hidden, bias=False)
+    given = _size(c, "output_proj_dims")
+    out.linear(f"{at}output_proj", "audio", (hidden, given), "replicated", bias=True)
+    out.linear("embed_audio.embedding_projection", "projector", (given, text), "replicated")
+    return given
+
+
+def _gemma4_unified_audio(c: Keys, out: Weights, hidden: int) -> int:
+    width = _size(c, "audio_embed_dim")
+    out.linear("embed_audio.embedding_projection", "projector", (width, hidden), "replicated")
+    return width
+
+
+def _qwen2_audio(c: Keys, out: Weights, text: int) -> int:
+    hidden, width = _size(c, "d_model"), _size(c, "encoder_ffn_dim")
+    at = "audio_tower."
+    out.add(f"{at}conv1.weight", "audio", (hidden, _size(c, "num_mel_bins"), 3))
+    out.add(f"{at}conv2.weight", "audio", (hidden, hidden, 3))
+    for name in ("conv1.bias", "conv2.bias"):
+        out.add(at + name, "audio", (hidden,))
+    out.add(f"{at}embed_positions.weight", "audio", (_size(c, "max_source_positions"), hidden))
+    block = _Block(
+        ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        "self_attn.out_proj",
+        ("fc1",),
+        "fc2",
+        ("self_attn_layer_norm", "final_layer_norm"),
+        sharding="replicated",
+        group="audio",
+        unbiased="self_attn.k_proj",
+    )
+    for layer in range(_layers(c, "encoder_layers")):
+        block.weights(out, f"{at}layers.{layer}.", hidden, width)
+    _norm(out, f"{at}layer_norm", "audio", hidden)
+    out.linear("multi_modal_projector.linear", "projector", (hidden, text), "replicated", bias=True)
+    return hidden
+
+
+TOWERS: dict[str, Callable[[Keys, Weights, int], int]] = {
+    "clip_vision_model": _clip,
+    "gemma4_audio": _gemma4_audio,
+    "gemma4_unified_audio": _gemma4_unified_audio,
+    "gemma4_unified_vision": _gemma4_unified,
+    "gemma4_vision": _gemma4,
+    "glm4v_moe_vision": _glm4v,
+    "glm4v_vision": _glm4v,
+    "internvl_vision": _internvl,
+    "llama4_vision_model": _llama4,
+    "pixtral": _pixtral,
+    "qwen2_5_vl_vision": _qwen2_5,
+    "qwen2_audio_encoder": _qwen2_audio,
+    "qwen2_vl_vision": _qwen2,
+    "qwen3_vl_moe_vision": _qwen3,
+    "qwen3_vl_vision": _qwen3,
+    "siglip_vision_model": _siglip,
+}
+"""By model type: the tower's keys, where its weights go, and the language model's width, to the tower's own width."""
+
+
+# What joins a vision tower to the language model.
+
+
+def _join_gemma3(_: Keys, __: Keys, out: Weights, width: int, hidden: int) -> None:
+    out.add("multi_modal_projector.mm_input_projection_weight", "projector", (width, hidden))
+    out.add("multi_modal_projector.mm_soft_emb_norm.weight", "projector", (width,))
+
+
+def _join_gemma4(_: Keys, __: Keys, out: Weights, width: int, hidden: int) -> None:
+    out.linear("embed_vision.embedding_projection", "projector", (width, hidden), "replicated")
+
+
+def _join_llama4(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None:
+    bias = c.flag("multi_modal_projector_bias")
+    _project(out, "multi_modal_projector.linear_1", (width, hidden), bias=bias)
+
+
+def _join_mistral3(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None:
+    at, bias = "multi_modal_projector.", c.flag("multimodal_projector_bias")
+    _norm(out, f"{at}norm", "projector", width, bias=False)
+    merged = width * c.integer("spatial_merge_size", high=64) ** 2
+    _project(out, f"{at}patch_merger.merging_layer", (merged, width), bias=False, sharding="replicated")
+    _project(out, f"{at}linear_1", (width, hidden), bias=bias)
+    _project(out, f"{at}linear_2", (hidden, hidden), bias=bias)
+
+
+def _join_llava(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None:
+    at, bias = "multi_modal_projector.", c.flag("multimodal_projector_bias", True)
+    layers = c.raw("vision_feature_layer")
+    taken = len(layers) if isinstance(layers, list) and len(layers) <= 100 else 1
+    _project(out, f"{at}linear_1", (width * taken, hidden), bias=bias)
+    _project(out, f"{at}linear_2", (hidden, hidden), bias=bias)
+    if c.model_type == "llava_next":
+        out.add("image_newline", "projector", (hidden,))
+
+
+def _join_paligemma(c: Keys, tower: Keys, out: Weights, width: int, hidden: int) -> None:
+    del c, tower
+    _project(out, "multi_modal_projector.linear", (width, hidden), bias=True)
+
+
+def _join_internvl(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None:
+    ratio = c.raw("downsample_ratio")
+    share = 0.5 if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0 < ratio <= 1 else ratio
+    merged = width * round(1 / share) ** 2
+    at = "multi_modal_projector."
+    _norm(out, f"{at}layer_norm", "projector", merged)
+    _project(out, f"{at}linear_1", (merged, hidden), bias=True)
+    _project(out, f"{at}linear_2", (hidden, hidden), bias=True)
+
+
+def _join_aya(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None:
+    factor = c.integer("downsample_factor", high=64, default=2)
+    inner = c.integer("alignment_intermediate_size", high=2**20, default=hidden)
+    at = "multi_modal_projector."
+    merged = width * factor**2
+    _norm(out, f"{at}layernorm", "projector", merged)
+    _project(out, f"{at}linear_1", (merged, inner), bias=True)
+    _project(out, f"{at}linear_2", (math.ceil(inner / 2), hidden), bias=True)
+
+
+WRAPPERS = {
+    "aya_vision": Wrapper("siglip_vision_model", join=_join_aya),
+    "gemma3": Wrapper("siglip_vision_model", join=_join_gemma3),
+    "gemma4": Wrapper("gemma4_vision", "gemma4_audio", join=_join_gemma4, assumed=False),
+    "gemma4_unified": Wrapper("gemma4_unified_vision", "gemma4_unified_audio", assumed=False),
+    "glm4v": Wrapper("glm4v_vision"),
+    "glm4v_moe": Wrapper("glm4v_moe_vision"),
+    "internvl": Wrapper("internvl_vision", join=_join_internvl),
+    "llama4": Wrapper("llama4_vision_model", join=_join_llama4),
+    "llava": Wrapper("clip_vision_model", join=_join_llava),
+    "llava_next": Wrapper("clip_vision_model", join=_join_llava),
+    "mistral3": Wrapper("pixtral", join=_join_mistral3),
+    "paligemma": Wrapper("siglip_vision_model", join=_join_paligemma),
+    "qwen2_5_vl": Wrapper("qwen2_5_vl_vision"),
+    "qwen2_audio": Wrapper(audio="qwen2_audio_encoder"),
+    "qwen2_vl": Wrapper("qwen2_vl_vision"),
+    "qwen3_vl": Wrapper("qwen3_vl_vision"),
+    "qwen3_vl_moe": Wrapper("qwen3_vl_moe_vision"),
+}

@@ -1,0 +1,174 @@
+"""The headers of safetensors files: name, dtype, shape and bytes of each tensor, without the weights themselves."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neuroscale.errors import InputError, Problem
+from neuroscale.validation import shorten
+
+LARGEST_HEADER = 64 * 2**20
+"""Bytes of one file's header that are still read. Real ones with a hundred thousand tensors take about 15 MB."""
+
+LARGEST_INDEX = 64 * 2**20
+MOST_FILES = 2000
+MOST_TENSORS = 2_000_000
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+_FIX = "Fetch the model's files again."
+_BITS = {
+    "BOOL": 8,
+    "U8": 8,
+    "I8": 8,
+    "F8_E5M2": 8,
+    "F8_E4M3": 8,
+    "F8_E8M0": 8,
+    "F8_E5M2FNUZ": 8,
+    "F8_E4M3FNUZ": 8,
+    "I16": 16,
+    "U16": 16,
+    "F16": 16,
+    "BF16": 16,
+    "I32": 32,
+    "U32": 32,
+    "F32": 32,
+    "F64": 64,
+    "I64": 64,
+    "U64": 64,
+    "C64": 64,
+    "F4": 4,
+    "F6_E2M3": 6,
+    "F6_E3M2": 6,
+}
+
+
+@dataclass(frozen=True)
+class Header:
+    """One tensor of a file. `dtype` as safetensors names it, such as BF16."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+    """In bytes."""
+
+
+def folder_headers(folder: Path) -> list[Header] | None:
+    """The tensors of a model's folder; None where it holds no safetensors files. Raises InputError for broken ones."""
+    names = _files(folder)
+    if names is None:
+        return None
+    found: dict[str, Header] = {}
+    for name in names:
+        path = folder / name
+        if not path.is_file():
+            raise InputError(Problem(str(path), "", f"is not there, and {INDEX} names it", _FIX))
+        for header in file_headers(path):
+            found.setdefault(header.name, header)
+    return list(found.values())
+
+
+def _files(folder: Path) -> list[str] | None:
+    """The files that vLLM loads: those of the index where there is one, else all but Mistral's own second copy."""
+    index = folder / INDEX
+    if index.is_file():
+        return index_files(_head(index, LARGEST_INDEX), str(index))
+    names = sorted(path.name for path in folder.glob("*.safetensors"))
+    if any(not name.startswith("consolidated") for name in names):
+        names = [name for name in names if not name.startswith("consolidated")]
+    if len(names) > MOST_FILES:
+        raise InputError(Problem(str(folder), "", f"holds {len(names)} safetensors files", f"At most {MOST_FILES}."))
+    return names or None
+
+
+def index_files(text: bytes, where: str) -> list[str]:
+    """The names of the files of an index. Raises InputError where it is broken or names files outside its folder."""
+    try:
+        index = json.loads(text)
+        names = sorted(set(index["weight_map"].values()))
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(Problem(where, "weight_map", "is not a mapping from tensors to files", _FIX)) from error
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+            raise InputError(Problem(where, "weight_map", f"{shorten(name)} is not the name of a file beside it", _FIX))
+    if not 0 < len(names) <= MOST_FILES:
+        raise InputError(Problem(where, "weight_map", f"names {len(names)} files", f"From 1 to {MOST_FILES}."))
+    return names
+
+
+def file_headers(path: Path) -> list[Header]:
+    """The tensors of one file. Raises InputError where its header is broken, of absurd size, or does not fit it."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            size = path.stat().st_size
+            if length > LARGEST_HEADER:
+                raise InputError(Problem(str(path), "", "has a header of absurd size", _FIX))
+            if size < 8 + length:
+                raise InputError(Problem(str(path), "", "ends inside its header", _FIX))
+            text = file.read(length)
+    except OSError as error:
+        raise InputError(Problem(str(path), "", f"cannot be read ({error.strerror})", "Correct the path.")) from error
+    headers = parse_header(text, str(path))
+    held = sum(header.size for header in headers)
+    if held != size - 8 - length:
+        message = f"holds {size - 8 - length} bytes of weights, and its header tells of {held}"
+        raise InputError(Problem(str(path), "", message, _FIX))
+    return headers
+
+
+def parse_header(text: bytes, where: str) -> list[Header]:
+    """The tensors that a header's text tells of."""
+    try:
+        entries = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(Problem(where, "", "its header is not JSON", _FIX)) from error
+    if not isinstance(entries, dict) or len(entries) > MOST_TENSORS:
+        raise InputError(Problem(where, "", "its header is not an object, or has an absurd number of tensors", _FIX))
+    return [entry_header(name, entry, where) for name, entry in entries.items() if name != "__metadata__"]
+
+
+def entry_header(name: str, entry: Any, where: str) -> Header:
+    """One entry of a header: `dtype`, `shape` and `data_offsets`."""
+    if not isinstance(entry, Mapping):
+        raise _broken(name, where, "is not an object")
+    dtype: Any = entry.get("dtype")
+    shape: Any = entry.get("shape")
+    offsets: Any = entry.get("data_offsets")
+    if not isinstance(dtype, str) or dtype not in _BITS:
+        raise _broken(name, where, f"has the dtype {shorten(dtype)}, which safetensors does not know")
+    if not _whole(shape) or len(shape) > 16:
+        raise _broken(name, where, f"has the shape {shorten(shape)}")
+    if not _whole(offsets) or len(offsets) != 2 or offsets[1] < offsets[0]:
+        raise _broken(name, where, f"has the place {shorten(offsets)}")
+    size = offsets[1] - offsets[0]
+    if size != math.ceil(math.prod(shape) * _BITS[dtype] / 8):
+        raise _broken(name, where, f"takes {shorten(size)} bytes, which its shape and dtype do not make")
+    return Header(name, dtype, tuple(shape), size)
+
+
+def _whole(value: Any) -> bool:
+    """Whether it is a list of whole numbers of sensible size."""
+    return isinstance(value, list) and all(type(item) is int and 0 <= item < 2**48 for item in value)
+
+
+def _broken(name: str, where: str, message: str) -> InputError:
+    return InputError(Problem(where, shorten(name, 100), message, _FIX))
+
+
+def _head(path: Path, most: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        raise InputError(Problem(str(path), "", f"cannot be read ({error.strerror})", "Correct the path.")) from error
+    if len(data) > most:
+        raise InputError(Problem(str(path), "", f"is larger than {most >> 20} MiB", _FIX))
+    return data

@@ -1,0 +1,102 @@
+"""A model of the Hugging Face Hub: its config.json and the headers of its safetensors files, never the weights."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neuroscale.errors import InputError, Problem
+from neuroscale.models.headers import INDEX, MOST_FILES, SINGLE, Header, entry_header
+from neuroscale.models.keys import LARGEST_CONFIG
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+    from huggingface_hub.hf_api import ModelInfo
+
+TIMEOUT_SECONDS = 20.0
+_ELSEWHERE = "Name a folder that holds the model, or its config.json."
+
+
+class HubModel:
+    """A repository of the Hub at the newest commit of its default branch, or at `revision`.
+
+    Raises InputError where it is not there, needs rights, or the Hub cannot be reached.
+    """
+
+    def __init__(self, name: str, revision: str | None = None) -> None:
+        from huggingface_hub import HfApi
+
+        self.name = name
+        self._api: HfApi = HfApi()
+        info: ModelInfo = self._ask(
+            lambda: self._api.model_info(name, revision=revision, files_metadata=True, timeout=TIMEOUT_SECONDS)
+        )
+        self.revision: str = info.sha or revision or "main"
+        self._sizes = {file.rfilename: file.size for file in info.siblings or ()}
+
+    @property
+    def source(self) -> str:
+        """Where the facts are from."""
+        return f"{self.name}@{self.revision[:12]} on the Hub"
+
+    def text(self, file: str) -> bytes | None:
+        """A small file of the repository; None where it has none."""
+        if file not in self._sizes:
+            return None
+        size = self._sizes[file]
+        if size is None or size > LARGEST_CONFIG:
+            raise InputError(Problem(self.source, file, f"is larger than {LARGEST_CONFIG >> 20} MiB", _ELSEWHERE))
+        path: str = self._ask(lambda: self._api.hf_hub_download(self.name, file, revision=self.revision))
+        return Path(path).read_bytes()
+
+    def headers(self) -> list[Header] | None:
+        """The tensors of its safetensors files; None where it has none."""
+        if not {SINGLE, INDEX} & self._sizes.keys():
+            return None
+        shards = sum(file.endswith(".safetensors") for file in self._sizes)
+        if shards > MOST_FILES:
+            raise InputError(Problem(self.source, "", f"holds {shards} safetensors files", _ELSEWHERE))
+        told: Any = self._ask(
+            lambda: self._api.get_safetensors_metadata(self.name, revision=self.revision, timeout=TIMEOUT_SECONDS)
+        )
+        found = []
+        for file, metadata in told.files_metadata.items():
+            for name, tensor in metadata.tensors.items():
+                entry = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": list(tensor.data_offsets)}
+                found.append(entry_header(name, entry, f"{self.source}: {file}"))
+        return found
+
+    def _ask(self, question: Any) -> Any:
+        """The Hub's answer. Its own progress bars and warnings stay away from the terminal."""
+        import httpx
+        from huggingface_hub import errors
+
+        try:
+            return question()
+        except errors.GatedRepoError as error:
+            raise self._problem("asks for its terms to be accepted", "Accept them there, and set HF_TOKEN.") from error
+        except errors.RepositoryNotFoundError as error:
+            fix = f"Correct the name, or set HF_TOKEN where it is private. {_ELSEWHERE}"
+            raise self._problem("is not a model of the Hub", fix) from error
+        except errors.RevisionNotFoundError as error:
+            raise self._problem("has no such revision", "Correct the revision.") from error
+        except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
+            raise self._problem("was not looked up: the Hub is off limits or out of reach", _ELSEWHERE) from error
+        except errors.HfHubHTTPError as error:
+            status = error.response.status_code if error.response is not None else "an error"
+            raise self._problem(f"was not told: the Hub answered {status}", _ELSEWHERE) from error
+        except (httpx.HTTPError, OSError) as error:
+            raise self._problem(f"was not looked up: the Hub cannot be reached ({error})", _ELSEWHERE) from error
+        except (errors.SafetensorsParsingError, errors.NotASafetensorsRepoError, json.JSONDecodeError) as error:
+            raise self._problem("has safetensors files whose headers cannot be read", _ELSEWHERE) from error
+
+    def _problem(self, message: str, fix: str) -> InputError:
+        return InputError(Problem(self.name, "", message, fix))
+
+
+def quiet() -> None:
+    """Keep the library's progress bars away; to be called before it is imported."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -1,0 +1,109 @@
+"""What a tensor is for, by its name in a checkpoint."""
+
+from __future__ import annotations
+
+import re
+
+from neuroscale.models.facts import Group
+
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|block)\.(\d+)\.")
+_STORED = (
+    # How quantisation methods spell what belongs to `NAME.weight`, longest first.
+    ".weight_global_scale",
+    ".input_global_scale",
+    ".weight_zero_point",
+    ".weight_scale_inv",
+    ".weight_g_idx",
+    ".weight_packed",
+    ".weight_scale_2",
+    ".weight_scale",
+    ".weight_shape",
+    ".input_scale",
+    ".qweight",
+    ".qzeros",
+    ".scales",
+    ".g_idx",
+    "_blocks",
+    "_scales",
+)
+_BITSANDBYTES = re.compile(r"\.weight\.(absmax|quant_map|nested_absmax|nested_quant_map|quant_state\..*|SCB)$")
+_PREFIXES = (
+    "model.language_model.model.",
+    "model.language_model.",
+    "language_model.model.",
+    "language_model.",
+    "thinker.model.",
+    "thinker.",
+    "llm.model.",
+    "model.",
+    "llm.",
+)
+_TOWERS: tuple[tuple[Group, re.Pattern[str]], ...] = (
+    ("projector", re.compile(r"(^|\.)(multi_modal_projector|mm_projector|merger|deepstack_merger_list|embed_vision|"
+                             r"embed_audio|mlp1|connector|image_newline|aligner|projector)(\.|$)")),
+    ("vision", re.compile(r"(^|\.)(visual|vision_tower|vision_model|vision_encoder|vpm|vit|image_encoder)(\.|$)")),
+    ("audio", re.compile(r"(^|\.)(audio_tower|audio_model|audio_encoder|apm|speech_encoder|sound_encoder)(\.|$)")),
+)  # fmt: skip
+_TEXT: tuple[tuple[Group, re.Pattern[str]], ...] = (
+    ("mtp", re.compile(r"(^|\.)(mtp|mtp_layers|nextn|eh_proj|enorm|hnorm|shared_head)(\.|$)")),
+    ("per_layer_embedding", re.compile(r"(^|\.)embed_tokens_per_layer(\.|$)")),
+    ("embedding", re.compile(r"(^|\.)(embed_tokens|tok_embeddings|word_embeddings|wte|wpe|embed_positions|embed_in|"
+                             r"embedding)(\.|$)")),
+    ("lm_head", re.compile(r"(^|\.)(lm_head|embed_out|output_layer)(\.|$)|^output\.")),
+    ("shared_experts", re.compile(r"(^|\.)(shared_experts?|shared_expert_gate|shared_mlp)(\.|$)")),
+    ("routed_experts", re.compile(r"(^|\.)(experts|input_linear|output_linear)(\.|$)")),
+    ("router", re.compile(r"(^|\.)(gate|router|moe_statics|e_score_correction_bias|wg)(\.|$)")),
+    ("norm", re.compile(r"(^|\.|_)(layer_?norm|norm\d?|layernorm|rmsnorm|ln_\w+|\w*_layernorm\w*|\w+_norm\w*|"
+                        r"layer_scalar)(\.|$)")),
+    ("attention", re.compile(r"(^|\.)(self_attn|attention|attn|self_attention)(\.|$)")),
+)  # fmt: skip
+_UNUSED = re.compile(r"(\.inv_freq|\.masked_bias|\.attn\.bias|position_ids|rotary_emb\.\w+_cached)$")
+
+
+def core(name: str) -> str:
+    """A name without the prefixes that models of several towers put before the language model's."""
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            return name.removeprefix(prefix)
+    return name
+
+
+def stored_name(name: str) -> str:
+    """The name of the weight that a tensor stores or belongs to: scales and zero points go with their matrix."""
+    name = _BITSANDBYTES.sub(".weight", name)
+    for suffix in _STORED:
+        if name.endswith(suffix):
+            base = name.removesuffix(suffix)
+            return base if suffix.startswith("_") else f"{base}.weight"
+    return name
+
+
+def template(name: str) -> str:
+    """The core of a weight's name with `{}` for every number, and without `.weight`."""
+    parts = core(stored_name(name)).removesuffix(".weight").split(".")
+    return ".".join("{}" if part.isdigit() else part for part in parts)
+
+
+def unused(name: str) -> bool:
+    """Whether it is no weight but a table that vLLM makes itself."""
+    return _UNUSED.search(name) is not None
+
+
+def layer_number(name: str) -> int | None:
+    """The decoder layer that a tensor of the language model lies in."""
+    found = _LAYER.search(name)
+    return int(found.group(1)) if found else None
+
+
+def group_by_name(name: str, layers: int) -> Group:
+    """By what names say; a layer behind the last of the `layers` predicts several tokens."""
+    for group, pattern in _TOWERS:
+        if pattern.search(name):
+            return group
+    number = layer_number(name)
+    if number is not None and number >= layers:
+        return "mtp"
+    for group, pattern in _TEXT:
+        if pattern.search(stored_name(name)):
+            return group
+    return "dense_mlp"
