@@ -25,6 +25,8 @@ Group = Literal[
 """What a tensor is for. `lm_head` is absent where it is the embedding's own matrix (tied); `mtp`: layers that predict
 several tokens at once, which vLLM loads for speculative decoding alone."""
 
+TOWERS: tuple[Group, ...] = ("vision", "audio", "projector")
+
 Sharding = Literal["replicated", "split", "vocabulary", "kv_heads", "experts"]
 """How vLLM lays a tensor over the ranks of tensor parallelism: whole on each, split evenly, by rows of the vocabulary
 (padded), by KV heads (replicated where there are fewer heads than ranks), or by experts or their width."""
@@ -130,8 +132,13 @@ class ModelFacts:
 
     @property
     def total_params(self) -> int:
-        """All tensors', without those of multi-token prediction."""
-        return sum(tensor.params for tensor in self.tensors if tensor.group != "mtp")
+        """Of the language model, without multi-token prediction: what publishers mean by a model's size, mostly."""
+        return sum(tensor.params for tensor in self.tensors if tensor.group not in ("mtp", *TOWERS))
+
+    @property
+    def tower_params(self) -> int:
+        """Of the towers for images and sound, and of what joins them to the language model."""
+        return sum(tensor.params for tensor in self.tensors if tensor.group in TOWERS)
 
     @property
     def active_params(self) -> int:
@@ -139,7 +146,7 @@ class ModelFacts:
 
         Tables that are only looked up layer by layer count in neither convention; towers for images and sound neither.
         """
-        away = ("per_layer_embedding", "vision", "audio", "projector", "mtp", "routed_experts")
+        away = ("per_layer_embedding", "mtp", "routed_experts", *TOWERS)
         whole = sum(tensor.params for tensor in self.tensors if tensor.group not in away)
         routed = sum(tensor.params for tensor in self.tensors if tensor.group == "routed_experts")
         return whole + (routed * self.experts_per_token // self.experts if self.experts else 0)
