@@ -1,0 +1,237 @@
+"""What a file of the ground truth may hold: a model's config and published figures, or one start-up of vLLM.
+
+Every figure stands with its source. GiB is 2^30 bytes and of one rank, as vLLM prints it. A figure that cannot be
+judged says why; a case that cannot be judged at all stays, with its reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field, model_validator
+
+from neuroscale.model import Frozen
+from neuroscale.planning.fit.versions import number
+from neuroscale.validation import wrong
+
+Figure = Literal[
+    "verdict",
+    "weights",
+    "kv_gib",
+    "kv_tokens",
+    "tokens_of_memory",
+    "concurrency",
+    "request_gib",
+    "max_context",
+    "cudagraph",
+]
+"""What of a start-up is judged. `weights`: 'Model loading took'. `kv_gib`: 'Available KV cache memory'. `kv_tokens`:
+'GPU KV cache size'. `tokens_of_memory`: the same, where planning is told the measured KV memory, so that the bytes of a
+token are judged alone. `concurrency`: 'Maximum concurrency'. `request_gib` and `max_context`: the error's 'KV cache is
+needed' and 'estimated maximum model length'. `cudagraph`: 'Graph capturing finished'."""
+
+FIGURES: tuple[Figure, ...] = get_args(Figure)
+
+Source = Annotated[str, Field(min_length=8, max_length=600)]
+Words = Annotated[str, Field(min_length=3, max_length=600)]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Published(Frozen):
+    """Parameters as the publisher tells them, and what one unit of the last digit told stands for.
+
+    `total_convention`: whether towers for images and sound count. `active_convention`: whether the input embedding and
+    the matrix of the output count; either: the publisher does not say.
+    """
+
+    total: Count
+    total_rounded_to: Count
+    total_convention: Literal["all", "text"] = "all"
+    active: Count | None = None
+    active_rounded_to: Count | None = None
+    active_convention: Literal["without embedding", "without embedding and output", "either"] | None = None
+    source: Source
+
+    @model_validator(mode="after")
+    def _whole(self) -> Published:
+        known = [value is not None for value in (self.active, self.active_rounded_to, self.active_convention)]
+        if any(known) and not all(known):
+            raise wrong(
+                "active parameters are incomplete", "Write active, active_rounded_to and active_convention, or none."
+            )
+        return self
+
+
+class Files(Frozen):
+    """Bytes of a checkpoint's tensors, as the headers of its files tell."""
+
+    bytes: Count
+    source: Source
+
+
+class ModelCase(Frozen):
+    """A model: those keys of its config.json that decide about memory, by their own names.
+
+    `form`: what the source holds. `same_as`: another model whose config this one shares but for `changes`.
+    `may_refuse`: why planning is free to say that it cannot judge this model, or to estimate it and say so; a wrong
+    figure is wrong all the same.
+    """
+
+    name: Annotated[str, Field(min_length=3, max_length=120)]
+    source: Source
+    form: Literal[
+        "as published", "a copy of it", "keywords for the class", "class defaults", "the shape alone", "adapted"
+    ]
+    note: Words | None = None
+    may_refuse: Words | None = None
+    published: Published | None = None
+    checkpoint: Files | None = None
+    same_as: str | None = None
+    changes: dict[str, Any] = Field(default_factory=dict)
+    config: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _one_config(self) -> ModelCase:
+        if (self.config is None) == (self.same_as is None):
+            raise wrong("a model has a config of its own or that of another", "Write `config` or `same_as`.")
+        if self.changes and self.same_as is None:
+            raise wrong("changes without a model that they change", "Write `same_as`, or put them into `config`.")
+        return self
+
+
+class CaseAccelerator(Frozen):
+    """`memory_gib`: what the runtime reports of one as its total. `basis`: how that is known."""
+
+    name: str | None
+    count: Count | None
+    memory_gib: Positive | None
+    bandwidth_gb_s: Positive | None = None
+    basis: Words | None = None
+
+
+class Concurrency(Frozen):
+    """So many `times` a request of so many `tokens`."""
+
+    tokens: Count
+    times: Annotated[float, Field(ge=0)]
+
+
+class Measured(Frozen):
+    """Figures of one start-up, as far as its source tells them. Times in seconds."""
+
+    weights_gib: Positive | None = None
+    kv_gib: float | None = None
+    kv_tokens: Count | None = None
+    concurrency: Concurrency | None = None
+    request_gib: Positive | None = None
+    max_context: Count | None = None
+    activation_gib: Positive | None = None
+    non_torch_gib: Positive | None = None
+    cudagraph_gib: float | None = None
+    cudagraph_estimated_gib: float | None = None
+    load_seconds: Positive | None = None
+    compile_seconds: Positive | None = None
+    init_engine_seconds: Positive | None = None
+    ttft_seconds: Positive | None = None
+    decode_tokens_per_second: Positive | None = None
+
+
+_MEASURED: dict[Figure, tuple[str, ...]] = {
+    "weights": ("weights_gib",),
+    "kv_gib": ("kv_gib",),
+    "kv_tokens": ("kv_tokens",),
+    "tokens_of_memory": ("kv_tokens", "kv_gib"),
+    "concurrency": ("concurrency",),
+    "request_gib": ("request_gib",),
+    "max_context": ("max_context",),
+    "cudagraph": ("cudagraph_gib",),
+}
+"""What has to be measured for a figure to be judged."""
+
+
+class VersionByDate(Frozen):
+    """The release that was current, where the source names none; good for the verdict alone."""
+
+    version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
+    basis: Words
+
+
+class StartCase(Frozen):
+    """One start of vLLM: the model (`model` of the ground truth, or `catalog`), the accelerators, and the arguments.
+
+    `arguments` are those that decide about memory, as they were given or, where the source lists none, as the log
+    resolves them. `judged` names what planning is held to, `not_judged` says of the rest why not; `left_out`: of all.
+    """
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{2,80}$")]
+    source: Source
+    vllm_version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+\S*$")] | None
+    version_by_date: VersionByDate | None = None
+    model: str | None = None
+    catalog: str | None = None
+    accelerator: CaseAccelerator
+    arguments: tuple[Annotated[str, Field(pattern=r"^--[a-z]")], ...]
+    outcome: Literal["started", "refused", "other"]
+    cause: Literal["out_of_memory", "no_kv_space", "context_too_long", "invalid_arguments"] | None = None
+    detail: Words | None = None
+    note: Words | None = None
+    measured: Measured
+    judged: tuple[Figure, ...]
+    not_judged: dict[Figure, Words] = Field(default_factory=dict)
+    left_out: Words | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> StartCase:
+        if (self.model is None) == (self.catalog is None):
+            raise wrong("a case is of one model", "Write `model`, or `catalog` with a name of the platform's catalog.")
+        if (self.outcome == "refused") != (self.cause is not None):
+            raise wrong("a refusal has a cause, and nothing else has", "Write `cause` where `outcome` is refused.")
+        if self.left_out is not None:
+            if self.judged:
+                raise wrong("a case that is left out is judged in nothing", "Write `judged: []`, or no `left_out`.")
+            return self
+        if not self.judged:
+            raise wrong("nothing of this case is judged", "Name what is, or say in `left_out` why nothing is.")
+        self._check_judged()
+        return self
+
+    def _check_judged(self) -> None:
+        if both := sorted(set(self.judged) & set(self.not_judged)):
+            raise wrong(f"{both[0]} is both judged and not judged", "Keep it in one of the two.")
+        for figure in self.judged:
+            missing = [name for name in _MEASURED.get(figure, ()) if getattr(self.measured, name) is None]
+            if missing:
+                raise wrong(f"{figure} is judged and {missing[0]} was not measured", f"Remove {figure} from `judged`.")
+        for figure, names in _MEASURED.items():
+            told = figure in self.judged or figure in self.not_judged or figure == "tokens_of_memory"
+            if getattr(self.measured, names[0]) is not None and not told:
+                raise wrong(
+                    f"{names[0]} is measured and not judged", f"Judge {figure}, or say in `not_judged` why not."
+                )
+        if "verdict" in self.judged and self.outcome == "other":
+            raise wrong("a start that ended for another reason has no verdict", "Remove verdict from `judged`.")
+        if "verdict" not in self.judged and "verdict" not in self.not_judged:
+            raise wrong("the verdict is neither judged nor is it said why not", "Add it to one of the two.")
+        needs_memory = {"verdict", "kv_gib", "kv_tokens"} & set(self.judged)
+        if needs_memory and (self.accelerator.memory_gib is None or self.accelerator.count is None):
+            raise wrong(
+                "the accelerator's memory is not known", f"Say so in `not_judged` of {sorted(needs_memory)[0]}."
+            )
+        if self.vllm_version is None and {"kv_gib", "kv_tokens"} & set(self.judged):
+            raise wrong("the KV cache is judged and the version is not known", "Say so in `not_judged`.")
+        if self.version is None and ({"verdict", "tokens_of_memory"} & set(self.judged)):
+            raise wrong("no version is known, not even by date", "Write `version_by_date`, or judge the weights alone.")
+        if self.version is not None:
+            number(self.version)
+
+    @property
+    def version(self) -> str | None:
+        """vLLM's: as told, else as its date tells."""
+        return self.vllm_version or (self.version_by_date.version if self.version_by_date else None)
+
+
+def held_out(case: str) -> bool:
+    """Whether a case belongs to the third that nothing was tuned on: by a hash of its id alone."""
+    return hashlib.sha256(case.encode()).digest()[0] % 3 == 0

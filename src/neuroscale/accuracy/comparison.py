@@ -1,0 +1,216 @@
+"""Compares what planning says with what was measured: one row for every figure of every case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from neuroscale.accuracy.cases import Figure, Published, StartCase, held_out
+from neuroscale.accuracy.planner import Planner, State
+from neuroscale.accuracy.reading import Cases
+from neuroscale.models.facts import Basis, Group, ModelFacts
+
+Kind = Literal["total_params", "active_params", "checkpoint_bytes"] | Figure
+KINDS: tuple[Kind, ...] = (
+    *("total_params", "active_params", "checkpoint_bytes", "verdict", "weights", "kv_gib", "kv_tokens"),
+    *("tokens_of_memory", "concurrency", "request_gib", "max_context", "cudagraph"),
+)
+
+AIMS: dict[Kind, float] = {
+    "total_params": 0.01,
+    "active_params": 0.05,
+    "checkpoint_bytes": 0.03,
+    "verdict": 0.0,
+    "weights": 0.03,
+    "kv_tokens": 0.05,
+    "tokens_of_memory": 0.05,
+}
+"""The largest error that is aimed at, as a share; the other kinds are shown alone. Of weights: from a config."""
+
+FROM_HEADERS: dict[Kind, float] = {"weights": 0.01}
+"""The aim where a model's facts come from the headers of its files."""
+
+Outcome = Literal["right", "wrong", "estimated", "shown", "not judged", "crashed"]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What another planner says: a figure, or why none."""
+
+    value: float | str | None
+    error: float | None
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure of one case. `error`: (predicted - measured) / measured; None for a verdict and without a prediction.
+
+    `outcome`: right or wrong by the aim; estimated: outside the aim, of a model that planning says it only estimates;
+    shown: there is no aim for this kind; not judged: planning says that it cannot tell; crashed: it broke down.
+    `allowed`: the model may be estimated or not judged (its case says why). `held_out`: of the third that nothing is
+    tuned on.
+    """
+
+    case: str
+    kind: Kind
+    measured: float | str
+    predicted: float | str | None
+    error: float | None
+    outcome: Outcome
+    allowed: bool
+    held_out: bool
+    words: str = ""
+    others: dict[str, Said] = field(default_factory=dict)
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is to be mended: within the aim, without one, or rightly left open."""
+        return self.outcome in ("right", "shown") or (self.outcome in ("estimated", "not judged") and self.allowed)
+
+
+def compare(cases: Cases, planner: Planner, only: Kind | None = None) -> tuple[Row, ...]:
+    """Rows in the order of the kinds, then of the cases' files. Nothing that is judged is left out."""
+    rows = [*_models(cases, planner), *_starts(cases, planner)]
+    wanted = [row for row in rows if only is None or row.kind == only]
+    return tuple(sorted(wanted, key=lambda row: KINDS.index(row.kind)))
+
+
+def _models(cases: Cases, planner: Planner) -> Iterable[Row]:
+    for name, model in cases.models.items():
+        if model.published is None and model.checkpoint is None:
+            continue
+        read = planner.model(name)
+        asked: list[tuple[Kind, float, float]] = []  # kind, measured, what rounding allows
+        if (told := model.published) is not None:
+            asked.append(("total_params", told.total, told.total_rounded_to / 2))
+            if told.active is not None:
+                asked.append(("active_params", told.active, (told.active_rounded_to or 0) / 2))
+        if model.checkpoint is not None:
+            asked.append(("checkpoint_bytes", model.checkpoint.bytes, 0))
+        for kind, measured, rounding in asked:
+            if read.facts is None:
+                yield _open(name, kind, measured, read.state, cases.may_refuse(name) is not None, read.words)
+                continue
+            row = _judged(name, kind, measured, _of_model(kind, read.facts, told), read.facts.basis, rounding=rounding)
+            yield replace(row, allowed=cases.may_refuse(name) is not None)
+
+
+def _of_model(kind: Kind, facts: ModelFacts, told: Published | None) -> float:
+    if kind == "total_params":
+        return facts.total_params + (0 if told and told.total_convention == "text" else facts.tower_params)
+    if kind == "checkpoint_bytes":
+        return sum(facts.weight_bytes.values())
+    without, whole = facts.active_params_without_embedding, facts.active_params
+    if told is None or told.active is None or told.active_convention == "without embedding":
+        return without
+    if told.active_convention == "without embedding and output":
+        return whole - _of_groups(facts, "embedding", "lm_head")
+    # Publishers seldom say which of the two they mean.
+    return min(without, whole, key=lambda count: abs(count - (told.active or 0)))
+
+
+def _of_groups(facts: ModelFacts, *groups: Group) -> int:
+    return sum(tensor.params for tensor in facts.tensors if tensor.group in groups)
+
+
+def _starts(cases: Cases, planner: Planner) -> Iterable[Row]:
+    for case in cases.starts:
+        if case.left_out is not None:
+            continue
+        allowed = case.model is not None and cases.may_refuse(case.model) is not None
+        answer = planner.start(case)
+        for figure in case.judged:
+            measured = _measured(case, figure)
+            predicted = answer.figures.get(figure)
+            others = _others(cases, case.id, figure, measured)
+            if answer.state != "answered":
+                yield _open(case.id, figure, measured, answer.state, allowed, answer.words, others)
+            elif predicted is None:
+                words = answer.words or "planned to be refused, so there is no such figure"
+                yield Row(case.id, figure, measured, None, None, "wrong", False, held_out(case.id), words, others)
+            else:
+                row = _judged(case.id, figure, measured, predicted, answer.basis, answer.words, others)
+                yield replace(row, allowed=allowed)
+
+
+def _measured(case: StartCase, figure: Figure) -> float | str:
+    measured = case.measured
+    values: dict[Figure, float | str | None] = {
+        "verdict": case.outcome,
+        "weights": measured.weights_gib,
+        "kv_gib": measured.kv_gib,
+        "kv_tokens": measured.kv_tokens,
+        "tokens_of_memory": measured.kv_tokens,
+        "concurrency": measured.concurrency.times if measured.concurrency else None,
+        "request_gib": measured.request_gib,
+        "max_context": measured.max_context,
+        "cudagraph": measured.cudagraph_gib,
+    }
+    value = values[figure]
+    if value is None:
+        raise AssertionError(f"{case.id}: {figure} is judged and was not measured")  # reading has refused it
+    return value
+
+
+def _judged(
+    case: str,
+    kind: Kind,
+    measured: float | str,
+    predicted: float | str,
+    basis: Basis | None,
+    words: str = "",
+    others: dict[str, Said] | None = None,
+    *,
+    rounding: float = 0.0,
+) -> Row:
+    aim = FROM_HEADERS.get(kind, AIMS.get(kind)) if basis == "headers" else AIMS.get(kind)
+    error: float | None = None
+    if isinstance(measured, str) or isinstance(predicted, str):
+        right = predicted == measured
+    else:
+        error = _error(predicted, measured)
+        right = abs(predicted - measured) <= max((aim or 0.0) * abs(measured), rounding)
+    outcome: Outcome = "wrong"
+    if aim is None:
+        outcome = "shown"
+    elif right:
+        outcome = "right"
+    elif basis == "estimate":
+        outcome = "estimated"
+    return Row(case, kind, measured, predicted, error, outcome, False, held_out(case), words, others or {})
+
+
+def _open(
+    case: str,
+    kind: Kind,
+    measured: float | str,
+    state: State,
+    allowed: bool,
+    words: str,
+    others: dict[str, Said] | None = None,
+) -> Row:
+    outcome: Outcome = "crashed" if state == "crashed" else "not judged"
+    return Row(case, kind, measured, None, None, outcome, allowed, held_out(case), words, others or {})
+
+
+def _others(cases: Cases, case: str, figure: Figure, measured: float | str) -> dict[str, Said]:
+    said: dict[str, Said] = {}
+    for tool in cases.others.tools:
+        if figure not in tool.answers:
+            continue
+        answer = cases.others.answers.get(case, {}).get(tool.name)
+        if answer is None:
+            said[tool.name] = Said(None, None, "was not asked")
+        elif (value := answer.figures.get(figure)) is None:
+            said[tool.name] = Said(None, None, answer.problem or "has no such figure")
+        elif isinstance(value, str) or isinstance(measured, str):
+            said[tool.name] = Said(value, None)
+        else:
+            said[tool.name] = Said(value, _error(value, measured))
+    return said
+
+
+def _error(predicted: float, measured: float) -> float | None:
+    return (predicted - measured) / abs(measured) if measured else None

@@ -1,0 +1,225 @@
+"""How right planning is, in the terminal: one line for every case, what is not right, and a summary by kind."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from neuroscale.accuracy.comparison import FROM_HEADERS, Kind, Row
+from neuroscale.accuracy.reading import Cases
+from neuroscale.accuracy.summary import Summary, Tally, holds
+from neuroscale.report.plan_view import line
+from neuroscale.report.text import terminal
+from neuroscale.report.words import plural
+
+NAMES: dict[Kind, tuple[str, str]] = {
+    "total_params": ("parameters", "10^9"),
+    "active_params": ("active parameters", "10^9"),
+    "checkpoint_bytes": ("checkpoint", "GiB"),
+    "verdict": ("verdict", ""),
+    "weights": ("weights", "GiB"),
+    "kv_gib": ("KV cache", "GiB"),
+    "kv_tokens": ("KV cache", "tokens"),
+    "tokens_of_memory": ("tokens of the measured KV memory", "tokens"),
+    "concurrency": ("requests at once", ""),
+    "request_gib": ("one request", "GiB"),
+    "max_context": ("longest context", "tokens"),
+    "cudagraph": ("CUDA graphs", "GiB"),
+}
+
+OF_MODELS: tuple[Kind, ...] = ("total_params", "active_params", "checkpoint_bytes")
+OF_STARTS: tuple[Kind, ...] = ("weights", "kv_gib", "kv_tokens", "tokens_of_memory")
+"""The columns beside the verdict; what else is compared is in the summary, in --json and, with --only, in the table."""
+
+_SCALES: dict[Kind, float] = {"total_params": 1e9, "active_params": 1e9, "checkpoint_bytes": 2**30}
+_STYLES = {
+    "right": "",
+    "shown": "",
+    "wrong": "red",
+    "crashed": "bold red",
+    "estimated": "yellow",
+    "not judged": "yellow",
+}
+
+
+def print_accuracy(cases: Cases, rows: Sequence[Row], summaries: Sequence[Summary], console: Console) -> None:
+    """Show a comparison to a person."""
+    kinds = [summary.kind for summary in summaries]
+    models = [kind for kind in OF_MODELS if kind in kinds]
+    starts = [kind for kind in kinds if kind not in OF_MODELS]
+    shown = [kind for kind in starts if kind == "verdict" or kind in OF_STARTS or len(starts) == 1]
+    for title, columns in (("Models", models), ("Starts of vLLM", shown)):
+        if columns:
+            _table(title, columns, rows, console)
+    _open(rows, console)
+    _left_out(cases, console)
+    _summary(cases, summaries, console)
+    if holds(rows):
+        line(console, Text("Every aim holds.", "bold green"))
+    else:
+        missed = ", ".join(_name(summary.kind) for summary in summaries if not summary.good)
+        line(console, Text(f"These aims do not hold: {missed}.", "bold red"))
+
+
+def _table(title: str, kinds: Sequence[Kind], rows: Iterable[Row], console: Console) -> None:
+    """One line a case; * marks a case that is held out."""
+    found: dict[str, dict[Kind, Row]] = defaultdict(dict)
+    for row in rows:
+        if row.kind in kinds:
+            found[row.case][row.kind] = row
+    tools = sorted({tool for of_case in found.values() for row in of_case.values() for tool in row.others})
+    lines = [[Text(title, "bold"), *(cell for kind in kinds for cell in _head(kind)), *(Text(tool) for tool in tools)]]
+    for case, of_case in found.items():
+        star = "*" if next(iter(of_case.values())).held_out else ""
+        cells = [cell for kind in kinds for cell in _cells(kind, of_case.get(kind))]
+        lines.append([Text(f"{terminal(case)}{star}"), *cells, *(_others(tool, of_case) for tool in tools)])
+    _print(lines, console)
+    line(console, "* of the third held out, by a hash of its name: whether figures were fitted to the rest", 2)
+    if tools:
+        line(
+            console,
+            "other tools: verdict, error of the weights, error of the KV cache's tokens; - where it has none",
+            2,
+        )
+
+
+def _head(kind: Kind) -> list[Text]:
+    if kind == "verdict":
+        return [Text("verdict"), Text("ours")]
+    name, unit = NAMES[kind]
+    return [Text(f"{'given KV, ' if kind == 'tokens_of_memory' else f'{name}, '}{unit}"), Text("ours"), Text("error")]
+
+
+def _cells(kind: Kind, row: Row | None) -> list[Text]:
+    if row is None:
+        return [Text("")] * (2 if kind == "verdict" else 3)
+    measured, style = _value(kind, row.measured), _STYLES[row.outcome]
+    predicted = row.outcome if row.predicted is None else _value(kind, row.predicted)
+    cells = [Text(measured), Text(predicted, style)]
+    if kind != "verdict":
+        cells.append(Text(_percent(row.error), style))
+    return cells
+
+
+def _others(tool: str, of_case: dict[Kind, Row]) -> Text:
+    parts = []
+    for kind in ("verdict", "weights", "kv_tokens"):
+        said = row.others.get(tool) if (row := of_case.get(kind)) else None
+        if said is None or said.value is None:
+            parts.append("-")
+        else:
+            parts.append(str(said.value) if kind == "verdict" else _percent(said.error))
+    return Text(" ".join(parts) if any(part != "-" for part in parts) else "-")
+
+
+def _open(rows: Sequence[Row], console: Console) -> None:
+    """Everything that is not as aimed at, with planning's words."""
+    found = [row for row in rows if row.outcome not in ("right", "shown")]
+    if not found:
+        return
+    line(console, Text("Not right", "bold"))
+    for row in found:
+        what = f"{terminal(row.case)}, {_name(row.kind)}: "
+        told = (
+            "" if row.predicted is None else f" {_value(row.kind, row.predicted)} for {_value(row.kind, row.measured)}"
+        )
+        allowed = " (may be)" if row.good else ""
+        words = f": {terminal(row.words, 300)}" if row.words else ""
+        line(console, Text.assemble(what, (f"{row.outcome}{allowed}{told}", _STYLES[row.outcome]), words), 2)
+
+
+def _left_out(cases: Cases, console: Console) -> None:
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for case in cases.starts:
+        if case.left_out is not None:
+            reasons[case.left_out].append(case.id)
+    if not reasons:
+        return
+    line(console, Text("Left out", "bold"))
+    for reason, names in sorted(reasons.items(), key=lambda entry: -len(entry[1])):
+        line(console, f"{plural(len(names), 'case')}, {terminal(reason)}: {terminal(', '.join(names), 4000)}", 2)
+
+
+def _summary(cases: Cases, summaries: Sequence[Summary], console: Console) -> None:
+    head = ["Summary", "aim", "rows", "right", "other outcomes", "median", "held out", "rest", "worst", ""]
+    lines = [[Text(head[0], "bold"), *(Text(word) for word in head[1:])]]
+    for each in summaries:
+        open_ = ", ".join(f"{count} {name}" for name, count in each.outcomes.items() if name not in ("right", "shown"))
+        lines.append(
+            [
+                Text(_name(each.kind)),
+                Text(_aim(each)),
+                Text(str(each.rows)),
+                Text("" if each.all.right is None else str(each.all.right), "green" if each.good else "red"),
+                Text(open_, "" if each.good else "red"),
+                *(Text(_percent(tally.median, signed=False)) for tally in (each.all, each.held_out, each.rest)),
+                Text(_percent(each.all.worst, signed=False)),
+                Text(terminal(each.all.worst_case)),
+            ]
+        )
+        lines += [_of_tool(tool, tally) for tool, tally in each.others.items()]
+    _print(lines, console)
+    for tool in cases.others.tools:
+        line(
+            console,
+            f"{terminal(tool.name)} {terminal(tool.version)}, asked {tool.asked}: {terminal(tool.how, 1000)}",
+            2,
+        )
+
+
+def _of_tool(tool: str, tally: Tally) -> list[Text]:
+    return [
+        Text(f"  {terminal(tool)}"),
+        Text(""),
+        Text(str(tally.answered)),
+        Text("" if tally.right is None else str(tally.right)),
+        Text(""),
+        Text(_percent(tally.median, signed=False)),
+        *(Text(""), Text("")),
+        Text(_percent(tally.worst, signed=False)),
+        Text(terminal(tally.worst_case)),
+    ]
+
+
+def _print(lines: Sequence[Sequence[Text]], console: Console) -> None:
+    """Columns as wide as they have to be: names to the left, and what starts with a figure to the right."""
+    widths = [max(row[column].cell_len for row in lines) for column in range(len(lines[0]))]
+    for row in lines:
+        text = Text()
+        for column, cell in enumerate(row):
+            pad = " " * (widths[column] - cell.cell_len)
+            right = cell.plain[:1] in "+-0123456789" and cell.plain != ""
+            text.append_text(Text.assemble(pad, cell) if right else Text.assemble(cell, pad)).append("  ")
+        text.rstrip()
+        line(console, text)
+
+
+def _name(kind: Kind) -> str:
+    name, unit = NAMES[kind]
+    return f"{name} in {unit}" if name == "KV cache" else name
+
+
+def _aim(summary: Summary) -> str:
+    if summary.aim is None:
+        return "shown"
+    headers = FROM_HEADERS.get(summary.kind)
+    share = "all" if summary.kind == "verdict" else f"{summary.aim:.0%}"
+    return share if headers is None else f"{share} ({headers:.0%} from headers)"
+
+
+def _value(kind: Kind, value: float | str) -> str:
+    if isinstance(value, str):
+        return terminal(value)
+    value = value / _SCALES.get(kind, 1.0)
+    if NAMES[kind][1] == "tokens":
+        return f"{value:,.0f}"
+    return f"{value:,.2f}"
+
+
+def _percent(share: float | None, *, signed: bool = True) -> str:
+    if share is None:
+        return ""
+    return f"{share:+.1%}" if signed else f"{share:.2%}"
