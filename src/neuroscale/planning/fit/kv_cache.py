@@ -104,7 +104,7 @@ def pool(
         return _by_pattern(_one_page(merged, padded), padding_ratio)
     except PagesDiffer:
         # Windows beside latent attention keep the whole context where nothing else helps.
-        whole = _one_table(_counted(_promoted(layers)))
+        whole = _one_table(_counted(_promoted(layers))) if padded else None
         if whole is None:
             raise
         return whole

@@ -1,0 +1,180 @@
+"""Weights, overhead and defaults of one rank, against starts that others measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fit_models import (
+    A100,
+    CPU,
+    GB10,
+    H100,
+    H200,
+    L4,
+    RTX_3090,
+    deepseek_v2_lite,
+    gemma4_26b_a4b,
+    gpt_oss_20b,
+    gpt_oss_120b,
+    llama_8b,
+    qwen3_30b_a3b,
+)
+from neuroscale.models.facts import ModelFacts
+from neuroscale.planning.fit import Device, fit
+from neuroscale.planning.fit.defaults import resolve
+from neuroscale.planning.fit.overhead import captured_sizes
+from neuroscale.planning.fit.versions import behaviour
+from neuroscale.vllm.engine import EngineArguments
+
+
+@pytest.mark.parametrize(
+    ("facts", "arguments", "loaded"),
+    [
+        # 'Model loading took ... GiB' (tests/ground_truth): sines and cosines of all positions are in it.
+        (llama_8b(), EngineArguments(), 14.9889),
+        (llama_8b(), EngineArguments(tensor_parallel_size=2), 7.51),
+        (llama_8b(), EngineArguments(tensor_parallel_size=4), 3.77),
+        (llama_8b(), EngineArguments(pipeline_parallel_size=2), 7.51),
+        (llama_8b(), EngineArguments(pipeline_parallel_size=4), 4.26),
+        (llama_8b(), EngineArguments(dtype="float32"), 29.98),
+        (qwen3_30b_a3b(), EngineArguments(), 56.9342),
+        (qwen3_30b_a3b(), EngineArguments(quantization="fp8"), 29.08),
+        (deepseek_v2_lite(), EngineArguments(), 29.43),
+        # Experts in mxfp4 are padded for the kernels.
+        (gpt_oss_20b(), EngineArguments(), 13.72),
+        (gpt_oss_120b(), EngineArguments(), 65.9651),
+        (gpt_oss_120b(), EngineArguments(tensor_parallel_size=4), 17.2217),
+    ],
+)
+def test_the_weights_of_a_rank_are_what_vllm_loaded(
+    facts: ModelFacts, arguments: EngineArguments, loaded: float
+) -> None:
+    result = fit(facts, replace(H100, memory_gib=200.0), arguments, version="0.19.0")
+    assert result.memory_gib.weights == pytest.approx(loaded, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("facts", "arguments", "version", "activations", "beside"),
+    [
+        # The profiler of vLLM 0.19.0 on an H100 (github:jgchn/llm-d-planner): peak of activations, non-torch memory.
+        (llama_8b(), EngineArguments(), "0.19.0", 1.89, 0.25),
+        (llama_8b(), EngineArguments(tensor_parallel_size=2), "0.19.0", 1.89, 2.07),
+        (llama_8b(), EngineArguments(tensor_parallel_size=4), "0.19.0", 1.89, 2.13),
+        (deepseek_v2_lite(), EngineArguments(), "0.19.0", 1.93, 0.26),
+        (gpt_oss_20b(), EngineArguments(), "0.19.0", 2.87, 0.25),
+        (qwen3_30b_a3b(), EngineArguments(), "0.19.0", 2.68, 0.27),
+        # Logits were sorted before 0.17.
+        (qwen3_30b_a3b(), EngineArguments(), "0.10.2", 5.58, 0.07),
+        (llama_8b(), EngineArguments(), "0.11.0", 4.76, 0.13),
+        (gpt_oss_20b(), EngineArguments(), "0.11.0", 7.38, 0.13),
+    ],
+)
+def test_activations_and_buffers_are_what_vllms_profiler_found(
+    facts: ModelFacts, arguments: EngineArguments, version: str, activations: float, beside: float
+) -> None:
+    result = fit(facts, H100, replace(arguments, max_model_len=8192), version=version)
+    found = dict(result.overhead_gib)
+    assert found.pop("activations") == pytest.approx(activations, abs=0.06)
+    assert sum(found.values()) == pytest.approx(beside, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("facts", "device", "arguments", "version", "available"),
+    [
+        (llama_8b(), A100, EngineArguments(max_model_len=32768), "0.17.1", 55.79),
+        (
+            qwen3_30b_a3b(),
+            A100,
+            EngineArguments(max_model_len=131072, max_num_seqs=16, gpu_memory_utilization=0.9),
+            "0.26.1",
+            13.84,
+        ),
+        (qwen3_30b_a3b(), H200, EngineArguments(max_model_len=16000, gpu_memory_utilization=0.5), "0.15.0", 6.71),
+        (qwen3_30b_a3b(), H100, EngineArguments(max_model_len=6144), "0.10.2", 8.68),
+        (
+            qwen3_30b_a3b(),
+            H100,
+            EngineArguments(max_model_len=40960, tensor_parallel_size=2, max_num_seqs=64),
+            "0.12.0",
+            41.68,
+        ),
+        (
+            qwen3_30b_a3b(),
+            H100,
+            EngineArguments(max_model_len=8192, max_num_seqs=64, quantization="fp8", gpu_memory_utilization=0.92),
+            "0.22.1",
+            42.54,
+        ),
+        (gpt_oss_20b(), A100, EngineArguments(gpu_memory_utilization=0.65), "0.19.0", 36.56),
+        (
+            llama_8b(),
+            L4,
+            EngineArguments(max_model_len=32000, max_num_seqs=128, gpu_memory_utilization=0.92),
+            "0.11.0",
+            4.75,
+        ),
+        (gpt_oss_20b(), GB10, EngineArguments(max_model_len=8192, gpu_memory_utilization=0.25), "0.13.0", 12.94),
+    ],
+)
+def test_the_memory_for_the_cache_is_what_vllm_printed_within_the_band(
+    facts: ModelFacts, device: Device, arguments: EngineArguments, version: str, available: float
+) -> None:
+    result = fit(facts, device, arguments, version=version)
+    assert result.available_gib == pytest.approx(available, abs=result.band_gib)
+    assert result.verdict != "refused"
+
+
+@pytest.mark.parametrize(
+    ("device", "version", "tokens", "requests", "share"),
+    [
+        (H100, "0.32.0", 8192, 1024, 0.92),
+        (replace(H100, memory_gib=178.0), "0.32.0", 16384, 1024, 0.92),
+        (replace(H100, memory_gib=178.0), "0.27.1", 8192, 1024, 0.92),
+        (A100, "0.32.0", 2048, 256, 0.92),
+        (A100, "0.8.5", 8192, 1024, 0.9),
+        (L4, "0.32.0", 2048, 256, 0.92),
+        (GB10, "0.25.1", 2048, 256, 0.92),
+        (H100, "0.19.1", 8192, 1024, 0.9),
+        (CPU, "0.32.0", 2048, 128, 0.92),
+    ],
+)
+def test_defaults_follow_the_card_and_the_version(
+    device: Device, version: str, tokens: int, requests: int, share: float
+) -> None:
+    resolved = resolve(llama_8b(), device, EngineArguments(max_model_len=8192), behaviour(version))
+    assert (resolved.max_num_batched_tokens, resolved.max_num_seqs, resolved.utilization) == (tokens, requests, share)
+
+
+def test_tokens_in_flight_double_where_steps_overlap() -> None:
+    def in_flight(version: str, **changes: object) -> int:
+        arguments = replace(EngineArguments(max_num_batched_tokens=4096), **changes)  # type: ignore[arg-type]
+        return resolve(gemma4_26b_a4b(), H100, arguments, behaviour(version)).in_flight_tokens
+
+    assert in_flight("0.25.1") == 4096
+    assert in_flight("0.32.0") == 8192
+    assert in_flight("0.32.0", async_scheduling=False) == 4096
+    assert in_flight("0.32.0", pipeline_parallel_size=2) == 3 * 4096
+
+
+def test_graphs_are_captured_for_twice_the_requests_and_up_to_512() -> None:
+    # vLLM's list for 512: 1, 2, 4, 8 to 248 in eights, 256 to 512 in sixteens.
+    assert captured_sizes(1024) == captured_sizes(256) == 51
+    assert captured_sizes(32) == 11
+    assert captured_sizes(1) == 2
+
+
+def test_graphs_are_taken_off_the_cache_since_0_20_and_came_on_top_before() -> None:
+    newer = fit(llama_8b(), L4, EngineArguments(max_model_len=8192, gpu_memory_utilization=0.9), version="0.21.0")
+    older = fit(llama_8b(), L4, EngineArguments(max_model_len=8192, gpu_memory_utilization=0.9), version="0.19.1")
+    assert newer.overhead_gib["graphs"] == older.later_gib["graphs"] > 0.5
+    assert "graphs" not in fit(llama_8b(), L4, EngineArguments(enforce_eager=True)).overhead_gib
+
+
+def test_graphs_that_find_no_memory_end_the_start() -> None:
+    full = EngineArguments(max_model_len=4096, gpu_memory_utilization=0.96)
+    refused = fit(llama_8b(), RTX_3090, full, version="0.19.1")
+    assert refused.verdict == "refused"
+    assert "take 0.65 GiB after the cache has its share, and 0.44 GiB are left" in refused.against[0]
+    assert fit(llama_8b(), RTX_3090, replace(full, max_num_seqs=16), version="0.19.1").verdict != "refused"
