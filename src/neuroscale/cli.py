@@ -104,6 +104,23 @@ def fit(
 
 
 @app.command()
+def accuracy(
+    cases: Annotated[
+        Path | None, typer.Option("--cases", help="A folder of cases. Default: the repository's tests/ground_truth.")
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option("--only", help="One kind of figure alone, such as verdict, weights or kv_tokens.")
+    ] = None,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> None:
+    """Compare what planning says with what others measured. Exit status 1: an aim does not hold."""
+    from neuroscale.commands.accuracy import show_accuracy
+
+    raise typer.Exit(show_accuracy(cases, repository, only, as_json=as_json))
+
+
+@app.command()
 def render(
     request: Annotated[Path, typer.Argument(help="A request.yaml. A plan.yaml beside it is used as its lock.")],
     out: Annotated[
