@@ -32,6 +32,9 @@ ContextOption = Annotated[
     str | None, typer.Option("--context", help="The kubeconfig context of the cluster. Default: the current one.")
 ]
 PlatformOption = Annotated[Path | None, typer.Option("--state", help="The folder of a local platform to ask.")]
+PictureOption = Annotated[
+    Path | None, typer.Option("--picture", help="Draw the memory of one accelerator into this file (.svg or .png).")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 
 
@@ -57,6 +60,7 @@ def plan(
         str | None, typer.Option("--context", help="Compare with the nodes and quotas of this kubeconfig context.")
     ] = None,
     kubeconfig: KubeconfigOption = None,
+    picture: PictureOption = None,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> None:
@@ -65,7 +69,7 @@ def plan(
     from neuroscale.commands.plan import Target, show_plan
 
     target = None if context is None and kubeconfig is None else Target(context, kubeconfig)
-    raise typer.Exit(show_plan(request, repository, as_json=as_json, target=target))
+    raise typer.Exit(show_plan(request, repository, as_json=as_json, target=target, picture=picture))
 
 
 @app.command()
@@ -92,6 +96,7 @@ def fit(
     length: Annotated[
         int | None, typer.Option("--length", help="Tell how many requests of this many tokens fit at once.", min=1)
     ] = None,
+    picture: PictureOption = None,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> None:
@@ -100,7 +105,7 @@ def fit(
     from neuroscale.commands.fit import Question, show_fit
 
     question = Question(model, accelerator, count, vllm_args, vllm_version, memory_gib, bandwidth_gbs, length)
-    raise typer.Exit(show_fit(question, repository, as_json=as_json))
+    raise typer.Exit(show_fit(question, repository, as_json=as_json, picture=picture))
 
 
 @app.command()

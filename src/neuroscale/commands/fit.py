@@ -39,9 +39,16 @@ class Question:
     length: int | None
 
 
-def show_fit(question: Question, repository: Path | None, *, as_json: bool) -> int:
-    """Print whether a model fits, and what vLLM will print. Exit status 1: refused. Raises InputError."""
+def show_fit(question: Question, repository: Path | None, *, as_json: bool, picture: Path | None = None) -> int:
+    """Print whether a model fits, and what vLLM will print; draw its memory into a file.
+
+    Exit status 1: refused. Raises InputError.
+    """
     result, problems = answer(question, open_repository(repository).catalog)
+    if picture is not None:
+        from neuroscale.report.memory_picture import write_picture
+
+        write_picture(result.memory_gib, f"{result.model} on {result.count} x {result.accelerator}", picture)
     if as_json:
         sys.stdout.write(json.dumps(as_mapping(result, question.length), indent=2) + "\n")
     else:

@@ -31,8 +31,15 @@ class Target:
     kubeconfig: Path | None
 
 
-def show_plan(path: Path, repository: Path | None, *, as_json: bool, target: Target | None = None) -> int:
-    """Print the plan for a request, and whether a cluster has room for it.
+def show_plan(
+    path: Path,
+    repository: Path | None,
+    *,
+    as_json: bool,
+    target: Target | None = None,
+    picture: Path | None = None,
+) -> int:
+    """Print the plan for a request, whether a cluster has room for it, and draw its memory into a file.
 
     Exit status 1: refused, or no room now; 2: the cluster does not let this user see it. Raises KubernetesError where
     it does not answer.
@@ -40,6 +47,11 @@ def show_plan(path: Path, repository: Path | None, *, as_json: bool, target: Tar
     context = open_repository(repository)
     request = context.read_request(path)
     made = plan(request, context.catalog, context.settings, context.template.version)
+    if picture is not None:
+        from neuroscale.report.memory_picture import write_picture
+
+        where = context.catalog.accelerators[made.accelerator].title
+        write_picture(made.memory_gib, f"{made.model} on {made.accelerator_count} x {where}", picture)
     # A refused plan has no pods that could find room.
     wanted = target if made.verdict != "refused" else None
     capacity, name = _compare(context, request, made, wanted) if wanted else (None, "")
