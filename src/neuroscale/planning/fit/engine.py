@@ -23,7 +23,7 @@ GIB = 2**30
 CONTEXT_GIB = 0.5
 """What a driver holds on an accelerator before vLLM looks: no share of the memory may be larger than what is free."""
 
-_BAND_GIB, _BAND_OF_OVERHEAD = 0.35, 0.15
+_BAND_GIB, _BAND_OF_OVERHEAD, _BAND_SHARED_GIB = 0.35, 0.15, 1.5
 _BAND_OF_WEIGHTS = {"headers": 0.003, "config": 0.01, "estimate": 0.1}
 
 
@@ -60,8 +60,8 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         per_request = blocks.blocks_per_request(resolved.max_model_len, resolved.in_flight_tokens)
         concurrency = blocks.num_blocks(available) / per_request
         tokens = printed_tokens(blocks, available, concurrency, resolved, does)
-    band = _band(facts, device, weights, beside, version)
-    verdict: Verdict = "refused" if not starts else "tight" if (room - request) / GIB < band else "fits"
+    off = band(facts, device, weights, beside, version)
+    verdict: Verdict = "refused" if not starts else "tight" if (room - request) / GIB < off else "fits"
     if verdict == "fits" and device.family == "tpu":
         verdict = "tight"  # what the compiler needs outside the share is not known
     kv_cache = available if starts else request
@@ -79,7 +79,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         weights_gib={group: size / GIB for group, size in weights.by_group.items()},
         overhead_gib={part: size / GIB for part, size in beside.counted.items()},
         later_gib={part: size / GIB for part, size in beside.later.items()},
-        band_gib=band,
+        band_gib=off,
         kv_cache_tokens=int(tokens),
         max_concurrency=concurrency,
         max_model_len=resolved.max_model_len,
@@ -140,7 +140,7 @@ def _too_much(
     """What does not fit outside the share that vLLM takes, or beside a cache whose size is fixed."""
     if not device.memory_gib:
         return [f"The memory of {device.title} is not known, so nothing can be fitted to it."]
-    context = 0 if device.family == "cpu" else round(CONTEXT_GIB * GIB)
+    context = round(CONTEXT_GIB * GIB) if device.family in ("cuda", "rocm") else 0
     if arguments.kv_cache_memory_bytes is not None:
         short = arguments.kv_cache_memory_bytes + taken + context - device.memory_bytes
         if short <= 0:
@@ -149,7 +149,7 @@ def _too_much(
             f"A KV cache of {arguments.kv_cache_memory_bytes / GIB:.2f} GiB beside {taken / GIB:.2f} GiB of weights "
             f"and overhead is {short / GIB:.2f} GiB more than is free: vLLM runs out of memory while it starts."
         ]
-    if device.family not in ("cuda", "rocm"):
+    if device.family == "cpu":
         return []
     outside = device.memory_bytes - usable - context
     if outside < 0:
@@ -178,18 +178,16 @@ def _memory(weights: int, kv_cache: int, beside: int, usable: int) -> Memory:
     )
 
 
-def _band(facts: ModelFacts, device: Device, weights: RankWeights, beside: Overhead, version: str) -> float:
+def band(facts: ModelFacts, device: Device, weights: RankWeights, beside: Overhead, version: str) -> float:
     """GiB by which the memory for the cache may be off.
 
     Nine of ten starts of tests/ground_truth whose flags are known lie within it.
     """
-    band = max(_BAND_GIB, _BAND_OF_OVERHEAD * sum(beside.counted.values()) / GIB)
-    band += _BAND_OF_WEIGHTS[facts.basis] * weights.total / GIB
+    of_overhead = _BAND_OF_OVERHEAD * sum(beside.counted.values()) / GIB
+    off = max(_BAND_GIB, of_overhead) + _BAND_OF_WEIGHTS[facts.basis] * weights.total / GIB
     if device.shared:
-        band += 1.5
-    if number(version) > MEASURED:
-        band += _BAND_OF_OVERHEAD * sum(beside.counted.values()) / GIB
-    return band
+        off += _BAND_SHARED_GIB
+    return off + of_overhead if number(version) > MEASURED else off
 
 
 def _offload_seconds(device: Device, weights: RankWeights) -> float | None:

@@ -70,6 +70,21 @@ class Pool:
         """What vLLM reserves for one request of `length` tokens."""
         return self.block_bytes * self.blocks_per_request(length, in_flight)
 
+    def held_bytes(self, requests: int, length: int, in_flight: int) -> int:
+        """What `requests` requests of `length` tokens hold at once while `in_flight` tokens are computed.
+
+        vLLM admits a request when what `request_bytes` says is free. Once it is admitted, the tokens that are computed
+        are shared: a windowed layer keeps its window of each request, and the tokens of the steps in flight once.
+        """
+        if requests < 1:
+            return 0
+        blocks = 0
+        for group in self.groups:
+            spec = group.spec
+            alone, settled = spec.blocks(length, in_flight), spec.blocks(length, 1)
+            blocks += min(requests * alone, requests * settled + math.ceil(in_flight / spec.block_size))
+        return self.block_bytes * max(blocks, self.blocks_per_request(length, in_flight))
+
     def num_blocks(self, available: int) -> int:
         """Whole blocks in `available` bytes."""
         return max(available, 0) // self.block_bytes

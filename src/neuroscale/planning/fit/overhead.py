@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.result import Resolved
-from neuroscale.planning.fit.versions import Behaviour, Runner
+from neuroscale.planning.fit.versions import Behaviour, Runner, behaviour
 from neuroscale.planning.fit.weights import DTYPE_BYTES
 from neuroscale.vllm.engine import EngineArguments
 
@@ -67,9 +67,13 @@ FEW_LINKS_GIB, MANY_LINKS_GIB = 0.42, 2.2
 """With a switched fabric before 0.18: up to four ranks (Llama-3.1-8B in the llm-d-benchmark results, Qwen3-30B-A3B
 under 0.12, Llama-2-70B under 0.15), and eight (Qwen3-235B-A22B and Qwen3-32B under 0.10). All on H100."""
 
-HOST_GIB = 2.6
-"""What vLLM's own processes take of a memory that host and accelerator share: what six starts of Gemma 4, gpt-oss and
-Qwen3 on a GB10 need beside the other parts."""
+SMALL_PROCESS_GIB = 0.08
+"""Non-torch memory of a process on cards before Hopper and on those of workstations: 0.02 to 0.11 for Qwen2.5-3B and
+Qwen2.5-14B, llava-1.5-7b, Qwen3-4B on an RTX PRO 6000, Llama-3.1-8B on an A100. Hopper's is in versions.py."""
+
+HOST_GIB = 2.1
+"""What vLLM's own processes take of a memory that host and accelerator share: 1.6 to 2.2 GiB in four starts of Gemma 4
+26B-A4B and gpt-oss-20b on a GB10, beside the other parts."""
 
 CPU_PROCESS_GIB = 2.0
 """Libraries and buffers of vLLM on a CPU: a model of 4 layers ran in 3 GB with a cache of 1 GiB."""
@@ -95,14 +99,15 @@ class Overhead:
 def overhead(
     facts: ModelFacts, device: Device, arguments: EngineArguments, resolved: Resolved, does: Behaviour
 ) -> Overhead:
-    """As vLLM's profiling run finds it. A TPU's compiler takes its space outside the share that the cache is in."""
+    """As vLLM's profiling run finds it. A TPU's compiler takes its space outside the share that the cache is in: it is
+    taken to be what a GPU needs for the same step."""
     if device.family == "tpu":
-        return Overhead({}, {})
+        return Overhead({}, {"compiler's workspace": _activations(facts, arguments, resolved, behaviour("0.19.0"))})
     if device.family == "cpu":
         return Overhead({"process": round(CPU_PROCESS_GIB * GIB)}, {})
     counted = {
         "activations": _activations(facts, arguments, resolved, does),
-        "process": round(does.process_gib * GIB),
+        "process": round((does.process_gib if device.switched else SMALL_PROCESS_GIB) * GIB),
     }
     if device.shared:
         counted["host processes"] = round(HOST_GIB * GIB)

@@ -15,6 +15,12 @@ def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, r
     found = []
     if facts.heads % ranks:
         found.append(f"The {facts.heads} attention heads of {facts.name} cannot be split over {ranks} ranks.")
+    for heads in sorted({layers.kv_heads for layers in facts.cache if layers.kind != "latent"}):
+        if max(heads, ranks) % min(heads, ranks):
+            found.append(
+                f"The {heads} KV heads of {facts.name} can neither be split over {ranks} ranks nor be copied to them "
+                "evenly."
+            )
     if arguments.pipeline_parallel_size > facts.num_layers:
         found.append(
             f"The {facts.num_layers} layers of {facts.name} cannot be dealt to {arguments.pipeline_parallel_size} "

@@ -52,7 +52,7 @@ def rank_weights(facts: ModelFacts, arguments: EngineArguments) -> RankWeights:
     stages = arguments.pipeline_parallel_size
     if stages > 1:
         by_group = _stage(facts, by_group, stages)
-    by_group["rotary"] = _rotary(facts, arguments)
+    by_group["rotary"] = rotary_bytes(facts, arguments)
     whole = sum(by_group.values())
     return RankWeights(by_group, min(whole, round(arguments.cpu_offload_gib * 2**30)))
 
@@ -66,22 +66,26 @@ def _no_inputs(arguments: EngineArguments) -> bool:
 def _share(facts: ModelFacts, group: str, arguments: EngineArguments) -> float:
     """The part of a group's bytes in the files that one rank holds, as it is loaded: vocabulary padding included, and
     converted where the command line says so."""
+    ranks = arguments.tensor_parallel_size
     held = whole = 0.0
     for tensor in facts.tensors:
         if tensor.group == group:
             in_file, loaded = _width(facts, tensor), _loaded_width(facts, tensor, arguments)
             whole += tensor.params * in_file
-            held += tensor.params * loaded * _part(facts, tensor, arguments.tensor_parallel_size)
+            held += tensor.params * loaded * _part(facts, tensor, ranks, arguments.data_parallel_size)
     return held / whole if whole else 1.0
 
 
-def _part(facts: ModelFacts, tensor: Tensor, ranks: int) -> float:
+def _part(facts: ModelFacts, tensor: Tensor, ranks: int, data_parallel: int) -> float:
     if tensor.sharding == "replicated":
         return 1.0
     if tensor.sharding == "vocabulary":
         rows = facts.vocab_size
         padded = math.ceil(rows / VOCABULARY_STEP) * VOCABULARY_STEP
         return math.ceil(padded / ranks) / rows
+    if tensor.sharding == "experts":
+        # Spread whole or by their width, and over the ranks of data parallelism, too.
+        return 1.0 / (ranks * data_parallel)
     if tensor.sharding == "kv_heads":
         return math.ceil(facts.kv_heads / ranks) / facts.kv_heads if facts.kv_heads else 1.0 / ranks
     return 1.0 / ranks
@@ -106,7 +110,8 @@ def _loaded_width(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments)
 
 def _padding(facts: ModelFacts, arguments: EngineArguments) -> float:
     """How much larger the experts' matrices become for the kernels that compute them."""
-    split = 1 if arguments.enable_expert_parallel else arguments.tensor_parallel_size
+    ranks = arguments.tensor_parallel_size * arguments.data_parallel_size
+    split = 1 if arguments.enable_expert_parallel else ranks
     inner = facts.moe_intermediate_size / split
     return (_up(inner, _MARLIN_INNER) / inner) * (_up(facts.hidden_size, _MARLIN_HIDDEN) / facts.hidden_size)
 
@@ -127,7 +132,7 @@ def _stage(facts: ModelFacts, by_group: Mapping[str, int], stages: int) -> dict[
     return {**inner, **kept}
 
 
-def _rotary(facts: ModelFacts, arguments: EngineArguments) -> int:
+def rotary_bytes(facts: ModelFacts, arguments: EngineArguments) -> int:
     """Sines and cosines of every position that the model reads, kept beside the weights."""
     width = DTYPE_BYTES[facts.dtype if arguments.dtype == "auto" else arguments.dtype]
     return facts.max_position_embeddings * facts.head_dim * width
