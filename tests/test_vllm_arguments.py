@@ -187,7 +187,7 @@ def oracle() -> Iterator[Oracle]:
     if not server.installed:
         pytest.fail(str(server.problem()))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
-    command = [str(server.python), "-P", str(ROOT / "tests/vllm_oracle.py")]
+    command = [str(server.python), "-P", str(ROOT / "tests/vllm_parser_oracle.py")]
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
