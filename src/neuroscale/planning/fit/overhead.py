@@ -165,6 +165,8 @@ def _activations(facts: ModelFacts, arguments: EngineArguments, resolved: Resolv
     tokens, requests = resolved.max_num_batched_tokens, resolved.max_num_seqs
     experts = _expert_buffers(facts, ranks, tokens) * width
     layer = tokens * (HIDDEN_COPIES * facts.hidden_size + MLP_COPIES * _widest(facts) / ranks) * width
+    if _converts_activations(facts):
+        layer += tokens * (facts.hidden_size + _widest(facts) / ranks)
     per_entry = SAMPLER_BYTES[does.sampler] if runner(facts, does) == "first" else SECOND_SAMPLER_BYTES
     sampler = (tokens + 2 * requests) * facts.hidden_size * width + per_entry * requests * facts.vocab_size
     inputs = _encoder(facts, arguments, tokens) * width
@@ -197,6 +199,13 @@ def _tower_widths(facts: ModelFacts) -> tuple[int, int]:
         return 0, 0
     hidden = sides.most_common(1)[0][0]
     return hidden, max((side for side in sides if side != 3 * hidden), default=hidden)
+
+
+def _converts_activations(facts: ModelFacts) -> bool:
+    """Whether what a matrix takes is converted to 8 bits first, and held beside what it was (Mistral-Small-24B and
+    Llama-3.3-70B in w8a8 among the H100 runs)."""
+    scheme = facts.quantization
+    return scheme is not None and scheme.bits == 8 and scheme.method not in ("gptq", "awq", "bitsandbytes")
 
 
 def _widest(facts: ModelFacts) -> int:
