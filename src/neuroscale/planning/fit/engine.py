@@ -11,7 +11,7 @@ from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, pool
 from neuroscale.planning.fit.overhead import Overhead, overhead
 from neuroscale.planning.fit.result import Confidence, Fit, Resolved, Verdict
-from neuroscale.planning.fit.support import unsupported
+from neuroscale.planning.fit.support import too_long, unsupported
 from neuroscale.planning.fit.versions import MEASURED, PINNED, Behaviour, behaviour, number
 from neuroscale.planning.fit.weights import DTYPE_BYTES, RankWeights, rank_weights
 from neuroscale.planning.fit.words import explained, log_lines
@@ -45,7 +45,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     available = arguments.kv_cache_memory_bytes
     if available is None:
         available = usable - taken
-    against = unsupported(facts, device, arguments, resolved)
+    against = [*unsupported(facts, device, arguments, resolved), *too_long(facts, resolved)]
     blocks: Pool | None = None
     try:
         blocks = cache_pool(facts, arguments, resolved, does)
@@ -151,7 +151,7 @@ def _too_much(
         ]
     if device.family == "cpu":
         return []
-    outside = device.memory_bytes - usable - context
+    outside = outside_bytes(device, usable)
     if outside < 0:
         return [
             f"--gpu-memory-utilization={resolved.utilization:g} of {device.memory_gib:.2f} GiB is more than is free "
@@ -164,6 +164,12 @@ def _too_much(
             f"{max(outside, 0) / GIB:.2f} GiB are left outside it: vLLM runs out of memory while it starts."
         ]
     return []
+
+
+def outside_bytes(device: Device, usable: int) -> int:
+    """What is left of the memory outside the share that vLLM takes; negative where the share is more than is free."""
+    context = round(CONTEXT_GIB * GIB) if device.family in ("cuda", "rocm") else 0
+    return device.memory_bytes - usable - context
 
 
 def _memory(weights: int, kv_cache: int, beside: int, usable: int) -> Memory:

@@ -9,10 +9,11 @@ from functools import cached_property
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.defaults import resolve
 from neuroscale.planning.fit.device import Device
-from neuroscale.planning.fit.engine import band, cache_pool, share
+from neuroscale.planning.fit.engine import band, cache_pool, outside_bytes, share
 from neuroscale.planning.fit.kv_cache import Pool
-from neuroscale.planning.fit.overhead import overhead
+from neuroscale.planning.fit.overhead import Overhead, overhead
 from neuroscale.planning.fit.result import Resolved
+from neuroscale.planning.fit.support import unsupported
 from neuroscale.planning.fit.versions import PINNED, Behaviour, behaviour
 from neuroscale.planning.fit.weights import RankWeights, rank_weights, rotary_bytes
 from neuroscale.planning.plan import Memory
@@ -49,17 +50,27 @@ class Server:
 
     def fits(self, held: int, at_once: int | None = None) -> bool:
         """Whether that many requests of full length fit, exactly."""
-        weights, cache, beside, usable = self._parts(held, held if at_once is None else at_once)
-        return weights + cache + beside <= usable
+        computed = held if at_once is None else at_once
+        weights, cache, beside, usable = self._parts(held, computed)
+        if weights + cache + beside > usable:
+            return False
+        later = sum(self._overhead(computed).later.values())
+        return later == 0 or later <= outside_bytes(self.device, usable)
 
     def band_gib(self, at_once: int) -> float:
         """How far the memory that is left for the cache may be off."""
-        counted = overhead(self.facts, self.device, self._with(at_once), self._resolved(at_once), self._does)
-        return band(self.facts, self.device, self._weights, counted, self.version)
+        return band(self.facts, self.device, self._weights, self._overhead(at_once), self.version)
+
+    def unsupported(self) -> list[str]:
+        """Why vLLM would not start with this on any memory."""
+        return unsupported(self.facts, self.device, self._with(1), self._resolved(1))
+
+    def _overhead(self, at_once: int) -> Overhead:
+        return overhead(self.facts, self.device, self._with(at_once), self._resolved(at_once), self._does)
 
     def _parts(self, held: int, at_once: int) -> tuple[int, int, int, int]:
         arguments, resolved = self._with(at_once), self._resolved(at_once)
-        beside = overhead(self.facts, self.device, arguments, resolved, self._does)
+        beside = self._overhead(at_once)
         cache = self._pool.held_bytes(held, resolved.max_model_len, resolved.in_flight_tokens)
         if self._does.spare_block:
             cache += self._pool.block_bytes

@@ -36,11 +36,6 @@ def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, r
             "Mixtures of experts of Gemma 4 crash under data parallelism (vllm-project/vllm#38999): serve more "
             "replicas instead."
         )
-    if resolved.max_model_len > facts.max_position_embeddings:
-        found.append(
-            f"{facts.name} reads at most {facts.max_position_embeddings:,} tokens, and --max-model-len is "
-            f"{resolved.max_model_len:,}."
-        )
     if resolved.max_num_batched_tokens < resolved.max_num_seqs:
         found.append(
             f"--max-num-batched-tokens ({resolved.max_num_batched_tokens}) is less than --max-num-seqs "
@@ -55,3 +50,13 @@ def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, r
     if resolved.kv_cache_dtype.startswith("fp8") and "fp8" not in device.kv_cache_dtypes:
         found.append(f"{device.title} cannot keep its KV cache as fp8.")
     return found
+
+
+def too_long(facts: ModelFacts, resolved: Resolved) -> list[str]:
+    """Why vLLM would not take the context, as a sentence."""
+    if resolved.max_model_len <= facts.max_position_embeddings:
+        return []
+    return [
+        f"{facts.name} reads at most {facts.max_position_embeddings:,} tokens, and --max-model-len is "
+        f"{resolved.max_model_len:,}."
+    ]
