@@ -17,7 +17,7 @@ GB10 = Device("gb10", "NVIDIA GB10 (DGX Spark)", "cuda", 121.6, 273)
 V6E = Device("tpu-v6e", "Google TPU v6e", "tpu", 31.24, 1638)
 CPU = Device("cpu", "CPU", "cpu", 16.0)
 
-_LLAMA: dict[str, Any] = {
+LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
     "torch_dtype": "bfloat16",
@@ -130,7 +130,7 @@ _GEMMA4: dict[str, Any] = {
 
 def llama_8b(**changes: Any) -> ModelFacts:
     """Llama 3.1 8B."""
-    return read_config({**_LLAMA, **changes}, "Llama-3.1-8B-Instruct")
+    return read_config({**LLAMA, **changes}, "Llama-3.1-8B-Instruct")
 
 
 def llama_70b() -> ModelFacts:

@@ -1,0 +1,146 @@
+"""`neuroscale fit`: what programs and people read, and the exit status."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fit_models import LLAMA
+from neuroscale import cli
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Said:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        answer = json.loads(self.out)
+        assert isinstance(answer, dict)
+        return answer
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "Llama-3.1-8B-Instruct"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    return folder
+
+
+@pytest.fixture
+def fit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    def command(*arguments: object) -> Said:
+        monkeypatch.setattr(sys, "argv", ["neuroscale", "fit", "--repository", str(ROOT), *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Said(ended.value.code if isinstance(ended.value.code, int) else 0, captured.out, captured.err)
+
+    return command
+
+
+def test_programs_read_the_verdict_and_its_numbers(fit: Any, model: Path) -> None:
+    said = fit("--model", model, "--accelerator", "nvidia-h100-80gb", "--vllm-args", "--max-model-len 8192", "--json")
+    answer = said.json
+    assert said.status == 0
+    assert answer["verdict"] == "fits"
+    memory = answer["memory_gib"]
+    assert set(memory) == {"weights", "kv_cache", "overhead", "usable", "free"}
+    assert sum(memory[part] for part in ("weights", "kv_cache", "overhead", "free")) == pytest.approx(
+        memory["usable"], abs=0.006
+    )
+    assert memory["weights"] == 14.99
+    assert answer["max_concurrency"] == pytest.approx(answer["kv_cache_tokens"] / 8192, abs=0.01)
+    assert (answer["max_model_len"], answer["max_context"]) == (8192, 131072)
+    assert answer["confidence"] in ("high", "medium", "low")
+    assert all(reason.endswith(".") for reason in answer["reasons"])
+
+
+def test_people_read_the_bar_what_vllm_prints_and_why(fit: Any, model: Path) -> None:
+    said = fit("--model", model, "--accelerator", "nvidia-l4", "--vllm-args", "--max-model-len=8192", "--length", 2048)
+    assert said.status == 0
+    assert "on 1 x nvidia-l4: fits" in said.out
+    assert "weights 14.99" in said.out
+    assert "GPU KV cache size: " in said.out
+    assert " of 2,048 tokens" in said.out
+    assert "Longest context: " in said.out
+
+
+def test_a_refusal_says_what_starts_instead_and_ends_with_1(fit: Any, model: Path) -> None:
+    said = fit("--model", model, "--accelerator", "nvidia-l4", "--vllm-args", "--max-model-len=131072", "--json")
+    assert said.status == 1
+    answer = said.json
+    assert answer["verdict"] == "refused"
+    assert (answer["kv_cache_tokens"], answer["max_concurrency"]) == (0, 0.0)
+    prices = [float(choice["hourly"]) for choice in answer["choices"] if choice["hourly"] is not None]
+    assert prices
+    assert prices == sorted(prices)
+    words = fit("--model", model, "--accelerator", "nvidia-l4", "--vllm-args", "--max-model-len=131072").out
+    assert "GiB short" in words
+    assert f"Shorten the context to {answer['max_context'] // 16 * 16:,} tokens." in words
+
+
+def test_a_count_is_the_tensor_parallel_size_unless_the_arguments_say_another(fit: Any, model: Path) -> None:
+    two = fit("--model", model, "--accelerator", "nvidia-l4", "--count", 2, "--json").json
+    assert (two["count"], two["memory_gib"]["weights"]) == (2, 7.51)
+    piped = fit(
+        *("--model", model, "--accelerator", "nvidia-l4", "--count", 2, "--json"),
+        *("--vllm-args", "--pipeline-parallel-size 2 --max-model-len 8192"),
+    ).json
+    assert (piped["count"], piped["memory_gib"]["weights"]) == (2, 7.51)
+    too_many = fit(
+        *("--model", model, "--accelerator", "nvidia-l4", "--count", 2, "--json"),
+        *("--vllm-args", "--tensor-parallel-size 4"),
+    )
+    assert too_many.status == 1
+    assert "ask for 4 accelerators, and there are 2" in too_many.json["reasons"][0]
+
+
+def test_an_argument_that_vllm_does_not_know_refuses_the_start(fit: Any, model: Path) -> None:
+    said = fit(
+        *("--model", model, "--accelerator", "nvidia-h100-80gb", "--json"),
+        *("--vllm-args", "--max-model-len 8192 --swap-space 4"),
+    )
+    assert said.status == 1
+    assert "--swap-space" in said.json["reasons"][0]
+
+
+def test_a_card_that_is_not_in_the_catalog_is_described_by_its_memory(fit: Any, model: Path) -> None:
+    arguments = ("--model", model, "--vllm-args", "--max-model-len 8192", "--json")
+    described = fit(*arguments, "--memory-gib", 24, "--bandwidth-gbs", 936).json
+    assert (described["verdict"], described["memory_gib"]["usable"]) == ("fits", 22.08)
+    named = fit(*arguments, "--accelerator", "rtx-4090", "--memory-gib", 23.5).json
+    assert named["accelerator"] == "rtx-4090"
+    older = fit(*arguments, "--memory-gib", 24, "--vllm-version", "0.19.1").json
+    assert older["memory_gib"]["usable"] == 21.6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--accelerator", "nvidia-l5"), "Did you mean 'nvidia-l4'?"),
+        ((), "no accelerator is named"),
+        (("--accelerator", "nvidia-l4", "--memory-gib", "-1"), "is not a size"),
+        (("--accelerator", "nvidia-l4", "--memory-gib", "nan"), "is not a size"),
+        (("--accelerator", "nvidia-l4", "--count", "0"), "is not a size"),
+        (("--accelerator", "nvidia-l4", "--vllm-version", "latest"), "is not a version"),
+        (("--accelerator", "nvidia-l4", "--vllm-args", "--served-model-name 'x"), "cannot be split into words"),
+    ],
+)
+def test_what_cannot_be_read_is_one_clear_message(
+    fit: Any, model: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    said = fit("--model", model, *arguments)
+    assert said.status == 2
+    assert words in said.err
