@@ -9,12 +9,13 @@ from typing import Literal
 from neuroscale.accuracy.cases import CaseAccelerator, Figure, StartCase
 from neuroscale.accuracy.reading import Cases
 from neuroscale.catalog import Catalog
-from neuroscale.errors import InputError
+from neuroscale.errors import InputError, Problem
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import Basis, ModelFacts
 from neuroscale.models.loading import load_model
 from neuroscale.planning.fit import PINNED, Device, Fit, PagesDiffer, fit
 from neuroscale.planning.fit.device import DeviceFamily
+from neuroscale.validation import suggest
 from neuroscale.vllm.arguments import parse_arguments
 from neuroscale.vllm.engine import EngineArguments
 
@@ -60,7 +61,7 @@ class Planner:
         """All figures that the case is judged in."""
         if case.catalog is not None:
             name = case.catalog
-            read = self._once(name, True, lambda: load_model(name, self._catalog))
+            read = self._once(name, True, lambda: self._of_catalog(name))
         else:
             read = self.model(case.model or "")
         if read.facts is None:
@@ -72,6 +73,13 @@ class Planner:
             return Answer("not judged", words=_said(error))
         except Exception as error:  # part of the result: it never ends the comparison
             return Answer("crashed", words=f"{type(error).__name__}: {error}")
+
+    def _of_catalog(self, name: str) -> ModelFacts:
+        """Never from the Hub: a comparison asks no network."""
+        if name not in self._catalog.models:
+            fix = suggest(name, self._catalog.models)
+            raise InputError(Problem(name, "catalog", "is not a model of the catalog", fix))
+        return load_model(name, self._catalog)
 
     def _once(self, name: str, of_catalog: bool, read: Callable[[], ModelFacts]) -> Read:
         key = name, of_catalog
