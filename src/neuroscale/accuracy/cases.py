@@ -71,6 +71,14 @@ class Files(Frozen):
     source: Source
 
 
+class CacheOfToken(Frozen):
+    """Bytes that one token keeps in the KV cache at 16 bits a value: of layers that see all, then of those that see a
+    window or a chunk, and its length."""
+
+    bytes: Annotated[str, Field(pattern=r"^[0-9]+(\+[0-9]+\([0-9]+( chunk)?\))?$")]
+    source: Source
+
+
 class ModelCase(Frozen):
     """A model: those keys of its config.json that decide about memory, by their own names.
 
@@ -88,6 +96,7 @@ class ModelCase(Frozen):
     may_refuse: Words | None = None
     published: Published | None = None
     checkpoint: Files | None = None
+    kv_cache: CacheOfToken | None = None
     same_as: str | None = None
     changes: dict[str, Any] = Field(default_factory=dict)
     config: dict[str, Any] | None = None

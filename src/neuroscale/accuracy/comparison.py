@@ -11,16 +11,27 @@ from neuroscale.accuracy.planner import Planner, State
 from neuroscale.accuracy.reading import Cases
 from neuroscale.models.facts import Basis, Group, ModelFacts
 
-Kind = Literal["total_params", "active_params", "checkpoint_bytes"] | Figure
+Kind = Literal["total_params", "active_params", "checkpoint_bytes", "kv_bytes_per_token"] | Figure
 KINDS: tuple[Kind, ...] = (
-    *("total_params", "active_params", "checkpoint_bytes", "verdict", "weights", "kv_gib", "kv_tokens"),
-    *("tokens_of_memory", "concurrency", "request_gib", "max_context", "cudagraph"),
+    *("total_params", "active_params", "checkpoint_bytes", "kv_bytes_per_token"),
+    *(
+        "verdict",
+        "weights",
+        "kv_gib",
+        "kv_tokens",
+        "tokens_of_memory",
+        "concurrency",
+        "request_gib",
+        "max_context",
+        "cudagraph",
+    ),
 )
 
 AIMS: dict[Kind, float] = {
     "total_params": 0.01,
     "active_params": 0.05,
     "checkpoint_bytes": 0.03,
+    "kv_bytes_per_token": 0.0,
     "verdict": 0.0,
     "weights": 0.03,
     "kv_tokens": 0.05,
@@ -79,16 +90,18 @@ def compare(cases: Cases, planner: Planner, only: Kind | None = None) -> tuple[R
 
 def _models(cases: Cases, planner: Planner) -> Iterable[Row]:
     for name, model in cases.models.items():
-        if model.published is None and model.checkpoint is None:
+        if model.published is None and model.checkpoint is None and model.kv_cache is None:
             continue
         read = planner.model(name)
-        asked: list[tuple[Kind, float, float]] = []  # kind, measured, what rounding allows
+        asked: list[tuple[Kind, float | str, float]] = []  # kind, measured, what rounding allows
         if (told := model.published) is not None:
             asked.append(("total_params", told.total, told.total_rounded_to / 2))
             if told.active is not None:
                 asked.append(("active_params", told.active, (told.active_rounded_to or 0) / 2))
         if model.checkpoint is not None:
             asked.append(("checkpoint_bytes", model.checkpoint.bytes, 0))
+        if model.kv_cache is not None:
+            asked.append(("kv_bytes_per_token", model.kv_cache.bytes, 0))
         for kind, measured, rounding in asked:
             if read.facts is None:
                 yield _open(name, kind, measured, read.state, cases.may_refuse(name) is not None, read.words)
@@ -97,7 +110,9 @@ def _models(cases: Cases, planner: Planner) -> Iterable[Row]:
             yield replace(row, allowed=cases.may_refuse(name) is not None)
 
 
-def _of_model(kind: Kind, facts: ModelFacts, told: Published | None) -> float:
+def _of_model(kind: Kind, facts: ModelFacts, told: Published | None) -> float | str:
+    if kind == "kv_bytes_per_token":
+        return _cache(facts)
     if kind == "total_params":
         return facts.total_params + (0 if told and told.total_convention == "text" else facts.tower_params)
     if kind == "checkpoint_bytes":
@@ -109,6 +124,16 @@ def _of_model(kind: Kind, facts: ModelFacts, told: Published | None) -> float:
         return whole - _of_groups(facts, "embedding", "lm_head")
     # Publishers seldom say which of the two they mean.
     return min(without, whole, key=lambda count: abs(count - (told.active or 0)))
+
+
+def _cache(facts: ModelFacts) -> str:
+    whole = sum(2 * layers.layers * layers.values_per_token for layers in facts.cache if layers.window is None)
+    windowed = [layers for layers in facts.cache if layers.window is not None]
+    if not windowed:
+        return str(whole)
+    size = sum(2 * layers.layers * layers.values_per_token for layers in windowed)
+    lengths = "/".join(str(window) for window in sorted({layers.window or 0 for layers in windowed}))
+    return f"{whole}+{size}({lengths}{' chunk' if any(layers.kind == 'chunked' for layers in windowed) else ''})"
 
 
 def _of_groups(facts: ModelFacts, *groups: Group) -> int:

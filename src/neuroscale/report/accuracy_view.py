@@ -19,6 +19,7 @@ NAMES: dict[Kind, tuple[str, str]] = {
     "total_params": ("parameters", "10^9"),
     "active_params": ("active parameters", "10^9"),
     "checkpoint_bytes": ("checkpoint", "GiB"),
+    "kv_bytes_per_token": ("bytes of a token", ""),
     "verdict": ("verdict", ""),
     "weights": ("weights", "GiB"),
     "kv_gib": ("KV cache", "GiB"),
@@ -30,7 +31,10 @@ NAMES: dict[Kind, tuple[str, str]] = {
     "cudagraph": ("CUDA graphs", "GiB"),
 }
 
-OF_MODELS: tuple[Kind, ...] = ("total_params", "active_params", "checkpoint_bytes")
+OF_MODELS: tuple[Kind, ...] = ("total_params", "active_params", "checkpoint_bytes", "kv_bytes_per_token")
+WITHOUT_ERROR: tuple[Kind, ...] = ("verdict", "kv_bytes_per_token")
+"""Right or wrong, and nothing between."""
+
 OF_STARTS: tuple[Kind, ...] = ("weights", "kv_gib", "kv_tokens", "tokens_of_memory")
 """The columns beside the verdict; what else is compared is in the summary, in --json and, with --only, in the table."""
 
@@ -55,7 +59,8 @@ def print_accuracy(cases: Cases, rows: Sequence[Row], summaries: Sequence[Summar
         if columns:
             _table(title, columns, rows, console)
     _open(rows, console)
-    _left_out(cases, console)
+    if starts:
+        _left_out(cases, console)
     _summary(cases, summaries, console)
     if holds(rows):
         line(console, Text("Every aim holds.", "bold green"))
@@ -87,19 +92,19 @@ def _table(title: str, kinds: Sequence[Kind], rows: Iterable[Row], console: Cons
 
 
 def _head(kind: Kind) -> list[Text]:
-    if kind == "verdict":
-        return [Text("verdict"), Text("ours")]
+    if kind in WITHOUT_ERROR:
+        return [Text(NAMES[kind][0]), Text("ours")]
     name, unit = NAMES[kind]
     return [Text(f"{'given KV, ' if kind == 'tokens_of_memory' else f'{name}, '}{unit}"), Text("ours"), Text("error")]
 
 
 def _cells(kind: Kind, row: Row | None) -> list[Text]:
     if row is None:
-        return [Text("")] * (2 if kind == "verdict" else 3)
+        return [Text("")] * (2 if kind in WITHOUT_ERROR else 3)
     measured, style = _value(kind, row.measured), _STYLES[row.outcome]
     predicted = row.outcome if row.predicted is None else _value(kind, row.predicted)
     cells = [Text(measured), Text(predicted, style)]
-    if kind != "verdict":
+    if kind not in WITHOUT_ERROR:
         cells.append(Text(_percent(row.error), style))
     return cells
 
@@ -162,7 +167,10 @@ def _summary(cases: Cases, summaries: Sequence[Summary], console: Console) -> No
         )
         lines += [_of_tool(tool, tally) for tool, tally in each.others.items()]
     _print(lines, console)
+    shown = {tool for each in summaries for tool in each.others}
     for tool in cases.others.tools:
+        if tool.name not in shown:
+            continue
         line(
             console,
             f"{terminal(tool.name)} {terminal(tool.version)}, asked {tool.asked}: {terminal(tool.how, 1000)}",
@@ -206,7 +214,7 @@ def _aim(summary: Summary) -> str:
     if summary.aim is None:
         return "shown"
     headers = FROM_HEADERS.get(summary.kind)
-    share = "all" if summary.kind == "verdict" else f"{summary.aim:.0%}"
+    share = "all" if summary.kind in WITHOUT_ERROR else f"{summary.aim:.0%}"
     return share if headers is None else f"{share} ({headers:.0%} from headers)"
 
 
