@@ -62,10 +62,22 @@ def test_the_catalog_of_this_repository_loads_and_suits_the_settings() -> None:
         (L4, "  value: 21.96", "  value: -1", "memory_gib.value", "a number above 0"),
         (L4, "  value: 21.96", "  valeu: 21.96", "memory_gib.valeu", "Did you mean 'value'?"),
         (L4, "resource: nvidia.com/gpu", "resource: 'gpu; rm'", "resource", "Write text that matches"),
-        (QAT, "  num_hidden_layers: 30", "  num_hidden_layers: thirty", "config.num_hidden_layers", "whole number"),
-        (QAT, "  num_experts: 128", "  num_expert: 128", "config.num_expert", "Did you mean 'num_experts'?"),
-        (QAT, "  num_experts_per_tok: 8", "  num_experts_per_tok: 999", "config", "Copy both from config.json"),
-        (QAT, "  sliding_window: 1024\n", "", "config", "Write both or neither"),
+        (QAT, "layers: 30", "layers: thirty", "config.text_config.num_hidden_layers", "Copy config.json"),
+        (
+            QAT,
+            "    num_experts: 128",
+            "    num_expert: 128",
+            "config.text_config.num_expert",
+            "Did you mean 'num_experts'?",
+        ),
+        (
+            QAT,
+            "  top_k_experts: 8",
+            "  top_k_experts: 999",
+            "config.text_config.top_k_experts",
+            "Copy config.json",
+        ),
+        (QAT, "num_bits: 4", "num_bits: 8", "checkpoint.quantization", "Correct one of the two"),
         (QAT, "  kind: store", "  kind: bucket", "weights.kind", "Write 'hub' or 'store'"),
         (QAT, "  revision: null", "  revision: main", "weights.revision", "Write text that matches"),
         (QAT, "  tool_call_parser: gemma4\n", "", "serving.tool_call_parser", "Add `tool_call_parser:`"),
@@ -196,17 +208,14 @@ def test_a_digest_changes_with_a_value_and_not_with_comments_or_order(copy: Path
 
 
 def test_published_and_counted_figures_of_every_model_agree() -> None:
-    from neuroscale.planning.architecture import count_parameters
-
     # Towers for images and sound are in the published total of the two smallest Gemma 4 models only.
     loose = {"google/gemma-4-E2B-it": 0.10, "google/gemma-4-E4B-it": 0.08}
     for model in load_catalog(FolderSnapshot(ROOT)).models.values():
-        counted, published = count_parameters(model.config), model.parameters
+        counted, published = model.facts, model.parameters
         tolerance = loose.get(model.variant_of or model.name, 0.01)
-        assert counted.total == pytest.approx(published.published_total, rel=tolerance), model.name
-        active = counted.active
-        if published.active_excludes_embedding:
-            active -= counted.input_embedding
+        assert counted.total_params == pytest.approx(published.published_total, rel=tolerance), model.name
+        without = published.active_excludes_embedding
+        active = counted.active_params_without_embedding if without else counted.active_params
         assert active == pytest.approx(published.published_active, rel=0.05), model.name
 
 

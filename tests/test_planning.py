@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.errors import InputError
 from neuroscale.planning import memory
-from neuroscale.planning.architecture import architecture, count_parameters
+from neuroscale.planning.architecture import architecture
 from neuroscale.planning.plan import Alternative, Plan, dump_plan, load_plan
 from neuroscale.planning.planner import plan, request_digest
 from neuroscale.planning.version import PLANNER_VERSION, TEMPLATE_VERSION
@@ -127,15 +127,15 @@ def test_the_31b_in_16_bits_fits_one_80_gb_card(card: str) -> None:
 
 
 def test_vllms_own_maximum_concurrency_of_the_12b_is_reproduced() -> None:
-    config = CATALOG.models["google/gemma-4-12B-it-qat-w4a16-ct"].config
+    facts = CATALOG.models["google/gemma-4-12B-it-qat-w4a16-ct"].facts
     for length, pool, concurrency in ((32768, 11.0, 6.96), (65536, 11.0, 5.29), (131072, 10.99, 3.57)):
-        one = memory.vllm_request_gib(config, 2, length=length, in_flight=2496)
+        one = memory.vllm_request_gib(facts, 2, length=length, in_flight=2496)
         assert pool / one == pytest.approx(concurrency, rel=0.005)
 
 
 def test_the_cache_of_the_tiny_models_is_what_vllm_printed() -> None:
     for name in ("tiny-llama", "tiny-qwen3-moe"):
-        full, windowed = memory.kv_bytes_per_token(CATALOG.models[name].config, 1, 2)
+        full, windowed = memory.kv_bytes_per_token(CATALOG.models[name].facts, 1, 2)
         assert memory.GIB // (full + windowed) == 1_048_576
 
 
@@ -154,7 +154,7 @@ def test_the_cache_of_the_tiny_models_is_what_vllm_printed() -> None:
     ],
 )
 def test_bytes_per_token_of_the_cache_are_the_published_ones(model: str, full: int, windowed: int) -> None:
-    assert memory.kv_bytes_per_token(CATALOG.models[model].config, 1, 2) == (full, windowed)
+    assert memory.kv_bytes_per_token(CATALOG.models[model].facts, 1, 2) == (full, windowed)
 
 
 @pytest.mark.parametrize(
@@ -172,28 +172,24 @@ def test_bytes_per_token_of_the_cache_are_the_published_ones(model: str, full: i
     ],
 )
 def test_parameters_are_counted_from_the_config(model: str, total: float, active: float) -> None:
-    counted = count_parameters(CATALOG.models[model].config)
-    assert counted.total / 1e9 == pytest.approx(total, abs=0.011)
-    assert counted.active / 1e9 == pytest.approx(active, abs=0.011)
+    facts = CATALOG.models[model].facts
+    assert facts.total_params / 1e9 == pytest.approx(total, abs=0.011)
+    assert facts.active_params / 1e9 == pytest.approx(active, abs=0.011)
 
 
 def test_the_tiny_models_are_counted_exactly() -> None:
     # Embedding 2048 x 128; a layer: attention 49,152, MLP or experts, norms; and the last norm.
-    assert count_parameters(CATALOG.models["tiny-llama"].config).total == 262_144 + 4 * (49_152 + 159_744 + 256) + 128
-    moe = count_parameters(CATALOG.models["tiny-qwen3-moe"].config)
-    assert moe.total == 2 * 262_144 + 4 * (49_152 + 64 + 256 + 1024 + 8 * 24_576) + 128
-    assert moe.total - moe.active == 4 * 6 * 24_576
+    assert CATALOG.models["tiny-llama"].facts.total_params == 262_144 + 4 * (49_152 + 159_744 + 256) + 128
+    moe = CATALOG.models["tiny-qwen3-moe"].facts
+    assert moe.total_params == 2 * 262_144 + 4 * (49_152 + 64 + 256 + 1024 + 8 * 24_576) + 128
+    assert moe.total_params - moe.active_params == 4 * 6 * 24_576
 
 
 def test_moe_or_dense_follows_the_config_and_not_the_name() -> None:
-    kinds = {name: architecture(model.config).kind for name, model in CATALOG.models.items()}
+    kinds = {name: architecture(model.facts).kind for name, model in CATALOG.models.items()}
     assert kinds[MOE] == kinds[MOE_QAT] == kinds["tiny-qwen3-moe"] == "moe"
     assert kinds[DENSE] == kinds[E2B] == kinds["tiny-llama"] == "dense"
-    # The first existing key decides, null included.
-    config = CATALOG.models[DENSE].config
-    assert "num_experts" in config.model_fields_set
-    assert config.model_copy(update={"num_local_experts": 8}).experts == 0
-    assert architecture(CATALOG.models[MOE].config).active_ratio == 0.151
+    assert architecture(CATALOG.models[MOE].facts).active_ratio == 0.151
 
 
 def test_the_probe_waits_longer_than_the_slow_start_that_was_measured() -> None:
@@ -276,9 +272,9 @@ def test_a_first_token_that_no_hardware_makes_is_refused_with_the_time_it_takes(
 
 def test_unknown_figures_lower_the_confidence_and_are_named() -> None:
     made = planned("deepseek-ai/DeepSeek-V3")
-    assert made.confidence == "low"
+    assert made.confidence == "medium"
     assert made.verdict in ("tight", "refused")
-    assert any(reason.startswith("Not known: how large the checkpoint") for reason in made.reasons)
+    assert any("counts its weights from its config" in reason for reason in made.reasons)
     no_price = planned(DENSE, overrides={"accelerator": "nvidia-a100-80gb"})
     assert no_price.cost.hourly is None
     assert any("a price of" in reason for reason in no_price.reasons)
@@ -305,9 +301,14 @@ def test_a_tight_plan_says_why() -> None:
 
 
 def with_model(name: str, **changes: Any) -> Catalog:
-    """The catalog with one field of a model's `serving` or `weights` changed."""
+    """The catalog with some fields of a model's parts changed."""
     model = CATALOG.models[name]
-    parts = {part: getattr(model, part).model_copy(update=values) for part, values in changes.items()}
+    parts: dict[str, Any] = {}
+    for part, values in changes.items():
+        if part == "config":
+            parts[part] = {**model.config, "text_config": {**model.config["text_config"], **values}}
+        else:
+            parts[part] = getattr(model, part).model_copy(update=values)
     models = {**CATALOG.models, name: model.model_copy(update=parts)}
     return Catalog(models, CATALOG.accelerators, CATALOG.prices, CATALOG.runtimes, CATALOG.teams)
 
@@ -317,7 +318,7 @@ def with_model(name: str, **changes: Any) -> Catalog:
     [
         ({"serving": {"families": ("tpu",)}}, "is not known to run on NVIDIA L4"),
         ({"serving": {"minimum_vllm_version": "0.100.0"}}, "needs vLLM 0.100.0"),
-        ({"config": {"num_attention_heads": 15}}, "15 attention heads"),
+        ({"config": {"num_attention_heads": 15, "num_key_value_heads": 5}}, "15 attention heads"),
         ({"config": {"num_experts": 129}}, "129 experts"),
         ({"checkpoint": {"quantization_group_size": 999}}, "quantised in groups of 999"),
     ],
@@ -550,9 +551,7 @@ def test_a_plan_that_is_not_refused_fits_and_its_parallelism_divides_the_heads(d
         availability=data.draw(st.sampled_from(["standard", "high"])),
     )
     assert load_plan(dump_plan(made), "plan.yaml") == made
-    assert CATALOG.models[model].config.num_attention_heads % made.tensor_parallel_size == 0 or (
-        made.verdict == "refused"
-    )
+    assert CATALOG.models[model].facts.heads % made.tensor_parallel_size == 0 or (made.verdict == "refused")
     if made.verdict != "refused":
         assert made.memory_gib.free >= 0
         assert made.startup.probe_budget_seconds > made.startup.expected_seconds

@@ -122,7 +122,7 @@ def test_status_counts_that_start_as_starting_when_kserves_patience_is_over() ->
 
 
 def parts(where: Environment, model: str = QAT, **options: Any) -> dict[str, int]:
-    runtime = CATALOG.runtime("cuda", CATALOG.models[model].config)
+    runtime = CATALOG.runtime("cuda", CATALOG.models[model].facts)
     start = startup(CATALOG.models[model], runtime, where, sequences=4, **options)
     return start.model_dump()
 

@@ -3,7 +3,6 @@
 from neuroscale.catalog.entries import (
     Accelerator,
     Figure,
-    ModelConfig,
     ModelEntry,
     Price,
     PriceList,
@@ -17,7 +16,6 @@ __all__ = [
     "Accelerator",
     "Catalog",
     "Figure",
-    "ModelConfig",
     "ModelEntry",
     "Price",
     "PriceList",

@@ -6,13 +6,17 @@ less confident; it is never guessed. GiB is 2^30 bytes, GB is 10^9 bytes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
-from typing import Annotated, Literal
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from neuroscale.model import Frozen
+from neuroscale.models.config import read_entry
+from neuroscale.models.facts import ModelFacts
 from neuroscale.validation import Money, wrong
 
 Quantization = Literal["none", "compressed-tensors-w4a16", "fp8", "mxfp4"]
@@ -33,77 +37,6 @@ class Figure(Frozen):
 
     value: Positive | None
     source: Source
-
-
-class ModelConfig(Frozen):
-    """Facts of the text tower out of the model's config.json, under the same names.
-
-    `sliding_window_pattern`: every such layer has full attention, the others a window (None: all layers are full).
-    """
-
-    model_type: str
-    num_hidden_layers: Annotated[int, Field(ge=1)]
-    hidden_size: Annotated[int, Field(ge=1)]
-    vocab_size: Annotated[int, Field(ge=1)]
-    intermediate_size: Annotated[int, Field(ge=1)]
-    num_attention_heads: Annotated[int, Field(ge=1)]
-    num_key_value_heads: Annotated[int, Field(ge=1)]
-    head_dim: Annotated[int, Field(ge=1)]
-    max_position_embeddings: Annotated[int, Field(ge=1)]
-    tie_word_embeddings: bool
-    # Attention in two kinds of layers (Gemma, gpt-oss).
-    sliding_window: int | None = None
-    sliding_window_pattern: Annotated[int, Field(ge=2)] | None = None
-    global_head_dim: int | None = None
-    num_global_key_value_heads: int | None = None
-    attention_k_eq_v: bool = False
-    num_kv_shared_layers: int = 0
-    # Multi-head latent attention (DeepSeek).
-    q_lora_rank: int | None = None
-    kv_lora_rank: int | None = None
-    qk_nope_head_dim: int | None = None
-    qk_rope_head_dim: int | None = None
-    v_head_dim: int | None = None
-    # Experts: vLLM reads the first of these four keys that exists, null included.
-    num_experts: int | None = None
-    moe_num_experts: int | None = None
-    n_routed_experts: int | None = None
-    num_local_experts: int | None = None
-    num_experts_per_tok: int | None = None
-    moe_intermediate_size: int | None = None
-    n_shared_experts: int = 0
-    first_k_dense_replace: int = 0
-    enable_moe_block: bool | None = None
-    # Per-layer embeddings (Gemma 4 E2B and E4B).
-    hidden_size_per_layer_input: int = 0
-    use_double_wide_mlp: bool = False
-
-    @model_validator(mode="after")
-    def _whole(self) -> ModelConfig:
-        if (self.sliding_window is None) != (self.sliding_window_pattern is None):
-            raise wrong("sliding_window and sliding_window_pattern belong together", "Write both or neither.")
-        latent = (self.kv_lora_rank, self.qk_nope_head_dim, self.qk_rope_head_dim, self.v_head_dim)
-        if any(latent) and not all(latent):
-            raise wrong(
-                "latent attention is incomplete",
-                "Write kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim and v_head_dim.",
-            )
-        experts = self.experts
-        if experts and (not self.num_experts_per_tok or not self.moe_intermediate_size):
-            raise wrong("experts without their size", "Write num_experts_per_tok and moe_intermediate_size.")
-        if experts and self.num_experts_per_tok and self.num_experts_per_tok > experts:
-            raise wrong("num_experts_per_tok is larger than the number of experts", "Copy both from config.json.")
-        if self.num_kv_shared_layers >= self.num_hidden_layers:
-            raise wrong("num_kv_shared_layers is not smaller than num_hidden_layers", "Copy both from config.json.")
-        return self
-
-    @property
-    def experts(self) -> int:
-        """Routed experts, by vLLM's rule: the first existing key decides, and null counts as none."""
-        for key in ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"):
-            if key in self.model_fields_set:
-                return getattr(self, key) or 0
-        return 0
 
 
 class Parameters(Frozen):
@@ -157,17 +90,37 @@ class Serving(Frozen):
 
 
 class ModelEntry(Frozen):
-    """One servable checkpoint. `variant_of` names the model that this is a quantised copy of."""
+    """One servable checkpoint. `variant_of` names the model that this is a quantised copy of.
+
+    `config`: the keys of its config.json, as they stand there; those that say nothing about memory may be left out.
+    """
 
     name: Name
     title: str
     variant_of: Name | None = None
     weights: Weights
-    config: ModelConfig
+    config: dict[str, Any]
     config_source: Source
     parameters: Parameters
     checkpoint: Checkpoint
     serving: Serving
+
+    @property
+    def facts(self) -> ModelFacts:
+        """What `config` tells. Raises InputError, naming the key below `config`, where it cannot be read."""
+        return self.reading[0]
+
+    @cached_property
+    def reading(self) -> tuple[ModelFacts, list[tuple[str, str]]]:
+        """The facts, and the keys of `config` that nothing reads, each with what may have been meant."""
+        config = {"dtype": self.checkpoint.dtype, **self.config}
+        return read_entry(config, self.name, f"the catalog's {self.name}")
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy, whose facts are its own."""
+        copy = super().model_copy(update=update, deep=deep)
+        copy.__dict__.pop("reading", None)
+        return copy
 
 
 class Accelerator(Frozen):
@@ -270,14 +223,15 @@ class PriceList(Frozen):
 
 
 class OnlyFor(Frozen):
-    """Which models a runtime is for, by their config.json: `model_type`, and whether they are mixtures of experts."""
+    """Which models a runtime is for, by their config.json: the language model's `model_type`, and whether it is a
+    mixture of experts."""
 
     model_type: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,60}$")]
     architecture: Literal["dense", "moe"]
 
-    def suits(self, config: ModelConfig) -> bool:
-        """Whether a model with this configuration is one of them."""
-        return config.model_type == self.model_type and (config.experts > 0) == (self.architecture == "moe")
+    def suits(self, facts: ModelFacts) -> bool:
+        """Whether it is one of them."""
+        return (facts.model_type, facts.kind) == (self.model_type, self.architecture)
 
 
 class RuntimeEntry(Frozen):

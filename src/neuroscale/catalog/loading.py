@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from neuroscale.catalog.entries import Accelerator, ModelConfig, ModelEntry, Price, PriceList, RuntimeEntry, Team
+from neuroscale.catalog.entries import Accelerator, ModelEntry, Price, PriceList, RuntimeEntry, Team
 from neuroscale.errors import InputError, Problem
+from neuroscale.models.facts import ModelFacts
 from neuroscale.repository import CATALOG
 from neuroscale.snapshot import Snapshot, read_text
 from neuroscale.validation import from_document, suggest
@@ -69,10 +70,10 @@ class Catalog:
             self._digests[key] = sha256(self._kinds()[kind][name].model_dump(mode="json", exclude_unset=True))
         return self._digests[key]
 
-    def runtime(self, family: str, config: ModelConfig) -> RuntimeEntry:
+    def runtime(self, family: str, facts: ModelFacts) -> RuntimeEntry:
         """The runtime of an accelerator's family for a model: one for such models only, else the general one."""
         serving = [runtime for runtime in self.runtimes.values() if runtime.family == family]
-        own = [runtime for runtime in serving if runtime.only_for and runtime.only_for.suits(config)]
+        own = [runtime for runtime in serving if runtime.only_for and runtime.only_for.suits(facts)]
         # The catalog is refused when a family has no general runtime, or two of a kind.
         return own[0] if own else next(runtime for runtime in serving if runtime.only_for is None)
 
@@ -130,6 +131,8 @@ def load_catalog(snapshot: Snapshot) -> Catalog:
         try:
             document = read_mapping(read_text(snapshot, entry.path), entry.path)
             value: Any = from_document(_FOLDERS[folder][1], document, entry.path)
+            if isinstance(value, ModelEntry):
+                _check_config(value, document, entry.path)
         except InputError as error:
             problems.extend(error.problems)
             continue
@@ -169,6 +172,41 @@ def load_catalog(snapshot: Snapshot) -> Catalog:
     if problems:
         raise InputError(problems)
     return Catalog(**{folder: kinds[folder] for folder in _FOLDERS})
+
+
+def _check_config(model: ModelEntry, document: Document, where: str) -> None:
+    """Raises InputError where a model's config cannot be read, holds a key that nothing reads, or is of another
+    quantisation than the checkpoint."""
+    problems = []
+
+    def found(field: str, message: str, fix: str) -> None:
+        path = tuple(field.split("."))
+        problems.append(Problem(where, field, message, fix, document.line(*path)))
+
+    try:
+        facts, unread = model.reading
+    except InputError as error:
+        for problem in error.problems:
+            found(f"config.{problem.field}".rstrip("."), problem.message, problem.fix)
+    else:
+        for field, fix in unread:
+            found(f"config.{field}", "is a key that nothing reads", fix)
+        said, told = model.checkpoint.quantization, facts.quantization
+        method, bits = (told.method, told.bits) if told else ("none", 0)
+        if (method, bits) != _STORED_AS[said]:
+            message = f"{said!r} is not what the config's quantization_config says ({method})"
+            found("checkpoint.quantization", message, "Correct one of the two.")
+    if problems:
+        raise InputError(problems)
+
+
+_STORED_AS = {
+    "none": ("none", 0),
+    "compressed-tensors-w4a16": ("compressed-tensors", 4),
+    "fp8": ("fp8", 8),
+    "mxfp4": ("mxfp4", 4),
+}
+"""Method and bits of each kind of checkpoint."""
 
 
 def _dangling(kinds: dict[str, dict[str, Any]], places: dict[tuple[str, str], tuple[str, Document]]) -> list[Problem]:

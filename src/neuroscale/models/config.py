@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from neuroscale.models.facts import Basis, Group, ModelFacts, Quantization
@@ -17,6 +18,7 @@ from neuroscale.models.quantization import converted, read_scheme, stored_bytes
 from neuroscale.models.registry import estimate, family_of, refuse_unplanned, text_keys
 from neuroscale.models.towers import towers
 from neuroscale.models.weights import Weight, Weights, together
+from neuroscale.validation import suggest
 
 Dtype = Literal["bfloat16", "float16", "float32"]
 
@@ -33,33 +35,61 @@ def read_config(
     Raises InputError, naming the key, for what cannot be read, and for models whose memory the common rules do not
     tell.
     """
-    values = dict(config) if isinstance(config, Mapping) else parse_config(config, source)
-    c = Keys(values, source, model_type=_model_type(values, source))
+    values = config if isinstance(config, Mapping) else parse_config(config, source)
+    return _read(values, name, source, headers)[0]
+
+
+def read_entry(config: Mapping[str, Any], name: str, source: str) -> tuple[ModelFacts, list[tuple[str, str]]]:
+    """As `read_config`, and the keys that nothing reads: dotted paths, each with what may have been meant."""
+    facts, c = _read(config, name, source, None)
+    found: list[tuple[str, str]] = []
+    _unread(config, "", c.asked, found)
+    return facts, found
+
+
+def _unread(values: Mapping[str, Any], path: str, asked: Mapping[str, set[str]], found: list[tuple[str, str]]) -> None:
+    for key, value in values.items():
+        place = f"{path}.{key}".strip(".")
+        if key not in asked[path] and key not in _DESCRIBING:
+            found.append((place, suggest(key, asked[path])))
+        elif isinstance(value, Mapping) and place in asked and key not in ("quantization_config", "compression_config"):
+            _unread(value, place, asked, found)
+
+
+_DESCRIBING = frozenset({"architectures", "model_type", "dtype", "torch_dtype", "transformers_version"})
+"""Keys that say what a file is; not each is looked at everywhere."""
+
+
+def _read(
+    values: Mapping[str, Any], name: str, source: str, headers: Sequence[Header] | None
+) -> tuple[ModelFacts, Keys]:
+    c = Keys(values, source, model_type=Keys(values, source).text("model_type"))
     text = text_keys(c)
     refuse_unplanned(c, text)
     family = family_of(c, text)
     decoder = family(text) if family else estimate(text)
-    notes = list(decoder.notes)
+    scheme = read_scheme(c, text)
+    counted = Weights(apart=scheme is not None and scheme.by_layer)
+    _text_weights(c, text, decoder, counted)
+    notes = [*decoder.notes, *towers(c, counted, decoder.hidden)]
+    stored, scheme = converted(counted.all, scheme)
+    dtype = _dtype(c, text)
+    if headers:
+        weights = [weight for weight, _ in stored]
+        measured = measure(weights, headers, layer_count(text), quantized=scheme is not None)
+        dtype = dtype or _checked_dtype(measured.dtype) or "bfloat16"
+    else:
+        measured = _count(stored, dtype or "bfloat16")
+    notes += measured.notes
+    if dtype is None:
+        dtype = "bfloat16"
+        notes.append("The file names no dtype: bfloat16 is assumed.")
     if decoder.estimated:
         kind = text.model_type or "no model type"
         notes.append(f"The architecture is unknown here ({kind}): its layers are counted as if they were Llama's.")
-    counted = Weights()
-    _text_weights(c, text, decoder, counted)
-    notes += towers(c, counted, decoder.hidden)
-    stored, scheme = converted(counted.all, read_scheme(c, text))
-    weights = [weight for weight, _ in stored]
-    if headers:
-        measured = measure(weights, headers, layer_count(text), quantized=scheme is not None)
-        dtype = _dtype(c, text) or _checked_dtype(measured.dtype) or "bfloat16"
-        notes += measured.notes
-    else:
-        dtype = _dtype(c, text) or "bfloat16"
-        if _dtype(c, text) is None:
-            notes.append("The file names no dtype: bfloat16 is assumed.")
-        measured = _count(stored, dtype)
-    basis: Basis = "headers" if headers else "estimate" if decoder.estimated else "config"
+    basis: Basis = "estimate" if decoder.estimated else "headers" if headers else "config"
     attention = decoder.layers[0].attention
-    return ModelFacts(
+    facts = ModelFacts(
         name=name,
         model_type=text.model_type or c.model_type,
         architectures=c.texts("architectures", 100) or (),
@@ -86,10 +116,7 @@ def read_config(
         notes=tuple(notes),
         bytes_by_dtype=measured.bytes_by_dtype,
     )
-
-
-def _model_type(values: Mapping[str, Any], source: str) -> str:
-    return Keys(values, source).text("model_type")
+    return facts, c
 
 
 def _vocabulary(text: Keys) -> int:
@@ -100,8 +127,11 @@ def _text_weights(c: Keys, text: Keys, decoder: Decoder, out: Weights) -> None:
     """The language model's: names below `model.`, whatever the tower's own prefix is."""
     hidden, vocabulary = decoder.hidden, _vocabulary(text)
     out.add("model.embed_tokens.weight", "embedding", (vocabulary, hidden), "vocabulary")
+    places: dict[Layer, list[int]] = {}
     for number, layer in enumerate(decoder.layers):
-        layer.weights(out, f"model.layers.{number}.", hidden)
+        places.setdefault(layer, []).append(number)
+    for layer, numbers in places.items():
+        out.alike(numbers, partial(_layer, layer, hidden, out))
     for extra in decoder.extras:
         extra.weights(out, "model.")
     for name in decoder.final_norm:
@@ -112,6 +142,10 @@ def _text_weights(c: Keys, text: Keys, decoder: Decoder, out: Weights) -> None:
         out.add("lm_head.bias", "lm_head", (vocabulary,), "vocabulary")
     for number, layer in enumerate(decoder.predicting, start=len(decoder.layers)):
         _predicting(layer, f"model.layers.{number}.", hidden, vocabulary, out)
+
+
+def _layer(layer: Layer, hidden: int, out: Weights, number: int) -> None:
+    layer.weights(out, f"model.layers.{number}.", hidden)
 
 
 def _predicting(layer: Layer, at: str, hidden: int, vocabulary: int, out: Weights) -> None:

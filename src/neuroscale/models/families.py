@@ -71,7 +71,8 @@ def per_token(c: Keys, experts: int) -> int:
     keys = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_top_k", "moe_k")
     chosen = c.integer(*keys)
     if chosen > experts:
-        raise c.problem(keys[0], f"{chosen} is more than the {experts} experts")
+        key = next((key for key in keys if c.written(key)), keys[0])
+        raise c.problem(key, f"{chosen} is more than the {experts} experts")
     return chosen
 
 

@@ -40,13 +40,24 @@ class Keys:
 
     `where` names the file in messages, `path` the place of this object in it. A key that is null counts as written:
     it hides the default.
+
+    `asked`: names that were looked for, by the path of their object; shared with the sections.
     """
 
-    def __init__(self, values: Mapping[str, Any], where: str, path: str = "", model_type: str = "") -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        where: str,
+        path: str = "",
+        model_type: str = "",
+        asked: dict[str, set[str]] | None = None,
+    ) -> None:
         self.values = values
         self.where = where
         self.path = path
         self.model_type = model_type
+        self.asked = {} if asked is None else asked
+        self._here = self.asked.setdefault(path, set())
         self._defaults, self._aliases = class_defaults(model_type)
 
     def problem(self, key: str, message: str, fix: str = _FIX) -> InputError:
@@ -126,8 +137,13 @@ class Keys:
                 raise self.problem(key, f"{shorten(value)} is not an object")
             own = value.get("model_type", model_type)
             path = f"{self.path}.{key}".strip(".")
-            return Keys(value, self.where, path, own if isinstance(own, str) and own else model_type)
+            kind = own if isinstance(own, str) and own else model_type
+            return Keys(value, self.where, path, kind, self.asked)
         return None
+
+    def as_type(self, model_type: str) -> Keys:
+        """The same object with the defaults of another model type."""
+        return Keys(self.values, self.where, self.path, model_type, self.asked)
 
     def _list(self, key: str, most: int) -> list[Any] | None:
         value = self.raw(key)
@@ -149,6 +165,7 @@ class Keys:
     def _name(self, key: str) -> str:
         """The spelling under which the file, or else the class, has the key."""
         names = [key, *(b if a == key else a for a, b in self._aliases.items() if key in (a, b))]
+        self._here.update(names)
         for known in (self.values, self._defaults):
             for name in names:
                 if name in known:

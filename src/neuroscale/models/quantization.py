@@ -23,6 +23,7 @@ _PREFIXES = ("model.language_model.", "language_model.model.", "language_model."
 _FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 _MOST_PATTERNS = 100_000
 _LONGEST_PATTERN = 300
+_NUMBER = re.compile(r"[0-9]|\\d")
 _REPEATED_GROUP = re.compile(r"\)\s*[*+{]")
 
 
@@ -105,6 +106,12 @@ class Scheme:
     towers: bool = False
     facts: Quantization | None = None
     """Of most of the weights."""
+
+    @property
+    def by_layer(self) -> bool:
+        """Whether layers that are alike may be stored differently: a pattern names one by its number."""
+        patterns = [self.ignored, *(rule.targets for rule in self.rules if rule.targets)]
+        return any(_NUMBER.search(pattern) for names in patterns for pattern in names.all)
 
     def of(self, weight: Weight) -> Quantization | None:
         """How a weight is stored; None: in the model's dtype."""

@@ -196,7 +196,7 @@ def text_keys(c: Keys) -> Keys:
     if c.model_type in TEXT_TYPES:
         if not c.written("hidden_size"):
             raise c.problem("text_config", "is missing")
-        return Keys(c.values, c.where, c.path, TEXT_TYPES[c.model_type])
+        return c.as_type(TEXT_TYPES[c.model_type])
     return c
 
 

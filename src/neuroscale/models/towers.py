@@ -51,7 +51,7 @@ def towers(c: Keys, out: Weights, hidden: int) -> list[str]:
         if kind not in TOWERS:
             notes.append(f"The weights of the tower in {section} are not counted: its layout is unknown here.")
             continue
-        keys = Keys(keys.values, c.where, section, kind)
+        keys = keys.as_type(kind)
         width = TOWERS[kind](keys, out, hidden)
         if group == "vision" and wrapper.join:
             wrapper.join(c, keys, out, width, hidden)
@@ -138,6 +138,11 @@ def _layers(c: Keys, *keys: str) -> int:
     return c.integer(*(keys or ("num_hidden_layers",)), high=500)
 
 
+def _alike(out: Weights, block: _Block, at: str, count: int, widths: tuple[int, int]) -> None:
+    """`count` blocks below `at`; `widths`: hidden, and of the feed-forward."""
+    out.alike(range(count), lambda layer: block.weights(out, f"{at}{layer}.", *widths))
+
+
 _CLIP_BLOCK = _Block(
     ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "self_attn.out_proj",
@@ -157,8 +162,7 @@ def _siglip(c: Keys, out: Weights, _: int) -> int:
     out.add(f"{at}embeddings.patch_embedding.weight", "vision", (hidden, _size(c, "num_channels"), rows, columns))
     out.add(f"{at}embeddings.patch_embedding.bias", "vision", (hidden,))
     out.add(f"{at}embeddings.position_embedding.weight", "vision", (_patches(c), hidden))
-    for layer in range(_layers(c)):
-        _CLIP_BLOCK.weights(out, f"{at}encoder.layers.{layer}.", hidden, width)
+    _alike(out, _CLIP_BLOCK, f"{at}encoder.layers.", _layers(c), (hidden, width))
     _norm(out, f"{at}post_layernorm", "vision", hidden)
     if c.flag("vision_use_head", True):
         head = f"{at}head."
@@ -180,8 +184,7 @@ def _clip(c: Keys, out: Weights, _: int) -> int:
     out.add(f"{at}embeddings.patch_embedding.weight", "vision", (hidden, _size(c, "num_channels"), rows, columns))
     out.add(f"{at}embeddings.position_embedding.weight", "vision", (_patches(c) + 1, hidden))
     _norm(out, f"{at}pre_layrnorm", "vision", hidden)
-    for layer in range(_layers(c)):
-        _CLIP_BLOCK.weights(out, f"{at}encoder.layers.{layer}.", hidden, width)
+    _alike(out, _CLIP_BLOCK, f"{at}encoder.layers.", _layers(c), (hidden, width))
     _norm(out, f"{at}post_layernorm", "vision", hidden)
     return hidden
 
@@ -201,8 +204,7 @@ def _pixtral(c: Keys, out: Weights, _: int) -> int:
         bias=False,
         norm_bias=False,
     )
-    for layer in range(_layers(c)):
-        block.weights(out, f"{at}transformer.layers.{layer}.", hidden, width)
+    _alike(out, block, f"{at}transformer.layers.", _layers(c), (hidden, width))
     return hidden
 
 
@@ -222,8 +224,7 @@ def _llama4(c: Keys, out: Weights, _: int) -> int:
         "mlp.fc2",
         ("input_layernorm", "post_attention_layernorm"),
     )
-    for layer in range(_layers(c)):
-        block.weights(out, f"{at}model.layers.{layer}.", hidden, width)
+    _alike(out, block, f"{at}model.layers.", _layers(c), (hidden, width))
     inner, outer = _size(c, "projector_input_dim"), _size(c, "projector_output_dim")
     _project(out, f"{at}vision_adapter.mlp.fc1", (width, inner), bias=False, group="vision")
     _project(out, f"{at}vision_adapter.mlp.fc2", (inner, outer), bias=False, group="vision")
@@ -237,8 +238,7 @@ def _qwen2(c: Keys, out: Weights, _: int) -> int:
         raise c.problem("mlp_ratio", "is not a number from 0 to 64")
     block = _Block(("attn.qkv",), "attn.proj", ("mlp.fc1",), "mlp.fc2", ("norm1", "norm2"))
     _qwen_patches(c, out, hidden, _size(c, "in_channels", "in_chans"), bias=False)
-    for layer in range(_layers(c, "depth")):
-        block.weights(out, f"visual.blocks.{layer}.", hidden, int(hidden * ratio))
+    _alike(out, block, "visual.blocks.", _layers(c, "depth"), (hidden, int(hidden * ratio)))
     _norm(out, "visual.merger.ln_q", "projector", hidden)
     merged = hidden * _size(c, "spatial_merge_size") ** 2
     _project(out, "visual.merger.mlp.0", (merged, merged), bias=True)
@@ -257,8 +257,7 @@ def _qwen2_5(c: Keys, out: Weights, _: int) -> int:
         norm_bias=False,
     )
     _qwen_patches(c, out, hidden, _size(c, "in_channels", "in_chans"), bias=False)
-    for layer in range(_layers(c, "depth")):
-        block.weights(out, f"visual.blocks.{layer}.", hidden, _size(c, "intermediate_size"))
+    _alike(out, block, "visual.blocks.", _layers(c, "depth"), (hidden, _size(c, "intermediate_size")))
     _norm(out, "visual.merger.ln_q", "projector", hidden, bias=False)
     merged = hidden * _size(c, "spatial_merge_size") ** 2
     _project(out, "visual.merger.mlp.0", (merged, merged), bias=True)
@@ -271,8 +270,7 @@ def _qwen3(c: Keys, out: Weights, _: int) -> int:
     block = _Block(("attn.qkv",), "attn.proj", ("mlp.linear_fc1",), "mlp.linear_fc2", ("norm1", "norm2"))
     _qwen_patches(c, out, hidden, _size(c, "in_channels"), bias=True)
     out.add("visual.pos_embed.weight", "vision", (_size(c, "num_position_embeddings"), hidden))
-    for layer in range(_layers(c, "depth")):
-        block.weights(out, f"visual.blocks.{layer}.", hidden, _size(c, "intermediate_size"))
+    _alike(out, block, "visual.blocks.", _layers(c, "depth"), (hidden, _size(c, "intermediate_size")))
     merged = hidden * _size(c, "spatial_merge_size") ** 2
     deep = c.integers("deepstack_visual_indexes", most=500) or ()
     mergers = ["visual.merger.", *(f"visual.deepstack_merger_list.{number}." for number in range(len(deep)))]
@@ -307,8 +305,7 @@ def _glm4v(c: Keys, out: Weights, _: int) -> int:
     )
     _qwen_patches(c, out, hidden, _size(c, "in_channels"), bias=True)
     out.add("visual.embeddings.position_embedding.weight", "vision", (_patches(c), hidden))
-    for layer in range(_layers(c, "depth")):
-        block.weights(out, f"visual.blocks.{layer}.", hidden, given)
+    _alike(out, block, "visual.blocks.", _layers(c, "depth"), (hidden, given))
     for name in ("post_conv_layernorm", "post_layernorm"):
         _norm(out, f"visual.{name}", "vision", hidden, bias=False)
     merge = _size(c, "spatial_merge_size")
@@ -344,14 +341,17 @@ def _internvl(c: Keys, out: Weights, _: int) -> int:
         mlp_bias=True,
         norm_bias=c.text("norm_type", "layer_norm") == "layer_norm",
     )
-    for layer in range(_layers(c)):
+    scales = ["lambda_1", "lambda_2"]
+    if c.flag("use_qk_norm"):
+        scales += ["attention.q_norm.weight", "attention.k_norm.weight"]
+
+    def add(layer: int) -> None:
         place = f"{at}encoder.layer.{layer}."
         block.weights(out, place, hidden, _size(c, "intermediate_size"))
-        scales = ["lambda_1", "lambda_2"]
-        if c.flag("use_qk_norm"):
-            scales += ["attention.q_norm.weight", "attention.k_norm.weight"]
         for name in scales:
             out.add(place + name, "vision", (hidden,))
+
+    out.alike(range(_layers(c)), add)
     if not c.flag("use_mean_pooling", True):
         _norm(out, f"{at}layernorm", "vision", hidden)
     return hidden
@@ -365,7 +365,8 @@ def _gemma4(c: Keys, out: Weights, _: int) -> int:
     out.add(f"{at}patch_embedder.position_embedding_table", "vision", (2, _size(c, "position_embedding_size"), hidden))
     inputs = 3 * _size(c, "patch_size") ** 2
     out.linear(f"{at}patch_embedder.input_proj", "vision", (inputs, hidden), "replicated")
-    for layer in range(_layers(c)):
+
+    def add(layer: int) -> None:
         place = f"{at}encoder.layers.{layer}."
         for name, into, to in (
             ("self_attn.q_proj", hidden, heads * head_dim),
@@ -386,6 +387,8 @@ def _gemma4(c: Keys, out: Weights, _: int) -> int:
             "post_feedforward_layernorm",
         ):
             _norm(out, place + name, "vision", hidden, bias=False)
+
+    out.alike(range(_layers(c)), add)
     if c.flag("standardize"):
         for name in ("std_bias", "std_scale"):
             out.add(at + name, "vision", (hidden,))
@@ -420,7 +423,8 @@ def _gemma4_audio(c: Keys, out: Weights, text: int) -> int:
     # 128 mel bins, halved by each of the two convolutions.
     flat = channels[-1] * (128 >> (len(channels) - 1))
     out.linear(f"{at}subsample_conv_projection.input_proj_linear", "audio", (flat, hidden), "replicated")
-    for layer in range(_layers(c)):
+
+    def add(layer: int) -> None:
         place = f"{at}layers.{layer}."
         for block in ("feed_forward1", "feed_forward2"):
             out.linear(f"{place}{block}.ffw_layer_1.linear", "audio", (hidden, 4 * hidden), "replicated")
@@ -435,6 +439,8 @@ def _gemma4_audio(c: Keys, out: Weights, text: int) -> int:
         out.add(f"{place}lconv1d.depthwise_conv1d.weight", "audio", (hidden, 1, _size(c, "conv_kernel_size")))
         for name in ("lconv1d.pre_layer_norm", "lconv1d.conv_norm", "norm_pre_attn", "norm_post_attn", "norm_out"):
             _norm(out, place + name, "audio", hidden, bias=False)
+
+    out.alike(range(_layers(c)), add)
     given = _size(c, "output_proj_dims")
     out.linear(f"{at}output_proj", "audio", (hidden, given), "replicated", bias=True)
     out.linear("embed_audio.embedding_projection", "projector", (given, text), "replicated")
@@ -465,8 +471,7 @@ def _qwen2_audio(c: Keys, out: Weights, text: int) -> int:
         group="audio",
         unbiased="self_attn.k_proj",
     )
-    for layer in range(_layers(c, "encoder_layers")):
-        block.weights(out, f"{at}layers.{layer}.", hidden, width)
+    _alike(out, block, f"{at}layers.", _layers(c, "encoder_layers"), (hidden, width))
     _norm(out, f"{at}layer_norm", "audio", hidden)
     out.linear("multi_modal_projector.linear", "projector", (hidden, text), "replicated", bias=True)
     return hidden

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from neuroscale.models.facts import Group, Sharding, Tensor
@@ -31,10 +31,21 @@ class Weight:
 
 
 class Weights:
-    """Collects weights below one prefix, such as `model.layers.0.`."""
+    """Collects weights. `apart`: layers that are alike stay apart, for quantisations that name them by number."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, apart: bool = False) -> None:
         self.all: list[Weight] = []
+        self.apart = apart
+
+    def alike(self, numbers: Sequence[int], add: Callable[[int], None]) -> None:
+        """Layers of these numbers, which `add` adds alike: one by one, or the first of them as often."""
+        if self.apart:
+            for number in numbers:
+                add(number)
+            return
+        start = len(self.all)
+        add(numbers[0])
+        self.all[start:] = [replace(weight, copies=weight.copies * len(numbers)) for weight in self.all[start:]]
 
     def add(
         self, name: str, group: Group, shape: Sequence[int], sharding: Sharding = "replicated", *, copies: int = 1

@@ -111,7 +111,7 @@ def _shorter(case: Case) -> list[_Choice]:
     prompt = case.request.longest_prompt_tokens
     kept = {field: value for field, value in case.overrides.items() if field != "max_model_len"}
     also = " and remove the override of max_model_len" if kept != case.overrides else ""
-    limit = case.model.config.max_position_embeddings
+    limit = case.model.facts.max_position_embeddings
     while prompt > _SHORTEST:
         room = limit - case.request.longest_answer_tokens - CHAT_TEMPLATE_TOKENS
         prompt = room if 0 < room < prompt // 2 else prompt // 2

@@ -52,7 +52,7 @@ class Case:
         whole = math.ceil(tokens / memory.BLOCK) * memory.BLOCK
         # The template's margin may be what crosses the model's own limit: then the limit itself is the length.
         asked = request.longest_prompt_tokens + request.longest_answer_tokens
-        limit = self.model.config.max_position_embeddings
+        limit = self.model.facts.max_position_embeddings
         return limit if asked < limit < whole else whole
 
     @property
@@ -134,12 +134,13 @@ def candidates(case: Case) -> list[Candidate]:
     found = []
     for name in names:
         accelerator = case.catalog.accelerators[name]
-        runtime = case.catalog.runtime(accelerator.family, case.model.config)
+        runtime = case.catalog.runtime(accelerator.family, case.model.facts)
         count = case.overrides.get("accelerator_count")
         counts = (count,) if isinstance(count, int) else accelerator.counts
         dtype = case.overrides.get("kv_cache_dtype")
         # Latent attention has a cache format of its own: the 8-bit one is not planned with.
-        dtypes = ("auto",) if case.model.config.kv_lora_rank else accelerator.kv_cache_dtypes
+        latent = any(layers.kind == "latent" for layers in case.model.facts.cache)
+        dtypes = ("auto",) if latent else accelerator.kv_cache_dtypes
         for kv_cache_dtype in (str(dtype),) if dtype is not None else dtypes:
             found += [judge(case, accelerator, runtime, each, kv_cache_dtype) for each in counts]
     return sorted(found, key=lambda candidate: candidate.rank)
@@ -159,7 +160,7 @@ def judge(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: in
 
     def cache(requests: int) -> float:
         gib = memory.kv_gib(
-            model.config,
+            model.facts,
             count,
             1 if kv_cache_dtype == "fp8" else 2,
             length=case.max_model_len,
@@ -283,7 +284,7 @@ def _replicas(case: Case, capacity: int) -> Replicas:
 def _unsupported(
     case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: int, kv_cache_dtype: str
 ) -> list[Failure]:
-    model, config = case.model, case.model.config
+    model, facts = case.model, case.model.facts
     quantization = model.checkpoint.quantization
     failures = []
 
@@ -312,25 +313,25 @@ def _unsupported(
     minimum = model.serving.minimum_vllm_version
     if minimum and _version(minimum) > _version(runtime.version):
         against("support", f"{model.name} needs vLLM {minimum}; the runtime {runtime.name} has {runtime.version}.")
-    if config.num_attention_heads % count:
+    if facts.heads % count:
         against(
             "support",
-            f"The {config.num_attention_heads} attention heads of {model.name} cannot be split over {count} ranks.",
+            f"The {facts.heads} attention heads of {model.name} cannot be split over {count} ranks.",
         )
-    if config.experts and config.experts % count:
-        against("support", f"The {config.experts} experts of {model.name} cannot be spread over {count} ranks.")
+    if facts.experts and facts.experts % count:
+        against("support", f"The {facts.experts} experts of {model.name} cannot be spread over {count} ranks.")
     group = model.checkpoint.quantization_group_size
-    if group and config.intermediate_size % (group * count):
+    if group and facts.intermediate_size % (group * count):
         against(
             "support",
-            f"The MLP of {model.name} ({config.intermediate_size} wide, quantised in groups of {group}) cannot be "
+            f"The MLP of {model.name} ({facts.intermediate_size} wide, quantised in groups of {group}) cannot be "
             f"split over {count} ranks.",
         )
-    if case.max_model_len > config.max_position_embeddings:
+    if case.max_model_len > facts.max_position_embeddings:
         against(
             "context",
             f"A request may be {case.max_model_len} tokens long (prompt, answer and chat template); {model.name} reads "
-            f"at most {config.max_position_embeddings}.",
+            f"at most {facts.max_position_embeddings}.",
         )
     return failures
 

@@ -15,14 +15,13 @@ Confidence = Literal["high", "medium", "low"]
 def confidence(chosen: Candidate) -> Confidence:
     """How far the memory, the price and the speed rest on published or measured figures.
 
-    Low: the weights are only bounded, or the compiler's workspace is not modelled. Medium: the weights are the files'
-    bytes, or a price or the speed is unknown. High: the weights were measured under vLLM, and nothing is missing.
+    Low: the accelerator's memory is unknown, or the compiler's workspace is not modelled. Medium: the weights are the
+    files' bytes or counted, or a price or the speed is unknown. High: the weights were measured under vLLM, and nothing
+    is missing.
     """
-    if chosen.weights_basis == "upper bound" or chosen.accelerator.memory_gib.value is None:
+    if chosen.accelerator.memory_gib.value is None or chosen.runtime.family == "tpu":
         return "low"
-    if chosen.runtime.family == "tpu":
-        return "low"
-    if chosen.weights_basis == "files" or chosen.price is None or chosen.speed.ttft_seconds is None:
+    if chosen.weights_basis != "measured" or chosen.price is None or chosen.speed.ttft_seconds is None:
         return "medium"
     return "high"
 
@@ -85,7 +84,7 @@ def passed_over(tried: list[Candidate], chosen: Candidate) -> list[str]:
 
 
 def _choice(case: Case, chosen: Candidate) -> str:
-    kind = architecture(case.model.config)
+    kind = architecture(case.model.facts)
     what = (
         f"a mixture of experts of {_billions(kind.total_params)} parameters, {_billions(kind.active_params)} of them "
         "active per token"
@@ -113,9 +112,7 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
     request, replicas = case.request, chosen.replicas
     sentences = []
     if chosen.count > 1:
-        experts = (
-            ", and its experts are spread over the ranks (expert parallelism)" if case.model.config.experts else ""
-        )
+        experts = ", and its experts are spread over the ranks (expert parallelism)" if case.model.facts.experts else ""
         sentences.append(
             f"Tensor parallelism is {chosen.count}: the model is split over the {chosen.count} accelerators of a "
             f"replica{experts}."
@@ -192,10 +189,9 @@ def _other_failures(tried: list[Candidate], chosen: Candidate) -> list[str]:
 
 def _unknown(case: Case, chosen: Candidate) -> list[str]:
     sentences = []
-    if chosen.weights_basis == "upper bound":
+    if chosen.weights_basis == "config":
         sentences.append(
-            f"Not known: how large the checkpoint of {case.model.name} is. The plan takes every parameter at full "
-            "width, which is an upper bound."
+            f"Not measured: what {case.model.name} takes once loaded. The plan counts its weights from its config."
         )
     elif chosen.weights_basis == "files":
         sentences.append(

@@ -58,7 +58,7 @@ def vllm_args(
         args.append(f"--gpu-memory-utilization={utilization:g}")
     if kv_cache_dtype != "auto":
         args.append(f"--kv-cache-dtype={kv_cache_dtype}")
-    if model.config.experts and tensor_parallel > 1:
+    if model.facts.experts and tensor_parallel > 1:
         args.append("--enable-expert-parallel")
     if model.serving.tool_call_parser:
         args += ["--enable-auto-tool-choice", f"--tool-call-parser={model.serving.tool_call_parser}"]

@@ -54,7 +54,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
         tensor_parallel_size=chosen.count,
         replicas=chosen.replicas,
         memory_gib=chosen.memory,
-        architecture=architecture(model.config),
+        architecture=architecture(model.facts),
         max_model_len=case.max_model_len,
         max_concurrency=chosen.capacity,
         vllm_args=flags.vllm_args(

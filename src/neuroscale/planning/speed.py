@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from neuroscale.catalog import Accelerator, ModelEntry
-from neuroscale.planning.architecture import count_parameters, full_attention_layers
 from neuroscale.planning.memory import GIB, weights
 from neuroscale.planning.plan import Speed
 
@@ -28,17 +27,17 @@ def speed(model: ModelEntry, accelerator: Accelerator, count: int, prompt_tokens
     bandwidth, peak = accelerator.bandwidth_gb_s.value, accelerator.bf16_tflops.value
     if bandwidth is None or peak is None:
         return Speed(ttft_seconds=None, decode_tokens_per_second=None)
-    config = model.config
-    counted = count_parameters(config)
+    facts = model.facts
     # Two operations per active parameter and token, and two products over the context in each attention layer.
-    operations = 2.0 * counted.active * prompt_tokens
-    for full in full_attention_layers(config):
-        seen = prompt_tokens if full or config.sliding_window is None else min(prompt_tokens, config.sliding_window)
-        operations += 2.0 * config.num_attention_heads * config.head_dim * prompt_tokens * seen
+    operations = 2.0 * facts.active_params * prompt_tokens
+    windows = [layers.window for layers in facts.cache for _ in range(layers.layers)]
+    # Layers that read another one's cache compute, too: as the others do on average.
+    seen = sum(prompt_tokens if window is None else min(prompt_tokens, window) for window in windows) / len(windows)
+    operations += 2.0 * facts.heads * facts.head_dim * prompt_tokens * seen * facts.num_layers
     compute = operations / (peak * 1e12 * PREFILL_EFFICIENCY * count)
     read = math.ceil(prompt_tokens / batched_tokens) * weights(model).gib * GIB / (bandwidth * 1e9 * count)
-    share = counted.active / counted.total
-    efficiency = DECODE_EFFICIENCY["moe" if config.experts else "dense"]
+    share = facts.active_params / facts.total_params
+    efficiency = DECODE_EFFICIENCY[facts.kind]
     step = weights(model).gib * GIB * share / (bandwidth * 1e9 * count * efficiency)
     return Speed(
         ttft_seconds=round(max(compute, read) + STEP_SECONDS, 2),

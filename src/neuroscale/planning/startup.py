@@ -72,7 +72,7 @@ def startup(
     download = mib / rates[way].value if copied and way in rates else 0.0
     read = rates["disk"] if copied else rates.get(way, rates["disk"])
     eager = eager or "--enforce-eager" in runtime.args
-    layers = 0 if eager else model.config.num_hidden_layers
+    layers = 0 if eager else model.facts.num_layers
     parts = [
         math.ceil(seconds)
         for seconds in (
