@@ -11,7 +11,7 @@ from neuroscale.planning.fit.defaults import resolve
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.engine import band, cache_pool, outside_bytes, share
 from neuroscale.planning.fit.kv_cache import Pool
-from neuroscale.planning.fit.overhead import Overhead, overhead
+from neuroscale.planning.fit.overhead import overhead
 from neuroscale.planning.fit.result import Resolved
 from neuroscale.planning.fit.support import unsupported
 from neuroscale.planning.fit.versions import PINNED, Behaviour, behaviour
@@ -20,6 +20,17 @@ from neuroscale.planning.plan import Memory
 from neuroscale.vllm.engine import EngineArguments
 
 GIB = 2**30
+
+
+@dataclass(frozen=True)
+class _Need:
+    """Bytes of a rank; `later`: outside the share that is usable."""
+
+    weights: int
+    cache: int
+    beside: int
+    later: int
+    usable: int
 
 
 @dataclass(frozen=True)
@@ -38,8 +49,8 @@ class Server:
     def memory(self, held: int, at_once: int | None = None) -> Memory:
         """GiB of the fullest rank with the cache that `held` requests of full length need, while `at_once` (None: the
         same number) are computed. `free` is negative where that does not fit."""
-        parts = self._parts(held, held if at_once is None else at_once)
-        rounded = [round(part / GIB, 2) for part in parts]
+        parts = self._need(held, at_once)
+        rounded = [round(size / GIB, 2) for size in (parts.weights, parts.cache, parts.beside, parts.usable)]
         return Memory(
             weights=rounded[0],
             kv_cache=rounded[1],
@@ -50,40 +61,42 @@ class Server:
 
     def fits(self, held: int, at_once: int | None = None) -> bool:
         """Whether that many requests of full length fit, exactly."""
-        computed = held if at_once is None else at_once
-        weights, cache, beside, usable = self._parts(held, computed)
-        if weights + cache + beside > usable:
+        need = self._need(held, at_once)
+        if need.weights + need.cache + need.beside > need.usable:
             return False
-        later = sum(self._overhead(computed).later.values())
-        return later == 0 or later <= outside_bytes(self.device, usable)
+        return need.later == 0 or need.later <= outside_bytes(self.device, need.usable)
 
     def band_gib(self, at_once: int) -> float:
         """How far the memory that is left for the cache may be off."""
-        return band(self.facts, self.device, self._weights, self._overhead(at_once), self.version)
+        arguments = replace(self.arguments, max_num_seqs=max(at_once, 1))
+        resolved = resolve(self.facts, self.device, arguments, self._does)
+        beside = overhead(self.facts, self.device, arguments, resolved, self._does)
+        return band(self.facts, self.device, self._weights, beside, self.version)
 
     def unsupported(self) -> list[str]:
         """Why vLLM would not start with this on any memory."""
-        return unsupported(self.facts, self.device, self._with(1), self._resolved(1))
+        return unsupported(self.facts, self.device, replace(self.arguments, max_num_seqs=1), self._alone)
 
-    def _overhead(self, at_once: int) -> Overhead:
-        return overhead(self.facts, self.device, self._with(at_once), self._resolved(at_once), self._does)
-
-    def _parts(self, held: int, at_once: int) -> tuple[int, int, int, int]:
-        arguments, resolved = self._with(at_once), self._resolved(at_once)
-        beside = self._overhead(at_once)
+    def _need(self, held: int, at_once: int | None) -> _Need:
+        arguments = replace(self.arguments, max_num_seqs=max(held if at_once is None else at_once, 1))
+        resolved = resolve(self.facts, self.device, arguments, self._does)
+        beside = overhead(self.facts, self.device, arguments, resolved, self._does)
         cache = self._pool.held_bytes(held, resolved.max_model_len, resolved.in_flight_tokens)
         if self._does.spare_block:
             cache += self._pool.block_bytes
         if self.whole_gib:
             cache = math.ceil(cache / GIB) * GIB
-        usable = math.floor(self.device.memory_bytes * share(self.device, arguments, resolved))
-        return self._weights.total, cache, sum(beside.counted.values()), usable
+        return _Need(
+            weights=self._weights.total,
+            cache=cache,
+            beside=sum(beside.counted.values()),
+            later=sum(beside.later.values()),
+            usable=math.floor(self.device.memory_bytes * share(self.device, arguments, resolved)),
+        )
 
-    def _with(self, at_once: int) -> EngineArguments:
-        return replace(self.arguments, max_num_seqs=max(at_once, 1))
-
-    def _resolved(self, at_once: int) -> Resolved:
-        return resolve(self.facts, self.device, self._with(at_once), self._does)
+    @cached_property
+    def _alone(self) -> Resolved:
+        return resolve(self.facts, self.device, replace(self.arguments, max_num_seqs=1), self._does)
 
     @cached_property
     def _does(self) -> Behaviour:
@@ -95,7 +108,7 @@ class Server:
 
     @cached_property
     def _pool(self) -> Pool:
-        return cache_pool(self.facts, self.arguments, self._resolved(1), self._does)
+        return cache_pool(self.facts, self.arguments, self._alone, self._does)
 
 
 def measured(facts: ModelFacts, gib: float, *, loaded: bool) -> ModelFacts:

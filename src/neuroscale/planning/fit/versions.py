@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 PINNED = "0.32.0"
@@ -97,6 +98,7 @@ def number(version: str) -> tuple[int, int, int]:
     return int(major), int(minor), int(patch or 0)
 
 
+@lru_cache(maxsize=128)
 def behaviour(version: str) -> Behaviour:
     """What `version` does; a newer one than the table knows does as the newest. Raises ValueError for no version."""
     asked = number(version)
