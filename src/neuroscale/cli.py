@@ -73,6 +73,23 @@ def plan(
 
 
 @app.command()
+def model(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|PATH", help="A model of the catalog, a folder, a config.json, or a model of the Hub."
+        ),
+    ],
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> None:
+    """Show what is known of a model: parameters, active ones in both conventions, weights by group, KV cache."""
+    from neuroscale.commands.model import show_model
+
+    raise typer.Exit(show_model(name, repository, as_json=as_json))
+
+
+@app.command()
 def fit(
     model: Annotated[
         str, typer.Option("--model", help="A model of the catalog, a folder, a config.json, or a model of the Hub.")

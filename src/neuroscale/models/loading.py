@@ -35,7 +35,8 @@ def load_model(name: str, catalog: Catalog | None = None) -> ModelFacts:
     if path.is_dir():
         return read_folder(path)
     if path.is_file():
-        return read_config(_bounded(path), path.resolve().parent.name or str(path), str(path))
+        named = path.resolve()
+        return read_config(_bounded(path), named.parent.name if path.name == "config.json" else named.stem, str(path))
     if HUB_ID.fullmatch(name) and not name.endswith((".json", ".yaml")) and not path.parent.is_dir():
         return read_hub(name)
     known = catalog.models if catalog is not None else ()
