@@ -1,68 +1,93 @@
-"""vLLM's own parser, answering: run by the Python of the serving packages, a JSON line for each JSON line it is given.
-
-In: `{"program": "serve" | "module", "words": [...]}`. Out: `{"accepted": bool, "told": text, "values": {dest: value}}`,
-where values that are objects of vLLM's own are left out.
-"""
+"""Asks vLLM and transformers themselves, in the Python that set-up installed them in: see vllm_start.py."""
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import importlib
 import json
-import sys
-from typing import Any
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from neuroscale.local.status import last_lines
+from neuroscale.model_server import ModelServer
+from neuroscale.vllm.engine import EngineArguments
+
+_HERE = Path(__file__).parent
+_WITHIN = 900.0
+"""Seconds for all questions of a test module; a few seconds each on a busy machine."""
 
 
-def _module(name: str) -> Any:
-    return importlib.import_module(f"vllm.{name}")
+@dataclass(frozen=True)
+class Question:
+    """What vllm_start.py is to answer. `arguments`: of vLLM's engine and of the planner's EngineArguments alike.
+
+    `memory`: bytes for the cache where nothing is started. `layers`: (kind, how many, KV heads, head size, window).
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+    how: Literal["start", "build", "plan"] = "start"
+    rank: int = 0
+    memory: int = 0
+    layers: Sequence[tuple[str, int, int, int, int | None]] = ()
+
+    def engine_arguments(self) -> EngineArguments:
+        """The same question to the planner."""
+        fixed = {"kv_cache_memory_bytes": self.memory} if self.how != "start" else {}
+        return EngineArguments(**{**self.arguments, **fixed})
 
 
-def _parsers() -> dict[str, Any]:
-    flexible = _module("utils.argparse_utils").FlexibleArgumentParser
-    serve = flexible(description="vLLM CLI")
-    commands = serve.add_subparsers(required=False, dest="subparser")
-    for command in _module("entrypoints.cli.serve").cmd_init():
-        command.subparser_init(commands)
-    module = _module("entrypoints.launchers.cli_args").make_arg_parser(flexible(description="server"))
-    for parser in (serve, module, commands.choices["serve"]):
-        parser.error = _refuse
-    return {"serve": serve, "module": module}
+@dataclass(frozen=True)
+class Answer:
+    """What vLLM held and printed, or why it refused. `held`: bytes of parameters and of tables, for each rank asked."""
+
+    name: str
+    held: Sequence[tuple[int, int]] = ()
+    blocks: int = 0
+    block_size: int = 0
+    tokens: int = 0
+    concurrency: float = 0.0
+    printed: Sequence[str] = ()
+    error: str = ""
+    seconds: float = field(default=0.0, compare=False)
 
 
-class _Refused(Exception):  # noqa: N818
-    pass
+def ask_vllm(questions: Iterable[Question]) -> dict[str, Answer]:
+    """Answers by name, all from one process."""
+    found = _run("vllm_start.py", [asdict(question) for question in questions])
+    return {one["name"]: Answer(**one) for one in found}
 
 
-def _refuse(message: str) -> None:
-    raise _Refused(message)
+def count_with_transformers(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By model: `tensors` and `buffers`, parameters by tensor name."""
+    found = _run("transformers_count.py", [{"name": name, "config": config} for name, config in configs.items()])
+    failed = {one["name"]: one["error"] for one in found if "error" in one}
+    assert not failed, f"transformers cannot build these models: {failed}"
+    return {one["name"]: one for one in found}
 
 
-def _answer(parsers: dict[str, Any], program: str, words: list[str]) -> dict[str, Any]:
-    arguments = ["serve", *words] if program == "serve" else list(words)
-    try:
-        found: argparse.Namespace = parsers[program].parse_args(arguments)
-    except BaseException as error:
-        return {"accepted": False, "told": f"{type(error).__name__}: {error}", "values": {}}
-    values = {}
-    for name, value in vars(found).items():
-        with contextlib.suppress(TypeError, ValueError):
-            values[name] = json.loads(json.dumps(value))
-    if values.get("model_tag") is not None and program == "serve":
-        values["model"] = values["model_tag"]
-    return {"accepted": True, "told": "", "values": values}
-
-
-def main() -> None:
-    """Answer until standard input ends."""
-    answers = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):
-        parsers = _parsers()
-        print("ready", file=answers, flush=True)
-        for line in sys.stdin:
-            question = json.loads(line)
-            print(json.dumps(_answer(parsers, question["program"], question["words"])), file=answers, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def _run(script: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    server = ModelServer.find()
+    assert server.installed, f"nothing was compared. {server.problem()}"
+    with tempfile.TemporaryDirectory() as folder:
+        asked, answered, log = (Path(folder) / name for name in ("asked.json", "answered.jsonl", "log"))
+        asked.write_text(json.dumps(cases), encoding="utf-8")
+        environment = {**os.environ, "VLLM_CACHE_ROOT": folder, "PYTHONPATH": str(_HERE)}
+        with log.open("w") as out:
+            done = subprocess.run(
+                [str(server.python), str(_HERE / script), str(asked), str(answered)],
+                env=environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                timeout=_WITHIN,
+                check=False,
+            )
+        told = "\n".join(last_lines(log, 60))
+        assert done.returncode == 0, f"{script} ended with {done.returncode}:\n{told}"
+        found = [json.loads(line) for line in answered.read_text(encoding="utf-8").splitlines()]
+        assert len(found) == len(cases), f"{script} answered {len(found)} of {len(cases)} questions:\n{told}"
+        return found

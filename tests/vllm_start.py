@@ -1,0 +1,246 @@
+"""Starts vLLM for tests: engines on the CPU, one after another, with dummy weights. Run by vLLM's own Python.
+
+`vllm_start.py CASES ANSWERS`: CASES is a JSON list of objects, ANSWERS gets a JSON line for each, in their order.
+
+A case: `name`, `config` (a config.json), `arguments` (of vLLM's engine, by their Python names) and `how`:
+- "start": the real engine, as far as a server that could answer: weights, KV cache, scheduler. `tensor_parallel_size`
+  starts that many processes.
+- "build": vLLM's own model and KV cache planning without memory behind them, for sizes that no test machine holds:
+  the model as rank `rank` of `tensor_parallel_size` builds it, and what `memory` bytes for the cache give. As on a GPU:
+  block sizes of FlashAttention, and the asynchronous scheduling that `arguments` ask for.
+
+- "plan": the planning of the cache alone, as on a GPU, for layers of any kinds: `layers` is a list of (kind, how many,
+  KV heads, head size, window), `memory` bytes; `config` and `arguments` give the rest.
+
+An answer: `name`; `held`, for each rank the bytes of the model's parameters and those of its buffers (before vLLM
+repacks them for the CPU); `blocks`, `block_size`, `tokens` and `concurrency` of the KV cache; `printed`, the log lines
+about it; or `error`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+# In this very process, so that one import of vLLM serves all engines; asked of nobody, and told to nobody.
+os.environ.update(
+    VLLM_ENABLE_V1_MULTIPROCESSING="0",
+    VLLM_WORKER_MULTIPROC_METHOD="spawn",
+    VLLM_CPU_OMP_THREADS_BIND="nobind",
+    VLLM_HOST_IP="127.0.0.1",
+    VLLM_CONFIGURE_LOGGING="0",
+    VLLM_NO_USAGE_STATS="1",
+    GLOO_SOCKET_IFNAME="lo",
+    HF_HUB_OFFLINE="1",
+)
+
+import torch
+from vllm import EngineArgs
+from vllm import logger as vllm_logger
+from vllm.config import set_current_vllm_config
+from vllm.distributed import cleanup_dist_env_and_memory, parallel_state
+from vllm.model_executor.layers import rotary_embedding
+from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+from vllm.model_executor.model_loader.utils import initialize_model
+from vllm.model_executor.models import registry
+from vllm.utils.torch_utils import set_default_torch_dtype
+from vllm.v1.attention.backend import MultipleOf
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+from vllm.v1.core import kv_cache_utils
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.executor import Executor
+from vllm.v1.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    KVCacheSpec,
+    MLAAttentionSpec,
+    SlidingWindowSpec,
+)
+from vllm.v1.worker.gpu.attn_utils import get_kv_cache_spec
+
+_GPU_LAYOUT = "LBNHC"
+"""What a CUDA backend without wishes of its own resolves to: the first of vLLM's default order."""
+_create = BaseModelLoader.create_model
+
+
+def _held(model: torch.nn.Module) -> tuple[int, int]:
+    """Bytes of all parameters, and of all buffers that are no single number; what two names share counts once."""
+    tables = [buffer for buffer in model.buffers() if buffer.dim()]
+    return sum(one.nbytes for one in model.parameters()), sum(one.nbytes for one in tables)
+
+
+def _create_and_measure(self: Any, *arguments: Any, **named: Any) -> torch.nn.Module:
+    model: torch.nn.Module = _create(self, *arguments, **named)
+    Measured.held = _held(model)
+    return model
+
+
+class Measured:
+    """Mixed into each worker by vLLM: what its model held before it was repacked."""
+
+    held = (0, 0)
+
+    def held_bytes(self) -> tuple[int, int]:
+        """Of this rank."""
+        return Measured.held
+
+
+BaseModelLoader.create_model = _create_and_measure
+
+
+class _Lines(logging.Handler):
+    """The log lines that say what the KV cache holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep it if it is one."""
+        line = record.getMessage()
+        if any(told in line for told in ("KV cache size:", "padding layers", "Auto-fit")):
+            self.found.append(line)
+
+
+def start(folder: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The real engine, as it stands behind a server: its workers, their weights and caches, its scheduler."""
+    config = _config(folder, {**arguments, "worker_extension_cls": "vllm_start.Measured"})
+    engine = EngineCore(config, Executor.get_class(config), log_stats=False)
+    try:
+        cache = engine.vllm_config.cache_config
+        return {
+            "held": engine.collective_rpc("held_bytes"),
+            "blocks": cache.num_gpu_blocks,
+            "block_size": cache.block_size,
+            "tokens": cache.kv_cache_size_tokens,
+            "concurrency": cache.kv_cache_max_concurrency,
+        }
+    finally:
+        engine.shutdown()
+
+
+def _config(folder: str, arguments: dict[str, Any]) -> Any:
+    return EngineArgs(
+        model=folder, load_format="dummy", skip_tokenizer_init=True, enforce_eager=True, **arguments
+    ).create_engine_config()
+
+
+@contextlib.contextmanager
+def _as_on_a_gpu() -> Iterator[None]:
+    """Block sizes of FlashAttention, and no refusal of quantised weights that this processor is too old for."""
+    with (
+        mock.patch.object(CPUAttentionBackend, "get_supported_kernel_block_sizes", return_value=[MultipleOf(16)]),
+        mock.patch.object(torch.cpu, "_is_amx_tile_supported", return_value=True),
+    ):
+        yield
+
+
+def _gpu_config(folder: str, arguments: dict[str, Any]) -> Any:
+    """The engine's configuration; what the CPU's platform changes of it is changed back."""
+    config = _config(folder, arguments)
+    config.scheduler_config.async_scheduling = arguments.get("async_scheduling", True)
+    config.cache_config.block_size = arguments["block_size"]
+    return config
+
+
+@_as_on_a_gpu()
+def build(folder: str, arguments: dict[str, Any], rank: int, memory: int) -> dict[str, Any]:
+    """The model and the plan of its cache, as vLLM makes them for one rank of several."""
+    ranks = arguments.get("tensor_parallel_size", 1)
+    config = _gpu_config(folder, arguments)
+    with set_current_vllm_config(config):
+        parallel_state.init_distributed_environment(1, 0, f"file://{folder}/rendezvous", 0, "gloo")
+        parallel_state.ensure_model_parallel_initialized(1, 1)
+        for group in (parallel_state._TP, parallel_state._EP):
+            if group is not None:
+                group.world_size, group.rank_in_group = ranks, rank
+        with set_default_torch_dtype(config.model_config.dtype), torch.device("meta"):
+            model = initialize_model(vllm_config=config)
+        config.cache_config.kv_cache_layout = _GPU_LAYOUT
+        return {"held": [_held(model)], **_capacity(config, [get_kv_cache_spec(config)] * ranks, memory)}
+
+
+def _capacity(config: Any, layers: list[dict[str, KVCacheSpec]], memory: int) -> dict[str, Any]:
+    """What vLLM would print of a cache of `memory` bytes on each rank, for each rank's layers."""
+    caches = kv_cache_utils.get_kv_cache_configs(config, [dict(one) for one in layers], [memory] * len(layers))
+    whole = kv_cache_utils.generate_scheduler_kv_cache_config(caches)
+    tokens, concurrency = kv_cache_utils.get_kv_cache_capacity(config, whole)
+    return {
+        "blocks": whole.num_blocks,
+        "block_size": config.cache_config.block_size,
+        "tokens": tokens,
+        "concurrency": concurrency,
+    }
+
+
+_SPECS: dict[str, Callable[..., KVCacheSpec]] = {
+    "full": lambda window, **shape: FullAttentionSpec(**shape),
+    "sliding": lambda window, **shape: SlidingWindowSpec(sliding_window=window, **shape),
+    "chunked": lambda window, **shape: ChunkedLocalAttentionSpec(attention_chunk_size=window, **shape),
+    "latent": lambda window, **shape: MLAAttentionSpec(**shape),
+}
+
+
+def plan(folder: str, arguments: dict[str, Any], layers: list[list[Any]], memory: int) -> dict[str, Any]:
+    """The plan of a cache for layers that no model need have."""
+    config = _gpu_config(folder, arguments)
+    config.cache_config.kv_cache_layout = _GPU_LAYOUT
+    specs = {}
+    for index, (kind, count, heads, size, window) in enumerate(layers):
+        shape = {"block_size": arguments["block_size"], "num_kv_heads": heads, "head_size": size}
+        for layer in range(count):
+            specs[f"{index}.{layer}"] = _SPECS[kind](window=window, dtype=torch.bfloat16, **shape)
+    return _capacity(config, [specs], memory)
+
+
+def answer(case: dict[str, Any], lines: list[str]) -> dict[str, Any]:
+    """What vLLM says of one case."""
+    lines.clear()
+    began = time.monotonic()
+    # vLLM says the same thing once in a process; here each engine is to say it.
+    vllm_logger._print_info_once.cache_clear()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(case["config"]), encoding="utf-8")
+        try:
+            if case["how"] == "start":
+                said = start(folder, case["arguments"])
+            elif case["how"] == "build":
+                said = build(folder, case["arguments"], case["rank"], case["memory"])
+            else:
+                said = plan(folder, case["arguments"], case["layers"], case["memory"])
+        except Exception as error:
+            said = {"error": f"{type(error).__name__}: {error}"}
+        finally:
+            if case["how"] != "plan":
+                # A model would take over the tables of an earlier one of the same shape, which lie elsewhere.
+                rotary_embedding._ROPE_DICT.clear()
+                cleanup_dist_env_and_memory()
+    return {"name": case["name"], **said, "printed": list(lines), "seconds": time.monotonic() - began}
+
+
+def main(cases: str, answers: str) -> None:
+    """Answer all cases."""
+    # What a model's class can do is found out by importing it: here, and not in a process for each.
+    registry._run_in_subprocess = lambda function: function()
+    handler = _Lines()
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    logging.getLogger("vllm").addHandler(handler)
+    # Between the models all garbage is collected; what the imports left is none.
+    gc.freeze()
+    with Path(answers).open("w", encoding="utf-8") as out:
+        for case in json.loads(Path(cases).read_text(encoding="utf-8")):
+            print(json.dumps(answer(case, handler.found)), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
