@@ -1,0 +1,300 @@
+"""The fit gate: whether the command that a pod runs is one that vLLM takes, and fits the accelerator it asks for.
+
+It reads manifests as they are rendered, whoever wrote them. What it cannot judge it says, by a notice at the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from neuroscale.errors import InputError, UntrustedError
+from neuroscale.gates.check import Evaluation
+from neuroscale.gates.knowledge import Knowledge, KnownModel, KnownPlace, UnknownError
+from neuroscale.gates.manifests import Manifest, read_manifests
+from neuroscale.gates.served import Server, Unread, servers
+from neuroscale.gates.tripwire_services import Tripwire, tripwires
+from neuroscale.planning.fit import Around, Fit, choices, fit
+from neuroscale.platform.runtimes import FOLDER as RUNTIME_FOLDER
+from neuroscale.snapshot import Snapshot
+from neuroscale.verdict import Finding, Severity
+from neuroscale.vllm.arguments import Parsed, ProblemKind, parse_arguments
+from neuroscale.vllm.checks import Fault, check_command
+from neuroscale.vllm.command import ServeCommand
+from neuroscale.vllm.engine import EngineArguments
+from neuroscale.yaml_io import Path
+
+GATE = "fit"
+TITLE = "Fit"
+
+_GIB = 2**30
+_CACHE_SPACE = "VLLM_CPU_KVCACHE_SPACE"
+_MOST_CHOICES = 3
+RULES: dict[ProblemKind, str] = {
+    "unknown": "unknown-argument",
+    "removed": "removed-argument",
+    "ambiguous": "ambiguous-argument",
+    "incomplete": "incomplete-argument",
+    "value": "argument-value",
+    "stray": "stray-word",
+    "ignored": "ignored-argument",
+    "config": "not-judged",
+    "ends": "ends-at-once",
+}
+_UNREAD_FIX = "Write the command and its arguments into the manifest as plain text."
+_UNKNOWN_FIX = "Add what is missing to platform/catalog/, or try the command on that accelerator before you trust it."
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was found of one container. `whole`: command, model and accelerator were all judged."""
+
+    findings: tuple[Finding, ...]
+    whole: bool
+
+
+def evaluate_fit(
+    manifests: Sequence[Manifest],
+    elsewhere: Callable[[str], Manifest | None],
+    knowledge: Callable[[], Knowledge | None],
+) -> Evaluation:
+    """Judge everything that runs vLLM among the manifests.
+
+    `elsewhere`: a ClusterServingRuntime by its name. `knowledge` reads the catalog, and gives None where that cannot be
+    read; it is asked only where something runs vLLM. Raises UntrustedError where a service known to be bad comes back
+    clean.
+    """
+    traps = tripwires()
+    for trap in traps:
+        _must_be_caught(trap)
+    there = list(servers(manifests, elsewhere))
+    known = knowledge() if there else None
+    seen = [judge(found, known) for found in there]
+    findings = tuple(finding for one in seen for finding in one.findings)
+    in_part = sum(not one.whole for one in seen)
+    detail = f"{in_part} of {len(seen)} commands judged in part" if in_part else ""
+    return Evaluation(findings, len(seen), len(seen), "commands", len(traps), len(traps), detail)
+
+
+def runtimes_of(snapshot: Snapshot) -> Callable[[str], Manifest | None]:
+    """The runtimes that the platform itself gives every cluster, by their names."""
+
+    @cache
+    def known() -> dict[str, Manifest]:
+        found = {}
+        for entry in snapshot.entries(RUNTIME_FOLDER):
+            data = snapshot.read(entry.path) if entry.path.endswith(".yaml") else None
+            try:
+                manifests = read_manifests(data, entry.path) if data is not None else []
+            except InputError:
+                continue  # the platform's own check says what is wrong with it
+            found.update({one.name: one for one in manifests if one.kind == "ClusterServingRuntime"})
+        return found
+
+    return lambda name: known().get(name)
+
+
+def _must_be_caught(trap: Tripwire) -> None:
+    found = [judge(one, trap.knowledge) for one in servers(trap.manifests, lambda _: None)]
+    if not any(finding.rule == trap.rule and trap.told in finding.message for one in found for finding in one.findings):
+        raise UntrustedError(f"the fit gate did not catch its tripwire: {trap.title}.")
+
+
+def judge(found: Server | Unread, knowledge: Knowledge | None) -> Judged:
+    """What is wrong with one container's command, or cannot be told of it."""
+    if isinstance(found, Unread):
+        told = f"cannot be judged: {found.reason}"
+        return Judged(
+            (_at(found.manifest, found.at, found.subject, "not-judged", told, _UNREAD_FIX, notice=True),), False
+        )
+    return _Judgement(found, knowledge).judged()
+
+
+class _Judgement:
+    """One container on its way through command, model, accelerator and memory."""
+
+    def __init__(self, server: Server, knowledge: Knowledge | None) -> None:
+        self.server = server
+        self.knowledge = knowledge
+        self.environment = server.manifest.service.environment if server.manifest.service else ""
+        self.command: ServeCommand = server.command
+        self.parsed: Parsed = parse_arguments(
+            [word.text for word in self.command.words], self.command.version, program=self.command.program
+        )
+        self.findings: list[Finding] = []
+        self.whole = True
+
+    def judged(self) -> Judged:
+        """Every finding, in the order in which a reader would look."""
+        self._command()
+        if not self.server.description:
+            self._service()
+        return Judged(tuple(dict.fromkeys(self.findings)), self.whole)
+
+    def _command(self) -> None:
+        parsed, asked = self.parsed, self.command.version
+        if not parsed.exact:
+            named = f"vLLM {asked} is not known here" if asked else "which vLLM the image holds is not told by its tag"
+            told = f"{named}: the command is read as {parsed.version} would"
+            self._not_judged((("image",)), told, "Pin a release, such as the one of platform/catalog/runtimes/.")
+        for place, reason in self.command.unreadable:
+            self._not_judged(place, f"cannot be judged in full: {reason}", _UNREAD_FIX)
+        for path, reason in self.server.hidden:
+            self._say("not-judged", path, f"cannot be judged in full: {reason}", _UNREAD_FIX, notice=True)
+            self.whole = False
+        for problem in parsed.problems:
+            place = self._word(problem.place)
+            about = f"{problem.word}: " if problem.word else ""
+            if problem.kind == "config":
+                self._not_judged(place, f"cannot be judged: {about}{problem.message}", problem.fix)
+            elif problem.place is not None and self.command.words[problem.place].unknown:
+                continue  # said above: its text is not known
+            else:
+                # What another version than the known ones takes may be right for it.
+                self._say(RULES[problem.kind], place, f"{about}{problem.message}", problem.fix, notice=not parsed.exact)
+
+    def _service(self) -> None:
+        unread = bool(self.command.unreadable) or any(one.kind == "config" for one in self.parsed.problems)
+        model = self._model() if not unread or self.parsed.arguments.model else None
+        place = self._place()
+        faults = check_command(
+            self.parsed,
+            model.facts if model else None,
+            model.entry if model else None,
+            place.place if place else None,
+            self.command.environment,
+        )
+        for fault in faults:
+            if unread and fault.rule == "no-model":
+                continue
+            self._fault(fault)
+        if model is not None and place is not None:
+            self._memory(model, place, faults, unread)
+
+    def _model(self) -> KnownModel | None:
+        named = self.parsed.arguments.model
+        if not named:
+            return None
+        try:
+            known = self._known.model(self.server, named)
+        except UnknownError as error:
+            self._not_judged(self._place_of("model"), f"whether it fits cannot be judged: {error}", _UNKNOWN_FIX)
+            return None
+        if known.added:
+            told = f"{known.entry.name} is judged by facts that this very change brings"
+            self._say("new-model", self._place_of("model"), told, "Review the entry of the catalog first.", notice=True)
+        return known
+
+    def _place(self) -> KnownPlace | None:
+        try:
+            known = self._known.place(self.server, self.environment)
+        except UnknownError as error:
+            told = f"whether it fits cannot be judged: {error}"
+            self._not_judged(("resources",), told, _UNKNOWN_FIX)
+            return None
+        if known.added:
+            told = f"{known.place.accelerator.name} is judged by facts that this very change brings"
+            self._say("new-accelerator", ("resources",), told, "Review the entry of the catalog first.", notice=True)
+        return known
+
+    @property
+    def _known(self) -> Knowledge:
+        if self.knowledge is None:
+            raise UnknownError("the catalog cannot be read")
+        return self.knowledge
+
+    def _memory(self, model: KnownModel, place: KnownPlace, faults: Sequence[Fault], unread: bool) -> None:
+        arguments = self._arguments(place)
+        result = fit(model.facts, place.device, arguments, version=self.parsed.asked or self.parsed.version)
+        size = self._place_of("max_model_len", "gpu_memory_utilization", "model")
+        if result.verdict == "refused":
+            if result.memory_gib.free < 0 or not any(fault.refused for fault in faults):
+                told = " ".join(result.reasons[: max(1, len(result.against) + (result.memory_gib.free < 0))])
+                self._say("does-not-fit", size, told, self._nearest(result, model, place, arguments), notice=unread)
+        elif result.verdict == "tight":
+            told = next((text for text in result.reasons if text.startswith("Tight")), result.reasons[0])
+            self._say("tight", size, f"{model.entry.name} on {place.device.name}. {told}", _tight(result), notice=True)
+        if arguments.speculative:
+            self._not_judged(
+                self._place_of("speculative_config", "spec_method", "spec_model"),
+                "whether it fits cannot be judged in full: the weights and cache of its speculative decoding "
+                f"({arguments.speculative}) are not counted",
+                "Leave room for them: lower --gpu-memory-utilization or --max-model-len.",
+            )
+        if self.parsed.values.get("enable_lora"):
+            self._not_judged(
+                self._place_of("enable_lora"),
+                "whether it fits cannot be judged in full: the memory of its LoRA adapters is not counted",
+                "Leave room for them: lower --gpu-memory-utilization or --max-model-len.",
+            )
+
+    def _arguments(self, place: KnownPlace) -> EngineArguments:
+        """On a CPU a variable sizes the cache, in GiB."""
+        arguments = self.parsed.arguments
+        space = self.command.environment.get(_CACHE_SPACE, "")
+        if place.device.family == "cpu" and arguments.kv_cache_memory_bytes is None and space.isdigit() and int(space):
+            return replace(arguments, kv_cache_memory_bytes=int(space) * _GIB)
+        return arguments
+
+    def _nearest(self, result: Fit, model: KnownModel, place: KnownPlace, arguments: EngineArguments) -> str:
+        known = self._known
+        around = Around(known.variants(model.entry), known.devices(self.environment), known.price(self.environment))
+        near = choices(result, model.facts, place.device, arguments, around)[:_MOST_CHOICES]
+        if not near:
+            return "Choose a smaller model or a larger accelerator: nothing near it fits."
+        return "What would: " + "; ".join(choice.change for choice in near) + "."
+
+    def _fault(self, fault: Fault) -> None:
+        place = self._place_of(fault.dest) if fault.dest else ()
+        self._say(fault.rule, place, fault.message, fault.fix, notice=not fault.refused)
+
+    def _word(self, number: int | None) -> Path:
+        return () if number is None else self.command.words[number].place
+
+    def _place_of(self, *dests: str) -> Path:
+        """Where the first of the arguments stands that the command names."""
+        for dest in dests:
+            if dest in self.parsed.places:
+                return self._word(self.parsed.places[dest])
+        return ()
+
+    def _not_judged(self, place: Path, told: str, fix: str) -> None:
+        self.whole = False
+        self._say("not-judged", place, told, fix, notice=True)
+
+    def _say(self, rule: str, place: Path, told: str, fix: str, *, notice: bool) -> None:
+        if rule == "not-judged" and place and place[0] in ("spec", "metadata"):
+            manifest, path = self.server.manifest, place
+        else:
+            manifest, path = self.server.origin(tuple(place))
+        self.findings.append(_at(manifest, path, self.server.subject, rule, told, fix, notice=notice))
+
+
+def _tight(result: Fit) -> str:
+    return f"Leave more room: lower --max-model-len (at most {result.max_context:,} tokens fit) or --max-num-seqs."
+
+
+def _at(
+    manifest: Manifest, path: Path, subject: str, rule: str, message: str, fix: str, *, notice: bool = False
+) -> Finding:
+    return Finding(
+        gate=GATE,
+        rule=rule,
+        severity=Severity.NOTICE if notice else Severity.ERROR,
+        file=manifest.file,
+        line=manifest.line(*path),
+        subject=subject,
+        message=message,
+        fix=fix,
+    )
+
+
+def unjudged(findings: Sequence[Finding]) -> Iterator[str]:
+    """What was not judged, in words, for the verdict's list."""
+    places = sorted(
+        {f"{one.file}:{one.line}" if one.line else one.file for one in findings if one.rule == "not-judged"}
+    )
+    if places:
+        shown = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+        yield f"Fit: what the files or the catalog do not tell of commands of vLLM (see the notices), at {shown}."

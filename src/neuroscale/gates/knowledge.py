@@ -1,0 +1,246 @@
+"""What the fit gate knows of models and accelerators: the catalog of whoever judges, and what a change adds to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cached_property
+
+from neuroscale.catalog import Accelerator, Catalog, ModelEntry, load_catalog
+from neuroscale.costs.accelerators import find_accelerator
+from neuroscale.costs.pods import Pod
+from neuroscale.errors import InputError
+from neuroscale.gates.served import Server
+from neuroscale.models.facts import ModelFacts
+from neuroscale.models.loading import load_model
+from neuroscale.planning.fit import Device, device
+from neuroscale.planning.flags import MOUNTED_MODEL
+from neuroscale.settings import Settings, load_settings
+from neuroscale.snapshot import Snapshot
+from neuroscale.vllm.checks import Place
+
+_PRODUCT = "nvidia.com/gpu.product"
+_FILE = "file://"
+_HUB = "hf://"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+class UnknownError(Exception):
+    """Something that the catalog does not tell; the text says what."""
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """A model of the catalog. `added`: the change itself brings its entry."""
+
+    entry: ModelEntry
+    facts: ModelFacts
+    added: bool = False
+
+
+@dataclass(frozen=True)
+class KnownPlace:
+    """Where a server runs, for the checks and the fit. `added`: the change itself brings the accelerator's entry."""
+
+    place: Place
+    device: Device
+    added: bool = False
+
+
+def read_knowledge(judge: Snapshot, after: Snapshot | None = None) -> Knowledge | None:
+    """What the judge's files tell, and for what is new in them those `after` the change; None where neither tells.
+
+    Where the judge's cannot be read everything is new, and is said to be.
+    """
+    known = _read(judge)
+    added = _read(after) if after is not None else None
+    if known is None:
+        return None if added is None else Knowledge(Catalog({}, {}, {}, {}, {}), None, added)
+    known.added = added
+    return known
+
+
+def _read(snapshot: Snapshot) -> Knowledge | None:
+    try:
+        catalog = load_catalog(snapshot)
+    except InputError:
+        return None
+    try:
+        return Knowledge(catalog, load_settings(snapshot))
+    except InputError:
+        return Knowledge(catalog, None)
+
+
+class Knowledge:
+    """A catalog and the environments whose stores hold its models.
+
+    `added`: what a change's own catalog knows, for what is new in it. `facts`: of models whose entries have none.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: Settings | None,
+        added: Knowledge | None = None,
+        facts: Mapping[str, ModelFacts] | None = None,
+    ) -> None:
+        self.catalog = catalog
+        self.settings = settings
+        self.added = added
+        self._facts = dict(facts or {})
+
+    def model(self, server: Server, named: str) -> KnownModel:
+        """The model that a command names, by where its files come from. Raises UnknownError."""
+        try:
+            name = self._entry_of(named, server.source)
+        except UnknownError:
+            if self.added is None:
+                raise
+            known = self.added.model(server, named)
+            if known.entry.name in self.catalog.models:  # its files moved: the facts stay the base's
+                return self._known(known.entry.name)
+            return replace(known, added=True)
+        return self._known(name)
+
+    def place(self, server: Server, environment: str) -> KnownPlace:
+        """The accelerators that a pod asks for. Raises UnknownError."""
+        try:
+            return self._place(server, environment)
+        except UnknownError:
+            if self.added is None:
+                raise
+            known = self.added._place(server, environment)
+            if known.place.accelerator.name in self.catalog.accelerators:
+                raise
+            return replace(known, added=True)
+
+    def devices(self, environment: str) -> list[Device]:
+        """The accelerators of an environment, of all for an unknown one."""
+        names = self._usual(environment) or tuple(self.catalog.accelerators)
+        return [device(self.catalog.accelerators[name]) for name in names if name in self.catalog.accelerators]
+
+    def variants(self, entry: ModelEntry) -> list[ModelFacts]:
+        """Other copies of the same model."""
+        origin = entry.variant_of or entry.name
+        found = []
+        for other in self.catalog.models.values():
+            if other.name != entry.name and origin in (other.name, other.variant_of):
+                try:
+                    found.append(self._known(other.name).facts)
+                except UnknownError:
+                    continue
+        return found
+
+    def price(self, environment: str) -> _Price:
+        """US dollars an hour, by the lists of an environment."""
+        known = self.settings.environments.get(environment) if self.settings else None
+        return _Price(self.catalog, known.price_lists if known else ())
+
+    def _known(self, name: str) -> KnownModel:
+        entry = self.catalog.models[name]
+        if name not in self._facts:
+            try:
+                self._facts[name] = load_model(name, self.catalog)
+            except InputError as error:
+                raise UnknownError(f"of {name}: {error.problems[0].message}") from error
+        return KnownModel(entry, self._facts[name])
+
+    def _entry_of(self, named: str, source: str) -> str:
+        if named == MOUNTED_MODEL or named.startswith(f"{MOUNTED_MODEL}/"):
+            if source:
+                named = f"{source.rstrip('/')}{named.removeprefix(MOUNTED_MODEL)}"
+            elif named == MOUNTED_MODEL:
+                raise UnknownError(f"which model lies in {MOUNTED_MODEL} is not told by the manifest")
+        if named.startswith(_HUB):
+            named = named.removeprefix(_HUB).partition(":")[0]
+        for prefix in self._stores:
+            if named.startswith(f"{prefix}/"):
+                path = named.removeprefix(f"{prefix}/")
+                for entry in self.catalog.models.values():
+                    if entry.weights.path == path:
+                        return entry.name
+        if _HUB_ID.fullmatch(named):
+            for entry in self.catalog.models.values():
+                if named == entry.name or (entry.weights.kind == "hub" and entry.weights.path == named):
+                    return entry.name
+        raise UnknownError(f"the model {named or 'of this command'} is not in the catalog")
+
+    @cached_property
+    def _stores(self) -> tuple[str, ...]:
+        """What the address of a model of the environments' own stores begins with."""
+        if self.settings is None:
+            return ()
+        stores = {one.models.store for one in self.settings.environments.values() if one.models.store}
+        return tuple(sorted({store.removeprefix(_FILE).rstrip("/") for store in stores}, key=len, reverse=True))
+
+    def _place(self, server: Server, environment: str) -> KnownPlace:
+        usual = self._usual(environment)
+        try:
+            pod = self._named(server.pod())
+            name, count = find_accelerator(pod, self.catalog, usual)
+            for worker in server.workers:
+                other, more = find_accelerator(worker, self.catalog, usual)
+                if other != name:
+                    raise ValueError(f"its workers ask for {other or 'no accelerator'}, not for {name}")
+                count += more
+        except ValueError as error:
+            raise UnknownError(f"its accelerator is not known: {error}") from error
+        if not name:
+            return self._processor(server, float(pod.memory_gib) if "memory" not in pod.missing else None)
+        accelerator = self.catalog.accelerators[name]
+        if accelerator.memory_gib.value is None:
+            raise UnknownError(f"the catalog does not say how much memory {name} has")
+        return KnownPlace(Place(accelerator, count, server.pods), device(accelerator))
+
+    def _named(self, pod: Pod) -> Pod:
+        """A pod that selects nodes by the product that NVIDIA's labels name, as one that uses the catalog's labels."""
+        nodes = []
+        for labels in pod.nodes:
+            products = labels.get(_PRODUCT, frozenset())
+            named = [one for product in products for one in self.catalog.accelerators.values() if _is(one, product)]
+            told = {key: frozenset({value}) for one in named for key, value in one.node_selector.items()}
+            nodes.append({**told, **labels} if len(products) == len(named) == 1 else labels)
+        return replace(pod, nodes=tuple(nodes))
+
+    def _processor(self, server: Server, memory_gib: float | None) -> KnownPlace:
+        """A pod without accelerators: vLLM's build for CPUs, with the pod's memory."""
+        image = str(server.container.get("image") or "").partition("@")[0]
+        repository = image.rpartition("/")[2].partition(":")[0]
+        families = {
+            runtime.family
+            for runtime in self.catalog.runtimes.values()
+            if runtime.image.rpartition("/")[2].partition(":")[0] == repository
+        }
+        if not (server.for_cpu or "cpu" in repository.split("-") or families == {"cpu"}):
+            raise UnknownError("its pod asks for no accelerator, and its image is not the one for CPUs")
+        processors = [one for one in self.catalog.accelerators.values() if one.family == "cpu" and not one.resource]
+        if not processors:
+            raise UnknownError("the catalog has no CPU")
+        if memory_gib is None or memory_gib <= 0:
+            raise UnknownError("its pod does not say how much memory it needs")
+        processor = processors[0]
+        return KnownPlace(Place(processor, 1, server.pods), replace(device(processor), memory_gib=memory_gib))
+
+    def _usual(self, environment: str) -> Sequence[str]:
+        known: Mapping[str, object] = self.settings.environments if self.settings else {}
+        return self.settings.environments[environment].accelerators if self.settings and environment in known else ()
+
+
+def _is(accelerator: Accelerator, product: str) -> bool:
+    """Whether a product of `nvidia.com/gpu.product` (NVIDIA-A100-SXM4-80GB) is an accelerator (nvidia-a100-80gb)."""
+    theirs, ours = (set(name.lower().split("-")) for name in (product, accelerator.name))
+    sizes = [{part for part in parts if part.endswith("gb")} for parts in (theirs, ours)]
+    same_size = not all(sizes) or sizes[0] == sizes[1]
+    return same_size and ours - sizes[1] <= theirs
+
+
+@dataclass(frozen=True)
+class _Price:
+    catalog: Catalog
+    lists: tuple[str, ...]
+
+    def __call__(self, name: str, count: int) -> Decimal | None:
+        found = self.catalog.price(name, count, self.lists)
+        return None if found is None else found[1].usd * count / found[1].count

@@ -1,0 +1,377 @@
+"""Which pods of a set of manifests run vLLM, with which command: whoever wrote them, and whatever makes the pods.
+
+An InferenceService is merged with its runtime by the rules of KServe (release 0.20), as its controller does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from neuroscale.costs import kserve
+from neuroscale.costs.pods import Pod, mapping, read_pod, sequence
+from neuroscale.gates.manifests import Manifest
+from neuroscale.vllm.command import ServeCommand, Word, serve_command
+from neuroscale.yaml_io import Path
+
+KSERVE = "serving.kserve.io"
+RUNTIMES = ("ServingRuntime", "ClusterServingRuntime")
+BUILT_IN = "kserve-vllmserver"
+"""KServe's own runtime for vLLM, which it takes for the model format vLLM where a service names none."""
+_BUILT_IN_CONTAINER: Mapping[str, Any] = {
+    "name": "kserve-container",
+    # The tag is whatever KServe was installed with; without NVIDIA GPUs it takes the image for CPUs.
+    "image": "vllm-openai:latest",
+    "command": ["python", "-m", "vllm.entrypoints.openai.api_server"],
+    "args": ["--port=8080", "--served-model-name={{.Name}}", "--model=/mnt/models"],
+}
+_PLACEHOLDER = re.compile(r"\{\{-?\s*\.(Name|Namespace)\s*-?\}\}")
+_CONTAINER = "kserve-container"
+_LLM_CONTAINER = "main"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A container that runs vLLM.
+
+    `subject` names it as findings do. `spec` is its pod's, with this container alone. `source` is what KServe puts to
+    /mnt/models ("" where it puts nothing there). `pods`: how many of them one server runs in. `workers`: those of them
+    that ask for other resources. `hidden`: what of the command the files do not tell, with its place in the manifest.
+    `description`: it describes pods and runs none. `for_cpu`: it runs the build for CPUs whatever its image is called.
+    """
+
+    manifest: Manifest
+    at: Path
+    subject: str
+    command: ServeCommand
+    spec: Mapping[str, Any]
+    source: str = ""
+    pods: int = 1
+    workers: tuple[Pod, ...] = ()
+    hidden: tuple[tuple[Path, str], ...] = ()
+    description: bool = False
+    for_cpu: bool = False
+    origins: Mapping[tuple[str | int, ...], tuple[Manifest, Path]] = field(default_factory=dict)
+
+    @property
+    def container(self) -> Mapping[str, Any]:
+        one: Mapping[str, Any] = self.spec["containers"][0]
+        return one
+
+    def pod(self) -> Pod:
+        """What the pod asks for. Raises ValueError where it cannot be read."""
+        return read_pod(self.spec)
+
+    def origin(self, place: tuple[str | int, ...]) -> tuple[Manifest, Path]:
+        """Where a word, or another part of the container, is written."""
+        return self.origins.get(place, (self.manifest, (*self.at, *place)))
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Something that may run vLLM and of which the files do not tell the command."""
+
+    manifest: Manifest
+    at: Path
+    subject: str
+    reason: str
+
+
+Found = Server | Unread
+Runtimes = Callable[[str, str], Manifest | None]
+"""A runtime by its name and the service's namespace."""
+
+
+def servers(manifests: Sequence[Manifest], elsewhere: Callable[[str], Manifest | None]) -> Iterator[Found]:
+    """Everything that runs vLLM. `elsewhere`: a ClusterServingRuntime by its name that is not among the manifests."""
+    given = {
+        (manifest.kind, manifest.namespace if manifest.kind == RUNTIMES[0] else "", manifest.name): manifest
+        for manifest in manifests
+        if manifest.group == KSERVE and manifest.kind in RUNTIMES
+    }
+
+    def runtime(name: str, namespace: str) -> Manifest | None:
+        return given.get((RUNTIMES[0], namespace, name)) or given.get((RUNTIMES[1], "", name)) or elsewhere(name)
+
+    for manifest in manifests:
+        try:
+            yield from _read(manifest, runtime)
+        except ValueError as error:
+            # The schema's check says what is wrong with it.
+            if _mentions(manifest.value):
+                yield Unread(manifest, (), manifest.subject, f"it cannot be read: {error}")
+
+
+def _read(manifest: Manifest, runtime: Runtimes) -> Iterator[Found]:
+    if manifest.group == KSERVE and manifest.kind == "InferenceService":
+        yield from _inference_service(manifest, runtime)
+    elif manifest.group == KSERVE and manifest.kind == "LLMInferenceService":
+        yield from _llm_inference_service(manifest)
+    else:
+        description = manifest.kind in RUNTIMES or manifest.kind in ("LLMInferenceServiceConfig", "PodTemplate")
+        for at, spec in _pod_specs(manifest.value, ()):
+            yield from _containers(manifest, at, spec, manifest.subject, description=description)
+
+
+def _containers(
+    manifest: Manifest, at: Path, spec: Mapping[str, Any], subject: str, *, description: bool = False, source: str = ""
+) -> Iterator[Server]:
+    for index, item in enumerate(sequence(spec.get("containers"), "containers")):
+        container = mapping(item, "a container")
+        command = serve_command(container)
+        if command is not None:
+            alone = {**spec, "containers": [container], "initContainers": []}
+            place = (*at, "containers", index)
+            yield Server(manifest, place, subject, command, alone, source, description=description)
+
+
+def _pod_specs(value: Any, at: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Every mapping of an object that holds containers, and the path to it."""
+    if isinstance(value, dict):
+        containers = value.get("containers")
+        if isinstance(containers, list) and all(isinstance(one, dict) for one in containers):
+            yield at, value
+        for key, item in value.items():
+            if key not in ("containers", "metadata"):
+                yield from _pod_specs(item, (*at, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _pod_specs(item, (*at, index))
+
+
+def _mentions(value: Any) -> bool:
+    return "vllm" in repr(value).lower()
+
+
+# InferenceService.
+
+
+def _inference_service(manifest: Manifest, runtime: Runtimes) -> Iterator[Found]:
+    spec = mapping(manifest.value.get("spec"), "spec")
+    if kserve.stopped(manifest.value):
+        return
+    predictors: list[tuple[Path, Mapping[str, Any]]] = []
+    if spec.get("predictor") is not None:
+        predictors.append((("spec", "predictor"), mapping(spec["predictor"], "predictor")))
+    for index, item in enumerate(sequence(spec.get("canary"), "canary")):
+        predictor = mapping(item, "a canary").get("predictor")
+        if predictor is not None:
+            predictors.append((("spec", "canary", index, "predictor"), mapping(predictor, "predictor")))
+    for at, predictor in predictors:
+        yield from _predictor(manifest, at, predictor, runtime)
+    for part in ("transformer", "explainer"):
+        if spec.get(part) is not None:
+            yield from _containers(manifest, ("spec", part), mapping(spec[part], part), f"{manifest.subject} {part}")
+
+
+def _predictor(manifest: Manifest, at: Path, predictor: Mapping[str, Any], runtime: Runtimes) -> Iterator[Found]:
+    subject = manifest.subject
+    found: list[Found] = []
+    if predictor.get("model") is not None:
+        found.extend(_model(manifest, at, predictor, runtime))
+    own = {**predictor, "containers": sequence(predictor.get("containers"), "containers")}
+    found.extend(
+        replace(server, source=_custom_source(server.container)) for server in _containers(manifest, at, own, subject)
+    )
+    workers = predictor.get("workerSpec")
+    if workers is None:
+        yield from found
+        return
+    for one in found:
+        yield _with_workers(one, mapping(workers, "workerSpec")) if isinstance(one, Server) else one
+
+
+def _model(manifest: Manifest, at: Path, predictor: Mapping[str, Any], runtime: Runtimes) -> Iterator[Found]:
+    model = mapping(predictor["model"], "model")
+    place = (*at, "model")
+    name = str(model.get("runtime") or "")
+    wanted = str(mapping(model.get("modelFormat"), "modelFormat").get("name") or "")
+    if not name and wanted.lower() == "vllm":
+        name = BUILT_IN
+    merged_with = runtime(name, manifest.namespace) if name else None
+    base, base_spec, base_at = _runtime_container(merged_with)
+    built_in = merged_with is None and name == BUILT_IN
+    if built_in:
+        base = dict(_BUILT_IN_CONTAINER)
+    container, origins = _merged(base, model, merged_with, base_at, manifest, place)
+    source, why = _source(model)
+    command = serve_command(_filled(container, manifest))
+    hidden: list[tuple[Path, str]] = [(place, why)] if why else []
+    if merged_with is None and not built_in:
+        what = f"its runtime {name}" if name else f"the runtime that KServe chooses for the format {wanted}"
+        told = f"{what} is not among the files: it puts its own arguments, and maybe its command, before these"
+        hidden.append(((*place, "runtime") if name else place, told))
+        if command is None:
+            # Its own words may be vLLM's; other formats (sklearn, triton, ...) name other servers.
+            if "vllm" in name.lower() or "huggingface" in (name + wanted).lower():
+                yield Unread(manifest, (*place, "runtime") if name else place, manifest.subject, told)
+            return
+    elif command is None:
+        return
+    spec = {**base_spec, **{key: value for key, value in predictor.items() if key not in ("model", "containers")}}
+    selector = {
+        **mapping(base_spec.get("nodeSelector"), "nodeSelector"),
+        **mapping(predictor.get("nodeSelector"), "nodeSelector"),
+    }
+    spec |= {"nodeSelector": selector, "containers": [container], "initContainers": []}
+    yield Server(
+        manifest,
+        place,
+        manifest.subject,
+        command,
+        spec,
+        source,
+        hidden=tuple(hidden),
+        for_cpu=built_in,
+        origins=origins,
+    )
+
+
+def _runtime_container(runtime: Manifest | None) -> tuple[dict[str, Any], dict[str, Any], Path]:
+    """The serving container of a runtime, the pod around it, and its path."""
+    if runtime is None:
+        return {}, {}, ()
+    spec = mapping(runtime.value.get("spec"), "spec")
+    for index, item in enumerate(sequence(spec.get("containers"), "containers")):
+        container = mapping(item, "a container")
+        if container.get("name") == _CONTAINER:
+            kept = ("nodeSelector", "affinity", "tolerations", "volumes")
+            return container, {key: spec[key] for key in kept if key in spec}, ("spec", "containers", index)
+    raise ValueError(f"the runtime {runtime.name} has no container of the name {_CONTAINER}")
+
+
+def _merged(
+    base: Mapping[str, Any],
+    own: Mapping[str, Any],
+    runtime: Manifest | None,
+    base_at: Path,
+    manifest: Manifest,
+    at: Path,
+) -> tuple[dict[str, Any], dict[tuple[str | int, ...], tuple[Manifest, Path]]]:
+    """The runtime's container with the service's on top: arguments one behind the other, all else the service's."""
+    merged = {**base, **{key: value for key, value in own.items() if value is not None}}
+    before, behind = sequence(base.get("args"), "args"), sequence(own.get("args"), "args")
+    merged["args"] = [*before, *behind]
+    variables = {
+        str(mapping(item, "a variable").get("name")): item
+        for item in (*sequence(base.get("env"), "env"), *sequence(own.get("env"), "env"))
+    }
+    merged["env"] = list(variables.values())
+    resources = mapping(base.get("resources"), "resources"), mapping(own.get("resources"), "resources")
+    merged["resources"] = {
+        kind: {**mapping(resources[0].get(kind), kind), **mapping(resources[1].get(kind), kind)}
+        for kind in ("requests", "limits")
+    }
+    origins: dict[tuple[str | int, ...], tuple[Manifest, Path]] = {}
+    place_of_base = (runtime, base_at) if runtime is not None else (manifest, at)
+    for index in range(len(before)):
+        path = (*place_of_base[1], "args", index) if runtime is not None else at
+        origins["args", index] = (place_of_base[0], path)
+    for index in range(len(behind)):
+        origins["args", len(before) + index] = (manifest, (*at, "args", index))
+    if own.get("command") is None and runtime is not None:
+        for index in range(len(sequence(base.get("command"), "command"))):
+            origins["command", index] = (runtime, (*base_at, "command", index))
+    if own.get("image") is None and runtime is not None:
+        origins["image",] = (runtime, (*base_at, "image"))
+    return merged, origins
+
+
+def _filled(container: Mapping[str, Any], manifest: Manifest) -> dict[str, Any]:
+    """With KServe's placeholders for the service's name and namespace filled in."""
+    known = {"Name": manifest.name, "Namespace": manifest.namespace}
+
+    def text(value: Any) -> Any:
+        return _PLACEHOLDER.sub(lambda found: known[found[1]], value) if isinstance(value, str) else value
+
+    filled = dict(container)
+    for key in ("command", "args"):
+        filled[key] = [text(word) for word in sequence(container.get(key), key)]
+    return filled
+
+
+def _source(model: Mapping[str, Any]) -> tuple[str, str]:
+    """Where KServe gets the files from, and why that is not told ("" for told)."""
+    if model.get("storageUri") is not None:
+        return str(model["storageUri"]), ""
+    storage = mapping(model.get("storage"), "storage")
+    if storage or model.get("storageUris"):
+        return "", "its files come from a storage that the manifest names by a key"
+    return "", ""
+
+
+def _custom_source(container: Mapping[str, Any]) -> str:
+    """What a container of one's own has KServe put to /mnt/models."""
+    for item in sequence(container.get("env"), "env"):
+        variable = mapping(item, "a variable")
+        if variable.get("name") == "STORAGE_URI" and variable.get("value"):
+            return str(variable["value"])
+    return ""
+
+
+def _with_workers(server: Server, worker_spec: Mapping[str, Any]) -> Found:
+    """A predictor on several nodes."""
+    try:
+        head, worker, count = kserve.with_workers(server.pod(), worker_spec)
+    except ValueError as error:
+        return replace(server, hidden=(*server.hidden, ((*server.at,), f"its workers cannot be counted: {error}")))
+    if dict(head.devices) == dict(worker.devices):
+        return replace(server, pods=count + 1)
+    return replace(server, workers=(worker,) * count)
+
+
+# LLMInferenceService.
+
+
+def _llm_inference_service(manifest: Manifest) -> Iterator[Found]:
+    spec = mapping(manifest.value.get("spec"), "spec")
+    if kserve.stopped(manifest.value):
+        return
+    uri = str(mapping(spec.get("model"), "model").get("uri") or "")
+    for part, described in kserve.llm_parts(spec):
+        at: Path = ("spec", part) if part else ("spec",)
+        subject = f"{manifest.subject} {part}".strip()
+        template = mapping(described.get("template"), "template")
+        own = [mapping(item, "a container") for item in sequence(template.get("containers"), "containers")]
+        if not own:
+            yield Unread(manifest, at, subject, "its pods come from an LLMInferenceServiceConfig of KServe's")
+            continue
+        if described.get("worker") is not None:
+            yield Unread(manifest, (*at, "worker"), subject, "KServe writes the command of a service on several nodes")
+            continue
+        for index, container in enumerate(own):
+            place = (*at, "template", "containers", index)
+            alone = {**template, "containers": [container], "initContainers": []}
+            command = serve_command(container)
+            hidden: tuple[tuple[Path, str], ...] = ()
+            if container.get("name") == _LLM_CONTAINER and not container.get("command"):
+                command = _llm_command(container, described, spec, manifest)
+                if spec.get("baseRefs"):
+                    hidden = (((*at, "baseRefs"), "it takes more from an LLMInferenceServiceConfig"),)
+            if command is not None:
+                yield Server(manifest, place, subject, command, alone, uri, hidden=hidden)
+
+
+def _llm_command(
+    container: Mapping[str, Any], part: Mapping[str, Any], spec: Mapping[str, Any], manifest: Manifest
+) -> ServeCommand:
+    """What KServe's own configuration makes of a container without a command.
+
+    Of the parallelism it renders the tensor size alone (kserve/kserve#5782): pipeline, data and expert are not there.
+    """
+    parallelism = mapping(part.get("parallelism"), "parallelism")
+    name = str(mapping(spec.get("model"), "model").get("name") or manifest.name)
+    words = ["/mnt/models", "--served-model-name", name, "--port", "8000"]
+    if parallelism.get("tensor") is not None:
+        words += ["--tensor-parallel-size", str(parallelism["tensor"])]
+    script = {
+        **container,
+        "image": container.get("image") or "llm-d-cuda",
+        "command": ["/bin/sh", "-c", "exec vllm serve $VLLM_ADDITIONAL_ARGS $@", "--"],
+        "env": [{"name": "VLLM_ADDITIONAL_ARGS", "value": ""}, *sequence(container.get("env"), "env")],
+    }
+    told = serve_command(script)
+    assert told is not None
+    return replace(told, words=(*(Word(word, ()) for word in words), *told.words))

@@ -1,0 +1,180 @@
+"""Services that are known to be bad, with a catalog of their own: the fit gate must find each of them, on every run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from neuroscale.catalog import Accelerator, Catalog, ModelEntry
+from neuroscale.catalog.entries import Checkpoint, Serving, Weights
+from neuroscale.gates.knowledge import Knowledge
+from neuroscale.gates.manifests import TRIPWIRE_PREFIX, Manifest
+from neuroscale.models.config import read_config
+from neuroscale.models.facts import ModelFacts
+from neuroscale.yaml_io import Document
+
+_SOURCE = "a tripwire of the gate"
+_NODES = {"example.com/tripwire": "small"}
+_MODELS = {"tripwire/dense-31b": (64, 6144, 20480), "tripwire/dense-1b": (16, 2048, 8192)}
+"""Layers, hidden size, and width of the MLP."""
+
+
+@dataclass(frozen=True)
+class Tripwire:
+    """Manifests of which `rule` must be found, with `told` in its message."""
+
+    title: str
+    manifests: tuple[Manifest, ...]
+    rule: str
+    told: str
+    knowledge: Knowledge
+
+
+@cache
+def tripwires() -> tuple[Tripwire, ...]:
+    """All of them."""
+    knowledge = Knowledge(_catalog(), None, facts=_facts())
+
+    def deployment(*arguments: str, gpus: int = 1) -> Manifest:
+        container = {
+            "name": "vllm",
+            "image": "vllm/vllm-openai:v0.32.0",
+            "args": list(arguments),
+            "resources": {"limits": {"example.com/tripwire": gpus}},
+        }
+        spec = {"template": {"spec": {"nodeSelector": _NODES, "containers": [container]}}}
+        return _manifest("apps/v1", "Deployment", spec)
+
+    def service(*arguments: str) -> tuple[Manifest, ...]:
+        """An argument of the runtime in front of those of the service."""
+        container = {"name": "kserve-container", "image": "vllm/vllm-openai:v0.32.0", "command": ["vllm", "serve"]}
+        runtime = _manifest(
+            "serving.kserve.io/v1alpha1",
+            "ClusterServingRuntime",
+            {"containers": [{**container, "args": ["--model=tripwire/dense-31b"]}]},
+        )
+        model = {
+            "runtime": runtime.name,
+            "args": list(arguments),
+            "resources": {"limits": {"example.com/tripwire": 1}},
+        }
+        return runtime, _manifest(
+            "serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"nodeSelector": _NODES, "model": model}}
+        )
+
+    large, small = "--model=tripwire/dense-31b", "--model=tripwire/dense-1b"
+    return (
+        Tripwire(
+            "31B parameters in 16 bits on a card of 22 GiB",
+            (deployment(large, "--max-model-len=4096"),),
+            "does-not-fit",
+            "does not fit",
+            knowledge,
+        ),
+        Tripwire(
+            "the same, of which a runtime names the model",
+            service("--max-model-len=4096"),
+            "does-not-fit",
+            "does not fit",
+            knowledge,
+        ),
+        Tripwire(
+            "an argument that there is not",
+            (deployment(small, "--no-such-argument"),),
+            "unknown-argument",
+            "--no-such-argument",
+            knowledge,
+        ),
+        Tripwire(
+            "an argument that was removed",
+            (deployment(small, "--swap-space=4"),),
+            "removed-argument",
+            "--swap",
+            knowledge,
+        ),
+        Tripwire(
+            "more ranks than accelerators",
+            (deployment(small, "--tensor-parallel-size=2"),),
+            "accelerator-count",
+            "runs on 2 accelerators",
+            knowledge,
+        ),
+        Tripwire(
+            "arguments in a file",
+            (deployment(small, "--config", "a.yaml"),),
+            "not-judged",
+            "cannot be judged",
+            knowledge,
+        ),
+    )
+
+
+def _manifest(api_version: str, kind: str, spec: Mapping[str, Any]) -> Manifest:
+    value = {"apiVersion": api_version, "kind": kind, "metadata": {"name": TRIPWIRE_PREFIX}, "spec": dict(spec)}
+    return Manifest("tripwire.yaml", value, Document(value, {(): 1}))
+
+
+def _catalog() -> Catalog:
+    figure = {"value": None, "source": _SOURCE}
+    card = Accelerator.model_validate(
+        {
+            "name": "tripwire",
+            "title": "A card of 22 GiB",
+            "family": "cuda",
+            "counts": [1, 2],
+            "resource": "example.com/tripwire",
+            "node_selector": _NODES,
+            "memory_gib": {"value": 22.0, "source": _SOURCE},
+            "bandwidth_gb_s": figure,
+            "bf16_tflops": figure,
+            "pcie_gb_s": figure,
+            "quantizations": ["none"],
+            "kv_cache_dtypes": ["auto"],
+            "support_source": _SOURCE,
+        },
+        strict=False,
+    )
+    entries = {name: _entry(name) for name in _MODELS}
+    return Catalog(entries, {card.name: card}, {}, {}, {})
+
+
+def _entry(name: str) -> ModelEntry:
+    """As much of an entry as is asked of it; its facts come from a config.json of their own."""
+    weights: dict[str, Any] = {"kind": "hub", "path": name, "revision": None}
+    checkpoint: dict[str, Any] = {"dtype": "bfloat16", "quantization": "none"}
+    serving: dict[str, Any] = {"families": ("cuda",), "tool_call_parser": None, "reasoning_parser": None}
+    entry: dict[str, Any] = {
+        "name": name,
+        "title": name,
+        "variant_of": None,
+        "weights": Weights.model_construct(**weights),
+        "checkpoint": Checkpoint.model_construct(**checkpoint),
+        "serving": Serving.model_construct(**serving),
+    }
+    return ModelEntry.model_construct(**entry)
+
+
+def _facts() -> dict[str, ModelFacts]:
+    """Dense models of Llama's shape."""
+    return {
+        name: read_config(
+            {
+                "architectures": ["LlamaForCausalLM"],
+                "model_type": "llama",
+                "dtype": "bfloat16",
+                "num_hidden_layers": layers,
+                "hidden_size": hidden,
+                "vocab_size": 128256,
+                "intermediate_size": width,
+                "num_attention_heads": hidden // 128,
+                "num_key_value_heads": hidden // 512,
+                "head_dim": 128,
+                "max_position_embeddings": 131072,
+                "tie_word_embeddings": False,
+            },
+            name,
+        )
+        for name, (layers, hidden, width) in _MODELS.items()
+    }
