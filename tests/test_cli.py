@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -278,8 +279,8 @@ class Terminal:
             os.chdir(folder)
             os.execv(sys.executable, [sys.executable, "-P", "-m", "neuroscale", *arguments])
 
-    def _read(self) -> bool:
-        ready, _, _ = select.select([self.handle], [], [], 30)
+    def _read(self, within: float = 30) -> bool:
+        ready, _, _ = select.select([self.handle], [], [], within)
         try:
             data = os.read(self.handle, 65_536) if ready else b""
         except OSError:
@@ -296,19 +297,24 @@ class Terminal:
                 raise AssertionError(self.said)
         os.write(self.handle, text.encode())
 
-    def end(self) -> int:
-        while self._read():
-            pass
-        ended, status = os.waitpid(self.pid, os.WNOHANG)
-        for _ in range(300):
-            if ended:
-                break
-            time.sleep(0.1)
+    def end(self, key: str = "") -> int:
+        """How it ended. `key`: pressed again while nothing happens.
+
+        A line editor misses an interrupt in the moment before it waits for keys.
+        """
+        ended, status, deadline = 0, 0, time.monotonic() + 60
+        while not ended:
+            while self._read(10):
+                pass
             ended, status = os.waitpid(self.pid, os.WNOHANG)
-        else:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-            raise AssertionError(f"it did not end:\n{self.said}")
+            if not ended and time.monotonic() > deadline:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+                raise AssertionError(f"it did not end:\n{self.said}")
+            if not ended:
+                time.sleep(0.1)
+                with contextlib.suppress(OSError):
+                    os.write(self.handle, key.encode())
         os.close(self.handle)
         assert "Traceback" not in self.said
         return os.waitstatus_to_exitcode(status)
@@ -348,7 +354,7 @@ def test_leaving_the_form_writes_nothing(platform: Path, key: str, status: int) 
     terminal = Terminal(platform, "new", "--interactive")
     terminal.answer("service", "chat\n")
     terminal.answer("model", key)
-    assert terminal.end() == status, terminal.said
+    assert terminal.end(key) == status, terminal.said
     assert not (platform / "manifests").exists()
 
 
