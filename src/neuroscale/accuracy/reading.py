@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, model_validator
 
 from neuroscale.accuracy.cases import ModelCase, StartCase
 from neuroscale.accuracy.others import Others
 from neuroscale.errors import InputError, Problem
 from neuroscale.model import Frozen
-from neuroscale.validation import parse, suggest
+from neuroscale.validation import parse, suggest, wrong
 from neuroscale.yaml_io import decode
 
 LARGEST_FILE = 8 * 2**20
@@ -22,7 +22,13 @@ Kind = TypeVar("Kind", bound=BaseModel)
 
 
 class _Starts(Frozen):
-    cases: Annotated[tuple[StartCase, ...], Field(min_length=1)]
+    cases: tuple[StartCase, ...]
+
+    @model_validator(mode="after")
+    def _some(self) -> _Starts:
+        if not self.cases:
+            raise wrong("there is no case in it", "Add one, or remove the file.")
+        return self
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,9 @@ def summarize(rows: Sequence[Row]) -> tuple[Summary, ...]:
 
 
 def holds(rows: Iterable[Row]) -> bool:
-    """Whether all aims hold. A comparison of nothing proves nothing."""
+    """Whether all aims hold. Where nothing is predicted, nothing is proved."""
     found = list(rows)
-    return bool(found) and all(row.good for row in found)
+    return all(row.good for row in found) and any(row.predicted is not None for row in found)
 
 
 def _any(rows: Iterable[Row], kind: Kind) -> bool:
