@@ -120,7 +120,7 @@ def _read(
 
 
 def _vocabulary(text: Keys) -> int:
-    return text.integer("vocab_size", high=2**26)
+    return text.shape("vocab_size", high=2**26)
 
 
 def _text_weights(c: Keys, text: Keys, decoder: Decoder, out: Weights) -> None:

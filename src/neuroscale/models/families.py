@@ -46,18 +46,20 @@ class Decoder:
 
 Family = Callable[[Keys], Decoder]
 
+EXPERT_KEYS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts")
+
 
 # What families have in common.
 
 
 def layer_count(c: Keys) -> int:
     """Decoder layers."""
-    return c.integer("num_hidden_layers", high=MOST_LAYERS)
+    return c.shape("num_hidden_layers", high=MOST_LAYERS)
 
 
 def routed_experts(c: Keys) -> int:
     """Routed experts by vLLM's rule: the first key that exists decides, and null counts as none."""
-    for key in ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"):
+    for key in EXPERT_KEYS:
         if c.has(key):
             value = c.raw(key)
             if isinstance(value, list) and value:  # some remote code writes one number for each kind of input
@@ -69,7 +71,7 @@ def routed_experts(c: Keys) -> int:
 def per_token(c: Keys, experts: int) -> int:
     """How many of the routed experts compute for a token, by the keys that vLLM asks for."""
     keys = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_top_k", "moe_k")
-    chosen = c.integer(*keys)
+    chosen = c.shape(*keys)
     if chosen > experts:
         key = next((key for key in keys if c.written(key)), keys[0])
         raise c.problem(key, f"{chosen} is more than the {experts} experts")
@@ -77,12 +79,12 @@ def per_token(c: Keys, experts: int) -> int:
 
 
 def _hidden(c: Keys) -> int:
-    return c.integer("hidden_size", high=2**20)
+    return c.shape("hidden_size", high=2**20)
 
 
 def _heads(c: Keys) -> tuple[int, int, int]:
     """Attention heads, KV heads, and values of a head."""
-    heads = c.integer("num_attention_heads", high=2**16)
+    heads = c.shape("num_attention_heads", high=2**16)
     kv_heads = c.integer("num_key_value_heads", high=2**16, default=heads)
     if heads % kv_heads:
         raise c.problem("num_key_value_heads", f"{kv_heads} does not divide the {heads} attention heads")
@@ -141,7 +143,7 @@ def _attentions(c: Keys, pattern: Callable[[int], bool] | None = None, **options
 
 
 def _width(c: Keys, *keys: str) -> int:
-    return c.integer(*(keys or ("intermediate_size",)), high=2**22)
+    return c.shape(*(keys or ("intermediate_size",)), high=2**22)
 
 
 def _plain(
@@ -175,7 +177,7 @@ def _mixed(
 
 def _need_experts(c: Keys) -> tuple[int, int]:
     count = routed_experts(c)
-    if not count:
+    if not count or not (c.path or any(c.written(key) for key in EXPERT_KEYS)):
         raise c.problem("num_experts", "is missing or 0, and this architecture has experts")
     return count, per_token(c, count)
 
@@ -488,16 +490,20 @@ def gemma4(c: Keys) -> Decoder:
     per_layer = c.optional("hidden_size_per_layer_input", low=0) or 0
     experts, extras = _gemma4_experts(c, count, hidden) if count else (None, ())
     kinds = reaches(c, _every(6))
-    if c.raw("layer_types") is None or c.raw("use_bidirectional_attention") == "all":
-        kinds[-1] = ("full", None)
+    kinds[-1] = ("full", None)  # whatever layer_types says of it
+    # Newer files write the shape of the global layers layer by layer.
+    apart = c.section("per_layer_config")
     layers = []
     for number, (reach, window) in enumerate(kinds):
         shared = number >= own
         full = reach == "full"
+        here = apart.section(str(number)) if apart else None
+        layer_heads = (few if full else kv_heads) if apart is None else kv_heads
+        layer_dim = (wide if full else head_dim) if apart is None else head_dim
         attention = Attention(
             heads,
-            few if full else kv_heads,
-            wide if full else head_dim,
+            here.integer("num_key_value_heads", default=layer_heads, high=2**16) if here else layer_heads,
+            here.integer("head_dim", default=layer_dim, high=2**16) if here else layer_dim,
             reach,
             window,
             bias=c.flag("attention_bias"),
@@ -582,7 +588,7 @@ def glm4_moe_lite(c: Keys) -> Decoder:
 
 
 def _latent_moe(c: Keys, correction: str) -> Decoder:
-    heads = c.integer("num_attention_heads", high=2**16)
+    heads = c.shape("num_attention_heads", high=2**16)
     attention = LatentAttention(
         heads,
         rank=c.integer("kv_lora_rank", high=2**20),
@@ -598,7 +604,7 @@ def _latent_moe(c: Keys, correction: str) -> Decoder:
     # DeepSeek V2 chooses without the correcting bias.
     corrected = c.text("topk_method", "noaux_tc" if c.model_type != "deepseek_v2" else "") == "noaux_tc"
     experts = _deepseek_experts(c, count, correction if corrected else "")
-    leading = c.optional("first_k_dense_replace", low=0) or 0
+    leading = c.integer("first_k_dense_replace", low=0, default=1 if c.model_type == "glm4_moe_lite" else 0)
     frequency = c.integer("moe_layer_freq", default=1)
     made = _mixed(
         c,
@@ -738,6 +744,7 @@ def ernie_moe(c: Keys) -> Decoder:
 
 def estimated(c: Keys) -> Decoder:
     """A model with the plain keys of Llama, and of Mixtral, Qwen or DeepSeek for experts."""
+    gated = not c.text("hidden_act").startswith(("relu", "squared_relu"))
     attentions = _attentions(
         c,
         bias=c.flag("attention_bias") or c.flag("qkv_bias") or c.flag("use_qkv_bias"),
@@ -745,7 +752,7 @@ def estimated(c: Keys) -> Decoder:
     )
     count = routed_experts(c)
     if not count:
-        return replace(_plain(c, attentions, Mlp(_width(c))), estimated=True)
+        return replace(_plain(c, attentions, Mlp(_width(c), gated=gated)), estimated=True)
     width = _width(c, "moe_intermediate_size", "expert_intermediate_size", "intermediate_size")
     wide = c.optional("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", low=0, high=2**22) or 0
     shared_count = (
@@ -753,7 +760,7 @@ def estimated(c: Keys) -> Decoder:
     )
     wide = wide or shared_count * width
     shared = Mlp(wide, block="shared_experts", group="shared_experts") if wide else None
-    experts = Experts(count, per_token(c, count), width, shared=shared)
+    experts = Experts(count, per_token(c, count), width, shared=shared, gated=gated)
     leading = c.optional("first_k_dense_replace", "num_dense_layers", low=0) or 0
     dense = Mlp(_width(c)) if leading else None
     return replace(_mixed(c, attentions, experts, dense, lambda layer: layer < leading), estimated=True)

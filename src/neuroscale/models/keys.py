@@ -86,6 +86,15 @@ class Keys:
             raise self.problem(keys[0], "is missing", f"Write it as a whole number. {_FIX}")
         return value
 
+    def shape(self, *keys: str, low: int = 1, high: int = LARGEST_NUMBER) -> int:
+        """As `integer`, for what a model's size hangs on.
+
+        Only sections leave such keys out, where they are as the class says; in a whole file, a missing one was lost.
+        """
+        if not self.path and not any(self.written(key) for key in keys):
+            raise self.problem(keys[0], "is missing")
+        return self.integer(*keys, low=low, high=high)
+
     def optional(self, *keys: str, low: int = 1, high: int = LARGEST_NUMBER) -> int | None:
         """The first of `keys` that is not null, as a whole number within the bounds."""
         for key in keys:

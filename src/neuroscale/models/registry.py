@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from neuroscale.errors import InputError
 from neuroscale.models import families
 from neuroscale.models.families import Decoder, Family
 from neuroscale.models.keys import Keys
+from neuroscale.validation import shorten
 
 FAMILIES: dict[str, Family] = {
     "arcee": families.arcee,
@@ -180,6 +183,7 @@ _NOT_PLANNED = (
     ("cross_attention_layers", "a model with cross-attention, whose cache of the other tower's output"),
     ("compress_ratios", "attention over a compressed cache, which"),
     ("block_configs", "a model whose layers differ one by one, which"),
+    ("hybrid_layer_pattern", "a model whose layers differ one by one, which"),
     ("index_topk", "attention that an indexer with a cache of its own makes sparse, which"),
 )
 """Keys that say that a plan by the common rules would be wrong, where they are not null or false."""
@@ -213,20 +217,31 @@ def refuse_unplanned(c: Keys, text: Keys) -> None:
     """Raises InputError for models that keep more, or something else, than keys and values of tokens."""
     for keys in (c, text):
         types = keys.values.get("layer_types")
-        odd = [kind for kind in types if kind not in _LAYER_TYPES] if isinstance(types, list) else []
-        if odd and all(isinstance(kind, str) for kind in odd):
-            raise _hybrid(keys, "layer_types", f"it has layers of the kind {odd[0]!r}")
+        for kind in types if isinstance(types, list) else ():
+            if isinstance(kind, str) and kind not in _LAYER_TYPES:
+                raise _hybrid(keys, "layer_types", f"it has layers of the kind {shorten(kind)}")
         if keys.model_type in _HYBRID_TYPES:
             raise _hybrid(keys, "model_type", f"{keys.model_type} has layers with a state in place of a KV cache")
         for key in _HYBRID_KEYS:
             if keys.values.get(key) is not None:
                 raise _hybrid(keys, key, f"{key} says that it has layers with a state in place of a KV cache")
+        if keys.values.get("per_layer_config") and not keys.model_type.startswith("gemma4"):
+            raise keys.problem(
+                "per_layer_config", "says that its layers differ one by one, which is not planned", _MEASURE
+            )
         for key, words in _NOT_PLANNED:
             if keys.values.get(key) not in (None, False, [], {}):
                 raise keys.problem(key, f"says that it is {words} is not planned", _MEASURE)
 
 
 _MEASURE = "Start it once under vLLM, and plan with the numbers that it prints."
+
+
+_UNLIKE_LLAMA = re.compile(
+    r"lora_rank|kv_shared|shared_kv|cross_layer|swa_|_swa|hybrid|compress|sparse_attention|indexer|mamba|ssm|_conv|"
+    r"linear_attn|linear_attention|recurren|retention|altup|per_layer|loop|mixture_of_depths|num_codebooks"
+)
+"""Keys of layers that keep something else, or share it."""
 
 
 def _hybrid(c: Keys, key: str, why: str) -> InputError:
@@ -247,6 +262,10 @@ def estimate(c: Keys) -> Decoder:
                 "estimated",
                 _MEASURE,
             )
-    if c.raw("kv_lora_rank") is not None:
-        raise c.problem("kv_lora_rank", "latent attention of an unknown architecture is not estimated", _MEASURE)
+    for key, value in c.values.items():
+        if _UNLIKE_LLAMA.search(key) and value not in (None, False, 0, [], {}):
+            message = (
+                f"the architecture {c.model_type or 'of this file'} is unknown, and this says that it is unlike Llama"
+            )
+            raise c.problem(key, message, _MEASURE)
     return families.estimated(c)

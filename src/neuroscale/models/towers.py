@@ -25,7 +25,7 @@ class Wrapper:
 
     `vision` and `audio`: the types of its towers where they do not name a known one. `join`: adds what joins the
     vision tower to the language model: the file's keys, the tower's, the tower's width and the language model's.
-    `assumed`: its class in transformers builds a vision tower where the file has no section for one.
+    `assumed`: its class in transformers builds its towers where the file has no sections for them.
     """
 
     vision: str = ""
@@ -42,7 +42,7 @@ def towers(c: Keys, out: Weights, hidden: int) -> list[str]:
         known = wrapper.vision if group == "vision" else wrapper.audio
         keys = c.section(section)
         if keys is None:
-            if group == "audio" or not known or not wrapper.assumed:
+            if not known or not wrapper.assumed:
                 continue
             keys = Keys({}, c.where, section)
             notes.append(f"The file has no {section}: that of the model type's class is assumed.")
@@ -409,7 +409,61 @@ def _gemma4_unified(c: Keys, out: Weights, hidden: int) -> int:
     return given
 
 
+def _gemma3n(c: Keys, out: Weights, hidden: int) -> int:
+    """A convolutional tower out of another library, by what its publisher says: 300 million parameters."""
+    width = _size(c, "hidden_size")
+    out.add("vision_tower", "vision", (300_000_000,))
+    _embedder(c, out, "embed_vision.", width, hidden)
+    return width
+
+
+def _embedder(c: Keys, out: Weights, at: str, width: int, hidden: int) -> None:
+    out.add(f"{at}embedding.weight", "projector", (_size(c, "vocab_size"), width))
+    for name in ("hard_embedding_norm", "soft_embedding_norm"):
+        _norm(out, at + name, "projector", width, bias=False)
+    out.linear(f"{at}embedding_projection", "projector", (width, hidden), "replicated")
+
+
 # Towers for sound.
+
+
+def _gemma3n_audio(c: Keys, out: Weights, text: int) -> int:
+    hidden, heads = _size(c, "hidden_size"), _size(c, "conf_num_attention_heads")
+    at = "audio_tower."
+    channels = (1, *(c.integers("sscp_conv_channel_size", low=1, most=8) or ()))
+    for number, (before, after) in enumerate(pairwise(channels)):
+        place = f"{at}subsample_conv_projection.conv_{number}."
+        out.add(f"{place}conv.weight", "audio", (after, before, 3, 3))
+        out.add(f"{place}norm.weight", "audio", (after,))
+    # Each of the convolutions halves the mel bins.
+    flat = channels[-1] * (_size(c, "input_feat_size") >> (len(channels) - 1))
+    out.linear(f"{at}subsample_conv_projection.input_proj_linear", "audio", (flat, hidden), "replicated")
+
+    def add(layer: int) -> None:
+        place = f"{at}conformer.{layer}."
+        for block in ("ffw_layer_start", "ffw_layer_end"):
+            out.linear(f"{place}{block}.ffw_layer_1", "audio", (hidden, 4 * hidden), "replicated")
+            out.linear(f"{place}{block}.ffw_layer_2", "audio", (4 * hidden, hidden), "replicated")
+            for name in ("pre_layer_norm", "post_layer_norm"):
+                _norm(out, f"{place}{block}.{name}", "audio", hidden, bias=False)
+        out.add(f"{place}attention.attn.per_dim_scale", "audio", (hidden // heads,))
+        for name in ("attn.relative_position_embedding.pos_proj", "attn.q_proj", "attn.k_proj", "attn.v_proj", "post"):
+            out.linear(f"{place}attention.{name}", "audio", (hidden, hidden), "replicated")
+        out.linear(f"{place}lconv1d.linear_start", "audio", (hidden, 2 * hidden), "replicated")
+        out.linear(f"{place}lconv1d.linear_end", "audio", (hidden, hidden), "replicated")
+        out.add(f"{place}lconv1d.depthwise_conv1d.weight", "audio", (hidden, 1, _size(c, "conf_conv_kernel_size")))
+        for name in (
+            "attention.pre_attn_norm",
+            "attention.post_norm",
+            "lconv1d.pre_layer_norm",
+            "lconv1d.conv_norm",
+            "norm",
+        ):
+            _norm(out, place + name, "audio", hidden, bias=False)
+
+    out.alike(range(_layers(c, "conf_num_hidden_layers")), add)
+    _embedder(c, out, "embed_audio.", hidden, text)
+    return hidden
 
 
 def _gemma4_audio(c: Keys, out: Weights, text: int) -> int:
@@ -479,6 +533,8 @@ def _qwen2_audio(c: Keys, out: Weights, text: int) -> int:
 
 TOWERS: dict[str, Callable[[Keys, Weights, int], int]] = {
     "clip_vision_model": _clip,
+    "gemma3n_audio": _gemma3n_audio,
+    "gemma3n_vision": _gemma3n,
     "gemma4_audio": _gemma4_audio,
     "gemma4_unified_audio": _gemma4_unified_audio,
     "gemma4_unified_vision": _gemma4_unified,
@@ -562,6 +618,7 @@ def _join_aya(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None:
 WRAPPERS = {
     "aya_vision": Wrapper("siglip_vision_model", join=_join_aya),
     "gemma3": Wrapper("siglip_vision_model", join=_join_gemma3),
+    "gemma3n": Wrapper("gemma3n_vision", "gemma3n_audio"),
     "gemma4": Wrapper("gemma4_vision", "gemma4_audio", join=_join_gemma4, assumed=False),
     "gemma4_unified": Wrapper("gemma4_unified_vision", "gemma4_unified_audio", assumed=False),
     "glm4v": Wrapper("glm4v_vision"),
