@@ -478,6 +478,49 @@ def test_a_defect_in_the_cost_hides_no_finding_and_alters_no_exit_status(
     assert gate(repository)["exit_status"] == 1
 
 
+def test_a_change_cannot_make_a_service_fit_by_rewriting_the_facts(repository: Repository) -> None:
+    repository.run("switch", "--quiet", "main")
+    service = "manifests/dev/large-chat/inferenceservice.yaml"
+    predictor = {
+        "nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-l4"},
+        "containers": [
+            {
+                "name": "vllm",
+                "image": "vllm/vllm-openai:v0.32.0",
+                "args": ["--model=google/gemma-4-31B-it", "--max-model-len=4096"],
+                "resources": {"limits": {"nvidia.com/gpu": 1}},
+            }
+        ],
+    }
+    value = {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": "large-chat", "namespace": "team-alpha"},
+        "spec": {"predictor": predictor},
+    }
+    card = "platform/catalog/accelerators/nvidia-l4.yaml"
+    larger = (repository.root / card).read_text().replace("value: 21.96", "value: 219.6")
+    base = repository.run("rev-parse", "HEAD")
+    repository.commit({service: json.dumps(value), card: larger}, "Serve it on a card of my own facts")
+    verdict = gate(repository, base=base)
+    assert "fit/does-not-fit" in rules(verdict)
+    assert any("catalog" in note for note in verdict["notes"])
+    assert check(verdict, "fit-of-head")["outcome"] == "passed"
+
+
+def test_corrected_facts_are_held_against_the_services_that_are_there(repository: Repository) -> None:
+    repository.run("branch", "--quiet", "--force", "main", "added")
+    edit(
+        repository,
+        "platform/catalog/accelerators/nvidia-l4.yaml",
+        lambda text: text.replace("value: 21.96", "value: 15.0"),
+    )
+    verdict = gate(repository)
+    assert check(verdict, "fit")["outcome"] == "passed"
+    assert check(verdict, "fit-of-head")["outcome"] == "findings"
+    assert any(item["rule"] == "does-not-fit" and item["file"] == ISVC for item in verdict["findings"])
+
+
 def test_a_broken_catalog_is_found_and_the_cost_is_named_as_unknown(repository: Repository) -> None:
     edit(repository, "platform/catalog/prices/google-cloud.yaml", lambda text: text.replace("vcpu_hour", "vcpu_hours"))
     verdict = gate(repository)

@@ -174,8 +174,9 @@ class _Judgement:
 
     def _model(self) -> KnownModel | None:
         named = self.parsed.arguments.model
-        if not named:
-            return None
+        place = self.parsed.places.get("model")
+        if not named or (place is not None and self.command.words[place].unknown):
+            return None  # what hides it was said already
         try:
             known = self._known.model(self.server, named)
         except UnknownError as error:
@@ -243,7 +244,7 @@ class _Judgement:
         near = choices(result, model.facts, place.device, arguments, around)[:_MOST_CHOICES]
         if not near:
             return "Choose a smaller model or a larger accelerator: nothing near it fits."
-        return "What would: " + "; ".join(choice.change for choice in near) + "."
+        return "What would: " + "; ".join(choice.change.rstrip(".") for choice in near) + "."
 
     def _fault(self, fault: Fault) -> None:
         place = self._place_of(fault.dest) if fault.dest else ()

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,6 +101,7 @@ def _judge(subject: Subject, today: date) -> Verdict:
         if subject.server:
             running.append(_start_server(manifests, pool, ending))
         _platform_checks(subject, report, today)
+        _fit(subject, report, manifests)
         _rendered_platform(subject, report)
         _cost(subject, report, manifests, today)
         report.results.extend(future.result() for future in running)
@@ -199,6 +200,34 @@ def _platform_checks(subject: Subject, report: _Report, today: date) -> None:
         report.results.append(guarded("drift", "Drift", lambda: drift(platform)))
     else:
         report.results.append(_not_run("drift", "Drift", "the catalog, the settings or the template cannot be read"))
+
+
+def _fit(subject: Subject, report: _Report, manifests: list[Manifest]) -> None:
+    """Whether what runs vLLM fits its accelerators. Facts of models and accelerators are the base's."""
+    from neuroscale.gates.fit import GATE, TITLE, evaluate_fit, runtimes_of, unjudged
+    from neuroscale.gates.knowledge import Knowledge, read_knowledge
+
+    change, given = subject.change, subject.given.snapshot
+
+    def knowledge() -> Knowledge | None:
+        if change is not None and change.touches(CATALOG, SETTINGS):
+            return read_knowledge(subject.judge, given)
+        if report.platform is not None:
+            return Knowledge(report.platform.catalog, report.platform.settings)
+        return read_knowledge(subject.judge)
+
+    runtimes = runtimes_of(given)
+    result = guarded(GATE, TITLE, lambda: evaluate_fit(manifests, runtimes, knowledge))
+    report.results.append(result)
+    report.not_checked.extend(unjudged(result.findings))
+    if change is not None and change.touches(CATALOG, SETTINGS):
+        known = set(result.findings)
+
+        def by_its_own() -> Evaluation:
+            seen = evaluate_fit(manifests, runtimes, lambda: read_knowledge(given))
+            return replace(seen, findings=tuple(one for one in seen.findings if one not in known))
+
+        report.results.append(guarded(f"{GATE}-of-head", "Fit by the facts of the change", by_its_own))
 
 
 def _rendered_platform(subject: Subject, report: _Report) -> None:
@@ -315,6 +344,11 @@ def _say_who_judged(subject: Subject, report: _Report) -> None:
         )
         if removed := sorted(_policies(subject.change.before) - _policies(subject.change.after)):
             report.notes.append(f"The change removes policies, which will judge nothing then: {', '.join(removed)}.")
+    if subject.change is not None and subject.change.touches(CATALOG):
+        report.notes.append(
+            "The change alters the catalog: the base's facts decided whether a service fits. "
+            "The change's own stood in for what the base does not have, and were asked beside them."
+        )
 
 
 def _policies(snapshot: Snapshot) -> set[str]:

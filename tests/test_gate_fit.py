@@ -1,0 +1,575 @@
+"""The fit gate on manifests of every kind: good ones pass, and each way to spoil one is found at its place."""
+
+from __future__ import annotations
+
+import copy
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neuroscale.errors import UntrustedError
+from neuroscale.gates import fit as gate
+from neuroscale.gates.check import guarded
+from neuroscale.gates.fit import evaluate_fit, runtimes_of
+from neuroscale.gates.knowledge import Knowledge, read_knowledge
+from neuroscale.gates.manifests import read_manifests
+from neuroscale.gates.tripwire_services import tripwires
+from neuroscale.snapshot import FolderSnapshot, MemorySnapshot
+from neuroscale.verdict import Finding, Outcome, Severity
+from neuroscale.yaml_io import dump
+
+ROOT = Path(__file__).resolve().parent.parent
+SNAPSHOT = FolderSnapshot(ROOT)
+DENSE, EXPERTS, GEMMA = "meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen3-30B-A3B", "google/gemma-4-26B-A4B-it"
+L4 = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+A100 = {"cloud.google.com/gke-accelerator": "nvidia-a100-80gb"}
+H100 = {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}
+FILE = "chat.yaml"
+
+Object = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def knowledge() -> Knowledge:
+    found = read_knowledge(SNAPSHOT)
+    assert found is not None
+    return found
+
+
+def container(*args: str, gpus: int = 1, image: str = "vllm/vllm-openai:v0.32.0", **more: Any) -> Object:
+    resources: Object = {"limits": {"cpu": "4", "memory": "32Gi"}}
+    if gpus:
+        resources["limits"]["nvidia.com/gpu"] = gpus
+    return {"name": "vllm", "image": image, "args": list(args), "resources": resources, **more}
+
+
+def deployment(*args: str, gpus: int = 1, nodes: Object | None = None, **more: Any) -> Object:
+    spec = {"nodeSelector": L4 if nodes is None else nodes, "containers": [container(*args, gpus=gpus, **more)]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "chat", "namespace": "team-alpha"},
+        "spec": {"template": {"spec": spec}},
+    }
+
+
+def dense(*more: str, **options: Any) -> Object:
+    """8B parameters in 16 bits on one L4: it fits."""
+    return deployment(f"--model={DENSE}", "--max-model-len=8192", "--max-num-seqs=16", *more, **options)
+
+
+def experts(*more: str, **options: Any) -> Object:
+    """30B parameters of experts in 16 bits on four L4: they fit."""
+    args = (f"--model={EXPERTS}", "--tensor-parallel-size=4", "--max-model-len=8192", "--max-num-seqs=16")
+    return deployment(*args, *more, **{"gpus": 4, **options})
+
+
+def inference_service(*args: str, gpus: int = 1, runtime: str = "neuroscale-vllm", **model: Any) -> Object:
+    value = container(*args, gpus=gpus)
+    del value["name"]
+    return {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": "chat", "namespace": "team-alpha"},
+        "spec": {
+            "predictor": {
+                "nodeSelector": L4,
+                "model": {
+                    "modelFormat": {"name": "huggingface"},
+                    "runtime": runtime,
+                    "command": ["vllm", "serve"],
+                    **value,
+                    **model,
+                },
+            }
+        },
+    }
+
+
+def found(knowledge: Knowledge | None, *objects: Object, file: str = FILE) -> tuple[Finding, ...]:
+    manifests = [one for value in objects for one in read_manifests(dump(value).encode(), file)]
+    return evaluate_fit(manifests, runtimes_of(SNAPSHOT), lambda: knowledge).findings
+
+
+def errors(knowledge: Knowledge, *objects: Object) -> dict[str, Finding]:
+    return {one.rule: one for one in found(knowledge, *objects) if one.severity is Severity.ERROR}
+
+
+def notices(knowledge: Knowledge, *objects: Object) -> dict[str, Finding]:
+    return {one.rule: one for one in found(knowledge, *objects) if one.severity is Severity.NOTICE}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        dense(),
+        dense("--tool-call-parser=llama3_json", "--enable-auto-tool-choice"),
+        experts("--enable-expert-parallel", "--tool-call-parser=hermes", "--reasoning-parser=qwen3"),
+        inference_service(f"--model={DENSE}", "--max-model-len=8192", "--max-num-seqs=16"),
+        deployment(f"--model={GEMMA}", "--max-model-len=8192", nodes=H100),
+    ],
+    ids=["dense", "tools", "experts", "service", "images"],
+)
+def test_what_fits_passes_without_a_remark(knowledge: Knowledge, value: Object) -> None:
+    assert found(knowledge, value) == ()
+
+
+Spoil = Callable[[], Object]
+SPOILT: dict[str, tuple[Spoil, str]] = {
+    "unknown-argument": (lambda: dense("--max-model-length=4096"), "--max-model-len"),
+    "removed-argument": (lambda: dense("--disable-log-requests"), "--enable-log-requests"),
+    "ambiguous-argument": (lambda: dense("--max-num=4"), "could match"),
+    "incomplete-argument": (lambda: dense("--seed"), "--seed"),
+    "argument-value": (lambda: dense("--kv-cache-dtype=fp9"), "fp9"),
+    "stray-word": (lambda: dense("extra"), "extra"),
+    "ends-at-once": (lambda: dense("--help"), "ends"),
+    "argument-range": (lambda: dense("--gpu-memory-utilization=1.5"), "1.5"),
+    "no-model": (lambda: deployment("--max-model-len=8192"), "Qwen/Qwen3-0.6B"),
+    "ignored-argument": (
+        lambda: deployment(DENSE, command=["python3", "-m", "vllm.entrypoints.openai.api_server"]),
+        "--model",
+    ),
+    "tool-choice-without-parser": (lambda: dense("--enable-auto-tool-choice"), "--tool-call-parser"),
+    "unknown-tool-parser": (lambda: dense("--tool-call-parser=llama5"), "llama5"),
+    "unknown-reasoning-parser": (lambda: dense("--reasoning-parser=llama5"), "llama5"),
+    "unknown-quantization": (lambda: dense("--quantization=fp3"), "fp3"),
+    "parser": (lambda: dense("--tool-call-parser=gemma4"), "llama3_json"),
+    "outputs-without-requests": (lambda: dense("--enable-log-outputs"), "--enable-log-requests"),
+    "context-length": (lambda: dense("--max-model-len=200000"), "131072"),
+    "expert-parallelism": (lambda: dense("--enable-expert-parallel"), "dense"),
+    "data-parallelism": (
+        lambda: deployment(f"--model={GEMMA}", "--data-parallel-size=2", gpus=2, nodes=H100),
+        "38999",
+    ),
+    "attention-heads": (lambda: dense("--tensor-parallel-size=3"), "32 attention heads"),
+    "accelerator-count": (lambda: experts(gpus=8), "4 of them idle"),
+    "media-limit": (lambda: dense('--limit-mm-per-prompt={"image": -1}'), "-1"),
+    "batched-tokens": (lambda: dense("--max-num-batched-tokens=8"), "--max-num-seqs=16"),
+    "kv-cache-dtype": (lambda: dense("--kv-cache-dtype=fp8", nodes=A100), "fp8"),
+    "does-not-fit": (lambda: dense("--max-model-len=131072"), "GiB short"),
+}
+
+
+@pytest.mark.parametrize("rule", SPOILT)
+def test_each_way_to_spoil_a_command_is_found(knowledge: Knowledge, rule: str) -> None:
+    spoil, told = SPOILT[rule]
+    finding = errors(knowledge, spoil())[rule]
+    assert told in f"{finding.message} {finding.fix}"
+    assert finding.gate == "fit"
+    assert finding.fix
+
+
+def test_no_rule_goes_without_a_test() -> None:
+    code = "".join((ROOT / f"src/neuroscale/{name}.py").read_text() for name in ("vllm/checks", "gates/fit"))
+    rules = set(re.findall(r'(?:Fault|_say|_undivided)\(\s*"([a-z-]+)"', code)) | set(gate.RULES.values())
+    tests = Path(__file__).read_text() + (ROOT / "tests/test_vllm_checks.py").read_text()
+    assert {rule for rule in rules if f'"{rule}"' not in tests} == set()
+
+
+def test_a_finding_stands_at_the_line_of_its_argument(knowledge: Knowledge) -> None:
+    text = textwrap.dedent(f"""\
+        apiVersion: v1
+        kind: Pod
+        metadata: {{name: chat}}
+        spec:
+          nodeSelector: {{cloud.google.com/gke-accelerator: nvidia-l4}}
+          containers:
+            - name: vllm
+              image: vllm/vllm-openai:v0.32.0
+              args:
+                - --model={DENSE}
+                - --max-model-len=8192
+                - --swap-space
+                - "4"
+              resources: {{limits: {{nvidia.com/gpu: 1}}}}
+        """)
+    evaluation = evaluate_fit(read_manifests(text.encode(), FILE), lambda _: None, lambda: knowledge)
+    (finding,) = evaluation.findings
+    assert (finding.file, finding.line, finding.rule) == (FILE, 12, "removed-argument")
+    assert finding.subject == "Pod chat"
+
+
+@pytest.mark.parametrize("kind", ["31B", "26B"])
+def test_a_large_model_in_16_bits_on_an_l4_is_refused_with_what_would_work(knowledge: Knowledge, kind: str) -> None:
+    name = next(one for one in knowledge.catalog.models if kind in one and one.endswith("it"))
+    finding = errors(knowledge, deployment(f"--model={name}", "--max-model-len=8192"))["does-not-fit"]
+    assert "weights" in finding.message
+    assert "What would" in finding.fix
+
+
+def test_a_service_and_its_runtime_are_judged_as_kserve_joins_them(knowledge: Knowledge) -> None:
+    runtime = {
+        "apiVersion": "serving.kserve.io/v1alpha1",
+        "kind": "ClusterServingRuntime",
+        "metadata": {"name": "theirs"},
+        "spec": {
+            "containers": [
+                {
+                    "name": "kserve-container",
+                    "image": "vllm/vllm-openai:v0.32.0",
+                    "command": ["python3", "-m", "vllm.entrypoints.openai.api_server"],
+                    "args": [f"--model={DENSE}", "--max-num-seqs=16", "--served-model-name={{.Name}}"],
+                }
+            ]
+        },
+    }
+    service = inference_service("--max-model-len=8192", runtime="theirs")
+    for key in ("command", "image"):
+        del service["spec"]["predictor"]["model"][key]
+    assert found(knowledge, runtime, service) == ()
+    service["spec"]["predictor"]["model"]["args"] = ["--max-model-len=131072"]
+    assert set(errors(knowledge, runtime, service)) == {"does-not-fit"}
+    service["spec"]["predictor"]["model"]["args"] = ["--max-model-len=8192"]
+    runtime["spec"]["containers"][0]["args"].append("--disable-log-requests")  # type: ignore[index]
+    finding = errors(knowledge, runtime, service)["removed-argument"]
+    assert finding.line is not None
+
+
+def test_a_namespaced_runtime_comes_before_a_clusters(knowledge: Knowledge) -> None:
+    def runtime(kind: str, model: str) -> Object:
+        serving = {"name": "kserve-container", "image": "vllm/vllm-openai:v0.32.0", "args": [f"--model={model}"]}
+        metadata = {"name": "both"} | ({"namespace": "team-alpha"} if kind == "ServingRuntime" else {})
+        return {
+            "apiVersion": "serving.kserve.io/v1alpha1",
+            "kind": kind,
+            "metadata": metadata,
+            "spec": {"containers": [serving]},
+        }
+
+    service = inference_service("--max-model-len=8192", "--max-num-seqs=16", runtime="both")
+    objects = (runtime("ServingRuntime", DENSE), runtime("ClusterServingRuntime", "google/gemma-4-31B-it"), service)
+    assert found(knowledge, *objects) == ()
+    assert "does-not-fit" in errors(knowledge, objects[1], service)
+
+
+def test_an_unknown_runtime_hides_part_of_the_command_and_the_gate_says_so(knowledge: Knowledge) -> None:
+    service = inference_service(f"--model={DENSE}", "--max-model-len=8192", "--max-num-seqs=16", runtime="unknown")
+    assert "unknown is not among the files" in notices(knowledge, service)["not-judged"].message
+    assert errors(knowledge, service) == {}
+    assert set(errors(knowledge, inference_service("--model=m", "--swap-space=4", runtime="unknown"))) == {
+        "removed-argument"
+    }
+
+
+def test_kserves_own_runtime_for_vllm_is_known(knowledge: Knowledge) -> None:
+    service = inference_service("--max-model-len=8192", runtime="kserve-vllmserver")
+    model = service["spec"]["predictor"]["model"]
+    for key in ("command", "image"):
+        del model[key]
+    model["storageUri"] = f"hf://{DENSE}"
+    model["args"].append("--max-num-seqs=16")
+    # Which vLLM it is depends on the KServe of the cluster.
+    assert set(notices(knowledge, service)) == {"not-judged"}
+    assert errors(knowledge, service) == {}
+    model["args"] = ["--max-model-len=131072"]
+    assert "does-not-fit" in errors(knowledge, service)
+
+
+@pytest.mark.parametrize(
+    ("source", "args"),
+    [
+        (f"hf://{DENSE}", "--model=/mnt/models"),
+        (f"hf://{DENSE}:main", "--model=/mnt/models"),
+        ("", f"--model={DENSE}"),
+    ],
+)
+def test_the_model_is_known_by_where_its_files_come_from(knowledge: Knowledge, source: str, args: str) -> None:
+    storage: Object = {"storageUri": source} if source else {}
+    assert found(knowledge, inference_service(args, "--max-model-len=8192", "--max-num-seqs=16", **storage)) == ()
+    large = inference_service(args, "--max-model-len=131072", **storage)
+    assert set(errors(knowledge, large)) == {"does-not-fit"}
+
+
+def test_a_served_name_does_not_say_which_model_it_is(knowledge: Knowledge) -> None:
+    service = inference_service("--model=/mnt/models", f"--served-model-name={DENSE}", storageUri="s3://other/model")
+    assert "not in the catalog" in notices(knowledge, service)["not-judged"].message
+
+
+SHELL = """\
+set -e
+# vllm serve is started below
+export LENGTH=8192
+exec vllm serve {model} --max-model-len=${{LENGTH}} \\
+  --max-num-seqs ${{SEQS:-16}} $MORE 2>&1
+"""
+
+
+def test_a_command_in_a_shells_script_is_read(knowledge: Knowledge) -> None:
+    def script(text: str, **variables: str) -> Object:
+        env = [{"name": name, "value": value} for name, value in variables.items()]
+        return deployment(text, command=["/bin/bash", "-c"], env=env)
+
+    good = SHELL.format(model=DENSE)
+    assert found(knowledge, script(good, MORE="--enforce-eager")) == ()
+    assert set(errors(knowledge, script(good, MORE="--swap-space 4"))) == {"removed-argument"}
+    assert set(errors(knowledge, script(good, MORE="--max-model-len 131072"))) == {"does-not-fit"}
+    assert "$MORE" in notices(knowledge, script(good))["not-judged"].message
+    hidden = script(good.replace("$MORE", "$(cat /etc/arguments)"))
+    assert "another command" in notices(knowledge, hidden)["not-judged"].message
+
+
+def test_what_comes_from_elsewhere_is_said_not_to_be_judged(knowledge: Knowledge) -> None:
+    secret = {"name": "LENGTH", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}
+    plain = {"name": "LENGTH", "value": "8192"}
+    args = (f"--model={DENSE}", "--max-num-seqs=16", "--max-model-len=$(LENGTH)")
+    assert found(knowledge, deployment(*args, env=[plain])) == ()
+    assert "LENGTH" in notices(knowledge, deployment(*args, env=[secret]))["not-judged"].message
+    assert "envFrom" in notices(knowledge, deployment(*args, envFrom=[{}]))["not-judged"].message
+    assert "not-judged" in notices(knowledge, dense("--config", "/etc/vllm.yaml"))
+    own = deployment(command=["/start.sh"])
+    assert "/start.sh" in notices(knowledge, own)["not-judged"].message
+
+
+def test_unknown_models_accelerators_and_versions_are_said_not_to_be_judged(knowledge: Knowledge) -> None:
+    unknown = notices(knowledge, deployment("--model=someone/unheard-of", "--max-model-len=8192"))
+    assert "someone/unheard-of" in unknown["not-judged"].message
+    assert "not-judged" in notices(knowledge, dense(nodes={"cloud.google.com/gke-accelerator": "nvidia-b300"}))
+    assert "any of" in notices(knowledge, dense(nodes={}))["not-judged"].message
+    older = dense("--swap-space=4", image="vllm/vllm-openai:v0.6.0")
+    assert {"not-judged", "removed-argument"} <= set(notices(knowledge, older))
+    assert "its tag" in notices(knowledge, dense(image="vllm/vllm-openai:latest"))["not-judged"].message
+    no_gpu = deployment(f"--model={DENSE}", gpus=0)
+    assert "asks for no accelerator" in notices(knowledge, no_gpu)["not-judged"].message
+    assert all("not-judged" in notices(None, value) for value in (dense(), experts()))  # type: ignore[arg-type]
+
+
+def test_a_product_of_nvidias_own_labels_names_the_accelerator(knowledge: Knowledge) -> None:
+    assert found(knowledge, dense(nodes={"nvidia.com/gpu.product": "NVIDIA-L4"})) == ()
+    a100 = dense("--max-model-len=131072", nodes={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"})
+    assert errors(knowledge, a100) == {}
+    assert "does-not-fit" in errors(
+        knowledge, dense("--max-model-len=131072", nodes={"nvidia.com/gpu.product": "NVIDIA-L4"})
+    )
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "Pod", "CronJob", "RayJob"])
+def test_pods_of_every_kind_are_found(knowledge: Knowledge, kind: str) -> None:
+    pod = dense("--max-model-len=131072")["spec"]["template"]["spec"]
+    spec = {
+        "StatefulSet": {"template": {"spec": pod}},
+        "Pod": pod,
+        "CronJob": {"jobTemplate": {"spec": {"template": {"spec": pod}}}},
+        "RayJob": {"clusters": [{"headGroupSpec": {"template": {"spec": pod}}}]},
+    }[kind]
+    value = {"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "chat"}, "spec": spec}
+    assert set(errors(knowledge, value)) == {"does-not-fit"}
+
+
+def test_what_does_not_run_vllm_is_left_alone(knowledge: Knowledge) -> None:
+    value = dense()
+    value["spec"]["template"]["spec"]["containers"] = [
+        {"name": "web", "image": "nginx:1.29", "args": ["--swap-space"]},
+        {"name": "shell", "image": "busybox:1", "command": ["sh", "-c"], "args": ["echo vllm"]},
+        {"name": "router", "image": "example.com/vllm-router:1", "args": ["--port=80"]},
+    ]
+    evaluation = evaluate_fit(read_manifests(dump(value).encode(), FILE), lambda _: None, lambda: knowledge)
+    assert (evaluation.findings, evaluation.evaluated) == ((), 0)
+
+
+def test_a_stopped_service_runs_nothing(knowledge: Knowledge) -> None:
+    service = inference_service(f"--model={DENSE}", "--max-model-len=131072")
+    service["metadata"]["annotations"] = {"serving.kserve.io/stop": "true"}
+    assert found(knowledge, service) == ()
+
+
+def test_workers_count_with_their_head(knowledge: Knowledge) -> None:
+    service = inference_service(f"--model={EXPERTS}", "--max-model-len=8192", "--max-num-seqs=16", gpus=2)
+    predictor = service["spec"]["predictor"]
+    predictor["workerSpec"] = {
+        "tensorParallelSize": 2,
+        "pipelineParallelSize": 2,
+        "containers": [{"name": "worker", "resources": {"limits": {"nvidia.com/gpu": 2}}}],
+    }
+    predictor["model"]["args"] += ["--tensor-parallel-size=2", "--pipeline-parallel-size=2"]
+    assert found(knowledge, service) == ()
+    predictor["model"]["args"][-1] = "--pipeline-parallel-size=4"
+    assert "accelerator-count" in errors(knowledge, service)
+
+
+def llm_service(**spec: Any) -> Object:
+    main = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": 4}}, "image": "vllm/vllm-openai:v0.32.0"}
+    return {
+        "apiVersion": "serving.kserve.io/v1alpha2",
+        "kind": "LLMInferenceService",
+        "metadata": {"name": "chat", "namespace": "team-alpha"},
+        "spec": {
+            "model": {"uri": f"hf://{EXPERTS}", "name": "chat"},
+            "template": {"nodeSelector": L4, "containers": [main]},
+            **spec,
+        },
+    }
+
+
+def test_an_llm_service_is_judged_by_the_command_that_kserve_renders(knowledge: Knowledge) -> None:
+    value = llm_service(parallelism={"tensor": 4})
+    main = value["spec"]["template"]["containers"][0]
+    main["args"] = ["--max-model-len=8192", "--max-num-seqs=16"]
+    assert found(knowledge, value) == ()
+    # KServe does not render the pipeline size: three of the accelerators idle, and one does not hold the model.
+    lost = llm_service(parallelism={"pipeline": 4})
+    assert {"accelerator-count", "does-not-fit"} <= set(errors(knowledge, lost))
+    main["env"] = [{"name": "VLLM_ADDITIONAL_ARGS", "value": "--swap-space 4"}]
+    assert "removed-argument" in errors(knowledge, value)
+    assert "not-judged" in notices(knowledge, llm_service(template=None, parallelism={"tensor": 4}))
+
+
+def test_a_tpu_slice_is_used_whole(knowledge: Knowledge) -> None:
+    card = knowledge.catalog.accelerators["tpu-v6e-4"]
+    value = deployment(
+        f"--model={GEMMA}", "--tensor-parallel-size=2", "--max-model-len=4096", gpus=0, nodes=dict(card.node_selector)
+    )
+    pod = value["spec"]["template"]["spec"]["containers"][0]
+    pod["image"], pod["command"] = "vllm/vllm-tpu:v0.32.0", ["vllm", "serve"]
+    pod["resources"]["limits"]["google.com/tpu"] = 4
+    assert "2x2" in errors(knowledge, value)["tpu-topology"].message
+    pod["args"][1] = "--tensor-parallel-size=4"
+    assert "tpu-topology" not in errors(knowledge, value)
+
+
+def test_quantised_groups_stay_whole(knowledge: Knowledge) -> None:
+    name = "google/gemma-4-26B-A4B-it-qat-w4a16-ct"
+    width, group = 704, 32
+    assert (width // 8) % group
+    args = (f"--model={name}", "--tensor-parallel-size=8", "--max-model-len=8192")
+    finding = errors(knowledge, deployment(*args, gpus=8, nodes=H100))["quantized-groups"]
+    assert str(width) in finding.message
+    spread = deployment(*args, "--enable-expert-parallel", gpus=8, nodes=H100)
+    assert "routed experts" not in str(errors(knowledge, spread).get("quantized-groups", ""))
+
+
+def test_a_quantisation_that_the_accelerator_does_not_compute_is_found(knowledge: Knowledge) -> None:
+    card = knowledge.catalog.accelerators["tpu-v6e-1"]
+    value = deployment("--model=google/gemma-4-26B-A4B-it-qat-w4a16-ct", gpus=0, nodes=dict(card.node_selector))
+    pod = value["spec"]["template"]["spec"]["containers"][0]
+    pod["resources"]["limits"]["google.com/tpu"] = 1
+    assert "quantization" in errors(knowledge, value)
+    other = deployment("--model=google/gemma-4-26B-A4B-it-qat-w4a16-ct", "--quantization=gptq", nodes=H100)
+    assert "quantised with compressed-tensors" in errors(knowledge, other)["quantization"].message
+
+
+def test_a_video_that_is_computed_in_one_step_needs_a_step_that_large(knowledge: Knowledge) -> None:
+    args = (f"--model={GEMMA}", "--max-model-len=8192", "--max-num-seqs=16", "--max-num-batched-tokens=2048")
+    assert "2496" in errors(knowledge, deployment(*args, nodes=H100))["batched-tokens"].message
+    assert "batched-tokens" not in errors(knowledge, deployment(*args, "--language-model-only", nodes=H100))
+
+
+def test_expert_parallelism_on_one_accelerator_is_a_remark(knowledge: Knowledge) -> None:
+    value = deployment(f"--model={EXPERTS}", "--max-model-len=8192", "--enable-expert-parallel", nodes=H100)
+    assert "does nothing" in notices(knowledge, value)["expert-parallelism"].message
+    assert errors(knowledge, value) == {}
+
+
+def test_what_leaves_little_room_is_a_remark(knowledge: Knowledge) -> None:
+    longest = 131072
+    seen = {length: found(knowledge, dense(f"--max-model-len={length}")) for length in range(8192, longest, 4096)}
+    rules = [tuple(one.rule for one in findings) for findings in seen.values()]
+    # It fits, then it is tight, then it does not fit; and each of them at some length.
+    assert list(dict.fromkeys(rules)) == [(), ("tight",), ("does-not-fit",)]
+
+
+def test_what_memory_is_not_counted_is_said(knowledge: Knowledge) -> None:
+    for more in (("--enable-lora",), ('--speculative-config={"method": "ngram", "num_speculative_tokens": 3}',)):
+        assert "not counted" in notices(knowledge, dense(*more))["not-judged"].message
+
+
+def test_the_tiny_models_on_this_machines_cpu_fit(knowledge: Knowledge) -> None:
+    def service(memory: str, space: str) -> Object:
+        env = [{"name": "VLLM_CPU_KVCACHE_SPACE", "value": space}]
+        args = ("--model=/mnt/models/tiny-qwen3-moe", "--max-model-len=2048", "--enforce-eager")
+        value = deployment(*args, gpus=0, nodes={}, image="vllm/vllm-openai-cpu:v0.32.0", env=env)
+        value["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] = memory
+        return value
+
+    assert found(knowledge, service("4Gi", "1")) == ()
+    assert "does-not-fit" in errors(knowledge, service("4Gi", "8"))
+
+
+def test_each_committed_service_passes(knowledge: Knowledge) -> None:
+    files = sorted((ROOT / "manifests").glob("*/*/inferenceservice.yaml"))
+    for file in files:
+        manifests = read_manifests(file.read_bytes(), str(file))
+        assert not evaluate_fit(manifests, runtimes_of(SNAPSHOT), lambda: knowledge).findings, file
+
+
+def catalog_files() -> dict[str, bytes]:
+    kept = SNAPSHOT.entries("platform/catalog", "platform/settings.yaml")
+    return {entry.path: SNAPSHOT.read(entry.path) or b"" for entry in kept}
+
+
+def test_a_change_is_judged_by_the_facts_of_its_base() -> None:
+    before, after = catalog_files(), catalog_files()
+    card = "platform/catalog/accelerators/nvidia-l4.yaml"
+    after[card] = after[card].replace(b"value: 21.96", b"value: 219.6")
+    assert after[card] != before[card]
+    changed = read_knowledge(MemorySnapshot(before), MemorySnapshot(after))
+    assert "does-not-fit" in errors(changed, dense("--max-model-len=131072"))  # type: ignore[arg-type]
+
+
+def test_what_the_base_does_not_know_is_judged_by_the_changes_own_facts_and_it_is_said() -> None:
+    before, after = catalog_files(), catalog_files()
+    for path in [path for path in before if "Llama-3.1-8B" in path]:
+        del before[path]
+    new = read_knowledge(MemorySnapshot(before), MemorySnapshot(after))
+    assert new is not None
+    assert set(notices(new, dense())) == {"new-model"}
+    assert "does-not-fit" in errors(new, dense("--max-model-len=131072"))
+    alone = read_knowledge(MemorySnapshot(before))
+    assert set(notices(alone, dense())) == {"not-judged"}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("left", ["all but the accelerator", "nothing that can be read"])
+def test_an_accelerator_that_the_base_does_not_know_is_said_to_be_the_changes_own(left: str) -> None:
+    before, after = catalog_files(), catalog_files()
+    for path in [path for path in before if "nvidia-l4" in path or "/prices/" in path]:
+        del before[path]
+    if left != "all but the accelerator":
+        before = dict.fromkeys(before, b"?")
+    new = read_knowledge(MemorySnapshot(before), MemorySnapshot(after))
+    assert new is not None
+    assert "new-accelerator" in notices(new, dense())
+    assert "does-not-fit" in errors(new, dense("--max-model-len=131072"))
+
+
+@pytest.mark.parametrize("number", range(len(tripwires())))
+def test_a_tripwire_that_comes_back_clean_ends_the_trust(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    trap = tripwires()[number]
+    real = gate.judge
+
+    def blind(*given: Any) -> gate.Judged:
+        judged = real(*given)
+        kept = tuple(one for one in judged.findings if one.rule != trap.rule)
+        return gate.Judged(kept, judged.whole)
+
+    monkeypatch.setattr(gate, "judge", blind)
+    with pytest.raises(UntrustedError, match="tripwire"):
+        evaluate_fit([], lambda _: None, lambda: None)
+    result = guarded("fit", "Fit", lambda: evaluate_fit([], lambda _: None, lambda: None))
+    assert result.check.outcome is Outcome.UNTRUSTED
+
+
+def test_broken_manifests_never_break_the_gate(knowledge: Knowledge) -> None:
+    good = inference_service(f"--model={DENSE}", "--max-model-len=8192")
+    places: list[tuple[Any, ...]] = [
+        ("spec",),
+        ("spec", "predictor"),
+        ("spec", "predictor", "model"),
+        ("spec", "predictor", "nodeSelector"),
+        *(("spec", "predictor", "model", key) for key in good["spec"]["predictor"]["model"]),
+        ("spec", "predictor", "model", "resources", "limits", "nvidia.com/gpu"),
+    ]
+    for place in places:
+        wrongs: tuple[Any, ...] = (None, 3, "text", [], [None], {}, {"a": {"b": None}}, [[]], -1)
+        for wrong in wrongs:
+            value = copy.deepcopy(good)
+            inner = value
+            for key in place[:-1]:
+                inner = inner[key]
+            inner[place[-1]] = wrong
+            evaluation = evaluate_fit(
+                read_manifests(dump(value).encode(), FILE), runtimes_of(SNAPSHOT), lambda: knowledge
+            )
+            assert evaluation.caught == evaluation.tripwires
