@@ -401,6 +401,22 @@ def arcee(c: Keys) -> Decoder:
     return _plain(c, attentions, Mlp(_width(c), gated=False, bias=c.flag("mlp_bias")))
 
 
+def apertus(c: Keys) -> Decoder:
+    """Apertus: two matrices in the dense block, whose activation has two numbers of its own."""
+    bias = c.flag("attention_bias")
+    attentions = _attentions(c, bias=bias, output_bias=bias, norm="head")
+    made = _plain(c, attentions, Mlp(_width(c), gated=False), ("attention_layernorm", "feedforward_layernorm"))
+    numbers = (Extra("mlp.act_fn.alpha_p", "dense_mlp", (1,)), Extra("mlp.act_fn.alpha_n", "dense_mlp", (1,)))
+    return replace(made, layers=tuple(replace(layer, extras=numbers) for layer in made.layers))
+
+
+def nemotron(c: Keys) -> Decoder:
+    """Nemotron and Minitron, dense: two matrices in the dense block, norms with biases."""
+    bias = c.flag("attention_bias")
+    attentions = _attentions(c, bias=bias, output_bias=bias)
+    return _plain(c, attentions, Mlp(_width(c), gated=False, bias=c.flag("mlp_bias")), norm_bias=True)
+
+
 def opt(c: Keys) -> Decoder:
     """OPT: learned positions, biases everywhere."""
     hidden = _hidden(c)
@@ -646,6 +662,54 @@ def glm4_moe(c: Keys) -> Decoder:
     return replace(made, predicting=_predicting(c, Layer(attentions[-1], (experts,))))
 
 
+def laguna(c: Keys) -> Decoder:
+    """Laguna: layers with different numbers of heads, a gate behind attention, one shared expert."""
+    count, _ = _need_experts(c)
+    _, kv_heads, head_dim = _heads(c)
+    kinds = reaches(c, _every(1))
+    heads = c.integers("num_attention_heads_per_layer", low=1) or (c.shape("num_attention_heads"),) * len(kinds)
+    blocks = c.texts("mlp_layer_types", MOST_LAYERS) or ("dense", *("sparse",) * (len(kinds) - 1))
+    for key, told in (("num_attention_heads_per_layer", heads), ("mlp_layer_types", blocks)):
+        if len(told) < len(kinds):
+            raise c.problem(key, f"names {len(told)} layers of {len(kinds)}")
+    per_head = c.raw("gating") in (True, None, "per-head")
+    bias = c.flag("attention_bias")
+    attentions = [
+        Attention(
+            heads[layer],
+            kv_heads,
+            head_dim,
+            reach,
+            window,
+            bias=bias,
+            output_bias=bias,
+            norm="head",
+            gate=heads[layer] * (1 if per_head else head_dim),
+        )
+        for layer, (reach, window) in enumerate(kinds)
+    ]
+    shared = Mlp(_width(c, "shared_expert_intermediate_size"), block="shared_experts", group="shared_experts")
+    experts = Experts(
+        count,
+        per_token(c, count),
+        _width(c, "moe_intermediate_size"),
+        correction="gate.e_score_correction_bias",
+        shared=shared,
+    )
+    return _mixed(c, attentions, experts, Mlp(_width(c)), lambda layer: blocks[layer] == "dense")
+
+
+def dots1(c: Keys) -> Decoder:
+    """dots.llm1."""
+    count, _ = _need_experts(c)
+    experts = _deepseek_experts(c, count, "gate.e_score_correction_bias")
+    full_below = c.integer("max_window_layers", low=0, default=layer_count(c))
+    bias = c.flag("attention_bias")
+    attentions = _attentions(c, lambda layer: layer < full_below, bias=bias, output_bias=bias, norm="head")
+    leading = c.optional("first_k_dense_replace", low=0) or 0
+    return _mixed(c, attentions, experts, Mlp(_width(c)), lambda layer: layer < leading)
+
+
 def llama4(c: Keys) -> Decoder:
     """Llama 4: chunks in three layers of four, experts in every `interleave_moe_layer_step`th."""
     count, chosen = _need_experts(c)
@@ -744,7 +808,7 @@ def ernie_moe(c: Keys) -> Decoder:
 
 def estimated(c: Keys) -> Decoder:
     """A model with the plain keys of Llama, and of Mixtral, Qwen or DeepSeek for experts."""
-    gated = not c.text("hidden_act").startswith(("relu", "squared_relu"))
+    gated = c.text("hidden_act") not in ("relu", "relu2", "squared_relu", "gelu", "gelu_new", "gelu_fast")
     attentions = _attentions(
         c,
         bias=c.flag("attention_bias") or c.flag("qkv_bias") or c.flag("use_qkv_bias"),

@@ -23,7 +23,8 @@ class Attention:
 
     `reads_other`: it uses an earlier layer's keys and values, and has no matrices for them. `own_values`: false where
     the keys serve as values. `norm`: of queries and keys, by `head` or over `all` heads, or for each head its own
-    (`heads`); `norm_bias`: it has one. `fused`: queries, keys and values are one tensor of the checkpoint.
+    (`heads`); `norm_bias`: it has one. `gate`: how many values weigh what comes out. `fused`: queries, keys and values
+    are one tensor of the checkpoint.
     """
 
     heads: int
@@ -39,7 +40,7 @@ class Attention:
     reads_other: bool = False
     own_values: bool = True
     sinks: bool = False
-    gate: bool = False
+    gate: int = 0
     fused: str = ""
     output: str = "o_proj"
     block: str = "self_attn"
@@ -59,7 +60,7 @@ class Attention:
                 if self.own_values:
                     out.linear(f"{at}v_proj", "attention", (hidden, keys), "kv_heads", bias=self.bias)
         if self.gate:
-            out.linear(f"{at}g_proj", "attention", (hidden, queries), "split")
+            out.linear(f"{at}g_proj", "attention", (hidden, self.gate), "split")
         out.linear(
             at + self.output,
             "attention",

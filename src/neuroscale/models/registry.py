@@ -11,11 +11,13 @@ from neuroscale.models.keys import Keys
 from neuroscale.validation import shorten
 
 FAMILIES: dict[str, Family] = {
+    "apertus": families.apertus,
     "arcee": families.arcee,
     "cohere": families.cohere,
     "cohere2": families.cohere2,
     "deepseek_v2": families.deepseek,
     "deepseek_v3": families.deepseek,
+    "dots1": families.dots1,
     "ernie4_5": families.ernie,
     "ernie4_5_moe": families.ernie_moe,
     "exaone4": families.exaone4,
@@ -37,6 +39,7 @@ FAMILIES: dict[str, Family] = {
     "granitemoeshared": families.granitemoe,
     "hunyuan_v1_dense": families.hunyuan,
     "kimi_k2": families.deepseek,
+    "laguna": families.laguna,
     "llama": families.llama,
     "llama4_text": families.llama4,
     "minimax_m2": families.minimax_m2,
@@ -44,6 +47,7 @@ FAMILIES: dict[str, Family] = {
     "ministral3": families.mistral,
     "mistral": families.mistral,
     "mixtral": families.mixtral,
+    "nemotron": families.nemotron,
     "olmo": families.olmo,
     "olmo2": families.olmo2,
     "olmo3": families.olmo3,
@@ -52,11 +56,13 @@ FAMILIES: dict[str, Family] = {
     "phi3": families.phi3,
     "phimoe": families.phimoe,
     "qwen2": families.qwen2,
+    "qwen2_5_omni_text": families.qwen2,
     "qwen2_5_vl_text": families.qwen2,
     "qwen2_moe": families.qwen2_moe,
     "qwen2_vl_text": families.qwen2,
     "qwen3": families.qwen3,
     "qwen3_moe": families.qwen3_moe,
+    "qwen3_omni_moe_text": families.qwen3_moe,
     "qwen3_vl_moe_text": families.qwen3_moe,
     "qwen3_vl_text": families.qwen3,
     "seed_oss": families.seed_oss,
@@ -161,7 +167,6 @@ _HYBRID_TYPES = frozenset(
 )
 _HYBRID_KEYS = (
     "attn_layer_period",
-    "attn_type_list",
     "conv_L_cache",
     "full_attention_interval",
     "hybrid_override_pattern",
@@ -175,6 +180,25 @@ _HYBRID_KEYS = (
     "ssm_state_size",
     "state_size",
     "time_step_rank",
+)
+_ENCODERS = frozenset(
+    {
+        "albert",
+        "bert",
+        "camembert",
+        "deberta",
+        "deberta-v2",
+        "distilbert",
+        "electra",
+        "eurobert",
+        "gte",
+        "modernbert",
+        "mpnet",
+        "new",
+        "nomic_bert",
+        "roberta",
+        "xlm-roberta",
+    }
 )
 _LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
 
@@ -192,8 +216,7 @@ _NOT_PLANNED = (
 def text_keys(c: Keys) -> Keys:
     """The keys of the language model: a section of those of several towers, else the whole file."""
     section = c.section("text_config", "llm_config", "language_config", model_type=TEXT_TYPES.get(c.model_type, ""))
-    thinker = c.section("thinker_config")
-    if section is None and thinker is not None:
+    if section is None and (thinker := c.section("thinker_config")) is not None:
         section = thinker.section("text_config")
     if section is not None:
         return section
@@ -222,6 +245,11 @@ def refuse_unplanned(c: Keys, text: Keys) -> None:
                 raise _hybrid(keys, "layer_types", f"it has layers of the kind {shorten(kind)}")
         if keys.model_type in _HYBRID_TYPES:
             raise _hybrid(keys, "model_type", f"{keys.model_type} has layers with a state in place of a KV cache")
+        if keys.model_type in _ENCODERS:
+            raise keys.problem("model_type", f"{keys.model_type} has no decoder and keeps no KV cache", _OTHER)
+        kinds = keys.values.get("attn_type_list")
+        if isinstance(kinds, list) and 0 in kinds:
+            raise _hybrid(keys, "attn_type_list", "it has layers of the kind 0")
         for key in _HYBRID_KEYS:
             if keys.values.get(key) is not None:
                 raise _hybrid(keys, key, f"{key} says that it has layers with a state in place of a KV cache")
@@ -234,6 +262,7 @@ def refuse_unplanned(c: Keys, text: Keys) -> None:
                 raise keys.problem(key, f"says that it is {words} is not planned", _MEASURE)
 
 
+_OTHER = "Name a model that generates text."
 _MEASURE = "Start it once under vLLM, and plan with the numbers that it prints."
 
 

@@ -36,8 +36,11 @@ class Wrapper:
 
 def towers(c: Keys, out: Weights, hidden: int) -> list[str]:
     """Add the towers' weights; the sentences say what is not counted. `hidden`: of the language model."""
-    wrapper = WRAPPERS.get(c.model_type, Wrapper(assumed=False))
     notes = []
+    if (thinker := c.section("thinker_config")) is not None:
+        notes.append("What speaks is not counted: vLLM loads the part that thinks alone.")
+        c = thinker
+    wrapper = WRAPPERS.get(c.model_type, Wrapper(assumed=False))
     for section, group in _SECTIONS:
         known = wrapper.vision if group == "vision" else wrapper.audio
         keys = c.section(section)
