@@ -45,7 +45,8 @@ LIMIT = 60_000  # bytes; GitHub refuses more than 65,536 characters
 
 _PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 _OWN_HTML = re.compile(
-    r"<!-- (neuroscale-gate)? ?-->|<br>|</?details>|<summary>(Confidence|What was checked)[\w ,:.+-]*</summary>|\s"
+    r"<!-- (neuroscale-gate)? ?-->|<br>|<details( open)?>|</details>"
+    r"|<summary>(Confidence|What was checked|Memory as a chart)[\w ,:.+-]*</summary>|\s"
 )
 _TURNED_INTO_LINKS = re.compile(r"@\w|[#!]\d|\bGH-\d|://|\bwww\.|\bmailto:\w|:[\w+-]+:", re.IGNORECASE)
 
@@ -82,6 +83,50 @@ def test_a_refused_plan_shows_what_is_missing_and_what_works() -> None:
     assert "7.73 GiB too much" in text
     assert "so 7.73 GiB are missing" in text
     assert "on 1 x `nvidia-rtx-pro-6000`, 3.76 USD an hour" in text
+
+
+def charts(text: str) -> list[list[str]]:
+    """The lines of every Mermaid chart, as a Markdown parser finds them."""
+    fences = [token for token in _PARSER.parse(text) if token.type == "fence" and token.info == "mermaid"]
+    return [token.content.splitlines() for token in fences]
+
+
+def test_the_memory_is_drawn_where_mermaid_is() -> None:
+    (chart,) = charts(markdown(passed()))
+    assert chart[0] == "gantt"
+    assert "    title GiB on each accelerator" in chart
+    # One after the other from 0 to the limit, in thousandths of a GiB.
+    assert [line.strip() for line in chart if " :" in line] == [
+        "14.37 :0, 14370",
+        "2.11 :14370, 16480",
+        "2.40 :16480, 18880",
+        "1.81 :done, 18880, 20690",
+        "20.69 :active, 0, 20690",
+    ]
+
+
+def test_what_has_no_room_is_drawn_as_critical() -> None:
+    found = [line.strip() for chart in charts(markdown(refused())) for line in chart]
+    needed = next(line for line in found if "crit" in line)
+    assert needed.startswith("7.73 :crit, ")
+    assert found[found.index(needed) - 1] == "section too much"
+
+
+def test_the_charts_of_a_few_services_are_open_and_those_of_many_are_not() -> None:
+    def of(count: int) -> str:
+        return markdown(
+            verdict(
+                services=tuple(
+                    ServiceReport(environment="dev", name=f"chat-{number}", change="added", plan=GEMMA_MOE)
+                    for number in range(count)
+                )
+            )
+        )
+
+    assert (of(3).count("<details open>"), len(charts(of(3)))) == (3, 3)
+    assert of(4).count("<details open>") == 0
+    assert charts(of(4))
+    assert not charts(of(9))
 
 
 def test_a_changed_plan_shows_old_and_new() -> None:
@@ -222,7 +267,7 @@ def test_any_verdict_can_be_encoded_and_stays_below_the_limit(value: Verdict) ->
     assert len(text.encode("utf-8")) < LIMIT
     assert text.startswith(f"{MARKER}\n## ")
     html = [token.content for token in _PARSER.parse(text) if token.type == "html_block"]
-    assert sum("<details>" in block for block in html) == sum("</details>" in block for block in html)
+    assert sum("<details" in block for block in html) == sum("</details>" in block for block in html)
 
 
 @settings(deadline=None, max_examples=300)

@@ -10,6 +10,7 @@ from neuroscale.errors import ExitStatus
 from neuroscale.planning.plan import Plan
 from neuroscale.report import summary, words
 from neuroscale.report.memory_bar import memory_bar
+from neuroscale.report.memory_chart import memory_chart
 from neuroscale.report.text import lines as lines_of
 from neuroscale.report.text import markdown as prose
 from neuroscale.report.text import markdown_cell as cell
@@ -34,6 +35,7 @@ _BYTES = {
     "notes": 3_000,
 }
 _RULES_SHOWN = 15
+_CHARTS_OPEN = 3  # more would push what is below them out of sight
 
 _SYMBOLS = {
     ExitStatus.PASSED: "✅",
@@ -205,13 +207,17 @@ def _amount(value: Range | None, signed: bool = False) -> str:
 
 def _services(verdict: Verdict) -> str:
     shown, unchanged = summary.services_to_show(verdict)
-    show = _service if len(shown) <= summary.SERVICES_IN_FULL else _short_service
-    text = _section("### Services", map(show, shown), len(shown), "services", "service")
+    rows = (
+        (_service(one, len(shown) <= _CHARTS_OPEN) for one in shown)
+        if len(shown) <= summary.SERVICES_IN_FULL
+        else map(_short_service, shown)
+    )
+    text = _section("### Services", rows, len(shown), "services", "service")
     line = f"{plural(unchanged, 'service')} checked whose plan stays the same." if unchanged else ""
     return "\n\n".join(part for part in (text, line) if part)
 
 
-def _service(service: ServiceReport) -> str:
+def _service(service: ServiceReport, chart_open: bool) -> str:
     plan = service.plan
     lines = [f"\n#### {_service_title(service)}\n"]
     if plan is None:
@@ -223,7 +229,11 @@ def _service(service: ServiceReport) -> str:
     if plan.accelerator_count > 1:
         facts.append(words.memory_caption(plan))
     lines.append("<br>".join(facts))
+    # The bar is seen in mails, too; where Mermaid is drawn, the chart is to scale and has an axis.
     lines.append(f"\n```text\n{memory_bar(plan.memory_gib)}\n```\n")
+    opened = " open" if chart_open else ""
+    chart = memory_chart(plan.memory_gib)
+    lines.append(f"<details{opened}><summary>Memory as a chart</summary>\n\n```mermaid\n{chart}\n```\n\n</details>\n")
     if plan.verdict != "refused":
         lines.append(f"**Price** {_price(service, plan)}")
     overrides = (f"- **Override** {words.override(override, code, prose)}" for override in plan.overrides)
