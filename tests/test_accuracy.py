@@ -40,8 +40,11 @@ OFF: dict[Kind, set[str]] = {
     # Pixtral's tower lies whole on each rank.
     "weights": {"gemma-3-4b-it-h100-0.19.0", "mistral-small-3.1-24b-2503-h100-0.19.0-tp4"},
     # Two starts of an image that sampled with less memory than its version does; a Radeon without a second one to
-    # compare with.
-    "kv_tokens": {"qwen2-7b-a100-1x-util0.25", "qwen2-7b-a100-2x-util0.25", "ds-r1-distill-qwen14b-awq-rx9070xt"},
+    # compare with; two of one bench on an L4, found after planning was written, of which too much is left by 0.35 GiB.
+    "kv_tokens": {
+        *("qwen2-7b-a100-1x-util0.25", "qwen2-7b-a100-2x-util0.25", "ds-r1-distill-qwen14b-awq-rx9070xt"),
+        *("qwen2.5-7b-awq-l4-0.28.0-util0.45", "qwen2.5-7b-awq-l4-0.28.0-util0.6"),
+    },
 }
 """What is known to be off, and why. Whatever else is off is a regression."""
 
@@ -84,10 +87,10 @@ def test_what_planning_does_not_judge_is_what_it_need_not(rows: tuple[Row, ...])
         ("active_params", 26, 0.0125),
         ("checkpoint_bytes", 6, 0.001),
         ("kv_bytes_per_token", 11, None),
-        ("verdict", 153, None),
-        ("weights", 134, 0.0025),
-        ("kv_tokens", 86, 0.0025),
-        ("tokens_of_memory", 117, 0.0005),
+        ("verdict", 164, None),
+        ("weights", 137, 0.0025),
+        ("kv_tokens", 88, 0.0025),
+        ("tokens_of_memory", 120, 0.0005),
     ],
 )
 def test_as_much_is_right_as_was(summaries: dict[Kind, Summary], kind: Kind, least: int, median: float | None) -> None:
@@ -115,8 +118,8 @@ def test_a_third_is_held_out_by_name_alone(cases: Cases) -> None:
 def test_the_ground_truth_is_wide(cases: Cases) -> None:
     judged = [case for case in cases.starts if case.left_out is None]
     verdicts = Counter(case.outcome for case in judged if "verdict" in case.judged)
-    assert len(judged) >= 180
-    assert verdicts["refused"] >= 31
+    assert len(judged) >= 190
+    assert verdicts["refused"] >= 36
     assert len({case.model for case in judged}) >= 60
     assert len({case.accelerator.name for case in judged}) >= 20
     assert len({case.vllm_version for case in judged}) >= 25
@@ -426,7 +429,9 @@ def test_what_is_left_out_is_listed_with_its_reason(run: Callable[..., Said], fo
 def test_the_whole_table(run: Callable[..., Said], cases: Cases) -> None:
     said = run("accuracy")
     assert said.code in (0, 1)
+    shown = {line.split()[0].rstrip("*") for line in said.out.splitlines() if line.strip()}
+    left_out = said.out.partition("Left out")[2].replace(",", " ").split()
     for case in cases.starts:
-        assert case.id in said.out
+        assert case.id in (shown if case.left_out is None else left_out)
     for name, model in cases.models.items():
         assert name in said.out or not (model.published or model.checkpoint or model.kv_cache)

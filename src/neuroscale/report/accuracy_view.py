@@ -55,9 +55,9 @@ def print_accuracy(cases: Cases, rows: Sequence[Row], summaries: Sequence[Summar
     models = [kind for kind in OF_MODELS if kind in kinds]
     starts = [kind for kind in kinds if kind not in OF_MODELS]
     shown = [kind for kind in starts if kind == "verdict" or kind in OF_STARTS or len(starts) == 1]
-    for title, columns in (("Models", models), ("Starts of vLLM", shown)):
+    for title, of_part, columns in (("Models", models, models), ("Starts of vLLM", starts, shown)):
         if columns:
-            _table(title, columns, rows, console)
+            _table(title, columns, [row for row in rows if row.kind in of_part], console)
     _open(rows, console)
     if starts:
         _left_out(cases, console)
@@ -70,17 +70,18 @@ def print_accuracy(cases: Cases, rows: Sequence[Row], summaries: Sequence[Summar
 
 
 def _table(title: str, kinds: Sequence[Kind], rows: Iterable[Row], console: Console) -> None:
-    """One line a case; * marks a case that is held out."""
+    """One line a case; * marks a case that is held out. What has no column stands at the end of a line without more."""
     found: dict[str, dict[Kind, Row]] = defaultdict(dict)
     for row in rows:
-        if row.kind in kinds:
-            found[row.case][row.kind] = row
+        found[row.case][row.kind] = row
     tools = sorted({tool for of_case in found.values() for row in of_case.values() for tool in row.others})
     lines = [[Text(title, "bold"), *(cell for kind in kinds for cell in _head(kind)), *(Text(tool) for tool in tools)]]
     for case, of_case in found.items():
         star = "*" if next(iter(of_case.values())).held_out else ""
         cells = [cell for kind in kinds for cell in _cells(kind, of_case.get(kind))]
         lines.append([Text(f"{terminal(case)}{star}"), *cells, *(_others(tool, of_case) for tool in tools)])
+        if not set(of_case) & set(kinds):
+            lines[-1].append(Text("; ".join(_elsewhere(row) for row in of_case.values())))
     _print(lines, console)
     line(console, "* of the third held out, by a hash of its name: whether figures were fitted to the rest", 2)
     if tools:
@@ -89,6 +90,11 @@ def _table(title: str, kinds: Sequence[Kind], rows: Iterable[Row], console: Cons
             "other tools: verdict, error of the weights, error of the KV cache's tokens; - where it has none",
             2,
         )
+
+
+def _elsewhere(row: Row) -> str:
+    measured, *rest = (cell.plain for cell in _cells(row.kind, row))
+    return f"{_name(row.kind)} {measured} {NAMES[row.kind][1]}, ours {' '.join(rest)}".replace("  ", " ")
 
 
 def _head(kind: Kind) -> list[Text]:
@@ -194,11 +200,11 @@ def _of_tool(tool: str, tally: Tally) -> list[Text]:
 
 def _print(lines: Sequence[Sequence[Text]], console: Console) -> None:
     """Columns as wide as they have to be: names to the left, and what starts with a figure to the right."""
-    widths = [max(row[column].cell_len for row in lines) for column in range(len(lines[0]))]
+    widths = [max(row[column].cell_len for row in lines) for column in range(len(lines[0]))] + [0]
     for row in lines:
         text = Text()
         for column, cell in enumerate(row):
-            pad = " " * (widths[column] - cell.cell_len)
+            pad = " " * max(0, widths[column] - cell.cell_len)
             right = cell.plain[:1] in "+-0123456789" and cell.plain != ""
             text.append_text(Text.assemble(pad, cell) if right else Text.assemble(cell, pad)).append("  ")
         text.rstrip()
