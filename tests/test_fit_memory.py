@@ -24,7 +24,7 @@ from fit_models import (
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import Device, fit
 from neuroscale.planning.fit.defaults import resolve
-from neuroscale.planning.fit.overhead import captured_sizes
+from neuroscale.planning.fit.overhead import graph_sizes
 from neuroscale.planning.fit.versions import behaviour
 from neuroscale.vllm.engine import EngineArguments
 
@@ -160,9 +160,9 @@ def test_tokens_in_flight_double_where_steps_overlap() -> None:
 
 def test_graphs_are_captured_for_twice_the_requests_and_up_to_512() -> None:
     # vLLM's list for 512: 1, 2, 4, 8 to 248 in eights, 256 to 512 in sixteens.
-    assert captured_sizes(1024) == captured_sizes(256) == 51
-    assert captured_sizes(32) == 11
-    assert captured_sizes(1) == 2
+    assert len(graph_sizes(1024)) == len(graph_sizes(256)) == 51
+    assert graph_sizes(32) == (1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64)
+    assert graph_sizes(1) == (1, 2)
 
 
 def test_graphs_are_taken_off_the_cache_since_0_20_and_came_on_top_before() -> None:

@@ -242,9 +242,7 @@ class RuntimeEntry(Frozen):
     `memory_utilization`: share of an accelerator's memory that vLLM may take (null: the flag is not used).
     `start_seconds`: what a start takes beside the weights, compilation and graphs (processes, profiling, warm-up).
     `compile_layer_seconds`: compilation, per layer of the model, with nothing cached. `capture_layer_seconds`: a
-    graph's capture, per layer and batch size (null where none is captured). `graph_memory_gib`: CUDA graphs.
-    `base_memory_gib`: what the process takes beside weights, activations and cache. `hybrid_kv_cache`: windowed
-    layers keep only their window.
+    graph's capture, per layer and batch size (null where none is captured).
     """
 
     name: Label
@@ -259,9 +257,6 @@ class RuntimeEntry(Frozen):
     environment: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], str]
     args: tuple[Annotated[str, Field(pattern=r"^--[a-z0-9-]+(=\S+)?$")], ...] = ()
     memory_utilization: Annotated[float, Field(gt=0.3, le=0.98)] | None
-    hybrid_kv_cache: bool
-    base_memory_gib: Figure
-    graph_memory_gib: Figure
     start_seconds: Figure
     compile_layer_seconds: Figure
     capture_layer_seconds: Figure

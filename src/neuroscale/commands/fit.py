@@ -14,12 +14,12 @@ from typing import Any
 
 from neuroscale.catalog import Catalog
 from neuroscale.commands.context import open_repository
-from neuroscale.errors import ExitStatus, InputError, NeuroscaleError, Problem
+from neuroscale.errors import ExitStatus, InputError, Problem
 from neuroscale.models.facts import ModelFacts
-from neuroscale.models.loading import load_model
 from neuroscale.planning.cost import pod_price
 from neuroscale.planning.fit import PINNED, Around, Device, Fit, choices, device, fit
 from neuroscale.planning.fit.versions import number
+from neuroscale.planning.memory import facts_of, served_facts
 from neuroscale.validation import suggest
 from neuroscale.vllm.arguments import parse_arguments
 from neuroscale.vllm.engine import EngineArguments
@@ -70,7 +70,7 @@ def answer(question: Question, catalog: Catalog) -> tuple[Fit, tuple[str, ...]]:
             Problem("--vllm-version", "", f"{question.vllm_version!r} is not a version", f"Write one such as {PINNED}.")
         ) from error
     where = _device(question, catalog)
-    facts = load_model(question.model, catalog)
+    facts = facts_of(question.model, catalog)
     arguments, problems = _arguments(question)
     result = fit(facts, where, arguments, version=question.vllm_version)
     if problems:
@@ -173,14 +173,11 @@ def _variants(name: str, facts: ModelFacts, catalog: Catalog) -> list[ModelFacts
     if entry is None:
         return []
     root = entry.variant_of or entry.name
-    found = []
-    for other in catalog.models.values():
-        if other.name != facts.name and root in (other.name, other.variant_of):
-            try:
-                found.append(load_model(other.name, catalog))
-            except NeuroscaleError:
-                continue
-    return found
+    return [
+        served_facts(other)
+        for other in catalog.models.values()
+        if other.name != facts.name and root in (other.name, other.variant_of)
+    ]
 
 
 def _devices(where: Device, catalog: Catalog) -> list[Device]:

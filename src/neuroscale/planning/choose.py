@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import Literal
 
 from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
+from neuroscale.models.facts import ModelFacts
 from neuroscale.planning import memory
 from neuroscale.planning.cost import PodPrice, pod_price
 from neuroscale.planning.flags import model_source
@@ -23,9 +25,6 @@ CHAT_TEMPLATE_TOKENS = 128
 
 MOST_SEQUENCES = 1024
 """The most requests that one replica computes at once: vLLM's own default on large accelerators."""
-
-TIGHT_SHARE = 0.05
-"""A plan with less than this share of the usable memory free is tight."""
 
 _PARALLEL_SHARED_MEMORY_GIB = 16  # what the vLLM recipes give containers for communication between ranks
 _SHARED_MEMORY_GIB = 2
@@ -43,6 +42,11 @@ class Case:
     environment: Environment
     catalog: Catalog
     overrides: dict[str, OverrideValue]
+
+    @cached_property
+    def facts(self) -> ModelFacts:
+        """The model's, with the weights that are known best."""
+        return memory.served_facts(self.model)
 
     @property
     def wanted_model_len(self) -> int:
@@ -80,6 +84,8 @@ class Candidate:
     utilization: float | None
     batched_tokens: int
     memory: Memory
+    band_gib: float
+    """How far the memory that is left may be off."""
     weights_basis: WeightsBasis
     sequences: int
     """Requests that a replica computes at once: `--max-num-seqs`."""
@@ -95,6 +101,11 @@ class Candidate:
     @property
     def works(self) -> bool:
         return not self.failures
+
+    @property
+    def tight(self) -> bool:
+        """Whether less is free than the estimate may be off."""
+        return self.memory.free < self.band_gib
 
     @property
     def label(self) -> str:
@@ -149,47 +160,35 @@ def candidates(case: Case) -> list[Candidate]:
 def judge(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: int, kv_cache_dtype: str) -> Candidate:
     """One candidate with its numbers and every reason against it."""
     model, request = case.model, case.request
-    failures = _unsupported(case, accelerator, runtime, count, kv_cache_dtype)
     forced = case.overrides.get("gpu_memory_utilization")
     utilization = forced if isinstance(forced, float) else runtime.memory_utilization
     tokens = memory.batched_tokens(model, accelerator)
-    size = memory.weights(model)
-    usable = memory.usable_gib(accelerator, runtime, utilization) or 0.0
-    most = case.overrides.get("max_num_seqs")
-    ceiling = most if isinstance(most, int) else MOST_SEQUENCES
-
-    def cache(requests: int) -> float:
-        gib = memory.kv_gib(
-            model.facts,
-            count,
-            1 if kv_cache_dtype == "fp8" else 2,
-            length=case.max_model_len,
-            requests=requests,
-            in_flight=2 * tokens,  # a step is scheduled while another one is computed
-            hybrid=runtime.hybrid_kv_cache,
-        )
-        return float(math.ceil(gib)) if runtime.family == "cpu" else gib
-
-    def other(requests: int) -> float:
-        at_once = most if isinstance(most, int) else requests
-        return memory.overhead_gib(model, runtime, count, sequences=at_once, batched_tokens=tokens)
+    server = memory.server(
+        case.facts,
+        accelerator,
+        runtime,
+        count=count,
+        kv_cache_dtype=kv_cache_dtype,
+        max_model_len=case.max_model_len,
+        batched_tokens=tokens,
+        utilization=utilization,
+    )
+    forced_sequences = case.overrides.get("max_num_seqs")
+    most = forced_sequences if isinstance(forced_sequences, int) else None
+    ceiling = MOST_SEQUENCES if most is None else most
+    failures = _unsupported(case, accelerator, runtime, count)
+    failures += [Failure("support", sentence) for sentence in server.unsupported(most)]
 
     def fits(requests: int) -> bool:
-        return size.gib / count + other(requests) + cache(requests) <= usable
+        return server.fits(requests, most)
 
     capacity = _largest(fits, ceiling)
     replicas = _replicas(case, capacity)
     held = max(1, min(capacity, math.ceil(request.concurrent_users / replicas.min)))
-    parts = [round(part, 2) for part in (size.gib / count, cache(held), other(held), usable)]
-    needed = Memory(
-        weights=parts[0],
-        kv_cache=parts[1],
-        overhead=parts[2],
-        usable=parts[3],
-        free=round(parts[3] - parts[0] - parts[1] - parts[2], 2),
-    )
+    at_once = held if most is None else most
+    needed = server.memory(held, at_once)
     if capacity == 0:
-        failures.append(_too_small(case, accelerator, count, needed, held, usable))
+        failures.append(_too_small(case, accelerator, count, needed, held, server.beyond(held, at_once)))
     elif replicas.min > case.environment.max_replicas:
         failures.append(
             Failure(
@@ -221,8 +220,9 @@ def judge(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: in
         utilization=utilization,
         batched_tokens=tokens,
         memory=needed,
-        weights_basis=size.basis,
-        sequences=most if isinstance(most, int) else held,
+        band_gib=server.band_gib(at_once),
+        weights_basis=memory.weights(model).basis,
+        sequences=at_once,
         held=held,
         capacity=capacity,
         replicas=replicas,
@@ -281,9 +281,7 @@ def _replicas(case: Case, capacity: int) -> Replicas:
     return Replicas(min=fewest, max=most if isinstance(most, int) else fewest)
 
 
-def _unsupported(
-    case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: int, kv_cache_dtype: str
-) -> list[Failure]:
+def _unsupported(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: int) -> list[Failure]:
     model, facts = case.model, case.model.facts
     quantization = model.checkpoint.quantization
     failures = []
@@ -305,21 +303,12 @@ def _unsupported(
     if quantization not in accelerator.quantizations:
         what = "16-bit" if quantization == "none" else quantization
         against("support", f"{accelerator.title} cannot serve {what} weights under vLLM {runtime.version}.")
-    if kv_cache_dtype not in accelerator.kv_cache_dtypes:
-        against("support", f"{accelerator.title} cannot keep its KV cache as {kv_cache_dtype}.")
     if not model_source(model, case.environment) or (model.weights.kind == "hub" and not case.environment.models.hub):
         origin = "the Hugging Face hub" if model.weights.kind == "hub" else "a model store of the organisation's own"
         against("support", f"{model.name} comes from {origin}, which the environment {case.environment_name} lacks.")
     minimum = model.serving.minimum_vllm_version
     if minimum and _version(minimum) > _version(runtime.version):
         against("support", f"{model.name} needs vLLM {minimum}; the runtime {runtime.name} has {runtime.version}.")
-    if facts.heads % count:
-        against(
-            "support",
-            f"The {facts.heads} attention heads of {model.name} cannot be split over {count} ranks.",
-        )
-    if facts.experts and facts.experts % count:
-        against("support", f"The {facts.experts} experts of {model.name} cannot be spread over {count} ranks.")
     group = model.checkpoint.quantization_group_size
     if group and facts.intermediate_size % (group * count):
         against(
@@ -337,17 +326,18 @@ def _unsupported(
 
 
 def _too_small(
-    case: Case, accelerator: Accelerator, count: int, needed: Memory, sequences: int, usable: float
+    case: Case, accelerator: Accelerator, count: int, needed: Memory, sequences: int, beyond: list[str]
 ) -> Failure:
-    if accelerator.memory_gib.value is None:
-        return Failure("memory", f"The memory of {accelerator.title} is not known, so nothing can be fitted to it.")
+    if beyond and needed.free >= 0:
+        return Failure("memory", beyond[0])
     requests = "one request" if sequences == 1 else f"{sequences} requests"
     total = needed.weights + needed.overhead + needed.kv_cache
     return Failure(
         "memory",
         f"{case.model.name} does not fit {count} x {accelerator.title}: weights {needed.weights:.2f} GiB + overhead "
         f"{needed.overhead:.2f} GiB + KV cache for {requests} of {case.max_model_len} tokens {needed.kv_cache:.2f} GiB "
-        f"= {total:.2f} GiB on each accelerator, and {usable:.2f} GiB are usable ({total - usable:.2f} GiB short).",
+        f"= {total:.2f} GiB on each accelerator, and {needed.usable:.2f} GiB are usable ({total - needed.usable:.2f} "
+        "GiB short).",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from neuroscale.planning.architecture import architecture
-from neuroscale.planning.choose import TIGHT_SHARE, Candidate, Case
+from neuroscale.planning.choose import Candidate, Case
 from neuroscale.planning.plan import AppliedOverride
 from neuroscale.planning.startup import reasons_of, startup_of
 
@@ -38,10 +38,10 @@ def reasons(
     else:
         sentences += [failure.sentence for failure in chosen.failures]
         sentences += _other_failures(tried, chosen)
-    if chosen.works and chosen.memory.free < TIGHT_SHARE * chosen.memory.usable:
+    if chosen.works and chosen.tight:
         sentences.append(
-            f"Tight: {chosen.memory.free:.2f} GiB free is less than {TIGHT_SHARE:.0%} of what is usable, so an "
-            "estimate that is a little off makes requests wait, or the start fail."
+            f"Tight: {chosen.memory.free:.2f} GiB free is less than the {chosen.band_gib:.2f} GiB that the estimate of "
+            "the memory may be off, so requests may wait, or the start fail."
         )
     elif chosen.works and confidence(chosen) == "low":
         sentences.append("Tight: the numbers rest on figures that are not known, so try it before relying on it.")
@@ -104,7 +104,8 @@ def _memory(case: Case, chosen: Candidate) -> str:
     return (
         f"On each accelerator, of {memory.usable:.2f} GiB usable: weights {memory.weights:.2f} GiB, overhead "
         f"{memory.overhead:.2f} GiB, KV cache of {chosen.held} request{'s' if chosen.held > 1 else ''} of "
-        f"{case.max_model_len} tokens {memory.kv_cache:.2f} GiB, free {memory.free:.2f} GiB."
+        f"{case.max_model_len} tokens {memory.kv_cache:.2f} GiB, free {memory.free:.2f} GiB (more or "
+        f"less by {chosen.band_gib:.2f} GiB)."
     )
 
 

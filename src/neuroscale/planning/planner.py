@@ -6,7 +6,7 @@ from neuroscale.catalog import Catalog, sha256
 from neuroscale.planning import flags
 from neuroscale.planning.alternatives import alternatives
 from neuroscale.planning.architecture import architecture
-from neuroscale.planning.choose import TIGHT_SHARE, Candidate, Case, candidates
+from neuroscale.planning.choose import Candidate, Case, candidates
 from neuroscale.planning.cost import cost
 from neuroscale.planning.explain import confidence, reasons
 from neuroscale.planning.plan import AppliedOverride, Lock, Plan, Runtime, Surroundings, Tenancy
@@ -34,7 +34,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
     sure = confidence(chosen)
     if not working:
         verdict = "refused"
-    elif chosen.memory.free < TIGHT_SHARE * chosen.memory.usable or sure == "low":
+    elif chosen.tight or sure == "low":
         verdict = "tight"
     else:
         verdict = "fits"

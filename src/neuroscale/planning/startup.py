@@ -10,6 +10,7 @@ import math
 
 from neuroscale.catalog import ModelEntry, RuntimeEntry
 from neuroscale.planning.choose import Candidate, Case
+from neuroscale.planning.fit.overhead import graph_sizes
 from neuroscale.planning.memory import download_gib
 from neuroscale.planning.plan import Startup
 from neuroscale.planning.probes import (
@@ -121,8 +122,7 @@ def container_seconds(start: Startup, storage_uri: str) -> int:
 def captured_graphs(sequences: int) -> int:
     """CUDA graphs that vLLM 0.32 captures by default: for each batch size up to twice `sequences` (512 at most) one for
     any step, and up to `sequences` one for steps of nothing but decoding (`_set_cudagraph_sizes`, config/vllm.py)."""
-    largest = min(2 * sequences, 512)
-    sizes = [size for size in (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)) if size <= largest]
+    sizes = graph_sizes(sequences)
     return len(sizes) + len([size for size in sizes if size <= sequences])
 
 

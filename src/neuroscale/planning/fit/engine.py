@@ -53,7 +53,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         against.append(f"The KV caches of {facts.name}'s layers have pages that vLLM {version} cannot make one size.")
     room = available - (blocks.block_bytes if blocks and does.spare_block else 0)
     request = blocks.request_bytes(resolved.max_model_len, resolved.in_flight_tokens) if blocks else 0
-    against += _too_much(device, arguments, resolved, beside, usable, taken)
+    against += too_much(device, arguments, resolved, beside, usable, taken)
     starts = not against and blocks is not None and request <= room
     concurrency = tokens = 0.0
     if starts and blocks is not None:
@@ -134,7 +134,7 @@ def _spec(kind: CacheLayers, ranks: int, resolved: Resolved) -> LayerSpec:
     )
 
 
-def _too_much(
+def too_much(
     device: Device, arguments: EngineArguments, resolved: Resolved, beside: Overhead, usable: int, taken: int
 ) -> list[str]:
     """What does not fit outside the share that vLLM takes, or beside a cache whose size is fixed."""

@@ -7,8 +7,10 @@ All sizes are bytes of one rank.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 
@@ -57,14 +59,19 @@ class Pool:
 
     groups: tuple[Group, ...]
 
-    @property
+    @cached_property
     def block_bytes(self) -> int:
         """One block: as wide as the widest group."""
         return max(group.page_bytes for group in self.groups)
 
+    @cached_property
+    def kinds(self) -> tuple[tuple[LayerSpec, int], ...]:
+        """What the groups keep, and how many groups keep it."""
+        return tuple(Counter(group.spec for group in self.groups).items())
+
     def blocks_per_request(self, length: int, in_flight: int) -> int:
         """Each group takes its blocks from the pool."""
-        return sum(group.spec.blocks(length, in_flight) for group in self.groups)
+        return sum(spec.blocks(length, in_flight) * groups for spec, groups in self.kinds)
 
     def request_bytes(self, length: int, in_flight: int) -> int:
         """What vLLM reserves for one request of `length` tokens."""
@@ -79,10 +86,9 @@ class Pool:
         if requests < 1:
             return 0
         blocks = 0
-        for group in self.groups:
-            spec = group.spec
+        for spec, groups in self.kinds:
             alone, settled = spec.blocks(length, in_flight), spec.blocks(length, 1)
-            blocks += min(requests * alone, requests * settled + math.ceil(in_flight / spec.block_size))
+            blocks += groups * min(requests * alone, requests * settled + math.ceil(in_flight / spec.block_size))
         return self.block_bytes * max(blocks, self.blocks_per_request(length, in_flight))
 
     def num_blocks(self, available: int) -> int:

@@ -143,19 +143,17 @@ def runner(facts: ModelFacts, does: Behaviour) -> Runner:
 _PLAIN = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen3ForCausalLM"})
 
 
-def captured_sizes(sequences: int) -> int:
-    """How many batch sizes vLLM captures: 1, 2, 4, then steps of 8 below 256 and of 16 from there."""
+def graph_sizes(sequences: int) -> tuple[int, ...]:
+    """The batch sizes that vLLM captures: 1, 2, 4, then steps of 8 below 256 and of 16 from there."""
     most = min(2 * sequences, LARGEST_GRAPH)
-    return (
-        sum(size <= most for size in (1, 2, 4)) + len(range(8, min(most + 1, 256), 8)) + len(range(256, most + 1, 16))
-    )
+    return tuple(size for size in (1, 2, 4, *range(8, 256, 8), *range(256, LARGEST_GRAPH + 1, 16)) if size <= most)
 
 
 def graphs(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> int:
     """What CUDA graphs take on a rank."""
     each = EXPERT_GRAPH_BYTES if facts.experts else GRAPH_BYTES
     layers = facts.num_layers / arguments.pipeline_parallel_size
-    return round(each * layers * captured_sizes(resolved.max_num_seqs))
+    return round(each * layers * len(graph_sizes(resolved.max_num_seqs)))
 
 
 def _activations(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> int:

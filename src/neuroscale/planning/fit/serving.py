@@ -9,9 +9,9 @@ from functools import cached_property
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.defaults import resolve
 from neuroscale.planning.fit.device import Device
-from neuroscale.planning.fit.engine import band, cache_pool, outside_bytes, share
-from neuroscale.planning.fit.kv_cache import Pool
-from neuroscale.planning.fit.overhead import overhead
+from neuroscale.planning.fit.engine import band, cache_pool, share, too_much
+from neuroscale.planning.fit.kv_cache import PagesDiffer, Pool
+from neuroscale.planning.fit.overhead import Overhead, overhead
 from neuroscale.planning.fit.result import Resolved
 from neuroscale.planning.fit.support import unsupported
 from neuroscale.planning.fit.versions import PINNED, Behaviour, behaviour
@@ -24,12 +24,11 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class _Need:
-    """Bytes of a rank; `later`: outside the share that is usable."""
+    """Bytes of a rank."""
 
     weights: int
     cache: int
     beside: int
-    later: int
     usable: int
 
 
@@ -62,41 +61,57 @@ class Server:
     def fits(self, held: int, at_once: int | None = None) -> bool:
         """Whether that many requests of full length fit, exactly."""
         need = self._need(held, at_once)
-        if need.weights + need.cache + need.beside > need.usable:
+        if self._pool is None or need.weights + need.cache + need.beside > need.usable:
             return False
-        return need.later == 0 or need.later <= outside_bytes(self.device, need.usable)
+        return not self.beyond(held, at_once)
+
+    def beyond(self, held: int, at_once: int | None = None) -> list[str]:
+        """What does not fit outside the share that vLLM takes; each a complete sentence."""
+        arguments, resolved, beside = self._computing(held, at_once)
+        usable = math.floor(self.device.memory_bytes * share(self.device, arguments, resolved))
+        return too_much(self.device, arguments, resolved, beside, usable, self._weights.total)
 
     def band_gib(self, at_once: int) -> float:
         """How far the memory that is left for the cache may be off."""
-        arguments = replace(self.arguments, max_num_seqs=max(at_once, 1))
-        resolved = resolve(self.facts, self.device, arguments, self._does)
-        beside = overhead(self.facts, self.device, arguments, resolved, self._does)
+        _, _, beside = self._computing(at_once, None)
         return band(self.facts, self.device, self._weights, beside, self.version)
 
-    def unsupported(self) -> list[str]:
+    def unsupported(self, at_once: int | None = None) -> list[str]:
         """Why vLLM would not start with this on any memory."""
-        return unsupported(self.facts, self.device, replace(self.arguments, max_num_seqs=1), self._alone)
+        arguments, resolved, _ = self._computing(1, at_once)
+        found = unsupported(self.facts, self.device, arguments, resolved)
+        if self._pool is None:
+            found.append(f"The KV caches of {self.facts.name}'s layers have pages that vLLM cannot make one size.")
+        return found
 
     def _need(self, held: int, at_once: int | None) -> _Need:
-        arguments = replace(self.arguments, max_num_seqs=max(held if at_once is None else at_once, 1))
-        resolved = resolve(self.facts, self.device, arguments, self._does)
-        beside = overhead(self.facts, self.device, arguments, resolved, self._does)
-        cache = self._pool.held_bytes(held, resolved.max_model_len, resolved.in_flight_tokens)
-        if self._does.spare_block:
-            cache += self._pool.block_bytes
+        arguments, resolved, beside = self._computing(held, at_once)
+        cache = 0
+        if self._pool is not None:
+            cache = self._pool.held_bytes(held, resolved.max_model_len, resolved.in_flight_tokens)
+            cache += self._pool.block_bytes if self._does.spare_block else 0
         if self.whole_gib:
             cache = math.ceil(cache / GIB) * GIB
         return _Need(
             weights=self._weights.total,
             cache=cache,
             beside=sum(beside.counted.values()),
-            later=sum(beside.later.values()),
             usable=math.floor(self.device.memory_bytes * share(self.device, arguments, resolved)),
         )
 
+    def _computing(self, held: int, at_once: int | None) -> tuple[EngineArguments, Resolved, Overhead]:
+        sequences = max(held if at_once is None else at_once, 1)
+        if sequences not in self._known:
+            arguments = replace(self.arguments, max_num_seqs=sequences)
+            resolved = resolve(self.facts, self.device, arguments, self._does)
+            beside = overhead(self.facts, self.device, arguments, resolved, self._does)
+            self._known[sequences] = arguments, resolved, beside
+        return self._known[sequences]
+
     @cached_property
-    def _alone(self) -> Resolved:
-        return resolve(self.facts, self.device, replace(self.arguments, max_num_seqs=1), self._does)
+    def _known(self) -> dict[int, tuple[EngineArguments, Resolved, Overhead]]:
+        """By the number of requests that are computed."""
+        return {}
 
     @cached_property
     def _does(self) -> Behaviour:
@@ -107,8 +122,12 @@ class Server:
         return rank_weights(self.facts, self.arguments)
 
     @cached_property
-    def _pool(self) -> Pool:
-        return cache_pool(self.facts, self.arguments, self._alone, self._does)
+    def _pool(self) -> Pool | None:
+        _, resolved, _ = self._computing(1, None)
+        try:
+            return cache_pool(self.facts, self.arguments, resolved, self._does)
+        except PagesDiffer:
+            return None
 
 
 def measured(facts: ModelFacts, gib: float, *, loaded: bool) -> ModelFacts:

@@ -87,8 +87,25 @@ def _part(facts: ModelFacts, tensor: Tensor, ranks: int, data_parallel: int) -> 
         # Spread whole or by their width, and over the ranks of data parallelism, too.
         return 1.0 / (ranks * data_parallel)
     if tensor.sharding == "kv_heads":
-        return math.ceil(facts.kv_heads / ranks) / facts.kv_heads if facts.kv_heads else 1.0 / ranks
+        heads = _kv_heads(facts, tensor)
+        # Values that are the keys have a place of their own in vLLM's matrix of queries, keys and values all the same.
+        twice = 2.0 if facts.cache and _serves_as_values(facts, tensor) else 1.0
+        return twice * math.ceil(heads / ranks) / heads if heads else 1.0 / ranks
     return 1.0 / ranks
+
+
+def _kv_heads(facts: ModelFacts, tensor: Tensor) -> int:
+    """The heads of a matrix of keys or values: layers that see the whole context may have others than the rest."""
+    kinds = {(layers.kv_heads, layers.head_dim) for layers in facts.cache if layers.kind != "latent"}
+    found = {heads for heads, size in kinds if heads * size == tensor.shape[0]}
+    return found.pop() if len(found) == 1 else facts.kv_heads
+
+
+def _serves_as_values(facts: ModelFacts, tensor: Tensor) -> bool:
+    if not tensor.name.endswith("k_proj.weight"):
+        return False
+    values = tensor.name.replace("k_proj", "v_proj")
+    return not any(other.name == values and other.shape == tensor.shape for other in facts.tensors)
 
 
 def _width(facts: ModelFacts, tensor: Tensor) -> float:
@@ -135,4 +152,4 @@ def _stage(facts: ModelFacts, by_group: Mapping[str, int], stages: int) -> dict[
 def rotary_bytes(facts: ModelFacts, arguments: EngineArguments) -> int:
     """Sines and cosines of every position that the model reads, kept beside the weights."""
     width = DTYPE_BYTES[facts.dtype if arguments.dtype == "auto" else arguments.dtype]
-    return facts.max_position_embeddings * facts.head_dim * width
+    return sum(table.rows * table.width * (4 if table.full_precision else width) for table in facts.rotary)

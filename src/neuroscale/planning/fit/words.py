@@ -9,7 +9,7 @@ from neuroscale.planning.fit.versions import Behaviour
 from neuroscale.planning.fit.weights import RankWeights
 
 _BASIS = {
-    "headers": "as the headers of its files say",
+    "headers": "what its files or a start of it say",
     "config": "counted from its config",
     "estimate": "estimated, because its architecture is not known here",
 }
