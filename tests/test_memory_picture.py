@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from PIL import Image
 
 from neuroscale import cli
 from neuroscale.errors import InputError
+from neuroscale.planning.fit.result import memory_of
 from neuroscale.planning.plan import Memory
 from neuroscale.report.memory_picture import write_picture
 
@@ -142,6 +144,34 @@ def test_any_numbers_give_a_picture(
     path = tmp_path_factory.mktemp("any") / "bar.svg"
     write_picture(Memory(weights=weights, kv_cache=cache, overhead=overhead, usable=usable, free=free), "a model", path)
     assert words(path)
+
+
+of_a_card = st.integers(0, 200 * 2**30)
+
+
+@given(of_a_card, of_a_card, of_a_card, st.integers(-(2**24), 2**24) | of_a_card)
+def test_no_rounding_draws_what_fits_beyond_the_limit_or_what_does_not_within_it(
+    weights: int, cache: int, overhead: int, left: int
+) -> None:
+    usable = max(0, weights + cache + overhead + left)
+    memory = memory_of(weights, cache, overhead, usable)
+    assert (memory.free >= 0) is (weights + cache + overhead <= usable)
+    assert memory.weights + memory.kv_cache + memory.overhead + memory.free == pytest.approx(memory.usable, abs=1e-6)
+    for rounded, size in ((memory.weights, weights), (memory.kv_cache, cache), (memory.overhead, overhead)):
+        assert rounded == pytest.approx(size / 2**30, abs=0.031)
+
+
+def test_a_fit_is_drawn_where_it_is_asked_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "fit.svg"
+    asked = ["--model", "meta-llama/Llama-3.1-8B-Instruct", "--accelerator", "nvidia-l4", "--repository", str(ROOT)]
+    monkeypatch.setattr(sys, "argv", ["neuroscale", "fit", *asked, "--picture", str(picture), "--json"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    memory = json.loads(capsys.readouterr().out)["memory_gib"]
+    assert f"weights {memory['weights']:.2f}" in words(picture)
+    assert f"limit {memory['usable']:.2f}" in words(picture)
 
 
 def test_a_plan_is_drawn_where_it_is_asked_to_be(

@@ -10,12 +10,11 @@ from neuroscale.planning.fit.defaults import resolve
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, pool
 from neuroscale.planning.fit.overhead import Overhead, overhead
-from neuroscale.planning.fit.result import Confidence, Fit, Resolved, Verdict
+from neuroscale.planning.fit.result import Confidence, Fit, Resolved, Verdict, memory_of
 from neuroscale.planning.fit.support import too_long, unsupported
 from neuroscale.planning.fit.versions import MEASURED, PINNED, Behaviour, behaviour, number
 from neuroscale.planning.fit.weights import DTYPE_BYTES, RankWeights, rank_weights
 from neuroscale.planning.fit.words import explained, log_lines
-from neuroscale.planning.plan import Memory
 from neuroscale.vllm.engine import EngineArguments
 
 GIB = 2**30
@@ -72,7 +71,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         count=arguments.tensor_parallel_size * arguments.pipeline_parallel_size * arguments.data_parallel_size,
         version=version,
         resolved=resolved,
-        memory_gib=_memory(weights.total, kv_cache, sum(beside.counted.values()), usable),
+        memory_gib=memory_of(weights.total, kv_cache, sum(beside.counted.values()), usable),
         total_gib=device.memory_gib,
         available_gib=available / GIB,
         request_gib=request / GIB,
@@ -170,18 +169,6 @@ def outside_bytes(device: Device, usable: int) -> int:
     """What is left of the memory outside the share that vLLM takes; negative where the share is more than is free."""
     context = round(CONTEXT_GIB * GIB) if device.family in ("cuda", "rocm") else 0
     return device.memory_bytes - usable - context
-
-
-def _memory(weights: int, kv_cache: int, beside: int, usable: int) -> Memory:
-    """In GiB with two decimals that add up."""
-    parts = [round(size / GIB, 2) for size in (weights, kv_cache, beside, usable)]
-    return Memory(
-        weights=parts[0],
-        kv_cache=parts[1],
-        overhead=parts[2],
-        usable=parts[3],
-        free=round(parts[3] - parts[0] - parts[1] - parts[2], 2) + 0.0,
-    )
 
 
 def band(facts: ModelFacts, device: Device, weights: RankWeights, beside: Overhead, version: str) -> float:

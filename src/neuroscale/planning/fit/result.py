@@ -14,6 +14,20 @@ Verdict = Literal["fits", "tight", "refused"]
 Confidence = Literal["high", "medium", "low"]
 
 
+def memory_of(weights: int, kv_cache: int, overhead: int, usable: int) -> Memory:
+    """Bytes of a rank as GiB with two decimals that add up. `free` is negative exactly where the bytes do not fit."""
+    parts = [round(size / 2**30, 2) for size in (weights, kv_cache, overhead)]
+    limit = round(usable / 2**30, 2)
+    free = round(limit - sum(parts), 2) + 0.0
+    fits = weights + kv_cache + overhead <= usable
+    if fits != (free >= 0):
+        # Rounded one by one, they may miss by a hundredth what the bytes say: the largest part takes the difference.
+        largest = parts.index(max(parts))
+        parts[largest] = round(parts[largest] + free + (0.0 if fits else 0.01), 2)
+        free = 0.0 if fits else -0.01
+    return Memory(weights=parts[0], kv_cache=parts[1], overhead=parts[2], usable=limit, free=free)
+
+
 @dataclass(frozen=True)
 class Resolved:
     """The arguments with every default of the version and the card filled in.

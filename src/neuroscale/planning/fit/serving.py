@@ -12,7 +12,7 @@ from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.engine import band, cache_pool, share, too_much
 from neuroscale.planning.fit.kv_cache import PagesDiffer, Pool
 from neuroscale.planning.fit.overhead import Overhead, overhead
-from neuroscale.planning.fit.result import Resolved
+from neuroscale.planning.fit.result import Resolved, memory_of
 from neuroscale.planning.fit.support import unsupported
 from neuroscale.planning.fit.versions import PINNED, Behaviour, behaviour
 from neuroscale.planning.fit.weights import RankWeights, rank_weights, rotary_bytes
@@ -49,14 +49,7 @@ class Server:
         """GiB of the fullest rank with the cache that `held` requests of full length need, while `at_once` (None: the
         same number) are computed. `free` is negative where that does not fit."""
         parts = self._need(held, at_once)
-        rounded = [round(size / GIB, 2) for size in (parts.weights, parts.cache, parts.beside, parts.usable)]
-        return Memory(
-            weights=rounded[0],
-            kv_cache=rounded[1],
-            overhead=rounded[2],
-            usable=rounded[3],
-            free=round(rounded[3] - rounded[0] - rounded[1] - rounded[2], 2) + 0.0,
-        )
+        return memory_of(parts.weights, parts.cache, parts.beside, parts.usable)
 
     def fits(self, held: int, at_once: int | None = None) -> bool:
         """Whether that many requests of full length fit, exactly."""
