@@ -16,6 +16,7 @@ from neuroscale.models.layers import Attention, Experts, LatentAttention, Layer,
 from neuroscale.models.measured import Measured, measure
 from neuroscale.models.quantization import converted, read_scheme, stored_bytes
 from neuroscale.models.registry import estimate, family_of, refuse_unplanned, text_keys
+from neuroscale.models.rotary import rotary_tables
 from neuroscale.models.towers import towers
 from neuroscale.models.weights import Weight, Weights, together
 from neuroscale.validation import suggest
@@ -115,6 +116,7 @@ def _read(
         source=source,
         notes=tuple(notes),
         bytes_by_dtype=measured.bytes_by_dtype,
+        rotary=rotary_tables(text, [layer.attention for layer in decoder.layers], _positions(text)),
     )
     return facts, c
 

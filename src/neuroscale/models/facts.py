@@ -78,6 +78,15 @@ class CacheLayers:
 
 
 @dataclass(frozen=True)
+class RotaryTable:
+    """Sines and cosines of `rows` positions, `width` values each, in the model's dtype or in float32."""
+
+    rows: int
+    width: int
+    full_precision: bool = False
+
+
+@dataclass(frozen=True)
 class Quantization:
     """`method` as config.json names it (gptq, awq, fp8, compressed-tensors, mxfp4, modelopt, bitsandbytes, ...).
 
@@ -129,6 +138,7 @@ class ModelFacts:
     source: str
     notes: tuple[str, ...] = field(default=())
     bytes_by_dtype: Mapping[str, int] = field(default_factory=dict)
+    rotary: tuple[RotaryTable, ...] = ()
 
     @property
     def total_params(self) -> int:

@@ -578,8 +578,8 @@ def _per_layer_table(c: Keys, hidden: int, width: int) -> tuple[Extra, ...]:
     all_layers = layer_count(c) * width
     rows = c.integer("vocab_size_per_layer_input", "vocab_size", high=2**26)
     return (
-        Extra("embed_tokens_per_layer.weight", "per_layer_embedding", (rows, all_layers)),
-        Extra("per_layer_model_projection", "dense_mlp", (hidden, all_layers), linear=True),
+        Extra("embed_tokens_per_layer.weight", "per_layer_embedding", (rows, all_layers), sharding="vocabulary"),
+        Extra("per_layer_model_projection", "dense_mlp", (hidden, all_layers), linear=True, sharding="split"),
         Extra("per_layer_projection_norm.weight", "norm", (width,)),
     )
 

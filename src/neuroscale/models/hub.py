@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,9 @@ class HubModel:
 
     def __init__(self, name: str, revision: str | None = None) -> None:
         from huggingface_hub import HfApi
+        from huggingface_hub.utils import disable_progress_bars
 
+        disable_progress_bars()
         self.name = name
         self._api: HfApi = HfApi()
         info: ModelInfo = self._ask(
@@ -69,7 +70,7 @@ class HubModel:
         return found
 
     def _ask(self, question: Any) -> Any:
-        """The Hub's answer. Its own progress bars and warnings stay away from the terminal."""
+        """The Hub's answer. Raises InputError where there is none."""
         import httpx
         from huggingface_hub import errors
 
@@ -94,9 +95,3 @@ class HubModel:
 
     def _problem(self, message: str, fix: str) -> InputError:
         return InputError(Problem(self.name, "", message, fix))
-
-
-def quiet() -> None:
-    """Keep the library's progress bars away; to be called before it is imported."""
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -43,7 +43,8 @@ def measure(counted: Sequence[Weight], headers: Sequence[Header], layers: int, *
     Tensors come from the headers, too, for groups in which they differ from what was counted, unless quantisation
     packed them.
     """
-    known = {template(weight.name): weight for weight in counted}
+    # Layers that predict several tokens are told by their numbers: their names are the others'.
+    known = {template(weight.name): weight for weight in counted if weight.group != "mtp"}
     notes: list[str] = []
     by_group: Counter[Group] = Counter()
     by_dtype: Counter[str] = Counter()
@@ -101,7 +102,7 @@ def _tensors(
 
 def _tensor(header: Header, group: Group, known: Mapping[str, Weight]) -> Tensor:
     weight = known.get(template(header.name))
-    if weight is not None and weight.group == group:
+    if weight is not None and group in (weight.group, "mtp"):
         return Tensor(template(header.name), group, header.shape, 0, weight.sharding, weight.linear)
     matrix = len(header.shape) == 2 and group not in ("embedding", "lm_head", "norm", "router", "per_layer_embedding")
     sharding = _SHARDING.get(group, "replicated") if len(header.shape) > 1 else "replicated"

@@ -1,0 +1,73 @@
+"""The tables of sines and cosines by which vLLM turns queries and keys: kept beside the weights, whole on each rank."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from neuroscale.models.facts import RotaryTable
+from neuroscale.models.keys import Keys
+from neuroscale.models.layers import Attention, LatentAttention
+
+_IN_FULL_PRECISION = ("gpt_oss",)
+"""vLLM keeps the table of these in float32 whatever the model's dtype (model_executor/models/gpt_oss.py)."""
+_WINDOWS_APART = ("gemma3", "gemma3_text", "gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gemma4_unified_text")
+"""Windowed layers turn by a table of their own: another base, and nothing stretched."""
+_STRETCHED = ("linear",)
+"""Scalings that keep a row for each position times their factor."""
+_FROM_THE_ORIGINAL = ("yarn", "deepseek_yarn")
+"""Scalings that keep a row for each position that the model was first trained on, times their factor."""
+
+
+def rotary_tables(
+    text: Keys, attentions: Sequence[Attention | LatentAttention], positions: int
+) -> tuple[RotaryTable, ...]:
+    """Of a language model that reads so many `positions`: one for all layers that turn alike, as vLLM makes them."""
+    apart = text.model_type in _WINDOWS_APART
+    found: dict[tuple[bool, int, int], RotaryTable] = {}
+    for attention in attentions:
+        windowed = apart and isinstance(attention, Attention) and attention.reach == "sliding"
+        rows = positions if windowed else _rows(text, positions)
+        width = _width(text, attention)
+        table = RotaryTable(rows, width, full_precision=text.model_type in _IN_FULL_PRECISION)
+        found[windowed, rows, width] = table
+    return tuple(found.values())
+
+
+def _scaling(text: Keys) -> Keys | None:
+    """What says how rows are made of positions, of the layers that see the whole context."""
+    for key in ("rope_scaling", "rope_parameters"):
+        said = text.section(key)
+        if said is not None:
+            return said.section("full_attention") or said
+    return None
+
+
+def _rows(text: Keys, positions: int) -> int:
+    scaling = _scaling(text)
+    if scaling is None or not isinstance(factor := scaling.raw("factor"), int | float):
+        return positions
+    kind = scaling.text("rope_type") or scaling.text("type")
+    if kind in _STRETCHED:
+        return math.ceil(positions * factor)
+    original = scaling.optional("original_max_position_embeddings")
+    if kind in _FROM_THE_ORIGINAL and original:
+        return math.ceil(original * factor)
+    return positions
+
+
+def _width(text: Keys, attention: Attention | LatentAttention) -> int:
+    if isinstance(attention, LatentAttention):
+        return attention.rope_dim
+    if text.model_type in _WINDOWS_APART:
+        # The table of a part is as wide as the head, with nothing turned in the rest.
+        return attention.head_dim
+    whole = text.optional("rotary_dim")
+    if whole:
+        return min(whole, attention.head_dim)
+    scaling = _scaling(text)
+    for said in (text, scaling):
+        part = said.raw("partial_rotary_factor") if said is not None else None
+        if isinstance(part, int | float) and 0 < part <= 1:
+            return int(attention.head_dim * part)
+    return attention.head_dim
