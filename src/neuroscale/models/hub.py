@@ -26,7 +26,7 @@ class HubModel:
 
     def __init__(self, name: str, revision: str | None = None) -> None:
         from huggingface_hub import HfApi
-        from huggingface_hub.utils import disable_progress_bars
+        from huggingface_hub.utils.tqdm import disable_progress_bars
 
         disable_progress_bars()
         self.name = name
