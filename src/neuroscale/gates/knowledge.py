@@ -14,9 +14,9 @@ from neuroscale.costs.pods import Pod
 from neuroscale.errors import InputError
 from neuroscale.gates.served import Server
 from neuroscale.models.facts import ModelFacts
-from neuroscale.models.loading import load_model
 from neuroscale.planning.fit import Device, device
 from neuroscale.planning.flags import MOUNTED_MODEL
+from neuroscale.planning.memory import served_facts
 from neuroscale.settings import Settings, load_settings
 from neuroscale.snapshot import Snapshot
 from neuroscale.vllm.checks import Place
@@ -142,7 +142,7 @@ class Knowledge:
         entry = self.catalog.models[name]
         if name not in self._facts:
             try:
-                self._facts[name] = load_model(name, self.catalog)
+                self._facts[name] = served_facts(entry)
             except InputError as error:
                 raise UnknownError(f"of {name}: {error.problems[0].message}") from error
         return KnownModel(entry, self._facts[name])
