@@ -99,6 +99,8 @@ def _heads(c: Keys) -> tuple[int, int, int]:
 
 def _window(c: Keys) -> int | None:
     """Of a model whose layers are all alike: vLLM takes `sliding_window` for each of them, and 0 for none."""
+    if c.raw("use_sliding_window") is False:
+        return None
     return c.optional("sliding_window", low=0) or None
 
 

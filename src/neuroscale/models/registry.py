@@ -42,6 +42,7 @@ FAMILIES: dict[str, Family] = {
     "laguna": families.laguna,
     "llama": families.llama,
     "llama4_text": families.llama4,
+    "mimo": families.qwen2,
     "minimax_m2": families.minimax_m2,
     "ministral": families.mistral,
     "ministral3": families.mistral,
@@ -202,6 +203,8 @@ _ENCODERS = frozenset(
 )
 _LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
 
+_STATEFUL = re.compile(r"linear|mamba|ssm|conv|recurr|delta|rwkv|lightning|retention|kda|gla|hyena")
+
 _NOT_PLANNED = (
     ("is_encoder_decoder", "a model of encoder and decoder, whose cache of the encoder's output"),
     ("cross_attention_layers", "a model with cross-attention, whose cache of the other tower's output"),
@@ -239,27 +242,33 @@ def family_of(c: Keys, text: Keys) -> Family | None:
 def refuse_unplanned(c: Keys, text: Keys) -> None:
     """Raises InputError for models that keep more, or something else, than keys and values of tokens."""
     for keys in (c, text):
-        types = keys.values.get("layer_types")
-        for kind in types if isinstance(types, list) else ():
-            if isinstance(kind, str) and kind not in _LAYER_TYPES:
-                raise _hybrid(keys, "layer_types", f"it has layers of the kind {shorten(kind)}")
-        if keys.model_type in _HYBRID_TYPES:
-            raise _hybrid(keys, "model_type", f"{keys.model_type} has layers with a state in place of a KV cache")
         if keys.model_type in _ENCODERS:
             raise keys.problem("model_type", f"{keys.model_type} has no decoder and keeps no KV cache", _OTHER)
-        kinds = keys.values.get("attn_type_list")
-        if isinstance(kinds, list) and 0 in kinds:
-            raise _hybrid(keys, "attn_type_list", "it has layers of the kind 0")
-        for key in _HYBRID_KEYS:
-            if keys.values.get(key) is not None:
-                raise _hybrid(keys, key, f"{key} says that it has layers with a state in place of a KV cache")
-        if keys.values.get("per_layer_config") and not keys.model_type.startswith("gemma4"):
-            raise keys.problem(
-                "per_layer_config", "says that its layers differ one by one, which is not planned", _MEASURE
-            )
         for key, words in _NOT_PLANNED:
             if keys.values.get(key) not in (None, False, [], {}):
                 raise keys.problem(key, f"says that it is {words} is not planned", _MEASURE)
+        if keys.values.get("per_layer_config") and not keys.model_type.startswith("gemma4"):
+            message = "says that its layers differ one by one, which is not planned"
+            raise keys.problem("per_layer_config", message, _MEASURE)
+        _refuse_hybrid(keys)
+
+
+def _refuse_hybrid(c: Keys) -> None:
+    if c.model_type in _HYBRID_TYPES:
+        raise _hybrid(c, "model_type", f"{c.model_type} has layers with a state in place of a KV cache")
+    types = c.values.get("layer_types")
+    types = types if isinstance(types, list) else []
+    for kind in types:
+        if isinstance(kind, str) and kind not in _LAYER_TYPES:
+            if _STATEFUL.search(kind) or "attention" in types:
+                raise _hybrid(c, "layer_types", f"it has layers of the kind {shorten(kind)}")
+            raise c.problem("layer_types", f"has layers of the kind {shorten(kind)}, which is not planned", _MEASURE)
+    kinds = c.values.get("attn_type_list")
+    if isinstance(kinds, list) and 0 in kinds:
+        raise _hybrid(c, "attn_type_list", "it has layers of the kind 0")
+    for key in _HYBRID_KEYS:
+        if c.values.get(key) is not None:
+            raise _hybrid(c, key, f"{key} says that it has layers with a state in place of a KV cache")
 
 
 _OTHER = "Name a model that generates text."
