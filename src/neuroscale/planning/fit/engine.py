@@ -49,7 +49,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     try:
         blocks = cache_pool(facts, arguments, resolved, does)
     except PagesDiffer:
-        against.append(f"The KV caches of {facts.name}'s layers have pages that vLLM {version} cannot make one size.")
+        against.append(f"The layers of {facts.name} keep caches that vLLM {version} cannot put into one.")
     room = available - (blocks.block_bytes if blocks and does.spare_block else 0)
     request = blocks.request_bytes(resolved.max_model_len, resolved.in_flight_tokens) if blocks else 0
     against += too_much(device, arguments, resolved, beside, usable, taken)

@@ -15,7 +15,7 @@ from typing import Literal
 
 
 class PagesDiffer(Exception):  # noqa: N818
-    """The pages of two kinds of layers cannot be made one size: vLLM refuses such a model."""
+    """Two kinds of layers cannot share the blocks of one cache: vLLM refuses such a model."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +162,9 @@ def _uniform(specs: list[LayerSpec]) -> bool:
 
 def _promoted(layers: Sequence[tuple[LayerSpec, int]]) -> list[tuple[LayerSpec, int]]:
     """Windowed layers as full ones, where there are full ones, too."""
+    if len({(spec.kind, spec.window) for spec, _ in layers if spec.window is not None}) > 1:
+        # One table keeps one window.
+        raise PagesDiffer
     full = [spec for spec, _ in layers if spec.kind in ("full", "latent")]
     if not full or len(full) == len(layers):
         return list(layers)

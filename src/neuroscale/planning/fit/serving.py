@@ -74,7 +74,7 @@ class Server:
         arguments, resolved, _ = self._computing(1, at_once)
         found = unsupported(self.facts, self.device, arguments, resolved)
         if self._pool is None:
-            found.append(f"The KV caches of {self.facts.name}'s layers have pages that vLLM cannot make one size.")
+            found.append(f"The layers of {self.facts.name} keep caches that vLLM cannot put into one.")
         return found
 
     def _need(self, held: int, at_once: int | None) -> _Need:
