@@ -624,7 +624,7 @@ def test_the_server_answers_at_the_address_that_it_prints_and_ends_on_an_interru
 ) -> None:
     process, url = server
     assert url.startswith("http://127.0.0.1:")
-    assert httpx.post(url, json=ANSWERS, timeout=30).json()["verdict"] == "tight"
+    assert httpx.post(url, json=ANSWERS, timeout=30).json()["verdict"] == "fits"
     assert httpx.post(url, json={**ANSWERS, "environment": "local"}, timeout=30).status_code == 422
     assert httpx.get(url, timeout=30).status_code == 405
     process.send_signal(signal.SIGINT)

@@ -64,7 +64,7 @@ def test_it_says_who_asked_for_what_why_and_what_was_not_chosen() -> None:
     assert "on 1 x `nvidia-l4`" in text
     assert re.search(r"█ weights [\d.]+  ▓ KV cache", text)
     assert re.search(r"\*\*Price\*\* [\d.]+ USD an hour, [\d.,]+ USD a month of 730 h \(price of 20", text)
-    assert re.search(r"\*\*Startup\*\* about .* to ready", text)
+    assert re.search(r"\*\*Startup\*\* up to .* to ready", text)
     assert re.search(r"\*\*Speed\*\* .* to the first token", text)
     assert "it runs on 1 x NVIDIA L4" in text
     others = text.partition("### What was not chosen")[2]
