@@ -143,6 +143,7 @@ def test_every_group_of_a_model_with_experts_is_told_by_its_tensors_names(tmp_pa
     ("data", "words"),
     [
         (b"", "ends inside its header"),
+        (b"version https://git-lfs.github.com/spec/v1", "pointer of Git LFS"),
         (b"\x10\0\0\0\0\0\0\0{}", "ends inside its header"),
         (struct.pack("<Q", 2**40) + b"{}", "absurd size"),
         (struct.pack("<Q", 2**63) + b"{}", "absurd size"),

@@ -85,6 +85,9 @@ def _read(
     if dtype is None:
         dtype = "bfloat16"
         notes.append("The file names no dtype: bfloat16 is assumed.")
+    heads = text.raw("num_key_value_heads")
+    if not text.path and heads is not None and not text.written("num_key_value_heads"):
+        notes.append(f"The file has no num_key_value_heads: the {heads} of the model type's class are taken.")
     if decoder.estimated:
         kind = text.model_type or "no model type"
         notes.append(f"The architecture is unknown here ({kind}): its layers are counted as if they were Llama's.")

@@ -90,7 +90,7 @@ class RotaryTable:
 class Quantization:
     """`method` as config.json names it (gptq, awq, fp8, compressed-tensors, mxfp4, modelopt, bitsandbytes, ...).
 
-    `bits` of a weight; `group_size`: weights that share a scale (None: one for each output row or tensor);
+    `kv_cache`: how the checkpoint wants its KV cache kept, where it says so. `bits` of a weight; `group_size`: weights that share a scale (None: one for each output row or tensor);
     `scale_bytes` of one; `zero_points`: beside each scale one of `bits`. `ignored`: patterns of tensors that keep the
     model's dtype.
     """
@@ -102,6 +102,7 @@ class Quantization:
     scale_bytes: int = 2
     zero_points: bool = False
     ignored: tuple[str, ...] = ()
+    kv_cache: Literal["fp8", "nvfp4"] | None = None
 
 
 @dataclass(frozen=True)

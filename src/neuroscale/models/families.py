@@ -473,8 +473,8 @@ def gemma3n(c: Keys) -> Decoder:
         Extra("altup.prediction_coefs.weight", "norm", (streams * streams, streams)),
         Extra("altup.modality_router.weight", "norm", (streams, hidden)),
         Extra("altup.router_norm.weight", "norm", (hidden,)),
-        Extra("laurel.linear_left", "dense_mlp", (hidden, rank), linear=True),
-        Extra("laurel.linear_right", "dense_mlp", (rank, hidden), linear=True),
+        Extra("laurel.linear_left", "dense_mlp", (hidden, rank), linear=True, sharding="split"),
+        Extra("laurel.linear_right", "dense_mlp", (rank, hidden), linear=True, sharding="split"),
         Extra("laurel.post_laurel_norm.weight", "norm", (hidden,)),
         *_per_layer_input(hidden, per_layer),
     )
@@ -488,7 +488,7 @@ def gemma3n(c: Keys) -> Decoder:
     around = (
         *_per_layer_table(c, hidden, per_layer),
         *(
-            Extra(f"{name}.{stream}", "dense_mlp", (hidden, hidden), linear=True)
+            Extra(f"{name}.{stream}", "dense_mlp", (hidden, hidden), linear=True, sharding="split")
             for name in ("altup_projections", "altup_unembed_projections")
             for stream in range(streams - 1)
         ),

@@ -107,7 +107,10 @@ def file_headers(path: Path) -> list[Header]:
     """The tensors of one file. Raises InputError where its header is broken, of absurd size, or does not fit it."""
     try:
         with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
+            start = file.read(8)
+            if start == b"version ":
+                raise InputError(Problem(str(path), "", "is a pointer of Git LFS and not the weights", _FIX))
+            length = int.from_bytes(start, "little")
             size = path.stat().st_size
             if length > LARGEST_HEADER:
                 raise InputError(Problem(str(path), "", "has a header of absurd size", _FIX))

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Literal
 
 from neuroscale.models.facts import Quantization
 from neuroscale.models.keys import Keys
@@ -104,6 +105,7 @@ class Scheme:
     lm_head: bool = False
     experts_only: bool = False
     towers: bool = False
+    kv_cache: Literal["fp8", "nvfp4"] | None = None
     facts: Quantization | None = None
     """Of most of the weights."""
 
@@ -164,7 +166,8 @@ def converted(
             held[quantization] += math.prod(weight.shape) * weight.copies
     most = held.most_common(1)[0][0] if held else scheme.rules[0].quantization
     made = [(replace(weight, linear=quantization is not None), quantization) for weight, quantization in stored]
-    return made, replace(scheme, facts=replace(most, method=scheme.method, ignored=scheme.ignored.all))
+    facts = replace(most, method=scheme.method, ignored=scheme.ignored.all, kv_cache=scheme.kv_cache)
+    return made, replace(scheme, facts=facts)
 
 
 def read_scheme(*places: Keys) -> Scheme | None:
@@ -172,7 +175,22 @@ def read_scheme(*places: Keys) -> Scheme | None:
     for c in places:
         q = c.section("quantization_config", "compression_config")
         if q is not None and q.values:
-            return _scheme(q)
+            return replace(_scheme(q), kv_cache=_cache(q))
+    return None
+
+
+def _cache(q: Keys) -> Literal["fp8", "nvfp4"] | None:
+    """How ModelOpt or compressed-tensors say that the KV cache is kept: as an object with bits and type, or in words."""
+    for place in (q.section("quantization"), q):
+        if place is None:
+            continue
+        said = place.raw("kv_cache_scheme")
+        said = place.raw("kv_cache_quant_algo") if said is None else said
+        if isinstance(said, dict):
+            kind = (said.get("type"), said.get("num_bits"))
+            return {("float", 8): "fp8", ("float", 4): "nvfp4"}.get(kind)  # type: ignore[return-value]
+        if isinstance(said, str):
+            return {"fp8": "fp8", "nvfp4": "nvfp4"}.get(said.lower())  # type: ignore[return-value]
     return None
 
 
