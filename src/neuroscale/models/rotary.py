@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from neuroscale.models.facts import RotaryTable
 from neuroscale.models.keys import Keys
 from neuroscale.models.layers import Attention, LatentAttention
+from neuroscale.validation import shorten
 
 _IN_FULL_PRECISION = ("gpt_oss",)
 """vLLM keeps the table of these in float32 whatever the model's dtype (model_executor/models/gpt_oss.py)."""
@@ -47,6 +48,8 @@ def _rows(text: Keys, positions: int) -> int:
     scaling = _scaling(text)
     if scaling is None or not isinstance(factor := scaling.raw("factor"), int | float):
         return positions
+    if not 0 < factor <= 2**20:
+        raise scaling.problem("factor", f"{shorten(factor)} is not a factor from 0 to {2**20}")
     kind = scaling.text("rope_type") or scaling.text("type")
     if kind in _STRETCHED:
         return math.ceil(positions * factor)
