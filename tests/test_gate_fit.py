@@ -17,9 +17,11 @@ from neuroscale.gates.check import guarded
 from neuroscale.gates.fit import evaluate_fit, runtimes_of
 from neuroscale.gates.knowledge import Knowledge, read_knowledge
 from neuroscale.gates.manifests import read_manifests
+from neuroscale.gates.served import Server, servers
 from neuroscale.gates.tripwire_services import tripwires
 from neuroscale.snapshot import FolderSnapshot, MemorySnapshot
 from neuroscale.verdict import Finding, Outcome, Severity
+from neuroscale.vllm.arguments import parse_arguments
 from neuroscale.yaml_io import dump
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -370,6 +372,16 @@ def test_what_does_not_run_vllm_is_left_alone(knowledge: Knowledge) -> None:
     assert (evaluation.findings, evaluation.evaluated) == ((), 0)
 
 
+def test_what_takes_accelerators_and_may_not_be_vllm_is_said_not_to_be_judged(knowledge: Knowledge) -> None:
+    pod = deployment(image="example.com/our-own-server:3")
+    assert "nvidia.com/gpu" in notices(knowledge, pod)["not-judged"].message
+    service = inference_service(
+        runtime="kserve-tritonserver", image="nvcr.io/nvidia/tritonserver:25.01", command=["tritonserver"]
+    )
+    assert "kserve-tritonserver" in notices(knowledge, service)["not-judged"].message
+    assert found(knowledge, deployment(image="example.com/our-own-server:3", gpus=0)) == ()
+
+
 def test_a_stopped_service_runs_nothing(knowledge: Knowledge) -> None:
     service = inference_service(f"--model={DENSE}", "--max-model-len=131072")
     service["metadata"]["annotations"] = {"serving.kserve.io/stop": "true"}
@@ -549,6 +561,36 @@ def test_a_tripwire_that_comes_back_clean_ends_the_trust(monkeypatch: pytest.Mon
         evaluate_fit([], lambda _: None, lambda: None)
     result = guarded("fit", "Fit", lambda: evaluate_fit([], lambda _: None, lambda: None))
     assert result.check.outcome is Outcome.UNTRUSTED
+
+
+POLICIES = sorted([*(ROOT / "policies").glob("*/good.yaml"), *(ROOT / "policies").glob("*/bad.yaml")])
+
+
+@pytest.mark.parametrize("file", POLICIES, ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_of_no_command_that_is_judged_in_part_nothing_is_said(knowledge: Knowledge, file: Path) -> None:
+    """The policies' resources run vLLM in every shape that somebody thought of."""
+    for one in servers(read_manifests(file.read_bytes(), file.name), runtimes_of(SNAPSHOT)):
+        judged = gate.judge(one, knowledge)
+        rules = {finding.rule for finding in judged.findings}
+        description = isinstance(one, Server) and one.description
+        assert judged.whole != ("not-judged" in rules), (one.subject, rules)
+        if judged.whole and not description and "no-model" not in rules:
+            assert isinstance(one, Server)
+            assert knowledge.place(one, "").place.count >= 1
+            assert knowledge.model(one, parsed_model(one)).facts.total_params > 0
+
+
+def parsed_model(server: Server) -> str:
+    words = [word.text for word in server.command.words]
+    return parse_arguments(words, server.command.version, program=server.command.program).arguments.model
+
+
+def test_arguments_that_a_script_passes_on_keep_being_unknown(knowledge: Knowledge) -> None:
+    secret = {"name": "X", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}
+    value = deployment(f"vllm serve {DENSE} --max-model-len=8192 --max-num-seqs=16 $@", "--", "$(X)", env=[secret])
+    value["spec"]["template"]["spec"]["containers"][0]["command"] = ["sh", "-c"]
+    assert set(errors(knowledge, value)) == set()
+    assert "the variable X" in notices(knowledge, value)["not-judged"].message
 
 
 def test_broken_manifests_never_break_the_gate(knowledge: Knowledge) -> None:

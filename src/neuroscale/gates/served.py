@@ -71,7 +71,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Unread:
-    """Something that may run vLLM and of which the files do not tell the command."""
+    """Something that may run vLLM, or asks for accelerators, and of which the files do not tell the command."""
 
     manifest: Manifest
     at: Path
@@ -117,14 +117,27 @@ def _read(manifest: Manifest, runtime: Runtimes) -> Iterator[Found]:
 
 def _containers(
     manifest: Manifest, at: Path, spec: Mapping[str, Any], subject: str, *, description: bool = False, source: str = ""
-) -> Iterator[Server]:
+) -> Iterator[Found]:
     for index, item in enumerate(sequence(spec.get("containers"), "containers")):
         container = mapping(item, "a container")
         command = serve_command(container)
+        place = (*at, "containers", index)
         if command is not None:
             alone = {**spec, "containers": [container], "initContainers": []}
-            place = (*at, "containers", index)
             yield Server(manifest, place, subject, command, alone, source, description=description)
+        elif (devices := _devices(container)) and not description:
+            yield Unread(manifest, place, subject, _not_vllm(devices))
+
+
+def _devices(container: Mapping[str, Any]) -> list[str]:
+    """The accelerators that a container asks for, by the names of their resources."""
+    resources = mapping(container.get("resources"), "resources")
+    asked = {**mapping(resources.get("requests"), "requests"), **mapping(resources.get("limits"), "limits")}
+    return sorted(str(name) for name, amount in asked.items() if "/" in str(name) and str(amount) != "0")
+
+
+def _not_vllm(devices: list[str]) -> str:
+    return f"it asks for {' and '.join(devices)}, and what it runs is not known to be vLLM"
 
 
 def _pod_specs(value: Any, at: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
@@ -173,7 +186,8 @@ def _predictor(manifest: Manifest, at: Path, predictor: Mapping[str, Any], runti
         found.extend(_model(manifest, at, predictor, runtime))
     own = {**predictor, "containers": sequence(predictor.get("containers"), "containers")}
     found.extend(
-        replace(server, source=_custom_source(server.container)) for server in _containers(manifest, at, own, subject)
+        replace(one, source=_custom_source(one.container)) if isinstance(one, Server) else one
+        for one in _containers(manifest, at, own, subject)
     )
     workers = predictor.get("workerSpec")
     if workers is None:
@@ -205,10 +219,12 @@ def _model(manifest: Manifest, at: Path, predictor: Mapping[str, Any], runtime: 
         hidden.append(((*place, "runtime") if name else place, told))
         if command is None:
             # Its own words may be vLLM's; other formats (sklearn, triton, ...) name other servers.
-            if "vllm" in name.lower() or "huggingface" in (name + wanted).lower():
+            if "vllm" in name.lower() or "huggingface" in (name + wanted).lower() or _devices(container):
                 yield Unread(manifest, (*place, "runtime") if name else place, manifest.subject, told)
             return
     elif command is None:
+        if devices := _devices(container):
+            yield Unread(manifest, place, manifest.subject, _not_vllm(devices))
         return
     spec = {**base_spec, **{key: value for key, value in predictor.items() if key not in ("model", "containers")}}
     selector = {
@@ -352,6 +368,8 @@ def _llm_inference_service(manifest: Manifest) -> Iterator[Found]:
                     hidden = (((*at, "baseRefs"), "it takes more from an LLMInferenceServiceConfig"),)
             if command is not None:
                 yield Server(manifest, place, subject, command, alone, uri, hidden=hidden)
+            elif devices := _devices(container):
+                yield Unread(manifest, place, subject, _not_vllm(devices))
 
 
 def _llm_command(

@@ -147,7 +147,7 @@ def _of_script(
         commands = _commands(script.text)
     except ValueError as error:
         return "serve", [], [(place, f"its script cannot be read: {error}")]
-    shell = _Shell(dict(environment), hidden, [word.text for word in behind[1:]])
+    shell = _Shell(dict(environment), hidden, behind[1:])
     found: list[tuple[Program, list[Word]]] = []
     for words in commands:
         expanded = [Word(text, place, why) for word in words for text, why in shell.expand(word)]
@@ -172,7 +172,7 @@ class _Shell:
     _VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*|[@*#?0-9])(?::?-([^}]*))?\}?")
     _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
-    def __init__(self, variables: dict[str, str], hidden: Mapping[str, str], positional: list[str]) -> None:
+    def __init__(self, variables: dict[str, str], hidden: Mapping[str, str], positional: list[Word]) -> None:
         self.variables = variables
         self.hidden = hidden
         self.positional = positional
@@ -189,7 +189,7 @@ class _Shell:
     def expand(self, word: str) -> list[tuple[str, str | None]]:
         """The words that a word becomes, each with why it is not known (None)."""
         if word in ("$@", "$*", "${@}", "${*}"):
-            return [(text, None) for text in self.positional]
+            return [(one.text, one.unknown) for one in self.positional]
         if "`" in word or "$(" in word:
             return [(word, "its script takes a part of it from another command's output")]
         unknown: list[str] = []
@@ -197,9 +197,12 @@ class _Shell:
         def value(found: re.Match[str]) -> str:
             name, default = found[1], found[2]
             if name in ("@", "*"):
-                return " ".join(self.positional)
+                unknown.extend(one.unknown for one in self.positional if one.unknown)
+                return " ".join(one.text for one in self.positional)
             if name.isdigit() and 0 < int(name) <= len(self.positional):
-                return self.positional[int(name) - 1]
+                one = self.positional[int(name) - 1]
+                unknown.extend([one.unknown] if one.unknown else [])
+                return one.text
             if name in self.variables:
                 return self.variables[name]
             if name not in self.hidden and default is not None:
