@@ -90,9 +90,9 @@ class RotaryTable:
 class Quantization:
     """`method` as config.json names it (gptq, awq, fp8, compressed-tensors, mxfp4, modelopt, bitsandbytes, ...).
 
-    `kv_cache`: how the checkpoint wants its KV cache kept, where it says so. `bits` of a weight; `group_size`: weights that share a scale (None: one for each output row or tensor);
+    `bits` of a weight; `group_size`: weights that share a scale (None: one for each output row or tensor);
     `scale_bytes` of one; `zero_points`: beside each scale one of `bits`. `ignored`: patterns of tensors that keep the
-    model's dtype.
+    model's dtype. `kv_cache`: how the checkpoint wants its KV cache kept, where it says so.
     """
 
     method: str
