@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,13 @@ from neuroscale.planning.fit.defaults import resolve
 from neuroscale.planning.fit.overhead import graph_sizes
 from neuroscale.planning.fit.versions import behaviour
 from neuroscale.vllm.engine import EngineArguments
+
+FLOAT_8 = {"dynamic": False, "num_bits": 8, "type": "float"}
+W8A8 = {
+    "quant_method": "compressed-tensors",
+    "config_groups": {"group_0": {"targets": ["Linear"], "weights": FLOAT_8}},
+    "ignore": ["lm_head"],
+}
 
 
 @pytest.mark.parametrize(
@@ -179,3 +187,22 @@ def test_graphs_that_find_no_memory_end_the_start() -> None:
     assert refused.verdict == "refused"
     assert "take 0.65 GiB after the cache has its share, and 0.44 GiB are left" in refused.against[0]
     assert fit(llama_8b(), RTX_3090, replace(full, max_num_seqs=16), version="0.19.1").verdict != "refused"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "version", "kept"),
+    [
+        ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, "0.32.0", "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_scheme": FLOAT_8}, "0.32.0", "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_scheme": FLOAT_8}, "0.13.0", "bfloat16"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": None}, "0.32.0", "bfloat16"),
+        ({**W8A8, "kv_cache_scheme": FLOAT_8}, "0.32.0", "fp8"),
+        ({**W8A8, "kv_cache_scheme": FLOAT_8}, "0.14.1", "bfloat16"),
+        ({**W8A8, "kv_cache_scheme": None}, "0.32.0", "bfloat16"),
+    ],
+)
+def test_a_checkpoint_may_say_how_its_cache_is_kept(scheme: dict[str, Any], version: str, kept: str) -> None:
+    facts = llama_8b(quantization_config=scheme)
+    assert resolve(facts, H100, EngineArguments(), behaviour(version)).kv_cache_dtype == kept
+    said = EngineArguments(kv_cache_dtype="fp8_e5m2")
+    assert resolve(facts, H100, said, behaviour(version)).kv_cache_dtype == "fp8_e5m2"

@@ -180,17 +180,20 @@ def read_scheme(*places: Keys) -> Scheme | None:
 
 
 def _cache(q: Keys) -> Literal["fp8", "nvfp4"] | None:
-    """How ModelOpt or compressed-tensors say that the KV cache is kept: as an object with bits and type, or in words."""
+    """How ModelOpt or compressed-tensors say that the KV cache is kept: an object with bits and type, or a word."""
     for place in (q.section("quantization"), q):
         if place is None:
             continue
         said = place.raw("kv_cache_scheme")
         said = place.raw("kv_cache_quant_algo") if said is None else said
         if isinstance(said, dict):
-            kind = (said.get("type"), said.get("num_bits"))
-            return {("float", 8): "fp8", ("float", 4): "nvfp4"}.get(kind)  # type: ignore[return-value]
-        if isinstance(said, str):
-            return {"fp8": "fp8", "nvfp4": "nvfp4"}.get(said.lower())  # type: ignore[return-value]
+            words = f"{said.get('type')}{said.get('num_bits')}"
+        else:
+            words = said.lower() if isinstance(said, str) else ""
+        if words in ("fp8", "float8"):
+            return "fp8"
+        if words in ("nvfp4", "float4"):
+            return "nvfp4"
     return None
 
 

@@ -48,7 +48,7 @@ def resolve(facts: ModelFacts, device: Device, arguments: EngineArguments, does:
         max_num_batched_tokens=tokens,
         block_size=_block_size(facts, device, arguments),
         in_flight_tokens=tokens * (steps if does.steps_in_flight > 1 else 1),
-        kv_cache_dtype=_cache_dtype(facts, arguments),
+        kv_cache_dtype=_cache_dtype(facts, arguments, does),
         async_scheduling=overlap,
         hybrid=does.hybrid
         and device.family != "tpu"  # tpu-inference keeps the whole context in windowed layers, too
@@ -96,7 +96,10 @@ def _block_size(facts: ModelFacts, device: Device, arguments: EngineArguments) -
     return arguments.block_size or BLOCK
 
 
-def _cache_dtype(facts: ModelFacts, arguments: EngineArguments) -> str:
+def _cache_dtype(facts: ModelFacts, arguments: EngineArguments, does: Behaviour) -> str:
     if arguments.kv_cache_dtype != "auto":
         return arguments.kv_cache_dtype
+    scheme = facts.quantization
+    if scheme is not None and scheme.kv_cache is not None and scheme.method in does.checkpoint_cache:
+        return scheme.kv_cache
     return facts.dtype if arguments.dtype == "auto" else arguments.dtype

@@ -117,9 +117,9 @@ def printed_tokens(blocks: Pool, available: int, concurrency: float, resolved: R
     return blocks.num_blocks(available) // len(blocks.groups) * smallest
 
 
-def value_bytes(dtype: str) -> int:
-    """Bytes of a value of the KV cache."""
-    return DTYPE_BYTES.get(dtype, 1)
+def value_bytes(dtype: str) -> float:
+    """Bytes of a value of the KV cache. With nvfp4, 16 values of half a byte share a scale of one."""
+    return 9 / 16 if dtype.startswith("nvfp4") else DTYPE_BYTES.get(dtype, 1)
 
 
 def _spec(kind: CacheLayers, ranks: int, resolved: Resolved) -> LayerSpec:
@@ -128,7 +128,7 @@ def _spec(kind: CacheLayers, ranks: int, resolved: Resolved) -> LayerSpec:
     return LayerSpec(
         kind=kind.kind,
         block_size=resolved.block_size,
-        bytes_per_token=heads * (kind.head_dim + kind.value_head_dim) * width,
+        bytes_per_token=math.ceil(heads * (kind.head_dim + kind.value_head_dim) * width),
         window=kind.window,
     )
 

@@ -37,6 +37,7 @@ class Behaviour:
     `process_gib`: non-torch memory of a process. `fabric_gib`: of collectives over a switched fabric (None: by ranks).
     `expert_buffers_stay`: scratch space of experts outlives the step, so the sampler's comes on top of it.
     `buffers_counted`: what the runner keeps for good is taken off before the cache is sized; before, it came on top.
+    `checkpoint_cache`: methods of quantisation whose checkpoints say how the KV cache is kept by default.
     `one_line`: 'GPU KV cache size' and 'Maximum concurrency' are one line of the log.
     """
 
@@ -63,6 +64,7 @@ class Behaviour:
     expert_buffers_stay: bool = False
     buffers_counted: bool = False
     one_line: bool = False
+    checkpoint_cache: frozenset[str] = frozenset()
 
 
 _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
@@ -71,7 +73,8 @@ _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
     ("0.10.0", {"cpu_sequences": 128}),
     ("0.12.0", {"padding_ratio": 1.25}),
     ("0.13.0", {"expert_buffers_stay": True}),
-    ("0.14.0", {"async_scheduling": True, "chunked_hybrid": True}),
+    ("0.14.0", {"async_scheduling": True, "chunked_hybrid": True, "checkpoint_cache": frozenset({"modelopt"})}),
+    ("0.15.0", {"checkpoint_cache": frozenset({"modelopt", "compressed-tensors"})}),
     ("0.17.0", {"sampler": "filtered"}),
     ("0.18.0", {"padding_ratio": 1.5, "process_gib": 0.25, "fabric_gib": 1.85}),
     ("0.20.0", {"utilization": 0.92, "graphs_counted": True}),

@@ -89,8 +89,8 @@ def _part(facts: ModelFacts, tensor: Tensor, ranks: int, data_parallel: int) -> 
     if tensor.sharding == "kv_heads":
         heads = _kv_heads(facts, tensor)
         # Values that are the keys have a place of their own in vLLM's matrix of queries, keys and values all the same.
-        twice = 2.0 if facts.cache and _serves_as_values(facts, tensor) else 1.0
-        return twice * math.ceil(heads / ranks) / heads if heads else 1.0 / ranks
+        places = 1.0 + _without_values(facts, tensor)
+        return places * math.ceil(heads / ranks) / heads if heads else 1.0 / ranks
     return 1.0 / ranks
 
 
@@ -101,11 +101,16 @@ def _kv_heads(facts: ModelFacts, tensor: Tensor) -> int:
     return found.pop() if len(found) == 1 else facts.kv_heads
 
 
-def _serves_as_values(facts: ModelFacts, tensor: Tensor) -> bool:
+def _without_values(facts: ModelFacts, tensor: Tensor) -> float:
+    """The share of these matrices of keys that no matrix of values stands beside."""
     if not tensor.name.endswith("k_proj.weight"):
-        return False
-    values = tensor.name.replace("k_proj", "v_proj")
-    return not any(other.name == values and other.shape == tensor.shape for other in facts.tensors)
+        return 0.0
+    name = tensor.name.replace("k_proj", "v_proj")
+    values = [other for other in facts.tensors if other.name == name]
+    if sum(one.copies for one in values) == sum(one.copies for one in facts.tensors if one.name == tensor.name):
+        return 0.0
+    beside = sum(one.copies for one in values if one.shape == tensor.shape)
+    return max(0.0, 1.0 - beside / tensor.copies)
 
 
 def _width(facts: ModelFacts, tensor: Tensor) -> float:
