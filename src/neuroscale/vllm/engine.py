@@ -10,7 +10,8 @@ from typing import Literal
 class EngineArguments:
     """What a command line of `vllm serve` says. None: not said, so that the version's own default holds.
 
-    `gpu_memory_utilization` is a share of the whole memory; `cpu_offload_gib` and `kv_cache_memory_bytes` are per rank.
+    `max_model_len` is -1 for the longest that fits (`auto`). `gpu_memory_utilization` is a share of the whole memory;
+    `cpu_offload_gib` and `kv_cache_memory_bytes` are per rank.
     `images`, `videos`, `audios`: the most of one request (`--limit-mm-per-prompt`).
     """
 
