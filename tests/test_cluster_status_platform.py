@@ -17,7 +17,7 @@ from platform_lab import Platform
 pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.slow]
 
 NAMESPACE = "team-alpha"
-OLD, NEW = "terminationGracePeriodSeconds: 120", "terminationGracePeriodSeconds: 121"
+GRACE = "terminationGracePeriodSeconds: "
 
 
 class Here:
@@ -70,8 +70,9 @@ def test_ready_is_told_when_the_merged_change_answers_and_not_before(
         assert here.service(name)["curl"] == ""
         assert here.service(name)["application"]["contains_last_change"] is True
 
-        assert OLD in files[path]
-        gitops.merge({path: files[path].replace(OLD, NEW)}, f"Change {name}")
+        (line,) = (one for one in files[path].splitlines() if one.strip().startswith(GRACE))
+        seconds = int(line.split(":")[1]) + 1
+        gitops.merge({path: files[path].replace(line.strip(), f"{GRACE}{seconds}")}, f"Change {name}")
         here.git("pull", "--quiet")
         ends = time.monotonic() + 120.0
         told = []
@@ -80,7 +81,7 @@ def test_ready_is_told_when_the_merged_change_answers_and_not_before(
             assert time.monotonic() < ends, here.status(name).out
         assert told, "the change was there before anybody could ask"
         assert set(told) <= {"not synced", "out of date", "starting"}, told
-        assert grace_of_answering_pods(gitops, name) == [121]
+        assert grace_of_answering_pods(gitops, name) == [seconds]
     finally:
         gitops.merge(dict.fromkeys(files), f"Remove {name}")
     here.git("pull", "--quiet")
