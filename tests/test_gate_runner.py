@@ -456,7 +456,7 @@ def test_a_change_that_costs_nothing_is_silent_about_cost(repository: Repository
     edit(
         repository,
         ISVC,
-        lambda text: text.replace("terminationGracePeriodSeconds: 120", "terminationGracePeriodSeconds: 60"),
+        lambda text: re.sub(r"terminationGracePeriodSeconds: \d+", "terminationGracePeriodSeconds: 61", text),
     )
     verdict = gate(repository, base=base)
     assert verdict["cost"] is None
