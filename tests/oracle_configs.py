@@ -279,6 +279,7 @@ _SIGLIP: Config = {
     "num_channels": 3,
     "num_hidden_layers": 27,
     "patch_size": 14,
+    "vision_use_head": False,
 }
 _LLAMA4_VISION: Config = {
     "model_type": "llama4_vision_model",
@@ -540,7 +541,7 @@ FULL: dict[str, Config] = {
         num_nextn_predict_layers=1,
     ),
     "Phi-3.5-MoE": _of(
-        "PhimoeForCausalLM",
+        "PhiMoEForCausalLM",
         "phimoe",
         _published(32, 4096, 6400, 32, 8, 32064, 131072),
         num_local_experts=16,

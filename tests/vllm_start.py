@@ -207,6 +207,8 @@ def answer(case: dict[str, Any], lines: list[str]) -> dict[str, Any]:
     """What vLLM says of one case."""
     lines.clear()
     began = time.monotonic()
+    # After each model all garbage is collected; what was there before it is none.
+    gc.freeze()
     # vLLM says the same thing once in a process; here each engine is to say it.
     vllm_logger._print_info_once.cache_clear()
     with tempfile.TemporaryDirectory() as folder:
@@ -235,8 +237,6 @@ def main(cases: str, answers: str) -> None:
     handler = _Lines()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     logging.getLogger("vllm").addHandler(handler)
-    # Between the models all garbage is collected; what the imports left is none.
-    gc.freeze()
     with Path(answers).open("w", encoding="utf-8") as out:
         for case in json.loads(Path(cases).read_text(encoding="utf-8")):
             print(json.dumps(answer(case, handler.found)), file=out, flush=True)

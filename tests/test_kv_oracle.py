@@ -1,0 +1,252 @@
+"""vLLM itself says how many tokens a KV cache holds and what a rank's weights weigh; the planner must say the same.
+
+Real engines of the pinned version are started on the CPU with dummy weights (`start`); sizes and devices that this
+machine lacks are planned by vLLM's own functions (`build`: its model without memory behind it, `plan`: layers alone).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from neuroscale.models.config import read_config
+from neuroscale.models.facts import CacheLayers, ModelFacts
+from neuroscale.planning.fit import Device, Fit, fit
+from oracle_configs import FULL, TINY
+from vllm_oracle import Answer, Question, ask_vllm
+
+pytestmark = pytest.mark.slow
+
+_MIB = 2**20
+_GIB = 2**30
+_CPU = Device(name="cpu", title="this machine", family="cpu", memory_gib=1000.0)
+_GPU = Device(name="gpu", title="a card that holds everything", family="cuda", memory_gib=10000.0)
+
+_BASE = {
+    "max_model_len": 1000,
+    "max_num_batched_tokens": 256,
+    "max_num_seqs": 4,
+    "kv_cache_memory_bytes": 64 * _MIB,
+}
+
+
+def _start(name: str, model: str, changes: dict[str, object] | None = None, **arguments: object) -> Question:
+    config = {**TINY[model], **(changes or {})}
+    # Latent attention has one block size where the processor lacks matrix tiles, and others where it has them.
+    block = 16 if model.startswith("deepseek") else 32
+    told = {**_BASE, "block_size": block, **arguments}
+    return Question(name, config, {key: value for key, value in told.items() if value is not None})
+
+
+def _types(kinds: str) -> dict[str, object]:
+    """Layers as letters: s sliding, f full."""
+    names = {"s": "sliding_attention", "f": "full_attention"}
+    return {"num_hidden_layers": len(kinds), "layer_types": [names[kind] for kind in kinds]}
+
+
+ARCHITECTURES = [_start(model, model) for model in TINY]
+VARIANTS = [
+    _start("blocks of the CPU's own size", "llama", block_size=None),
+    _start("blocks of 64", "gemma3", block_size=64),
+    _start("8-bit cache", "llama", kv_cache_dtype="fp8_e5m2"),
+    _start("8-bit cache with windows", "gemma3", kv_cache_dtype="fp8_e4m3"),
+    _start("float16", "qwen3", dtype="float16"),
+    _start("float32", "gemma2", dtype="float32"),
+    _start("gemma2 without the hybrid manager", "gemma2", disable_hybrid_kv_cache_manager=True),
+    _start("gemma3 without the hybrid manager", "gemma3", disable_hybrid_kv_cache_manager=True),
+    _start("gemma4 without the hybrid manager", "gemma4", disable_hybrid_kv_cache_manager=True),
+    _start("gpt_oss without the hybrid manager", "gpt_oss", disable_hybrid_kv_cache_manager=True),
+    _start("llama4 without the hybrid manager", "llama4", disable_hybrid_kv_cache_manager=True),
+    _start("a context shorter than the window", "gemma3", max_model_len=96),
+    _start("a context shorter than the chunk", "llama4", max_model_len=200),
+    _start("a context that ends inside a block", "gemma4_shared", max_model_len=1023),
+    _start("a step larger than the context", "gpt_oss", max_num_batched_tokens=2048),
+    _start("nine windows to two full layers", "gemma3", _types("ssssfssssfs")),
+    _start("four windows to three full layers", "gemma3", _types("sfsfsfs")),
+    _start("more full layers than windows", "gemma3", _types("ffsfffsf")),
+    _start("windows alone", "gemma3", _types("ssss")),
+    _start("full layers alone", "gemma3", _types("ffff")),
+    _start("a small cache", "gemma4_moe", kv_cache_memory_bytes=3 * _MIB),
+    _start("a vocabulary that is no multiple of 64", "llama", {"vocab_size": 500}),
+    _start("latent attention without a query rank", "deepseek_v2", {"q_lora_rank": None}),
+    _start("dense layers among the experts", "qwen3_moe", {"mlp_only_layers": [1]}),
+    _start("the longest context that fits, full", "llama", max_model_len=-1, kv_cache_memory_bytes=_MIB),
+    _start("the longest context that fits, windows", "gemma3", max_model_len=-1, kv_cache_memory_bytes=_MIB),
+    _start("the longest context that fits, latent", "deepseek_v3", max_model_len=-1, kv_cache_memory_bytes=8 * _MIB),
+]
+TWO_PROCESSES = [
+    _start("llama on two ranks", "llama", tensor_parallel_size=2),
+    _start("experts spread over two ranks", "qwen3_moe", tensor_parallel_size=2, enable_expert_parallel=True),
+    _start("latent attention on two ranks", "deepseek_v2", tensor_parallel_size=2),
+]
+TOO_LONG = [
+    _start(
+        f"{model} with a request that the cache does not hold", model, max_model_len=4000, kv_cache_memory_bytes=size
+    )
+    for model, size in (
+        ("llama", _MIB),
+        ("gemma3", _MIB),
+        ("gemma4", 2 * _MIB),
+        ("deepseek_v2", 10 * _MIB),
+        ("llama4", 2 * _MIB),
+        ("gpt_oss", 2 * _MIB),
+    )
+]
+
+
+def _build(name: str, model: str, ranks: int, **arguments: object) -> Question:
+    config = FULL.get(model) or TINY[model]
+    positions = config.get("text_config", config)["max_position_embeddings"]
+    told = {
+        "max_model_len": min(8192, positions),
+        "max_num_batched_tokens": 8192,
+        "max_num_seqs": 256,
+        "block_size": 16,
+        "tensor_parallel_size": ranks,
+        **arguments,
+    }
+    return Question(name, config, told, "build", memory=40 * _GIB)
+
+
+_RANKS = {"Qwen2.5-7B": 4, "gpt-oss-20b": 2}
+"""Eight do not divide the 28 heads of the one; of the other, vLLM has no kernel for an eighth of an expert in bf16."""
+FULL_SIZE = [
+    *(_build(f"{model} on one card", model, 1) for model in FULL),
+    *(_build(f"{model} on {_RANKS.get(model, 8)} cards", model, _RANKS.get(model, 8)) for model in FULL),
+    # Not started: vLLM 0.32 ends with a KeyError at the first layer that reads another one's cache.
+    _build("gemma-4-E2B without the hybrid manager", "gemma-4-E2B", 1, disable_hybrid_kv_cache_manager=True),
+    _build("DeepSeek-V3 in steps that do not overlap", "DeepSeek-V3", 8, async_scheduling=False),
+    _build("gpt-oss-20b in steps that do not overlap", "gpt-oss-20b", 1, async_scheduling=False),
+    _build("Llama-4-Scout with blocks of 32", "Llama-4-Scout", 8, block_size=32, max_model_len=131072),
+]
+
+
+def _plans(count: int) -> Iterator[Question]:
+    """Layers of any kinds in any numbers: what no model has yet, but might."""
+    chosen = random.Random(20260)
+    for index in range(count):
+        kinds: list[tuple[str, int, int, int, int | None]] = []
+        windows = chosen.sample((64, 128, 512, 1000, 2048), 2)
+        for kind in chosen.choice((["full"], ["full", "sliding"], ["full", "sliding", "sliding"], ["full", "chunked"])):
+            window = None if kind == "full" else windows.pop()
+            heads, size = chosen.choice((1, 2, 4, 8)), chosen.choice((64, 80, 96, 128, 256))
+            kinds.append((kind, chosen.randint(1, 12), heads, size, window))
+        arguments = {
+            "max_model_len": chosen.choice((100, 1000, 1024, 4000)),
+            "max_num_batched_tokens": chosen.choice((256, 512, 2048)),
+            "max_num_seqs": 4,
+            "block_size": chosen.choice((16, 32, 64)),
+            "async_scheduling": chosen.random() < 0.5,
+            "disable_hybrid_kv_cache_manager": chosen.random() < 0.2,
+        }
+        memory = chosen.choice((100, 1000, 4000)) * _MIB
+        yield Question(f"layers of any kinds {index}", TINY["llama"], arguments, "plan", memory=memory, layers=kinds)
+
+
+PLANS = list(_plans(200))
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, Answer]:
+    """What vLLM says, all in one process, one import of vLLM for all."""
+    return ask_vllm([*ARCHITECTURES, *VARIANTS, *TWO_PROCESSES, *TOO_LONG, *FULL_SIZE, *PLANS])
+
+
+def _facts(question: Question) -> ModelFacts:
+    facts = read_config(question.config, question.name)
+    if question.layers:
+        layers = tuple(
+            CacheLayers(kind, count, heads, size, size, window)  # type: ignore[arg-type]
+            for kind, count, heads, size, window in question.layers
+        )
+        return replace(facts, cache=layers)
+    return facts
+
+
+def _planned(question: Question) -> Fit:
+    device = _CPU if question.how == "start" else _GPU
+    return fit(_facts(question), device, question.engine_arguments())
+
+
+def _named(questions: list[Question]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("question", questions, ids=lambda question: question.name)
+
+
+@_named([*ARCHITECTURES, *VARIANTS, *TWO_PROCESSES])
+def test_the_planned_kv_tokens_and_requests_are_those_that_vllm_prints(
+    question: Question, answers: dict[str, Answer]
+) -> None:
+    said = answers[question.name]
+    assert not said.error
+    told = "\n".join(said.printed)
+    printed = re.search(r"KV cache size: ([\d,]+) tokens, Maximum concurrency for ([\d,]+) tokens.*: ([\d.]+)x", told)
+    assert printed is not None, told
+    tokens, length, requests = (text.replace(",", "") for text in printed.groups())
+
+    planned = _planned(question)
+
+    assert (planned.kv_cache_tokens, planned.max_model_len) == (int(tokens), int(length))
+    assert f"{planned.max_concurrency:.2f}" == requests
+    assert planned.verdict != "refused"
+
+
+@_named([*ARCHITECTURES, *VARIANTS, *TWO_PROCESSES])
+def test_the_planned_weights_are_the_bytes_that_every_rank_of_a_started_vllm_holds(
+    question: Question, answers: dict[str, Answer]
+) -> None:
+    held = answers[question.name].held
+    assert len(held) == question.arguments.get("tensor_parallel_size", 1)
+    planned = _planned(question)
+    weights = sum(planned.weights_gib.values()) * _GIB
+
+    for rank in held:
+        # Routers of some families are kept in float32, which no config tells.
+        assert weights == pytest.approx(sum(rank), rel=0.003)
+
+
+@_named(TOO_LONG)
+def test_a_request_that_vllm_refuses_is_refused_with_vllms_own_longest_context(
+    question: Question, answers: dict[str, Answer]
+) -> None:
+    error = answers[question.name].error
+    longest = re.search(r"the estimated maximum model length is (\d+)", error)
+    assert longest is not None, error
+
+    planned = _planned(question)
+
+    assert (planned.verdict, planned.kv_cache_tokens) == ("refused", 0)
+    assert planned.max_context == int(longest[1])
+
+
+@_named(FULL_SIZE)
+def test_a_published_model_has_the_kv_tokens_and_weights_that_vllm_builds_it_with(
+    question: Question, answers: dict[str, Answer]
+) -> None:
+    said = answers[question.name]
+    assert not said.error
+
+    planned = _planned(question)
+
+    assert (planned.kv_cache_tokens, f"{planned.max_concurrency:.4f}") == (said.tokens, f"{said.concurrency:.4f}")
+    weights = sum(planned.weights_gib.values()) * _GIB
+    # Routers in float32, and small tables of the towers.
+    assert weights == pytest.approx(sum(said.held[0]), rel=0.003)
+
+
+@_named(PLANS)
+def test_layers_of_any_kinds_are_grouped_as_vllm_groups_them(question: Question, answers: dict[str, Answer]) -> None:
+    said = answers[question.name]
+    planned = _planned(question)
+
+    assert (planned.verdict == "refused") == bool(said.error), said.error
+    assert (planned.kv_cache_tokens, f"{planned.max_concurrency:.6f}") == (said.tokens, f"{said.concurrency:.6f}")
+
+
+def test_every_family_is_started_and_most_have_windows_or_experts() -> None:
+    # The tests above prove little where their questions are few.
+    assert len(ARCHITECTURES) >= 17
+    assert len({question.name for question in (*ARCHITECTURES, *VARIANTS, *TWO_PROCESSES, *TOO_LONG, *FULL_SIZE)}) > 80
