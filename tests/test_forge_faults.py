@@ -28,7 +28,7 @@ from neuroscale.forge.model import Forge, ForgeUnavailableError, RepositoryRef
 from neuroscale.forge.sticky import Run, publish
 
 BRANCH = "neuroscale/dev/support-chat"
-HASTY = replace(QUICK, silence=1.0)
+HASTY = replace(QUICK, silence=3.0)
 DOOMED = replace(QUICK, deadline=3.0, silence=1.0, patience=0.5)
 
 ONCE: dict[str, Fault] = {
@@ -40,7 +40,7 @@ ONCE: dict[str, Fault] = {
     "gets it twice": Twice(),
     "cuts the answer": Truncate(),
     "cuts the answer unnoticed": Truncate(announced=False),
-    "is slower than the client waits": Delay(1.5),
+    "is slower than the client waits": Delay(4.0),
 }
 
 
