@@ -66,7 +66,13 @@ def test_a_status_against_another_branch_never_stands_for_one_against_main(
     developer.open_pull("Topic", "", fork, "topic", "other")
     # Events are worked on in order: when this one has its run, the one before would have had its own.
     developer.update_pull(pull.number, "Topic again", "")
-    wait_for(lambda: len(runs(forge_server, repository)) > 1, WITHIN, "a second run")
+
+    def second_run_is_over() -> bool:
+        found = runs(forge_server, repository)
+        return len(found) > 1 and all(run["status"] == "completed" for run in found)
+
+    wait_for(second_run_is_over, WITHIN, "the end of a second run")
+    # A run ends a moment before the forge writes its status.
     assert wait_for_status(developer, commit, REQUIRED_STATUS, WITHIN).state == "failure"
     assert {run["path"] for run in runs(forge_server, repository)} == {f"gate.yaml@refs/pull/{pull.number}/head"}
     assert {status.state for status in developer.statuses(commit)} == {"failure"}
