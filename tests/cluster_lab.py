@@ -18,6 +18,7 @@ import yaml
 from typer.testing import CliRunner
 
 from api_server import ApiServer
+from command_line import Said
 from neuroscale import schemas
 from neuroscale.cli import app
 from neuroscale.errors import NeuroscaleError
@@ -33,19 +34,6 @@ _PLATFORM_KINDS = ("Application", "ApplicationSet", "ClusterServingRuntime", "In
 _NO_FIELDS_OF_A_CONTAINER = ("modelFormat", "runtime", "storageUri")
 _STORAGE_URI = "internal.serving.kserve.io/storage-initializer-sourceuri"
 _numbers = itertools.count()
-
-
-@dataclass(frozen=True)
-class Said:
-    """How a command ended, and what it printed."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 def run(*arguments: object) -> Said:

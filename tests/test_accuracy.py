@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import pytest
 import yaml
 
 import compare_planners
-from neuroscale import cli
+from command_line import Said, commands
 from neuroscale.accuracy.cases import held_out
 from neuroscale.accuracy.comparison import AIMS, Kind, Row, compare
 from neuroscale.accuracy.planner import Planner
@@ -151,27 +149,10 @@ def test_the_questions_to_others_say_what_the_case_says(cases: Cases) -> None:
 # The comparison itself.
 
 
-@dataclass(frozen=True)
-class Said:
-    """What a command ended with and printed."""
-
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
-    def command(*arguments: object) -> Said:
-        monkeypatch.chdir(ROOT)
-        monkeypatch.setattr(sys, "argv", ["neuroscale", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        captured = capsys.readouterr()
-        code = ended.value.code
-        return Said(code if isinstance(code, int) else 0, captured.out, captured.err)
-
-    return command
+    monkeypatch.chdir(ROOT)
+    return commands(capsys, monkeypatch)
 
 
 @pytest.fixture
@@ -208,7 +189,7 @@ def change_model(folder: Path, change: Change) -> Path:
 
 def test_what_is_right_is_green(run: Callable[..., Said], folder: Path) -> None:
     said = run("accuracy", "--cases", folder)
-    assert said.code == 0, said.out
+    assert said.status == 0, said.out
     assert "Every aim holds." in said.out
     assert START in said.out
 
@@ -227,10 +208,10 @@ def test_a_start_that_is_wrong_turns_the_command_red(
 ) -> None:
     said = run("accuracy", "--cases", change_start(folder, change), "--json")
     found = json.loads(said.out)
-    assert said.code == 1
+    assert said.status == 1
     assert not found["holds"]
     assert kind in {row["kind"] for row in found["rows"] if row["outcome"] == "wrong"}
-    assert run("accuracy", "--cases", folder).code == 1
+    assert run("accuracy", "--cases", folder).status == 1
 
 
 @pytest.mark.parametrize(
@@ -246,7 +227,7 @@ def test_a_model_that_is_wrong_turns_the_command_red(
     run: Callable[..., Said], folder: Path, kind: str, change: Change
 ) -> None:
     said = run("accuracy", "--cases", change_model(folder, change), "--only", kind)
-    assert said.code == 1
+    assert said.status == 1
     assert "do not hold" in said.out
     assert "wrong" in said.out
 
@@ -258,7 +239,7 @@ def test_a_crash_is_a_row_that_counts(run: Callable[..., Said], folder: Path, mo
     monkeypatch.setattr("neuroscale.accuracy.planner.fit", broken)
     said = run("accuracy", "--cases", folder, "--json")
     found = json.loads(said.out)
-    assert said.code == 1
+    assert said.status == 1
     assert {row["outcome"] for row in found["rows"] if row["case"] == START} == {"crashed"}
     assert "ZeroDivisionError: made for this test" in found["rows"][-1]["words"]
     monkeypatch.setattr("neuroscale.accuracy.planner.read_config", broken)
@@ -275,7 +256,7 @@ def test_a_model_that_planning_refuses_to_judge_counts_unless_it_may(run: Callab
     change_model(folder, unknown_architecture)
     said = run("accuracy", "--cases", folder, "--json")
     rows = json.loads(said.out)["rows"]
-    assert said.code == 1
+    assert said.status == 1
     assert {(row["outcome"], row["good"]) for row in rows} == {("not judged", False)}
     change_model(folder, lambda model: model.update(may_refuse="an architecture without attention"))
     rows = json.loads(run("accuracy", "--cases", folder, "--json").out)["rows"]
@@ -302,7 +283,7 @@ def test_a_catalog_name_never_asks_the_hub(
         case["catalog"] = "nobody/nothing"
 
     said = run("accuracy", "--cases", change_start(folder, to_catalog))
-    assert said.code == 1
+    assert said.status == 1
     assert "is not a model of the catalog" in said.out
 
 
@@ -329,7 +310,7 @@ def test_a_case_that_is_not_one_is_told_in_words(
     run: Callable[..., Said], folder: Path, change: Change, words: str
 ) -> None:
     said = run("accuracy", "--cases", change_start(folder, change))
-    assert said.code == 2, said.out
+    assert said.status == 2, said.out
     assert words in said.err
     assert "some.yaml" in said.err
 
@@ -395,12 +376,12 @@ def test_an_answer_that_a_tool_did_not_give_is_no_blank(run: Callable[..., Said]
     of_verdict = next(summary for summary in found["summary"] if summary["kind"] == "verdict")
     assert of_verdict["others"]["some-tool"]["right"] == 0
     shown = run("accuracy", "--cases", folder)
-    assert shown.code == 0, "another tool's error is not ours"
+    assert shown.status == 0, "another tool's error is not ours"
     assert "refused +5.0% -" in shown.out
 
 
 def test_a_folder_without_cases_proves_nothing(run: Callable[..., Said], tmp_path: Path) -> None:
-    assert run("accuracy", "--cases", tmp_path).code == 2
+    assert run("accuracy", "--cases", tmp_path).status == 2
     assert "holds no case" in run("accuracy", "--cases", tmp_path).err
 
 
@@ -408,10 +389,10 @@ def test_one_kind_alone(run: Callable[..., Said], folder: Path) -> None:
     found = json.loads(run("accuracy", "--cases", folder, "--only", "weights", "--json").out)
     assert [(row["case"], row["kind"]) for row in found["rows"]] == [(START, "weights")]
     said = run("accuracy", "--cases", folder, "--only", "wights")
-    assert said.code == 2
+    assert said.status == 2
     assert "weights" in said.err
     said = run("accuracy", "--cases", folder, "--only", "max_context")
-    assert said.code == 2
+    assert said.status == 2
     assert "no case has this figure" in said.err
 
 
@@ -427,7 +408,7 @@ def test_what_is_left_out_is_listed_with_its_reason(run: Callable[..., Said], fo
 
 def test_the_whole_table(run: Callable[..., Said], cases: Cases) -> None:
     said = run("accuracy")
-    assert said.code in (0, 1)
+    assert said.status in (0, 1)
     shown = {line.split()[0].rstrip("*") for line in said.out.splitlines() if line.strip()}
     left_out = said.out.partition("Left out")[2].replace(",", " ").split()
     for case in cases.starts:

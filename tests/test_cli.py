@@ -23,7 +23,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuroscale import cli
+from command_line import commands
 from neuroscale.commands.new import new_service
 from neuroscale.errors import InputError
 from neuroscale.rendering import RENDERED_FILES
@@ -60,26 +60,9 @@ def answers(folder: Path, content: Any = None, **changes: Any) -> Path:
     return path
 
 
-class Said:
-    """How a command ended, and what it printed."""
-
-    def __init__(self, status: int, out: str, err: str) -> None:
-        self.status, self.out, self.err = status, out, err
-        assert "Traceback" not in out + err
-        assert "a defect of this program" not in out + err
-
-
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    def command(*arguments: object) -> Said:
-        monkeypatch.setattr(sys, "argv", ["neuroscale", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        captured = capsys.readouterr()
-        code = ended.value.code
-        return Said(code if isinstance(code, int) else 0, captured.out, captured.err)
-
-    return command
+    return commands(capsys, monkeypatch)
 
 
 def files(root: Path) -> dict[str, bytes]:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from api_server import ApiServer
-from cluster_lab import SERVICE, Failing, Lab, Said, allow, lab, run
+from cluster_lab import SERVICE, Failing, Lab, allow, lab, run
+from command_line import Said
 from neuroscale.cluster import capacity, capacity_reader
 from neuroscale.kube.client import Identity, KubernetesError, Object, RefusedError
 

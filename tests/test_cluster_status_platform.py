@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from cluster_lab import Said, run
+from cluster_lab import run
+from command_line import Said
 from gitops_lab import ENVIRONMENT, GitOps, service_files
 from platform_lab import Platform
 

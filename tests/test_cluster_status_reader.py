@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from api_server import ApiServer
-from cluster_lab import SERVICE, Failing, Lab, Said, allow, install_kinds, lab, run
+from cluster_lab import SERVICE, Failing, Lab, allow, install_kinds, lab, run
+from command_line import Said
 from neuroscale.cluster.clone import Clone
 from neuroscale.cluster.status_reader import Question, Reader
 from neuroscale.kube.client import Identity, KubernetesError, RefusedError

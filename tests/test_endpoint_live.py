@@ -15,7 +15,8 @@ import psutil
 import pytest
 import yaml
 
-from cluster_lab import Said, run
+from cluster_lab import run
+from command_line import Said
 from live_lab import READY_WITHIN, Live, is_ready, pods_of, service_files
 from neuroscale.api_key import VARIABLE, secret_name
 from neuroscale.endpoint import chat, key, metrics

@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from command_line import commands
 from fit_models import LLAMA
-from neuroscale import cli
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-@dataclass(frozen=True)
-class Said:
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        answer = json.loads(self.out)
-        assert isinstance(answer, dict)
-        return answer
 
 
 @pytest.fixture
@@ -39,15 +24,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    def command(*arguments: object) -> Said:
-        monkeypatch.setattr(sys, "argv", ["neuroscale", "fit", "--repository", str(ROOT), *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err
-        return Said(ended.value.code if isinstance(ended.value.code, int) else 0, captured.out, captured.err)
-
-    return command
+    return commands(capsys, monkeypatch, "fit", "--repository", ROOT)
 
 
 def test_programs_read_the_verdict_and_its_numbers(fit: Any, model: Path) -> None:

@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from api_server import ApiServer
-from cluster_lab import Said, run
+from cluster_lab import run
+from command_line import Said
 from neuroscale.endpoint.metrics import parse
 from neuroscale.errors import InputError
 from neuroscale.metrics.promql import duration, quoted, selector

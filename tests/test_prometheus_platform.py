@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
-from cluster_lab import Said, run
+from cluster_lab import run
+from command_line import Said
 from gitops_lab import ROOT
 from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object, RefusedError
 from neuroscale.local.control_plane import control_plane

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from broken_model_server import DONE, HEAD, KEY, BrokenServer, broken_server, delta, error, event, stream, usage
-from cluster_lab import Said, run
+from cluster_lab import run
+from command_line import Said
 from neuroscale.cli import app
 from neuroscale.endpoint.key import KEY_FILE_VARIABLE, KEY_VARIABLE
 from neuroscale.report.text import TerminalStream

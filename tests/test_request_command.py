@@ -12,13 +12,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from command_line import Said
 from fault_proxy import DropAfter, FaultProxy, Hold, Status, StatusAfter
 from forge_server import ForgeServer
 from neuroscale.commands.new import new_service
@@ -37,20 +37,6 @@ SERVICE = "manifests/dev/support-chat"
 BRANCH = "neuroscale/dev/support-chat"
 OVERRIDE = {"field": "max_num_seqs", "value": 5, "expires": "2099-12-31"}
 HOSTILE = "</details> @team #1 <!-- /neuroscale-request --> ${{ secrets.x }} $(id) [a](https://evil.example)"
-
-
-@dataclass(frozen=True)
-class Said:
-    """How the command ended, and what it printed."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        fields: dict[str, Any] = json.loads(self.out)
-        return fields
 
 
 class Site:

@@ -16,7 +16,8 @@ import pytest
 
 import cluster_lab
 from api_server import ApiServer
-from cluster_lab import SERVICE, Lab, Said, run
+from cluster_lab import SERVICE, Lab, run
+from command_line import Said
 from neuroscale.errors import InputError
 from neuroscale.kube.client import Identity
 from neuroscale.smoke.revisions import standing

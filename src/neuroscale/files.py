@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and files of bounded size that a user named."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 from typing import Protocol
+
+from neuroscale.errors import InputError, Problem
 
 
 class Owner(Protocol):
@@ -36,3 +38,24 @@ def write_public(path: Path, text: str) -> None:
     """As `write_private`, for a file without secrets that the processes' users read."""
     write_private(path, text)
     path.chmod(0o644)
+
+
+def read_bounded(path: Path, most: int, fix: str) -> bytes:
+    """The bytes of a file that a user named, `most` at the most; `fix`: what to do about one that is larger.
+
+    Raises InputError where it cannot be read or is larger.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except IsADirectoryError as error:
+        raise InputError(Problem(str(path), "", "is a folder", "Name a file.")) from error
+    except OSError as error:
+        raise InputError(
+            Problem(str(path), "", f"cannot be read: {error.strerror}", "Name a readable file.")
+        ) from error
+    except ValueError as error:  # a NUL byte in the path
+        raise InputError(Problem(ascii(str(path)), "", "is not a path", "Name a readable file.")) from error
+    if len(data) > most:
+        raise InputError(Problem(str(path), "", f"is larger than {most} bytes", fix))
+    return data

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from neuroscale.accuracy.cases import Figure, Published, StartCase, held_out
+from neuroscale.accuracy.cases import FIGURES, Figure, Published, StartCase, held_out
 from neuroscale.accuracy.planner import Planner, State
 from neuroscale.accuracy.reading import Cases
 from neuroscale.models.facts import Basis, Group, ModelFacts
@@ -14,17 +14,7 @@ from neuroscale.models.facts import Basis, Group, ModelFacts
 Kind = Literal["total_params", "active_params", "checkpoint_bytes", "kv_bytes_per_token"] | Figure
 KINDS: tuple[Kind, ...] = (
     *("total_params", "active_params", "checkpoint_bytes", "kv_bytes_per_token"),
-    *(
-        "verdict",
-        "weights",
-        "kv_gib",
-        "kv_tokens",
-        "tokens_of_memory",
-        "concurrency",
-        "request_gib",
-        "max_context",
-        "cudagraph",
-    ),
+    *FIGURES,
 )
 
 AIMS: dict[Kind, float] = {

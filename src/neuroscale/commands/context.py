@@ -9,9 +9,9 @@ from pathlib import Path
 import typer
 
 from neuroscale.catalog import Catalog, load_catalog
-from neuroscale.errors import InputError, Problem
+from neuroscale.files import read_bounded
 from neuroscale.rendering import Template, load_template
-from neuroscale.repository import REQUEST_FILE, find_root
+from neuroscale.repository import find_root
 from neuroscale.request import Request, read_request
 from neuroscale.settings import Settings, check_settings, load_settings
 from neuroscale.snapshot import FolderSnapshot, Snapshot
@@ -62,21 +62,4 @@ def read_platform(root: Path, snapshot: Snapshot) -> Context:
 
 def read_file(path: Path) -> str:
     """The text of a file that a user named. Raises InputError where it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST_FILE + 1)
-    except IsADirectoryError as error:
-        raise InputError(
-            Problem(str(path), "", "is a folder", f"Name a file, such as {path / REQUEST_FILE}.")
-        ) from error
-    except OSError as error:
-        raise InputError(
-            Problem(str(path), "", f"cannot be read: {error.strerror}", "Name a readable file.")
-        ) from error
-    except ValueError as error:  # a NUL byte in the path
-        raise InputError(Problem(ascii(str(path)), "", "is not a path", "Name a readable file.")) from error
-    if len(data) > LARGEST_FILE:
-        raise InputError(
-            Problem(str(path), "", f"is larger than {LARGEST_FILE} bytes", "Name a file that holds a form's answers.")
-        )
-    return decode(data, str(path))
+    return decode(read_bounded(path, LARGEST_FILE, "Name a file that holds a form's answers."), str(path))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from neuroscale.errors import InputError, Problem
+from neuroscale.files import read_bounded
 from neuroscale.validation import shorten
 
 LARGEST_HEADER = 64 * 2**20
@@ -79,7 +80,7 @@ def _files(folder: Path) -> list[str] | None:
     """The files that vLLM loads: those of the index where there is one, else all but Mistral's own second copy."""
     index = folder / INDEX
     if index.is_file():
-        return index_files(_head(index, LARGEST_INDEX), str(index))
+        return index_files(read_bounded(index, LARGEST_INDEX, _FIX), str(index))
     names = sorted(path.name for path in folder.glob("*.safetensors"))
     if any(not name.startswith("consolidated") for name in names):
         names = [name for name in names if not name.startswith("consolidated")]
@@ -164,14 +165,3 @@ def _whole(value: Any) -> bool:
 
 def _broken(name: str, where: str, message: str) -> InputError:
     return InputError(Problem(where, shorten(name, 100), message, _FIX))
-
-
-def _head(path: Path, most: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
-    except OSError as error:
-        raise InputError(Problem(str(path), "", f"cannot be read ({error.strerror})", "Correct the path.")) from error
-    if len(data) > most:
-        raise InputError(Problem(str(path), "", f"is larger than {most >> 20} MiB", _FIX))
-    return data

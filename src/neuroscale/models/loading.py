@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neuroscale.errors import InputError, Problem
+from neuroscale.files import read_bounded
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
 from neuroscale.models.headers import folder_headers
@@ -36,7 +37,9 @@ def load_model(name: str, catalog: Catalog | None = None) -> ModelFacts:
         return read_folder(path)
     if path.is_file():
         named = path.resolve()
-        return read_config(_bounded(path), named.parent.name if path.name == "config.json" else named.stem, str(path))
+        return read_config(
+            _config_text(path), named.parent.name if path.name == "config.json" else named.stem, str(path)
+        )
     if HUB_ID.fullmatch(name) and not name.endswith((".json", ".yaml")) and not path.parent.is_dir():
         return read_hub(name)
     known = catalog.models if catalog is not None else ()
@@ -50,10 +53,10 @@ def read_folder(folder: Path, name: str | None = None) -> ModelFacts:
     path = folder / "config.json"
     if not path.is_file():
         raise InputError(Problem(str(path), "", "is not there", "Name the folder that holds the model's config.json."))
-    config = parse_config(_bounded(path), str(path))
+    config = parse_config(_config_text(path), str(path))
     beside = folder / _QUANTIZED
     if beside.is_file():
-        config = with_quantization(config, parse_config(_bounded(beside), str(beside)))
+        config = with_quantization(config, parse_config(_config_text(beside), str(beside)))
     return read_config(config, name or folder.resolve().name, str(path), folder_headers(folder))
 
 
@@ -77,15 +80,5 @@ def with_quantization(config: Mapping[str, Any], beside: Mapping[str, Any]) -> d
     return {"quantization_config": dict(beside), **config}
 
 
-def _bounded(path: Path) -> bytes:
-    """The bytes of a file. Raises InputError where it is too large or cannot be read."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST_CONFIG + 1)
-    except OSError as error:
-        raise InputError(Problem(str(path), "", f"cannot be read ({error.strerror})", "Correct the path.")) from error
-    if len(data) > LARGEST_CONFIG:
-        raise InputError(
-            Problem(str(path), "", f"is larger than {LARGEST_CONFIG >> 20} MiB", "Name the model's config.json.")
-        )
-    return data
+def _config_text(path: Path) -> bytes:
+    return read_bounded(path, LARGEST_CONFIG, "Name the model's config.json.")

@@ -430,76 +430,93 @@ def _embedder(c: Keys, out: Weights, at: str, width: int, hidden: int) -> None:
 # Towers for sound.
 
 
+@dataclass(frozen=True)
+class _Conformer:
+    """The names of Gemma's layers for sound: attention and a convolution between two half feed-forwards.
+
+    `linear`: what the name of a matrix that may be clipped ends with. `scale`: of the attention, by head dimension.
+    """
+
+    linear: str
+    halves: Sequence[str]
+    scale: str
+    attention: Sequence[str]
+    norms: Sequence[str]
+    convolutions: str
+
+    def weights(self, out: Weights, at: str, hidden: int, heads: int, kernel: int) -> None:
+        """Those of one layer below `at`; `kernel`: the width of its convolution."""
+        for half in self.halves:
+            out.linear(f"{at}{half}.ffw_layer_1{self.linear}", "audio", (hidden, 4 * hidden), "replicated")
+            out.linear(f"{at}{half}.ffw_layer_2{self.linear}", "audio", (4 * hidden, hidden), "replicated")
+            for name in ("pre_layer_norm", "post_layer_norm"):
+                _norm(out, f"{at}{half}.{name}", "audio", hidden, bias=False)
+        out.add(at + self.scale, "audio", (hidden // heads,))
+        for name in self.attention:
+            out.linear(at + name, "audio", (hidden, hidden), "replicated")
+        out.linear(f"{at}lconv1d.linear_start{self.linear}", "audio", (hidden, 2 * hidden), "replicated")
+        out.linear(f"{at}lconv1d.linear_end{self.linear}", "audio", (hidden, hidden), "replicated")
+        out.add(f"{at}lconv1d.depthwise_conv1d.weight", "audio", (hidden, 1, kernel))
+        for name in ("lconv1d.pre_layer_norm", "lconv1d.conv_norm", *self.norms):
+            _norm(out, at + name, "audio", hidden, bias=False)
+
+    def before(self, out: Weights, hidden: int, channels: Sequence[int], mel_bins: int) -> None:
+        """The convolutions in front of the layers, of which each halves the mel bins, and the matrix behind them."""
+        at = "audio_tower.subsample_conv_projection."
+        for number, (into, to) in enumerate(pairwise((1, *channels))):
+            place = f"{at}{self.convolutions}{number}."
+            out.add(f"{place}conv.weight", "audio", (to, into, 3, 3))
+            out.add(f"{place}norm.weight", "audio", (to,))
+        flat = (channels[-1] if channels else 1) * (mel_bins >> len(channels))
+        out.linear(f"{at}input_proj_linear", "audio", (flat, hidden), "replicated")
+
+
+_GEMMA_3N = _Conformer(
+    "",
+    ("ffw_layer_start", "ffw_layer_end"),
+    "attention.attn.per_dim_scale",
+    (
+        *("attention.attn.relative_position_embedding.pos_proj", "attention.attn.q_proj", "attention.attn.k_proj"),
+        *("attention.attn.v_proj", "attention.post"),
+    ),
+    ("attention.pre_attn_norm", "attention.post_norm", "norm"),
+    "conv_",
+)
+_GEMMA_4 = _Conformer(
+    ".linear",
+    ("feed_forward1", "feed_forward2"),
+    "self_attn.per_dim_scale",
+    (
+        *("self_attn.q_proj.linear", "self_attn.k_proj.linear", "self_attn.v_proj.linear", "self_attn.post.linear"),
+        "self_attn.relative_k_proj",
+    ),
+    ("norm_pre_attn", "norm_post_attn", "norm_out"),
+    "layer",
+)
+
+
 def _gemma3n_audio(c: Keys, out: Weights, text: int) -> int:
     hidden, heads = _size(c, "hidden_size"), _size(c, "conf_num_attention_heads")
-    at = "audio_tower."
-    channels = (1, *(c.integers("sscp_conv_channel_size", low=1, most=8) or ()))
-    for number, (before, after) in enumerate(pairwise(channels)):
-        place = f"{at}subsample_conv_projection.conv_{number}."
-        out.add(f"{place}conv.weight", "audio", (after, before, 3, 3))
-        out.add(f"{place}norm.weight", "audio", (after,))
-    # Each of the convolutions halves the mel bins.
-    flat = channels[-1] * (_size(c, "input_feat_size") >> (len(channels) - 1))
-    out.linear(f"{at}subsample_conv_projection.input_proj_linear", "audio", (flat, hidden), "replicated")
-
-    def add(layer: int) -> None:
-        place = f"{at}conformer.{layer}."
-        for block in ("ffw_layer_start", "ffw_layer_end"):
-            out.linear(f"{place}{block}.ffw_layer_1", "audio", (hidden, 4 * hidden), "replicated")
-            out.linear(f"{place}{block}.ffw_layer_2", "audio", (4 * hidden, hidden), "replicated")
-            for name in ("pre_layer_norm", "post_layer_norm"):
-                _norm(out, f"{place}{block}.{name}", "audio", hidden, bias=False)
-        out.add(f"{place}attention.attn.per_dim_scale", "audio", (hidden // heads,))
-        for name in ("attn.relative_position_embedding.pos_proj", "attn.q_proj", "attn.k_proj", "attn.v_proj", "post"):
-            out.linear(f"{place}attention.{name}", "audio", (hidden, hidden), "replicated")
-        out.linear(f"{place}lconv1d.linear_start", "audio", (hidden, 2 * hidden), "replicated")
-        out.linear(f"{place}lconv1d.linear_end", "audio", (hidden, hidden), "replicated")
-        out.add(f"{place}lconv1d.depthwise_conv1d.weight", "audio", (hidden, 1, _size(c, "conf_conv_kernel_size")))
-        for name in (
-            "attention.pre_attn_norm",
-            "attention.post_norm",
-            "lconv1d.pre_layer_norm",
-            "lconv1d.conv_norm",
-            "norm",
-        ):
-            _norm(out, place + name, "audio", hidden, bias=False)
-
-    out.alike(range(_layers(c, "conf_num_hidden_layers")), add)
+    channels, kernel = c.integers("sscp_conv_channel_size", low=1, most=8) or (), _size(c, "conf_conv_kernel_size")
+    _GEMMA_3N.before(out, hidden, channels, _size(c, "input_feat_size"))
+    out.alike(
+        range(_layers(c, "conf_num_hidden_layers")),
+        lambda layer: _GEMMA_3N.weights(out, f"audio_tower.conformer.{layer}.", hidden, heads, kernel),
+    )
     _embedder(c, out, "embed_audio.", hidden, text)
     return hidden
 
 
 def _gemma4_audio(c: Keys, out: Weights, text: int) -> int:
     hidden, heads = _size(c, "hidden_size"), _size(c, "num_attention_heads")
-    at = "audio_tower."
-    channels = (1, *(c.integers("subsampling_conv_channels", low=1, most=8) or ()))
-    for number, (before, after) in enumerate(pairwise(channels)):
-        place = f"{at}subsample_conv_projection.layer{number}."
-        out.add(f"{place}conv.weight", "audio", (after, before, 3, 3))
-        out.add(f"{place}norm.weight", "audio", (after,))
-    # 128 mel bins, halved by each of the two convolutions.
-    flat = channels[-1] * (128 >> (len(channels) - 1))
-    out.linear(f"{at}subsample_conv_projection.input_proj_linear", "audio", (flat, hidden), "replicated")
-
-    def add(layer: int) -> None:
-        place = f"{at}layers.{layer}."
-        for block in ("feed_forward1", "feed_forward2"):
-            out.linear(f"{place}{block}.ffw_layer_1.linear", "audio", (hidden, 4 * hidden), "replicated")
-            out.linear(f"{place}{block}.ffw_layer_2.linear", "audio", (4 * hidden, hidden), "replicated")
-            for name in ("pre_layer_norm", "post_layer_norm"):
-                _norm(out, f"{place}{block}.{name}", "audio", hidden, bias=False)
-        out.add(f"{place}self_attn.per_dim_scale", "audio", (hidden // heads,))
-        for name in ("q_proj.linear", "k_proj.linear", "v_proj.linear", "post.linear", "relative_k_proj"):
-            out.linear(f"{place}self_attn.{name}", "audio", (hidden, hidden), "replicated")
-        out.linear(f"{place}lconv1d.linear_start.linear", "audio", (hidden, 2 * hidden), "replicated")
-        out.linear(f"{place}lconv1d.linear_end.linear", "audio", (hidden, hidden), "replicated")
-        out.add(f"{place}lconv1d.depthwise_conv1d.weight", "audio", (hidden, 1, _size(c, "conv_kernel_size")))
-        for name in ("lconv1d.pre_layer_norm", "lconv1d.conv_norm", "norm_pre_attn", "norm_post_attn", "norm_out"):
-            _norm(out, place + name, "audio", hidden, bias=False)
-
-    out.alike(range(_layers(c)), add)
+    channels, kernel = c.integers("subsampling_conv_channels", low=1, most=8) or (), _size(c, "conv_kernel_size")
+    _GEMMA_4.before(out, hidden, channels, 128)  # its class has no key for the mel bins
+    out.alike(
+        range(_layers(c)),
+        lambda layer: _GEMMA_4.weights(out, f"audio_tower.layers.{layer}.", hidden, heads, kernel),
+    )
     given = _size(c, "output_proj_dims")
-    out.linear(f"{at}output_proj", "audio", (hidden, given), "replicated", bias=True)
+    out.linear("audio_tower.output_proj", "audio", (hidden, given), "replicated", bias=True)
     out.linear("embed_audio.embedding_projection", "projector", (given, text), "replicated")
     return given
 
