@@ -93,6 +93,35 @@ def test_an_argument_that_vllm_does_not_know_refuses_the_start(fit: Any, model: 
     assert "--swap-space" in said.json["reasons"][0]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("--enable-expert-parallel", "which is dense: vLLM ends"),
+        ("--max-num-batched-tokens 8 --max-num-seqs 16", "less than --max-num-seqs"),
+        ("--enable-auto-tool-choice", "without --tool-call-parser"),
+        ("--quantization awq_marlin_2", "awq_marlin_2"),
+        ("--tensor-parallel-size 3", "cannot be split over 3 ranks"),
+    ],
+)
+def test_what_ends_vllm_at_its_start_refuses_it_whatever_the_memory(
+    fit: Any, model: Path, arguments: str, told: str
+) -> None:
+    card = ("--accelerator", "nvidia-h100-80gb", "--vllm-args", f"--max-model-len 4096 {arguments}", "--json")
+    said = fit("--model", model, *card)
+    assert (said.status, said.json["verdict"]) == (1, "refused")
+    reasons = said.json["reasons"]
+    assert told in reasons[0]
+    assert sum(told in reason for reason in reasons) == 1
+    assert not any(reason.startswith(f"{model.name} starts") for reason in reasons)
+
+
+def test_another_familys_parser_is_a_remark_since_vllm_starts_with_it(fit: Any, model: Path) -> None:
+    arguments = "--max-model-len 4096 --enable-auto-tool-choice --tool-call-parser gemma4"
+    said = fit("--model", model, "--accelerator", "nvidia-h100-80gb", "--vllm-args", arguments, "--json")
+    assert said.json["verdict"] == "fits"
+    assert any("--tool-call-parser=gemma4" in reason for reason in said.json["reasons"])
+
+
 def test_a_card_that_is_not_in_the_catalog_is_described_by_its_memory(fit: Any, model: Path) -> None:
     arguments = ("--model", model, "--vllm-args", "--max-model-len 8192", "--json")
     described = fit(*arguments, "--memory-gib", 24, "--bandwidth-gbs", 936).json

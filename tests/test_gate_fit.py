@@ -19,6 +19,7 @@ from neuroscale.gates.knowledge import Knowledge, read_knowledge
 from neuroscale.gates.manifests import read_manifests
 from neuroscale.gates.served import Server, servers
 from neuroscale.gates.tripwire_services import tripwires
+from neuroscale.repository import ServicePath
 from neuroscale.snapshot import FolderSnapshot, MemorySnapshot
 from neuroscale.verdict import Finding, Outcome, Severity
 from neuroscale.vllm.arguments import parse_arguments
@@ -92,8 +93,24 @@ def inference_service(*args: str, gpus: int = 1, runtime: str = "neuroscale-vllm
     }
 
 
-def found(knowledge: Knowledge | None, *objects: Object, file: str = FILE) -> tuple[Finding, ...]:
-    manifests = [one for value in objects for one in read_manifests(dump(value).encode(), file)]
+LOAD = {"failureThreshold": 80, "periodSeconds": 10}
+ALIVE = {"failureThreshold": 7, "periodSeconds": 10}
+
+
+def timed(*more: str, grace: int | None = 120, **probes: Object | None) -> Object:
+    """A service whose probes and end leave it time."""
+    given = {"startupProbe": LOAD, "livenessProbe": ALIVE, **probes}
+    args = (f"--model={DENSE}", "--max-model-len=8192", "--max-num-seqs=16", "--shutdown-timeout=90", *more)
+    value = inference_service(*args)
+    value["spec"]["predictor"]["model"] |= {name: probe for name, probe in given.items() if probe is not None}
+    if grace is not None:
+        value["spec"]["predictor"]["terminationGracePeriodSeconds"] = grace
+    return value
+
+
+def found(knowledge: Knowledge | None, *objects: Object, environment: str = "") -> tuple[Finding, ...]:
+    service = ServicePath(environment, "chat") if environment else None
+    manifests = [one for value in objects for one in read_manifests(dump(value).encode(), FILE, service)]
     return evaluate_fit(manifests, runtimes_of(SNAPSHOT), lambda: knowledge).findings
 
 
@@ -165,9 +182,68 @@ def test_each_way_to_spoil_a_command_is_found(knowledge: Knowledge, rule: str) -
     assert finding.fix
 
 
+SHORT = {"failureThreshold": 10, "periodSeconds": 10}
+
+
+@pytest.mark.parametrize(
+    ("value", "rule", "severity", "told"),
+    [
+        (timed(startupProbe=SHORT), "startup-probe-too-short", Severity.ERROR, "it is ended as it loads"),
+        (timed(startupProbe={"periodSeconds": "ten"}), "startup-probe-too-short", Severity.ERROR, "periodSeconds"),
+        (timed(startupProbe=None), "startup-probe-too-short", Severity.ERROR, "Add a startupProbe"),
+        (
+            timed(livenessProbe={"failureThreshold": 2, "periodSeconds": 5}),
+            "liveness-probe-impatient",
+            Severity.NOTICE,
+            "answers nothing for 5 s",
+        ),
+        (timed("--shutdown-timeout=0"), "answers-cut-off", Severity.NOTICE, "drops the answers"),
+        (timed(grace=None), "answers-cut-off", Severity.NOTICE, "the 30 s"),
+    ],
+    ids=["short", "not a number", "liveness alone", "impatient", "no drain", "no grace"],
+)
+def test_a_server_is_given_the_time_to_start_and_to_end(
+    knowledge: Knowledge, value: Object, rule: str, severity: Severity, told: str
+) -> None:
+    assert found(knowledge, timed(), environment="dev") == ()
+    finding = next(iter(found(knowledge, value, environment="dev")))
+    assert (finding.rule, finding.severity) == (rule, severity)
+    assert told in f"{finding.message} {finding.fix}"
+
+
+def test_what_the_fix_of_a_short_probe_says_passes(knowledge: Knowledge) -> None:
+    finding = found(knowledge, timed(startupProbe=SHORT), environment="dev")[0]
+    failures, period = map(int, re.findall(r"failureThreshold: (\d+) with periodSeconds: (\d+)", finding.fix)[0])
+    better = {"failureThreshold": failures, "periodSeconds": period}
+    assert found(knowledge, timed(startupProbe=better), environment="dev") == ()
+
+
+def test_a_services_probe_is_laid_over_its_runtimes(knowledge: Knowledge) -> None:
+    """The service changes one number of the probe, and the rest of it stays the runtime's."""
+    runtime: Object = {
+        "apiVersion": "serving.kserve.io/v1alpha1",
+        "kind": "ServingRuntime",
+        "metadata": {"name": "own", "namespace": "team-alpha"},
+        "spec": {"containers": [{"name": "kserve-container", "startupProbe": {"periodSeconds": 60}}]},
+    }
+    value = timed(startupProbe={"failureThreshold": 13})
+    value["spec"]["predictor"]["model"]["runtime"] = "own"
+    assert found(knowledge, runtime, value, environment="dev") == ()
+    runtime["spec"]["containers"][0]["startupProbe"] = {"periodSeconds": 1}
+    assert [one.rule for one in found(knowledge, runtime, value, environment="dev")] == ["startup-probe-too-short"]
+
+
+def test_how_long_a_start_takes_is_not_told_of_an_unknown_environment(knowledge: Knowledge) -> None:
+    (finding,) = found(knowledge, timed(startupProbe=SHORT), environment="moon")
+    assert (finding.rule, finding.severity) == ("not-judged", Severity.NOTICE)
+    assert "probes" in finding.message
+
+
 def test_no_rule_goes_without_a_test() -> None:
-    code = "".join((ROOT / f"src/neuroscale/{name}.py").read_text() for name in ("vllm/checks", "gates/fit"))
-    rules = set(re.findall(r'(?:Fault|_say|_undivided)\(\s*"([a-z-]+)"', code)) | set(gate.RULES.values())
+    code = "".join(
+        (ROOT / f"src/neuroscale/{name}.py").read_text() for name in ("vllm/checks", "gates/fit", "gates/times")
+    )
+    rules = set(re.findall(r'(?:Fault|TimeFault|_say|_undivided)\(\s*"([a-z-]+)"', code)) | set(gate.RULES.values())
     tests = Path(__file__).read_text() + (ROOT / "tests/test_vllm_checks.py").read_text()
     assert {rule for rule in rules if f'"{rule}"' not in tests} == set()
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from neuroscale.catalog import Catalog
+from neuroscale.catalog import Catalog, ModelEntry
 from neuroscale.commands.context import open_repository
 from neuroscale.errors import ExitStatus, InputError, Problem
 from neuroscale.models.facts import ModelFacts
@@ -21,8 +21,11 @@ from neuroscale.planning.fit import PINNED, Around, Device, Fit, choices, device
 from neuroscale.planning.fit.versions import number
 from neuroscale.planning.memory import facts_of, served_facts
 from neuroscale.validation import suggest
-from neuroscale.vllm.arguments import parse_arguments
-from neuroscale.vllm.engine import EngineArguments
+from neuroscale.vllm.arguments import Parsed, parse_arguments
+from neuroscale.vllm.checks import check_command, world_size
+
+_TOLD_BY_FIT = ("no-model", "attention-heads", "kv-heads", "data-parallelism", "context-length")
+"""Faults that `fit` has sentences of its own for; the model is another option's."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ def show_fit(question: Question, repository: Path | None, *, as_json: bool, pict
 
     Exit status 1: refused. Raises InputError.
     """
-    result, problems = answer(question, open_repository(repository).catalog)
+    result = answer(question, open_repository(repository).catalog)
     if picture is not None:
         from neuroscale.report.memory_picture import write_picture
 
@@ -57,12 +60,11 @@ def show_fit(question: Question, repository: Path | None, *, as_json: bool, pict
         from neuroscale.report.fit_view import print_fit
 
         print_fit(result, Console(highlight=False), question.length)
-    del problems
     return ExitStatus.FINDINGS if result.verdict == "refused" else ExitStatus.PASSED
 
 
-def answer(question: Question, catalog: Catalog) -> tuple[Fit, tuple[str, ...]]:
-    """The fit with the choices near a refusal, and what is wrong with the arguments. Raises InputError."""
+def answer(question: Question, catalog: Catalog) -> Fit:
+    """The fit, with the choices near a refusal. What vLLM does not start with is refused too. Raises InputError."""
     try:
         number(question.vllm_version)
     except ValueError as error:
@@ -71,14 +73,19 @@ def answer(question: Question, catalog: Catalog) -> tuple[Fit, tuple[str, ...]]:
         ) from error
     where = _device(question, catalog)
     facts = facts_of(question.model, catalog)
-    arguments, problems = _arguments(question)
+    parsed, problems = _command(question)
+    refusals, remarks = _faults(parsed, facts, catalog.models.get(question.model))
+    problems += refusals
+    arguments = parsed.arguments
     result = fit(facts, where, arguments, version=question.vllm_version)
     if problems:
-        result = replace(result, verdict="refused", reasons=(*problems, *result.reasons))
-    if result.verdict == "refused" and not problems:
+        first, *others = result.reasons
+        else_told = first if result.verdict == "refused" else f"But for that: {first}"
+        result = replace(result, verdict="refused", reasons=(*problems, else_told, *others))
+    elif result.verdict == "refused":
         around = Around(_variants(question.model, facts, catalog), _devices(where, catalog), _prices(facts, catalog))
         result = replace(result, choices=choices(result, facts, where, arguments, around))
-    return result, problems
+    return replace(result, reasons=(*result.reasons, *remarks))
 
 
 def as_mapping(result: Fit, length: int | None = None) -> dict[str, Any]:
@@ -139,8 +146,8 @@ def _device(question: Question, catalog: Catalog) -> Device:
     return Device(name or "unnamed", title, "cuda", memory, bandwidth)
 
 
-def _arguments(question: Question) -> tuple[EngineArguments, tuple[str, ...]]:
-    """The arguments, and a sentence for each for which vLLM would not start."""
+def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:
+    """The command on the accelerators that there are, and a sentence for each thing for which vLLM would not start."""
     try:
         words = shlex.split(question.vllm_args)
     except ValueError as error:
@@ -148,23 +155,30 @@ def _arguments(question: Question) -> tuple[EngineArguments, tuple[str, ...]]:
             Problem("--vllm-args", "", f"cannot be split into words: {error}", "Close every quotation mark.")
         ) from error
     parsed = parse_arguments(words, question.vllm_version)
-    known = parsed.version == parsed.asked
     # Of another version only the values are read: its parser is not known here.
     problems = tuple(
         f"vLLM {parsed.version} does not start with {problem.word!r}: {problem.message}. {problem.fix}"
         for problem in parsed.problems
-        if known and problem.kind != "ignored"
+        if parsed.exact and problem.kind != "ignored"
     )
-    arguments = parsed.arguments
-    count = question.count
+    count, asked = question.count, world_size(parsed)
     if count is None:
-        return arguments, problems
-    ranks = arguments.tensor_parallel_size * arguments.pipeline_parallel_size * arguments.data_parallel_size
-    if ranks == 1 and "tensor_parallel_size" not in parsed.values:
-        return replace(arguments, tensor_parallel_size=count), problems
-    if ranks > count:
-        problems += (f"The arguments ask for {ranks} accelerators, and there are {count}.",)
-    return arguments, problems
+        return parsed, problems
+    if asked == 1 and "tensor_parallel_size" not in parsed.values:
+        return replace(parsed, arguments=replace(parsed.arguments, tensor_parallel_size=count)), problems
+    if asked > count:
+        problems += (f"The arguments ask for {asked} accelerators, and there are {count}.",)
+    return parsed, problems
+
+
+def _faults(parsed: Parsed, facts: ModelFacts, entry: ModelEntry | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Sentences on what ends vLLM at its start with this command and model, and on what else the gate would say.
+
+    Of a version that is not known there are none.
+    """
+    faults = [fault for fault in check_command(parsed, facts, entry) if parsed.exact and fault.rule not in _TOLD_BY_FIT]
+    told = [(f"{fault.message}. {fault.fix}", fault.refused and fault.rule != "parser") for fault in faults]
+    return tuple(text for text, ends in told if ends), tuple(text for text, ends in told if not ends)
 
 
 def _variants(name: str, facts: ModelFacts, catalog: Catalog) -> list[ModelFacts]:

@@ -14,8 +14,10 @@ from neuroscale.gates.check import Evaluation
 from neuroscale.gates.knowledge import Knowledge, KnownModel, KnownPlace, UnknownError
 from neuroscale.gates.manifests import Manifest, read_manifests
 from neuroscale.gates.served import Server, Unread, servers
+from neuroscale.gates.times import check_end, check_start
 from neuroscale.gates.tripwire_services import Tripwire, tripwires
 from neuroscale.planning.fit import Around, Fit, choices, fit
+from neuroscale.planning.startup import startup
 from neuroscale.platform.runtimes import FOLDER as RUNTIME_FOLDER
 from neuroscale.snapshot import Snapshot
 from neuroscale.verdict import Finding, Severity
@@ -170,7 +172,9 @@ class _Judgement:
                 continue
             self._fault(fault)
         if model is not None and place is not None:
-            self._memory(model, place, faults, unread)
+            result = self._memory(model, place, faults, unread)
+            if self.environment:
+                self._times(model, place, result)
 
     def _model(self) -> KnownModel | None:
         named = self.parsed.arguments.model
@@ -205,7 +209,7 @@ class _Judgement:
             raise UnknownError("the catalog cannot be read")
         return self.knowledge
 
-    def _memory(self, model: KnownModel, place: KnownPlace, faults: Sequence[Fault], unread: bool) -> None:
+    def _memory(self, model: KnownModel, place: KnownPlace, faults: Sequence[Fault], unread: bool) -> Fit:
         arguments = self._arguments(place)
         result = fit(model.facts, place.device, arguments, version=self.parsed.asked or self.parsed.version)
         size = self._place_of("max_model_len", "gpu_memory_utilization", "model")
@@ -229,6 +233,30 @@ class _Judgement:
                 "whether it fits cannot be judged in full: the memory of its LoRA adapters is not counted",
                 "Leave room for them: lower --gpu-memory-utilization or --max-model-len.",
             )
+        return result
+
+    def _times(self, model: KnownModel, place: KnownPlace, result: Fit) -> None:
+        server, environment = self.server, self._known.environment(self.environment)
+        runtime = self._known.runtime(server, place.device.family)
+        faults = list(check_end(self.parsed, server.spec, self._place_of("shutdown_timeout")))
+        if environment is None or runtime is None:
+            self._not_judged(
+                (),
+                "whether its probes wait for its start cannot be judged: how fast this environment "
+                "loads models is not known",
+                "Add the environment to platform/settings.yaml, and a runtime of its image to the catalog.",
+            )
+        else:
+            start = startup(
+                model.entry,
+                runtime,
+                environment,
+                sequences=result.resolved.max_num_seqs,
+                eager=self.parsed.arguments.enforce_eager,
+            )
+            faults = [*check_start(server.container, start, server.source), *faults]
+        for fault in faults:
+            self._say(fault.rule, fault.place, fault.message, fault.fix, notice=not fault.refused)
 
     def _arguments(self, place: KnownPlace) -> EngineArguments:
         """On a CPU a variable sizes the cache, in GiB."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 
-from neuroscale.catalog import Accelerator, Catalog, ModelEntry, load_catalog
+from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry, load_catalog
 from neuroscale.costs.accelerators import find_accelerator
 from neuroscale.costs.pods import Pod
 from neuroscale.errors import InputError
@@ -17,7 +17,7 @@ from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import Device, device
 from neuroscale.planning.flags import MOUNTED_MODEL
 from neuroscale.planning.memory import served_facts
-from neuroscale.settings import Settings, load_settings
+from neuroscale.settings import Environment, Settings, load_settings
 from neuroscale.snapshot import Snapshot
 from neuroscale.vllm.checks import Place
 
@@ -133,9 +133,20 @@ class Knowledge:
                     continue
         return found
 
+    def environment(self, name: str) -> Environment | None:
+        """What the settings say of an environment."""
+        return self.settings.environments.get(name) if self.settings else None
+
+    def runtime(self, server: Server, family: str) -> RuntimeEntry | None:
+        """The catalog's runtime of a server's image, or else the one of its accelerator's family."""
+        repository = _repository(str(server.container.get("image") or ""))
+        alike = [one for one in self.catalog.runtimes.values() if one.family == family]
+        same = [one for one in alike if _repository(one.image) == repository]
+        return next((one for one in (*same, *alike) if one.only_for is None), None)
+
     def price(self, environment: str) -> _Price:
         """US dollars an hour, by the lists of an environment."""
-        known = self.settings.environments.get(environment) if self.settings else None
+        known = self.environment(environment)
         return _Price(self.catalog, known.price_lists if known else ())
 
     def _known(self, name: str) -> KnownModel:
@@ -206,13 +217,8 @@ class Knowledge:
 
     def _processor(self, server: Server, memory_gib: float | None) -> KnownPlace:
         """A pod without accelerators: vLLM's build for CPUs, with the pod's memory."""
-        image = str(server.container.get("image") or "").partition("@")[0]
-        repository = image.rpartition("/")[2].partition(":")[0]
-        families = {
-            runtime.family
-            for runtime in self.catalog.runtimes.values()
-            if runtime.image.rpartition("/")[2].partition(":")[0] == repository
-        }
+        repository = _repository(str(server.container.get("image") or ""))
+        families = {one.family for one in self.catalog.runtimes.values() if _repository(one.image) == repository}
         if not (server.for_cpu or "cpu" in repository.split("-") or families == {"cpu"}):
             raise UnknownError("its pod asks for no accelerator, and its image is not the one for CPUs")
         processors = [one for one in self.catalog.accelerators.values() if one.family == "cpu" and not one.resource]
@@ -224,8 +230,13 @@ class Knowledge:
         return KnownPlace(Place(processor, 1, server.pods), replace(device(processor), memory_gib=memory_gib))
 
     def _usual(self, environment: str) -> Sequence[str]:
-        known: Mapping[str, object] = self.settings.environments if self.settings else {}
-        return self.settings.environments[environment].accelerators if self.settings and environment in known else ()
+        known = self.environment(environment)
+        return known.accelerators if known else ()
+
+
+def _repository(image: str) -> str:
+    """The last part of an image's name, without tag and digest: whatever mirror it comes from."""
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
 def _is(accelerator: Accelerator, product: str) -> bool:

@@ -267,7 +267,7 @@ def _merged(
     at: Path,
 ) -> tuple[dict[str, Any], dict[tuple[str | int, ...], tuple[Manifest, Path]]]:
     """The runtime's container with the service's on top: arguments one behind the other, all else the service's."""
-    merged = {**base, **{key: value for key, value in own.items() if value is not None}}
+    merged = _on_top(base, own)
     before, behind = sequence(base.get("args"), "args"), sequence(own.get("args"), "args")
     merged["args"] = [*before, *behind]
     variables = {
@@ -293,6 +293,16 @@ def _merged(
     if own.get("image") is None and runtime is not None:
         origins["image",] = (runtime, (*base_at, "image"))
     return merged, origins
+
+
+def _on_top(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings are merged key by key, as a strategic merge patch does; whatever else is there is replaced."""
+    merged = dict(base)
+    for key, value in own.items():
+        under = base.get(key)
+        if value is not None:
+            merged[key] = _on_top(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
+    return merged
 
 
 def _filled(container: Mapping[str, Any], manifest: Manifest) -> dict[str, Any]:
