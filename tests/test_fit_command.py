@@ -98,6 +98,7 @@ def test_an_argument_that_vllm_does_not_know_refuses_the_start(fit: Any, model: 
     [
         ("--enable-expert-parallel", "which is dense: vLLM ends"),
         ("--max-num-batched-tokens 8 --max-num-seqs 16", "less than --max-num-seqs"),
+        ("--max-num-batched-tokens 2048 --no-enable-chunked-prefill", "must fit into one step"),
         ("--enable-auto-tool-choice", "without --tool-call-parser"),
         ("--quantization awq_marlin_2", "awq_marlin_2"),
         ("--tensor-parallel-size 3", "cannot be split over 3 ranks"),

@@ -168,6 +168,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     "accelerator-count": (lambda: experts(gpus=8), "4 of them idle"),
     "media-limit": (lambda: dense('--limit-mm-per-prompt={"image": -1}'), "-1"),
     "batched-tokens": (lambda: dense("--max-num-batched-tokens=8"), "--max-num-seqs=16"),
+    "whole-prompts": (lambda: dense("--no-enable-chunked-prefill", "--max-num-batched-tokens=4096"), "one step"),
     "kv-cache-dtype": (lambda: dense("--kv-cache-dtype=fp8", nodes=A100), "fp8"),
     "does-not-fit": (lambda: dense("--max-model-len=131072"), "GiB short"),
 }

@@ -82,8 +82,8 @@ def test_quantised_groups_are_not_cut() -> None:
 
 def test_chunked_prefill_lets_a_step_be_shorter_than_a_prompt() -> None:
     line = "--max-num-batched-tokens=2048 --max-model-len=4096 --max-num-seqs=16"
-    assert "batched-tokens" not in faults(line)
-    assert "batched-tokens" in faults(f"{line} --no-enable-chunked-prefill")
+    assert "whole-prompts" not in faults(line)
+    assert "whole-prompts" in faults(f"{line} --no-enable-chunked-prefill")
 
 
 def test_a_longer_context_than_the_model_reads_may_be_forced() -> None:

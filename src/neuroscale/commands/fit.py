@@ -24,7 +24,7 @@ from neuroscale.validation import suggest
 from neuroscale.vllm.arguments import Parsed, parse_arguments
 from neuroscale.vllm.checks import check_command, world_size
 
-_TOLD_BY_FIT = ("no-model", "attention-heads", "kv-heads", "data-parallelism", "context-length")
+_TOLD_BY_FIT = ("no-model", "attention-heads", "kv-heads", "data-parallelism", "context-length", "batched-tokens")
 """Faults that `fit` has sentences of its own for; the model is another option's."""
 
 

@@ -185,7 +185,7 @@ def _batch(parsed: Parsed) -> Iterator[Fault]:
     whole = parsed.values.get("enable_chunked_prefill") is False
     if whole and read.max_model_len is not None and tokens < read.max_model_len:
         yield Fault(
-            "batched-tokens",
+            "whole-prompts",
             "max_num_batched_tokens",
             f"--max-num-batched-tokens={tokens} is less than --max-model-len={read.max_model_len}, and without chunked "
             "prefill a prompt must fit into one step: vLLM ends",
