@@ -143,9 +143,9 @@ def qwen3_30b_a3b() -> ModelFacts:
     return read_config(_QWEN3, "Qwen3-30B-A3B-Instruct-2507")
 
 
-def deepseek_v2_lite() -> ModelFacts:
+def deepseek_v2_lite(**more: Any) -> ModelFacts:
     """DeepSeek V2 Lite: latent attention, shared experts."""
-    return read_config(_DEEPSEEK, "DeepSeek-V2-Lite-Chat")
+    return read_config({**_DEEPSEEK, **more}, "DeepSeek-V2-Lite-Chat")
 
 
 def gpt_oss_20b() -> ModelFacts:

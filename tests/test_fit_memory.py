@@ -27,6 +27,7 @@ from neuroscale.planning.fit import Device, fit
 from neuroscale.planning.fit.defaults import resolve
 from neuroscale.planning.fit.overhead import graph_sizes
 from neuroscale.planning.fit.versions import behaviour
+from neuroscale.planning.fit.weights import rank_weights
 from neuroscale.vllm.engine import EngineArguments
 
 FLOAT_8 = {"dynamic": False, "num_bits": 8, "type": "float"}
@@ -87,6 +88,24 @@ def test_activations_and_buffers_are_what_vllms_profiler_found(
     found = dict(result.overhead_gib)
     assert found.pop("activations") == pytest.approx(activations, abs=0.06)
     assert sum(found.values()) == pytest.approx(beside, abs=0.1)
+
+
+FP8_BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+
+
+def test_quantised_latent_attention_keeps_a_copy_to_decode_with() -> None:
+    """27 layers of 512 x 16 x (128 + 128) values, in 16 bits, split over the ranks."""
+    copies = 27 * 512 * 16 * 256 * 2
+
+    def attention(facts: ModelFacts, **arguments: Any) -> int:
+        return rank_weights(facts, EngineArguments(**arguments)).by_group["attention"]
+
+    plain, scaled = deepseek_v2_lite(), deepseek_v2_lite(quantization_config=FP8_BLOCKS)
+    assert attention(plain) == plain.weight_bytes["attention"]
+    assert attention(scaled) == scaled.weight_bytes["attention"] + copies
+    assert attention(plain, quantization="fp8") == pytest.approx(plain.weight_bytes["attention"] / 2 + copies, rel=0.01)
+    kept = deepseek_v2_lite(quantization_config={**FP8_BLOCKS, "modules_to_not_convert": ["self_attn"]})
+    assert attention(kept) == plain.weight_bytes["attention"]
 
 
 @pytest.mark.parametrize(

@@ -49,12 +49,28 @@ def rank_weights(facts: ModelFacts, arguments: EngineArguments) -> RankWeights:
         by_group[group] = math.ceil(size * _share(facts, group, arguments))
     if facts.quantization is not None and facts.quantization.method == "mxfp4" and "routed_experts" in by_group:
         by_group["routed_experts"] = math.ceil(by_group["routed_experts"] * _padding(facts, arguments))
+    if copies := _unpacked_latent(facts, arguments):
+        by_group["attention"] += copies
     stages = arguments.pipeline_parallel_size
     if stages > 1:
         by_group = _stage(facts, by_group, stages)
     by_group["rotary"] = rotary_bytes(facts, arguments)
     whole = sum(by_group.values())
     return RankWeights(by_group, min(whole, round(arguments.cpu_offload_gib * 2**30)))
+
+
+def _unpacked_latent(facts: ModelFacts, arguments: EngineArguments) -> int:
+    """Bytes of the copies in the model's dtype that multi-head latent attention makes of a quantised `kv_b_proj`, to
+    decode with (`process_weights_after_loading` of mla_attention.py). Of one that is not quantised it keeps views."""
+    unpacked = [tensor for tensor in facts.tensors if tensor.name.endswith("kv_b_proj.weight")]
+    params = sum(tensor.params for tensor in facts.tensors if tensor.group == "attention")
+    width = DTYPE_BYTES[facts.dtype if arguments.dtype == "auto" else arguments.dtype]
+    converted = arguments.quantization in _ONLINE and facts.quantization is None
+    in_files = facts.weight_bytes.get("attention", 0)
+    # Whether attention is quantised at all: the files of some keep it as it was.
+    if not unpacked or not (converted or in_files < 0.75 * params * DTYPE_BYTES[facts.dtype]):
+        return 0
+    return math.ceil(sum(tensor.params for tensor in unpacked) * width / arguments.tensor_parallel_size)
 
 
 def _no_inputs(arguments: EngineArguments) -> bool:
