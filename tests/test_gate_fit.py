@@ -425,6 +425,60 @@ def test_a_product_of_nvidias_own_labels_names_the_accelerator(knowledge: Knowle
     )
 
 
+PRODUCT = "nvidia.com/gpu.product"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        (A100 | {"cloud.google.com/gke-gpu-partition-size": "1g.10gb"}, "gke-gpu-partition-size"),
+        (L4 | {"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"}, "gke-gpu-sharing-strategy"),
+        (L4 | {"cloud.google.com/gke-max-shared-clients-per-gpu": "4"}, "gke-max-shared-clients-per-gpu"),
+        (L4 | {"nvidia.com/gpu.replicas": "4"}, "gpu.replicas"),
+        (H100 | {"nvidia.com/mig-1g.10gb.count": "7"}, "mig-1g.10gb"),
+        ({PRODUCT: "NVIDIA-L4-SHARED"}, "NVIDIA-L4-SHARED"),
+        ({PRODUCT: "NVIDIA-L4-12Q"}, "NVIDIA-L4-12Q"),
+        ({PRODUCT: "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"}, "MIG-1g.10gb"),
+        (L4 | {PRODUCT: "NVIDIA-T4"}, "NVIDIA-T4"),
+        (H100 | {PRODUCT: "NVIDIA-L4"}, "names another card"),
+        ({"nvidia.com/gpu.family": "hopper"}, "gpu.family"),
+        ({"node.kubernetes.io/instance-type": "g2-standard-4"}, "instance-type"),
+        (L4 | {"nvidia.com/gpu.memory": "10240"}, "gpu.memory"),
+    ],
+)
+def test_a_part_of_a_card_is_not_judged_as_a_whole_one(knowledge: Knowledge, nodes: Object, told: str) -> None:
+    findings = found(knowledge, dense(nodes=nodes), environment="dev")
+    assert any(one.rule == "not-judged" and told in one.message for one in findings)
+    assert "does-not-fit" not in {one.rule for one in findings}
+
+
+@pytest.mark.parametrize(
+    ("key", "operator", "values", "judged"),
+    [
+        ("nvidia.com/gpu.memory", "Lt", ["12000"], False),
+        ("nvidia.com/gpu.memory", "Lt", ["24000"], True),
+        ("nvidia.com/gpu.memory", "Gt", ["23000"], True),
+        ("nvidia.com/gpu.memory", "Gt", ["40000"], False),
+        ("nvidia.com/gpu.memory", "In", ["23034"], True),
+        ("cloud.google.com/gke-gpu-sharing-strategy", "Exists", [], False),
+        ("cloud.google.com/gke-gpu-sharing-strategy", "DoesNotExist", [], True),
+        ("nvidia.com/gpu.replicas", "In", ["1"], True),
+        (PRODUCT, "In", ["NVIDIA-L4"], True),
+        (PRODUCT, "In", ["NVIDIA-L4", "NVIDIA-H200"], True),
+        (PRODUCT, "In", ["NVIDIA-L4", "NVIDIA-L4-SHARED"], False),
+    ],
+)
+def test_node_affinity_tells_of_a_part_of_a_card(
+    knowledge: Knowledge, key: str, operator: str, values: list[str], judged: bool
+) -> None:
+    value = dense()
+    rule = {"key": key, "operator": operator} | ({"values": values} if values else {})
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    value["spec"]["template"]["spec"]["affinity"] = {"nodeAffinity": required}
+    assert (found(knowledge, value) == ()) is judged
+
+
 @pytest.mark.parametrize("kind", ["StatefulSet", "Pod", "CronJob", "RayJob"])
 def test_pods_of_every_kind_are_found(knowledge: Knowledge, kind: str) -> None:
     pod = dense("--max-model-len=131072")["spec"]["template"]["spec"]

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 
-from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry, load_catalog
+from neuroscale.catalog import Catalog, ModelEntry, RuntimeEntry, load_catalog
 from neuroscale.costs.accelerators import find_accelerator
-from neuroscale.costs.pods import Pod
 from neuroscale.errors import InputError
+from neuroscale.gates.cards import check_memory_label, named_cards
 from neuroscale.gates.served import Server
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import Device, device
@@ -21,7 +21,6 @@ from neuroscale.settings import Environment, Settings, load_settings
 from neuroscale.snapshot import Snapshot
 from neuroscale.vllm.checks import Place
 
-_PRODUCT = "nvidia.com/gpu.product"
 _FILE = "file://"
 _HUB = "hf://"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -189,10 +188,13 @@ class Knowledge:
     def _place(self, server: Server, environment: str) -> KnownPlace:
         usual = self._usual(environment)
         try:
-            pod = self._named(server.pod())
+            cards = self.catalog.accelerators
+            pod = named_cards(server.pod(), server.spec, cards.values())
             name, count = find_accelerator(pod, self.catalog, usual)
+            if name:
+                check_memory_label(server.spec, name, cards[name].memory_gib.value or 0)
             for worker in server.workers:
-                other, more = find_accelerator(worker, self.catalog, usual)
+                other, more = find_accelerator(named_cards(worker, None, cards.values()), self.catalog, usual)
                 if other != name:
                     raise ValueError(f"its workers ask for {other or 'no accelerator'}, not for {name}")
                 count += more
@@ -204,16 +206,6 @@ class Knowledge:
         if accelerator.memory_gib.value is None:
             raise UnknownError(f"the catalog does not say how much memory {name} has")
         return KnownPlace(Place(accelerator, count, server.pods), device(accelerator))
-
-    def _named(self, pod: Pod) -> Pod:
-        """A pod that selects nodes by the product that NVIDIA's labels name, as one that uses the catalog's labels."""
-        nodes = []
-        for labels in pod.nodes:
-            products = labels.get(_PRODUCT, frozenset())
-            named = [one for product in products for one in self.catalog.accelerators.values() if _is(one, product)]
-            told = {key: frozenset({value}) for one in named for key, value in one.node_selector.items()}
-            nodes.append({**told, **labels} if len(products) == len(named) == 1 else labels)
-        return replace(pod, nodes=tuple(nodes))
 
     def _processor(self, server: Server, memory_gib: float | None) -> KnownPlace:
         """A pod without accelerators: vLLM's build for CPUs, with the pod's memory."""
@@ -237,14 +229,6 @@ class Knowledge:
 def _repository(image: str) -> str:
     """The last part of an image's name, without tag and digest: whatever mirror it comes from."""
     return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
-
-
-def _is(accelerator: Accelerator, product: str) -> bool:
-    """Whether a product of `nvidia.com/gpu.product` (NVIDIA-A100-SXM4-80GB) is an accelerator (nvidia-a100-80gb)."""
-    theirs, ours = (set(name.lower().split("-")) for name in (product, accelerator.name))
-    sizes = [{part for part in parts if part.endswith("gb")} for parts in (theirs, ours)]
-    same_size = not all(sizes) or sizes[0] == sizes[1]
-    return same_size and ours - sizes[1] <= theirs
 
 
 @dataclass(frozen=True)
