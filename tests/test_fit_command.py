@@ -102,6 +102,11 @@ def test_an_argument_that_vllm_does_not_know_refuses_the_start(fit: Any, model: 
         ("--enable-auto-tool-choice", "without --tool-call-parser"),
         ("--quantization awq_marlin_2", "awq_marlin_2"),
         ("--tensor-parallel-size 3", "cannot be split over 3 ranks"),
+        ("--tensor-parallel-size 0", "0 is less than 1"),
+        ("--pipeline-parallel-size 0", "0 is less than 1"),
+        ("--tensor-parallel-size -1", "-1 is less than 1"),
+        ("--gpu-memory-utilization 0", "not between 0 and 1"),
+        ("--block-size -16", "-16 is less than 1"),
     ],
 )
 def test_what_ends_vllm_at_its_start_refuses_it_whatever_the_memory(

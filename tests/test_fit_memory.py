@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,14 +23,18 @@ from fit_models import (
     llama_8b,
     qwen3_30b_a3b,
 )
+from neuroscale.catalog import load_catalog
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import Device, fit
 from neuroscale.planning.fit.defaults import resolve
 from neuroscale.planning.fit.overhead import graph_sizes
 from neuroscale.planning.fit.versions import behaviour
 from neuroscale.planning.fit.weights import rank_weights
+from neuroscale.planning.memory import served_facts
+from neuroscale.snapshot import FolderSnapshot
 from neuroscale.vllm.engine import EngineArguments
 
+ROOT = Path(__file__).resolve().parent.parent
 FLOAT_8 = {"dynamic": False, "num_bits": 8, "type": "float"}
 W8A8 = {
     "quant_method": "compressed-tensors",
@@ -225,3 +230,60 @@ def test_a_checkpoint_may_say_how_its_cache_is_kept(scheme: dict[str, Any], vers
     assert resolve(facts, H100, EngineArguments(), behaviour(version)).kv_cache_dtype == kept
     said = EngineArguments(kv_cache_dtype="fp8_e5m2")
     assert resolve(facts, H100, said, behaviour(version)).kv_cache_dtype == "fp8_e5m2"
+
+
+def _gemma4_e4b() -> ModelFacts:
+    catalog = load_catalog(FolderSnapshot(ROOT))
+    return served_facts(catalog.models["google/gemma-4-E4B-it"])
+
+
+def test_a_tower_goes_only_where_every_input_that_it_reads_is_switched_off() -> None:
+    facts = _gemma4_e4b()
+    whole = set(rank_weights(facts, EngineArguments()).by_group)
+
+    def gone(of: ModelFacts = facts, **limits: int) -> set[str]:
+        return whole - set(rank_weights(of, EngineArguments(**limits)).by_group)  # type: ignore[arg-type]
+
+    assert gone(images=0) == gone(videos=0) == set()
+    assert gone(audios=0) == {"audio"}
+    assert gone(images=0, videos=0) == {"vision"}
+    assert gone(images=0, videos=0, audios=0) == {"vision", "audio", "projector"}
+    assert gone(language_model_only=True) == {"vision", "audio", "projector"}
+    # A family that takes no video has none to switch off.
+    assert gone(replace(facts, architectures=("Gemma3nForConditionalGeneration",)), images=0) == {"vision"}
+
+
+def test_what_joins_a_tower_to_the_model_goes_with_it() -> None:
+    facts = _gemma4_e4b()
+
+    def projector(**limits: int) -> int:
+        return rank_weights(facts, EngineArguments(**limits)).by_group.get("projector", 0)  # type: ignore[arg-type]
+
+    assert projector(audios=0) + projector(images=0, videos=0) == projector()
+    assert 0 < projector(audios=0) < projector()
+
+
+def test_the_memory_of_images_is_reserved_while_any_tower_is_there() -> None:
+    facts = _gemma4_e4b()
+
+    def activations(**limits: int) -> float:
+        arguments = EngineArguments(max_num_batched_tokens=8192, max_num_seqs=16, **limits)  # type: ignore[arg-type]
+        return fit(facts, H100, arguments).overhead_gib["activations"]
+
+    assert activations(audios=0) == activations(images=0, videos=0) == activations()
+    assert activations(images=0, videos=0, audios=0) < activations()
+
+
+def test_offloading_leaves_the_embedding_and_the_head_on_the_accelerator() -> None:
+    loaded = rank_weights(llama_8b(), EngineArguments(cpu_offload_gib=100))
+    stays = loaded.by_group["embedding"] + loaded.by_group["lm_head"] + loaded.by_group["rotary"]
+    assert loaded.total == stays > 1.9 * 2**30
+
+
+def test_experts_that_do_not_divide_evenly_fill_the_first_ranks_more() -> None:
+    """60 experts on 8 ranks: 8, 8, 8, 8, 7, 7, 7, 7."""
+    facts = replace(qwen3_30b_a3b(), experts=60)
+    spread = EngineArguments(tensor_parallel_size=8, enable_expert_parallel=True)
+    loaded = rank_weights(facts, spread).by_group["routed_experts"]
+    assert loaded == pytest.approx(facts.weight_bytes["routed_experts"] * 8 / 60, rel=1e-6)
+    assert not fit(replace(facts, kv_heads=8, heads=32), H100, replace(spread, tensor_parallel_size=4)).against

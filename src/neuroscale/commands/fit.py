@@ -76,7 +76,7 @@ def answer(question: Question, catalog: Catalog) -> Fit:
     parsed, problems = _command(question)
     refusals, remarks = _faults(parsed, facts, catalog.models.get(question.model))
     problems += refusals
-    arguments = parsed.arguments
+    arguments = parsed.arguments.in_range()
     result = fit(facts, where, arguments, version=question.vllm_version)
     if problems:
         first, *others = result.reasons

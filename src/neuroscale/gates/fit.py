@@ -210,7 +210,7 @@ class _Judgement:
         return self.knowledge
 
     def _memory(self, model: KnownModel, place: KnownPlace, faults: Sequence[Fault], unread: bool) -> Fit:
-        arguments = self._arguments(place)
+        arguments = self._arguments(place).in_range()
         result = fit(model.facts, place.device, arguments, version=self.parsed.asked or self.parsed.version)
         size = self._place_of("max_model_len", "gpu_memory_utilization", "model")
         if result.verdict == "refused":

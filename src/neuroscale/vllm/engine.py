@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 
@@ -33,9 +33,26 @@ class EngineArguments:
     enforce_eager: bool = False
     async_scheduling: bool | None = None
     disable_hybrid_kv_cache_manager: bool = False
+    disable_sliding_window: bool = False
     language_model_only: bool = False
     images: int | None = None
     videos: int | None = None
     audios: int | None = None
     speculative: str | None = None
     """The method or model of `--speculative-config`: its weights and cache are not planned."""
+
+    def in_range(self) -> EngineArguments:
+        """Without the numbers that vLLM refuses as too small, so that the rest can be planned."""
+        least = dict.fromkeys(_FROM_1, 1) | {"max_model_len": -1, "cpu_offload_gib": 0}
+        wrong = {name for name, lowest in least.items() if (getattr(self, name) or lowest) < lowest}
+        wrong |= {name for name in _FROM_1 if getattr(self, name) == 0}
+        if not 0 < (1 if self.gpu_memory_utilization is None else self.gpu_memory_utilization) <= 1:
+            wrong.add("gpu_memory_utilization")
+        kept = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in wrong}
+        return EngineArguments(**kept)
+
+
+_FROM_1 = (
+    *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_num_seqs"),
+    *("max_num_batched_tokens", "kv_cache_memory_bytes", "block_size"),
+)

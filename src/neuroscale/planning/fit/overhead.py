@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device
+from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.result import Resolved
+from neuroscale.planning.fit.towers import loads_audio, loads_vision
 from neuroscale.planning.fit.versions import Behaviour, Runner, behaviour
 from neuroscale.planning.fit.weights import DTYPE_BYTES
 from neuroscale.vllm.engine import EngineArguments
@@ -158,7 +160,7 @@ def graphs(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) ->
 
 def _activations(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> int:
     """The larger of two peaks: inside a layer, and in the sampler after the last one."""
-    width = DTYPE_BYTES[facts.dtype if arguments.dtype == "auto" else arguments.dtype]
+    width = DTYPE_BYTES[served_dtype(facts, arguments)]
     ranks = arguments.tensor_parallel_size
     tokens, requests = resolved.max_num_batched_tokens, resolved.max_num_seqs
     experts = _expert_buffers(facts, ranks, tokens) * width
@@ -176,10 +178,11 @@ def _activations(facts: ModelFacts, arguments: EngineArguments, resolved: Resolv
 def _encoder(facts: ModelFacts, arguments: EngineArguments, tokens: int) -> float:
     """Values that images leave behind while the rest is tried: a step's worth of embeddings, and their copies into the
     input; or what a tower of any resolution needs for its largest image."""
-    if not facts.multimodal or arguments.language_model_only or 0 in (arguments.images, arguments.audios):
+    vision = loads_vision(facts, arguments)
+    if not facts.multimodal or not (vision or (loads_audio(arguments) and "audio" in facts.weight_bytes)):
         return 0.0
     kept = 2.0 * tokens * facts.hidden_size
-    if facts.model_type.startswith(_ANY_RESOLUTION):
+    if vision and facts.model_type.startswith(_ANY_RESOLUTION):
         hidden, inner = _tower_widths(facts)
         return kept + LARGEST_IMAGE_PATCHES * (HIDDEN_COPIES * hidden + MLP_COPIES * inner)
     return kept

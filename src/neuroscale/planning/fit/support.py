@@ -26,11 +26,6 @@ def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, r
             f"The {facts.num_layers} layers of {facts.name} cannot be dealt to {arguments.pipeline_parallel_size} "
             "stages."
         )
-    if arguments.enable_expert_parallel and facts.experts % (ranks * arguments.data_parallel_size):
-        found.append(
-            f"The {facts.experts} experts of {facts.name} cannot be spread evenly over "
-            f"{ranks * arguments.data_parallel_size} ranks."
-        )
     if arguments.data_parallel_size > 1 and facts.experts and facts.model_type.startswith("gemma4"):
         found.append(
             "Mixtures of experts of Gemma 4 crash under data parallelism (vllm-project/vllm#38999): serve more "
@@ -52,11 +47,12 @@ def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, r
     return found
 
 
-def too_long(facts: ModelFacts, resolved: Resolved) -> list[str]:
+def too_long(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> list[str]:
     """Why vLLM would not take the context, as a sentence."""
-    if resolved.max_model_len <= facts.max_position_embeddings:
+    most = facts.longest_context(windows=not arguments.disable_sliding_window)
+    if resolved.max_model_len <= most:
         return []
+    by_window = " under --disable-sliding-window" if most < facts.max_position_embeddings else ""
     return [
-        f"{facts.name} reads at most {facts.max_position_embeddings:,} tokens, and --max-model-len is "
-        f"{resolved.max_model_len:,}."
+        f"{facts.name} reads at most {most:,} tokens{by_window}, and --max-model-len is {resolved.max_model_len:,}."
     ]

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from neuroscale.models.facts import ModelFacts, Tensor
+from neuroscale.planning.fit.dtype import served_dtype
+from neuroscale.planning.fit.towers import loads
 from neuroscale.vllm.engine import EngineArguments
 
 VOCABULARY_STEP = 64
@@ -19,6 +21,10 @@ four A100."""
 
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "half": 2, "float": 4}
 
+
+_STAYS = frozenset({"embedding", "lm_head", "per_layer_embedding", "rotary"})
+"""What --cpu-offload-gb leaves on the accelerator: it moves the parameters of layers and towers alone (`make_layers`
+and `_mark_tower_model` of vLLM's models)."""
 
 _ONLINE = {"fp8": 1.0, "bitsandbytes": 0.5, "experts_int8": 1.0}
 """Bytes of a matrix's value that vLLM converts while it loads a checkpoint that is not quantised."""
@@ -39,14 +45,12 @@ class RankWeights:
 
 def rank_weights(facts: ModelFacts, arguments: EngineArguments) -> RankWeights:
     """The weights of the rank that holds most: of pipeline stages the one with the embedding or the LM head."""
-    text_only = arguments.language_model_only or _no_inputs(arguments)
     by_group: dict[str, int] = {}
     for group, size in facts.weight_bytes.items():
         if group == "mtp" and arguments.speculative is None:
             continue
-        if text_only and group in ("vision", "audio", "projector"):
-            continue
-        by_group[group] = math.ceil(size * _share(facts, group, arguments))
+        if held := math.ceil(size * _share(facts, group, arguments)):
+            by_group[group] = held
     if facts.quantization is not None and facts.quantization.method == "mxfp4" and "routed_experts" in by_group:
         by_group["routed_experts"] = math.ceil(by_group["routed_experts"] * _padding(facts, arguments))
     if copies := _unpacked_latent(facts, arguments):
@@ -55,8 +59,8 @@ def rank_weights(facts: ModelFacts, arguments: EngineArguments) -> RankWeights:
     if stages > 1:
         by_group = _stage(facts, by_group, stages)
     by_group["rotary"] = rotary_bytes(facts, arguments)
-    whole = sum(by_group.values())
-    return RankWeights(by_group, min(whole, round(arguments.cpu_offload_gib * 2**30)))
+    movable = sum(size for group, size in by_group.items() if group not in _STAYS)
+    return RankWeights(by_group, min(movable, round(arguments.cpu_offload_gib * 2**30)))
 
 
 def _unpacked_latent(facts: ModelFacts, arguments: EngineArguments) -> int:
@@ -64,7 +68,7 @@ def _unpacked_latent(facts: ModelFacts, arguments: EngineArguments) -> int:
     decode with (`process_weights_after_loading` of mla_attention.py). Of one that is not quantised it keeps views."""
     unpacked = [tensor for tensor in facts.tensors if tensor.name.endswith("kv_b_proj.weight")]
     params = sum(tensor.params for tensor in facts.tensors if tensor.group == "attention")
-    width = DTYPE_BYTES[facts.dtype if arguments.dtype == "auto" else arguments.dtype]
+    width = DTYPE_BYTES[served_dtype(facts, arguments)]
     converted = arguments.quantization in _ONLINE and facts.quantization is None
     in_files = facts.weight_bytes.get("attention", 0)
     # Whether attention is quantised at all: the files of some keep it as it was.
@@ -73,26 +77,22 @@ def _unpacked_latent(facts: ModelFacts, arguments: EngineArguments) -> int:
     return math.ceil(sum(tensor.params for tensor in unpacked) * width / arguments.tensor_parallel_size)
 
 
-def _no_inputs(arguments: EngineArguments) -> bool:
-    """Whether every kind of input but text is switched off, so that its tower is not loaded."""
-    limits = (arguments.images, arguments.videos, arguments.audios)
-    return any(limit == 0 for limit in limits) and not any(limits)
-
-
 def _share(facts: ModelFacts, group: str, arguments: EngineArguments) -> float:
-    """The part of a group's bytes in the files that one rank holds, as it is loaded: vocabulary padding included, and
-    converted where the command line says so."""
-    ranks = arguments.tensor_parallel_size
+    """The part of a group's bytes in the files that one rank holds, as it is loaded: vocabulary padding included,
+    converted where the command line says so, and without towers that are switched off."""
     held = whole = 0.0
     for tensor in facts.tensors:
         if tensor.group == group:
             in_file, loaded = _width(facts, tensor), _loaded_width(facts, tensor, arguments)
             whole += tensor.params * in_file
-            held += tensor.params * loaded * _part(facts, tensor, ranks, arguments.data_parallel_size)
+            if not loads(facts, tensor, arguments):
+                continue
+            held += tensor.params * loaded * _part(facts, tensor, arguments)
     return held / whole if whole else 1.0
 
 
-def _part(facts: ModelFacts, tensor: Tensor, ranks: int, data_parallel: int) -> float:
+def _part(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> float:
+    ranks = arguments.tensor_parallel_size
     if tensor.sharding == "replicated":
         return 1.0
     if tensor.sharding == "vocabulary":
@@ -100,8 +100,12 @@ def _part(facts: ModelFacts, tensor: Tensor, ranks: int, data_parallel: int) -> 
         padded = math.ceil(rows / VOCABULARY_STEP) * VOCABULARY_STEP
         return math.ceil(padded / ranks) / rows
     if tensor.sharding == "experts":
-        # Spread whole or by their width, and over the ranks of data parallelism, too.
-        return 1.0 / (ranks * data_parallel)
+        # Over the ranks of data parallelism, too.
+        ranks *= arguments.data_parallel_size
+        if arguments.enable_expert_parallel and facts.experts:
+            # Whole ones: the first ranks have one more where they do not divide evenly.
+            return math.ceil(facts.experts / ranks) / facts.experts
+        return 1.0 / ranks
     if tensor.sharding == "kv_heads":
         heads = _kv_heads(facts, tensor)
         # Values that are the keys have a place of their own in vLLM's matrix of queries, keys and values all the same.
@@ -134,7 +138,7 @@ def _width(facts: ModelFacts, tensor: Tensor) -> float:
     quantization = facts.quantization
     if quantization is not None and tensor.linear:
         return quantization.bits / 8
-    return float(DTYPE_BYTES[facts.dtype])
+    return float(DTYPE_BYTES[facts.file_dtype or facts.dtype])
 
 
 def _loaded_width(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> float:
@@ -143,7 +147,7 @@ def _loaded_width(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments)
         return _width(facts, tensor)
     if arguments.quantization in _ONLINE and tensor.linear and tensor.group not in ("embedding", "lm_head", "router"):
         return _ONLINE[arguments.quantization]
-    return float(DTYPE_BYTES[facts.dtype if arguments.dtype == "auto" else arguments.dtype])
+    return float(DTYPE_BYTES[served_dtype(facts, arguments)])
 
 
 def _padding(facts: ModelFacts, arguments: EngineArguments) -> float:
@@ -172,5 +176,5 @@ def _stage(facts: ModelFacts, by_group: Mapping[str, int], stages: int) -> dict[
 
 def rotary_bytes(facts: ModelFacts, arguments: EngineArguments) -> int:
     """Sines and cosines of every position that the model reads, kept beside the weights."""
-    width = DTYPE_BYTES[facts.dtype if arguments.dtype == "auto" else arguments.dtype]
+    width = DTYPE_BYTES[served_dtype(facts, arguments)]
     return sum(table.rows * table.width * (4 if table.full_precision else width) for table in facts.rotary)
