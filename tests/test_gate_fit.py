@@ -513,6 +513,44 @@ def test_what_takes_accelerators_and_may_not_be_vllm_is_said_not_to_be_judged(kn
     assert found(knowledge, deployment(image="example.com/our-own-server:3", gpus=0)) == ()
 
 
+def test_a_sidecar_that_starts_with_the_pod_is_judged(knowledge: Knowledge) -> None:
+    def pod(*args: str, **more: Any) -> Object:
+        value = dense()
+        inner = value["spec"]["template"]["spec"]
+        inner["initContainers"] = [container(f"--model={DENSE}", "--max-num-seqs=16", *args, **more)]
+        inner["containers"] = [{"name": "web", "image": "nginx:1.29"}]
+        return value
+
+    assert found(knowledge, pod("--max-model-len=8192", restartPolicy="Always")) == ()
+    assert "does-not-fit" in errors(knowledge, pod("--max-model-len=131072", restartPolicy="Always"))
+    assert "before the pod's own" in notices(knowledge, pod("--max-model-len=8192"))["not-judged"].message
+    other = pod(image="example.com/converter:3")
+    assert "nvidia.com/gpu" in notices(knowledge, other)["not-judged"].message
+    # The image holds other programs, too: a download takes no accelerator.
+    assert found(knowledge, pod(command=["hf", "download"], gpus=0)) == ()
+
+
+def test_a_predictor_of_a_format_is_a_model_of_that_format(knowledge: Knowledge) -> None:
+    service = inference_service(f"--model={DENSE}")
+    predictor = service["spec"]["predictor"]
+    model = predictor.pop("model")
+    predictor["huggingface"] = {"args": ["--swap-space=4"], "resources": model["resources"]}
+    assert "format huggingface" in notices(knowledge, service)["not-judged"].message
+    predictor["huggingface"] |= {"image": model["image"], "command": model["command"]}
+    assert "removed-argument" in errors(knowledge, service)
+    del predictor["huggingface"]
+    predictor["sklearn"] = {"storageUri": "gs://models/iris"}
+    assert found(knowledge, service) == ()
+
+
+def test_devices_by_claims_are_accelerators_too(knowledge: Knowledge) -> None:
+    value = deployment(image="example.com/our-own-server:3", gpus=0)
+    inner = value["spec"]["template"]["spec"]
+    inner["resourceClaims"] = [{"name": "card", "resourceClaimTemplateName": "l4"}]
+    inner["containers"][0]["resources"]["claims"] = [{"name": "card"}]
+    assert "the claim card" in notices(knowledge, value)["not-judged"].message
+
+
 def test_a_stopped_service_runs_nothing(knowledge: Knowledge) -> None:
     service = inference_service(f"--model={DENSE}", "--max-model-len=131072")
     service["metadata"]["annotations"] = {"serving.kserve.io/stop": "true"}
@@ -558,6 +596,30 @@ def test_an_llm_service_is_judged_by_the_command_that_kserve_renders(knowledge: 
     main["env"] = [{"name": "VLLM_ADDITIONAL_ARGS", "value": "--swap-space 4"}]
     assert "removed-argument" in errors(knowledge, value)
     assert "not-judged" in notices(knowledge, llm_service(template=None, parallelism={"tensor": 4}))
+
+
+@pytest.mark.parametrize("command", [None, ["vllm", "serve", f"--model={EXPERTS}", "--tensor-parallel-size=4"]])
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"baseRefs": [{"name": "theirs"}]}, "LLMInferenceServiceConfig"),
+        ({"model": {"uri": f"hf://{EXPERTS}", "lora": {"adapters": [{"name": "a", "uri": "hf://a/b"}]}}}, "LoRA"),
+        ({"kvCacheOffloading": {"cpu": "500Gi"}}, "--kv-transfer-config"),
+    ],
+)
+def test_what_kserve_adds_to_an_llm_service_is_said_not_to_be_judged(
+    knowledge: Knowledge, command: list[str] | None, more: Object, told: str
+) -> None:
+    def service(**spec: Any) -> Object:
+        value = llm_service(parallelism={"tensor": 4}, **spec)
+        main = value["spec"]["template"]["containers"][0]
+        main["args"] = ["--max-model-len=8192", "--max-num-seqs=16"]
+        if command is not None:
+            main["command"] = command
+        return value
+
+    assert found(knowledge, service()) == ()
+    assert told in notices(knowledge, service(**more))["not-judged"].message
 
 
 def test_a_tpu_slice_is_used_whole(knowledge: Knowledge) -> None:

@@ -14,8 +14,7 @@ from neuroscale.costs.scaling import STOPPED, Bounds, annotations_of, between, f
 COMPONENTS = ("predictor", "transformer", "explainer")
 
 _PREFIX = "serving.kserve.io/"
-# The keys under which a component may describe its one serving container.
-_SERVERS = (
+SERVERS = (
     "model",
     "sklearn",
     "xgboost",
@@ -29,6 +28,7 @@ _SERVERS = (
     "paddle",
     "art",
 )
+"""The keys under which a component may describe its one serving container."""
 _STANDARD = ("Standard", "RawDeployment")
 _DEFAULT_GPU = "nvidia.com/gpu"
 
@@ -40,7 +40,7 @@ def stopped(value: Mapping[str, Any]) -> bool:
 
 def component_pod(component: Mapping[str, Any]) -> Pod:
     """The pod of a predictor, transformer or explainer. Raises ValueError where it cannot be read."""
-    servers = [mapping(component[key], key) for key in _SERVERS if component.get(key) is not None]
+    servers = [mapping(component[key], key) for key in SERVERS if component.get(key) is not None]
     containers = servers + sequence(component.get("containers"), "containers")
     if not containers:
         raise ValueError("it has no containers of its own: its runtime brings them")

@@ -28,6 +28,7 @@ _BUILT_IN_CONTAINER: Mapping[str, Any] = {
     "args": ["--port=8080", "--served-model-name={{.Name}}", "--model=/mnt/models"],
 }
 _PLACEHOLDER = re.compile(r"\{\{-?\s*\.(Name|Namespace)\s*-?\}\}")
+_INIT = "it runs vLLM before the pod's own containers, which start once it has ended"
 _CONTAINER = "kserve-container"
 _LLM_CONTAINER = "main"
 
@@ -118,22 +119,31 @@ def _read(manifest: Manifest, runtime: Runtimes) -> Iterator[Found]:
 def _containers(
     manifest: Manifest, at: Path, spec: Mapping[str, Any], subject: str, *, description: bool = False, source: str = ""
 ) -> Iterator[Found]:
-    for index, item in enumerate(sequence(spec.get("containers"), "containers")):
-        container = mapping(item, "a container")
-        command = serve_command(container)
-        place = (*at, "containers", index)
-        if command is not None:
-            alone = {**spec, "containers": [container], "initContainers": []}
-            yield Server(manifest, place, subject, command, alone, source, description=description)
-        elif (devices := _devices(container)) and not description:
-            yield Unread(manifest, place, subject, _not_vllm(devices))
+    for key in ("containers", "initContainers"):
+        for index, item in enumerate(sequence(spec.get(key), key)):
+            container = mapping(item, "a container")
+            command = serve_command(container)
+            place = (*at, key, index)
+            if key == "initContainers" and container.get("restartPolicy") != "Always" and command is not None:
+                if command.unreadable:
+                    command = None  # of vLLM's image, to do something else
+                elif not description:
+                    yield Unread(manifest, place, subject, _INIT)
+                    continue
+            if command is not None:
+                alone = {**spec, "containers": [container], "initContainers": []}
+                yield Server(manifest, place, subject, command, alone, source, description=description)
+            elif (devices := _devices(container)) and not description:
+                yield Unread(manifest, place, subject, _not_vllm(devices))
 
 
 def _devices(container: Mapping[str, Any]) -> list[str]:
     """The accelerators that a container asks for, by the names of their resources."""
     resources = mapping(container.get("resources"), "resources")
     asked = {**mapping(resources.get("requests"), "requests"), **mapping(resources.get("limits"), "limits")}
-    return sorted(str(name) for name, amount in asked.items() if "/" in str(name) and str(amount) != "0")
+    devices = sorted(str(name) for name, amount in asked.items() if "/" in str(name) and str(amount) != "0")
+    claims = [mapping(one, "a claim") for one in sequence(resources.get("claims"), "claims")]
+    return [*devices, *(f"devices by the claim {one.get('name')}" for one in claims)]
 
 
 def _not_vllm(devices: list[str]) -> str:
@@ -182,8 +192,9 @@ def _inference_service(manifest: Manifest, runtime: Runtimes) -> Iterator[Found]
 def _predictor(manifest: Manifest, at: Path, predictor: Mapping[str, Any], runtime: Runtimes) -> Iterator[Found]:
     subject = manifest.subject
     found: list[Found] = []
-    if predictor.get("model") is not None:
-        found.extend(_model(manifest, at, predictor, runtime))
+    for key in kserve.SERVERS:
+        if predictor.get(key) is not None:
+            found.extend(_model(manifest, at, predictor, key, runtime))
     own = {**predictor, "containers": sequence(predictor.get("containers"), "containers")}
     found.extend(
         replace(one, source=_custom_source(one.container)) if isinstance(one, Server) else one
@@ -197,9 +208,11 @@ def _predictor(manifest: Manifest, at: Path, predictor: Mapping[str, Any], runti
         yield _with_workers(one, mapping(workers, "workerSpec")) if isinstance(one, Server) else one
 
 
-def _model(manifest: Manifest, at: Path, predictor: Mapping[str, Any], runtime: Runtimes) -> Iterator[Found]:
-    model = mapping(predictor["model"], "model")
-    place = (*at, "model")
+def _model(manifest: Manifest, at: Path, predictor: Mapping[str, Any], key: str, runtime: Runtimes) -> Iterator[Found]:
+    model = mapping(predictor[key], key)
+    if key != "model":  # KServe makes a model of that format of it
+        model = {**model, "modelFormat": {"name": key}, "runtime": None}
+    place = (*at, key)
     name = str(model.get("runtime") or "")
     wanted = str(mapping(model.get("modelFormat"), "modelFormat").get("name") or "")
     if not name and wanted.lower() == "vllm":
@@ -226,7 +239,8 @@ def _model(manifest: Manifest, at: Path, predictor: Mapping[str, Any], runtime: 
         if devices := _devices(container):
             yield Unread(manifest, place, manifest.subject, _not_vllm(devices))
         return
-    spec = {**base_spec, **{key: value for key, value in predictor.items() if key not in ("model", "containers")}}
+    own = {name: value for name, value in predictor.items() if name not in (*kserve.SERVERS, "containers")}
+    spec = {**base_spec, **own}
     selector = {
         **mapping(base_spec.get("nodeSelector"), "nodeSelector"),
         **mapping(predictor.get("nodeSelector"), "nodeSelector"),
@@ -372,14 +386,25 @@ def _llm_inference_service(manifest: Manifest) -> Iterator[Found]:
             alone = {**template, "containers": [container], "initContainers": []}
             command = serve_command(container)
             hidden: tuple[tuple[Path, str], ...] = ()
-            if container.get("name") == _LLM_CONTAINER and not container.get("command"):
-                command = _llm_command(container, described, spec, manifest)
-                if spec.get("baseRefs"):
-                    hidden = (((*at, "baseRefs"), "it takes more from an LLMInferenceServiceConfig"),)
+            if container.get("name") == _LLM_CONTAINER:
+                hidden = tuple(_added(spec, at, described))
+                if not container.get("command"):
+                    command = _llm_command(container, described, spec, manifest)
             if command is not None:
                 yield Server(manifest, place, subject, command, alone, uri, hidden=hidden)
             elif devices := _devices(container):
                 yield Unread(manifest, place, subject, _not_vllm(devices))
+
+
+def _added(spec: Mapping[str, Any], at: Path, part: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    """What KServe adds to the container of the name `main`, with a command of its own or without."""
+    if spec.get("baseRefs"):
+        yield ("spec", "baseRefs"), "it takes more from an LLMInferenceServiceConfig"
+    if mapping(mapping(spec.get("model"), "model").get("lora"), "lora").get("adapters"):
+        told = "KServe adds --enable-lora and --lora-modules, and the memory of LoRA adapters is not counted"
+        yield ("spec", "model", "lora"), told
+    if part.get("kvCacheOffloading"):
+        yield (*at, "kvCacheOffloading"), "KServe adds --kv-transfer-config, and the memory of it is not counted"
 
 
 def _llm_command(
@@ -397,7 +422,7 @@ def _llm_command(
     script = {
         **container,
         "image": container.get("image") or "llm-d-cuda",
-        "command": ["/bin/sh", "-c", "exec vllm serve $VLLM_ADDITIONAL_ARGS $@", "--"],
+        "command": ["/bin/bash", "-c", 'eval "exec vllm serve $VLLM_ADDITIONAL_ARGS $@"', "--"],
         "env": [{"name": "VLLM_ADDITIONAL_ARGS", "value": ""}, *sequence(container.get("env"), "env")],
     }
     told = serve_command(script)
