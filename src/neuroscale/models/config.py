@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+from neuroscale.models.context import context_of
 from neuroscale.models.facts import Basis, Group, ModelFacts, Quantization
 from neuroscale.models.families import Decoder, layer_count, routed_experts
 from neuroscale.models.headers import Header
@@ -92,7 +93,12 @@ def _read(
         kind = text.model_type or "no model type"
         notes.append(f"The architecture is unknown here ({kind}): its layers are counted as if they were Llama's.")
     basis: Basis = "estimate" if decoder.estimated else "headers" if headers else "config"
-    attention = decoder.layers[0].attention
+    attention, context = decoder.layers[0].attention, context_of(text)
+    if context.default < context.longest:
+        notes.append(
+            f"Without --max-model-len vLLM reads {context.default:,} tokens: with the factors for up to "
+            f"{context.longest:,} it answers shorter prompts worse."
+        )
     facts = ModelFacts(
         name=name,
         model_type=text.model_type or c.model_type,
@@ -106,7 +112,7 @@ def _read(
         kv_heads=text.integer("num_key_value_heads", default=attention.heads, high=2**16),
         head_dim=_head_dim(attention),
         intermediate_size=_dense_width(text, decoder),
-        max_position_embeddings=_positions(text),
+        max_position_embeddings=context.longest,
         experts=decoder.experts,
         experts_per_token=decoder.experts_per_token,
         moe_intermediate_size=_expert_width(decoder),
@@ -119,7 +125,10 @@ def _read(
         source=source,
         notes=tuple(notes),
         bytes_by_dtype=measured.bytes_by_dtype,
-        rotary=rotary_tables(text, [layer.attention for layer in decoder.layers], _positions(text)),
+        rotary=rotary_tables(text, [layer.attention for layer in decoder.layers], context.positions),
+        default_length=context.default,
+        length_by_yarn=context.by_yarn,
+        file_dtype=measured.dtype if headers and scheme is None else None,
     )
     return facts, c
 
@@ -201,22 +210,6 @@ def _count(stored: Sequence[tuple[Weight, Quantization | None]], dtype: Dtype) -
         by_group[weight.group] += size
         by_dtype[f"{quantization.method} {quantization.bits} bits" if quantization else dtype] += size
     return Measured(dict(by_group), dict(by_dtype), together(weight for weight, _ in stored), dtype, ())
-
-
-def _positions(text: Keys) -> int:
-    """The longest context: the least of the keys that vLLM looks at."""
-    keys = (
-        "max_position_embeddings",
-        "n_positions",
-        "max_seq_len",
-        "seq_length",
-        "model_max_length",
-        "max_sequence_length",
-    )
-    found = [value for key in keys if (value := text.optional(key)) is not None]
-    if not found:
-        raise text.problem(keys[0], "is missing", "Write the longest context that the model reads.")
-    return min(found)
 
 
 def _head_dim(attention: Attention | LatentAttention) -> int:

@@ -110,6 +110,9 @@ class ModelFacts:
     """A model as its config (and, where known, the headers of its files) tells it.
 
     `weight_bytes`: by group, as files or counting say, before tensor parallelism. `heads`: of attention (queries).
+    `max_position_embeddings`: the longest context that vLLM allows; `default_length`: what it takes where none is asked
+    for (None: the longest); `length_by_yarn`: what releases allow that multiply YaRN's first positions by its factor
+    (None: the same). `file_dtype`: of the weights in the files, where their headers say another than `dtype`.
     `experts_per_token`: 0 for dense models. `notes`: what was assumed or left out, as sentences. `bytes_by_dtype`: the
     same bytes by the names that safetensors gives dtypes, or by the quantisation method's where they are counted.
     """
@@ -140,6 +143,18 @@ class ModelFacts:
     notes: tuple[str, ...] = field(default=())
     bytes_by_dtype: Mapping[str, int] = field(default_factory=dict)
     rotary: tuple[RotaryTable, ...] = ()
+    default_length: int | None = None
+    length_by_yarn: int | None = None
+    file_dtype: str | None = None
+
+    def longest_context(self, *, windows: bool = True) -> int:
+        """The most tokens of a request. `windows`: false where --disable-sliding-window makes the window the limit."""
+        limits = [layers.window for layers in self.cache if layers.kind == "sliding" and layers.window]
+        return min([self.max_position_embeddings, *([] if windows else limits)])
+
+    def default_context(self, *, windows: bool = True) -> int:
+        """The tokens of a request that a command without --max-model-len allows."""
+        return min(self.default_length or self.max_position_embeddings, self.longest_context(windows=windows))
 
     @property
     def total_params(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from neuroscale.models.context import LONG, rope_kind, rope_scaling
 from neuroscale.models.facts import RotaryTable
 from neuroscale.models.keys import Keys
 from neuroscale.models.layers import Attention, LatentAttention
@@ -37,20 +38,23 @@ def rotary_tables(
 
 def _scaling(text: Keys) -> Keys | None:
     """What says how rows are made of positions, of the layers that see the whole context."""
-    for key in ("rope_scaling", "rope_parameters"):
-        said = text.section(key)
-        if said is not None:
-            return said.section("full_attention") or said
-    return None
+    said = rope_scaling(text)
+    return None if said is None else said.section("full_attention") or said
 
 
 def _rows(text: Keys, positions: int) -> int:
     scaling = _scaling(text)
+    if scaling is not None and rope_kind(scaling) in LONG:
+        # One table each for short and for long prompts.
+        first = text.optional("original_max_position_embeddings") or scaling.optional(
+            "original_max_position_embeddings"
+        )
+        return positions + (first or 0)
     if scaling is None or not isinstance(factor := scaling.raw("factor"), int | float):
         return positions
     if not 0 < factor <= 2**20:
         raise scaling.problem("factor", f"{shorten(factor)} is not a factor from 0 to {2**20}")
-    kind = scaling.text("rope_type") or scaling.text("type")
+    kind = rope_kind(scaling)
     if kind in _STRETCHED:
         return math.ceil(positions * factor)
     original = scaling.optional("original_max_position_embeddings")

@@ -103,7 +103,7 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
             *("model", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"),
             *("enable_expert_parallel", "quantization", "max_model_len", "max_num_seqs", "max_num_batched_tokens"),
             *("gpu_memory_utilization", "kv_cache_memory_bytes", "kv_cache_dtype", "block_size", "enforce_eager"),
-            *("async_scheduling", "disable_hybrid_kv_cache_manager", "language_model_only"),
+            *("async_scheduling", "disable_hybrid_kv_cache_manager", "disable_sliding_window", "language_model_only"),
         )
         if values.get(name) is not None
     }

@@ -233,7 +233,8 @@ def _for_model(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str]) 
 
 
 def _length(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str]) -> Iterator[Fault]:
-    asked, most = parsed.arguments.max_model_len, facts.max_position_embeddings
+    asked = parsed.arguments.max_model_len
+    most = facts.longest_context(windows=not parsed.arguments.disable_sliding_window)
     if asked is None or asked <= most:
         return
     forced = "hf_overrides" in parsed.values or variables.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0") not in ("0", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device
+from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.result import Resolved
 from neuroscale.planning.fit.versions import Behaviour
 from neuroscale.vllm.engine import EngineArguments
@@ -23,7 +24,7 @@ _UNCHUNKED = 32768
 
 def resolve(facts: ModelFacts, device: Device, arguments: EngineArguments, does: Behaviour) -> Resolved:
     """As vLLM's engine/arg_utils.py and platforms do it."""
-    length = arguments.max_model_len or facts.max_position_embeddings
+    length = arguments.max_model_len or facts.default_context(windows=not arguments.disable_sliding_window)
     tokens, sequences = _batch(device, arguments, does)
     asked_tokens, asked_sequences = arguments.max_num_batched_tokens, arguments.max_num_seqs
     sequences = asked_sequences or sequences
@@ -102,4 +103,4 @@ def _cache_dtype(facts: ModelFacts, arguments: EngineArguments, does: Behaviour)
     scheme = facts.quantization
     if scheme is not None and scheme.kv_cache is not None and scheme.method in does.checkpoint_cache:
         return scheme.kv_cache
-    return facts.dtype if arguments.dtype == "auto" else arguments.dtype
+    return served_dtype(facts, arguments)

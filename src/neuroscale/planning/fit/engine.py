@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from neuroscale.models.facts import CacheLayers, ModelFacts
@@ -33,9 +35,11 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     longest context that fits. Raises ValueError for a version that is none.
     """
     if arguments.max_model_len == -1:
-        longest = fit(facts, device, replace(arguments, max_model_len=None), version=version).max_context
-        arguments = replace(arguments, max_model_len=max(longest, 1))
+        fitted = fit(facts, device, replace(arguments, max_model_len=None), version=version)
+        arguments = replace(arguments, max_model_len=max(min(fitted.max_context, fitted.max_model_len), 1))
     does = behaviour(version)
+    if does.yarn_multiplied and facts.length_by_yarn is not None:
+        facts = replace(facts, max_position_embeddings=facts.length_by_yarn, default_length=None)
     resolved = resolve(facts, device, arguments, does)
     weights = rank_weights(facts, arguments)
     beside = overhead(facts, device, arguments, resolved, does)
@@ -44,7 +48,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     available = arguments.kv_cache_memory_bytes
     if available is None:
         available = usable - taken
-    against = [*unsupported(facts, device, arguments, resolved), *too_long(facts, resolved)]
+    against = [*unsupported(facts, device, arguments, resolved), *too_long(facts, arguments, resolved)]
     blocks: Pool | None = None
     try:
         blocks = cache_pool(facts, arguments, resolved, does)
@@ -64,6 +68,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     if verdict == "fits" and device.family == "tpu":
         verdict = "tight"  # what the compiler needs outside the share is not known
     kv_cache = available if starts else request
+    most = facts.longest_context(windows=not arguments.disable_sliding_window)
     result = Fit(
         verdict=verdict,
         model=facts.name,
@@ -82,7 +87,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         kv_cache_tokens=int(tokens),
         max_concurrency=concurrency,
         max_model_len=resolved.max_model_len,
-        max_context=blocks.longest(room, resolved.in_flight_tokens, facts.max_position_embeddings) if blocks else 0,
+        max_context=blocks.longest(room, resolved.in_flight_tokens, most) if blocks else 0,
         seconds_per_step=_offload_seconds(device, weights),
         log=(),
         confidence=_confidence(facts, device, version),
@@ -103,10 +108,20 @@ def share(device: Device, arguments: EngineArguments, resolved: Resolved) -> flo
 def cache_pool(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> Pool:
     """The blocks of a rank. Raises PagesDiffer."""
     stages = arguments.pipeline_parallel_size
+    kinds = without_windows(facts.cache) if arguments.disable_sliding_window else facts.cache
     layers = [
-        (_spec(kind, arguments.tensor_parallel_size, resolved), math.ceil(kind.layers / stages)) for kind in facts.cache
+        (_spec(kind, arguments.tensor_parallel_size, resolved), math.ceil(kind.layers / stages)) for kind in kinds
     ]
     return pool(layers, hybrid=resolved.hybrid, padding_ratio=does.padding_ratio, padded=does.windows_padded)
+
+
+def without_windows(cache: Sequence[CacheLayers]) -> tuple[CacheLayers, ...]:
+    """What layers keep under --disable-sliding-window: the whole context, which that limits to the shortest window."""
+    alike: Counter[CacheLayers] = Counter()
+    for kind in cache:
+        whole = replace(kind, kind="full", window=None) if kind.kind == "sliding" else kind
+        alike[replace(whole, layers=0)] += kind.layers
+    return tuple(replace(kind, layers=layers) for kind, layers in alike.items())
 
 
 def printed_tokens(blocks: Pool, available: int, concurrency: float, resolved: Resolved, does: Behaviour) -> int:

@@ -38,6 +38,8 @@ class Behaviour:
     `expert_buffers_stay`: scratch space of experts outlives the step, so the sampler's comes on top of it.
     `buffers_counted`: what the runner keeps for good is taken off before the cache is sized; before, it came on top.
     `checkpoint_cache`: methods of quantisation whose checkpoints say how the KV cache is kept by default.
+    `yarn_multiplied`: the longest context of a file with YaRN is its first positions times the factor, whatever else
+    the file says.
     `one_line`: 'GPU KV cache size' and 'Maximum concurrency' are one line of the log.
     """
 
@@ -64,6 +66,7 @@ class Behaviour:
     expert_buffers_stay: bool = False
     buffers_counted: bool = False
     one_line: bool = False
+    yarn_multiplied: bool = True
     checkpoint_cache: frozenset[str] = frozenset()
 
 
@@ -87,6 +90,7 @@ _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
     ("0.27.0", {"buffers_counted": True}),
     ("0.28.0", {"huge_card_gib": 160.0, "one_line": True}),
     ("0.29.0", {"spare_block": True, "second_runner": frozenset({"plain", "dense", "moe"})}),
+    ("0.30.0", {"yarn_multiplied": False}),
 )
 """From which release on what holds: vllm/config, engine/arg_utils.py, v1/core/kv_cache_utils.py,
 v1/kv_cache_interface.py and v1/sample/ops of the releases 0.8.5 to 0.32.0."""

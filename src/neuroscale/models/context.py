@@ -1,0 +1,91 @@
+"""How long a context a model reads: `context_of`, as `_get_and_verify_max_len` of vLLM (config/model.py) has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from neuroscale.models.keys import Keys
+from neuroscale.validation import shorten
+
+_KEYS = (
+    *("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length"),
+    *("max_target_positions", "max_sequence_length", "max_seq_length", "seq_len"),
+)
+_AS_WRITTEN = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
+"""Scalings whose files count the scaled positions: their factor is not applied once more."""
+LONG = ("longrope", "su")
+"""Scalings that answer short prompts worse where long ones are allowed, so that they are not unless asked for."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """Tokens of a request.
+
+    `positions`: what the file counts; `longest`: what vLLM allows; `default`: what it takes where none are asked for.
+    `by_yarn`: what releases of vLLM allow that multiply YaRN's first positions by its factor (None: as the others).
+    """
+
+    positions: int
+    longest: int
+    default: int
+    by_yarn: int | None
+
+
+def context_of(text: Keys) -> Context:
+    """Of a language model by its keys. Raises InputError where no key tells it."""
+    positions = _positions(text)
+    scalings = list(_each_scaling(text))
+    factor, by_yarn = 1.0, None
+    for scaling in scalings:
+        kind, original = rope_kind(scaling), scaling.optional("original_max_position_embeddings")
+        if kind not in _AS_WRITTEN:
+            factor = _factor(scaling, factor)
+        elif kind == "yarn" and original:
+            by_yarn = int(original * _factor(scaling, 1.0))
+    if "gemma3" in text.model_type:  # its files count the scaled positions
+        factor, by_yarn = 1.0, None
+    longest = max(int(positions * factor), 1)
+    default = longest
+    if any(rope_kind(scaling) in LONG for scaling in scalings):
+        default = min(text.optional("original_max_position_embeddings") or longest, longest)
+    return Context(positions, longest, default, by_yarn if by_yarn != longest else None)
+
+
+def rope_scaling(text: Keys) -> Keys | None:
+    """What says how positions are turned, of all layers or by their kinds."""
+    for key in ("rope_scaling", "rope_parameters"):
+        if (said := text.section(key)) is not None:
+            return said
+    return None
+
+
+def rope_kind(scaling: Keys) -> str:
+    """The name of a scaling, in the newer or in the older spelling."""
+    return scaling.text("rope_type") or scaling.text("type")
+
+
+def _positions(text: Keys) -> int:
+    """The least of the keys that vLLM looks at, unless `model_max_length` decides."""
+    found = [value for key in _KEYS if (value := text.optional(key)) is not None]
+    if not found:
+        raise text.problem(_KEYS[0], "is missing", "Write the longest context that the model reads.")
+    return text.optional("model_max_length") or min(found)
+
+
+def _each_scaling(text: Keys) -> Iterator[Keys]:
+    said = rope_scaling(text)
+    if said is None:
+        return
+    kinds = [said.section(key) for key in ("full_attention", "sliding_attention", "chunked_attention")]
+    by_kind = [one for one in kinds if one is not None]
+    yield from by_kind or [said]
+
+
+def _factor(scaling: Keys, default: float) -> float:
+    factor = scaling.raw("factor")
+    if factor is None:
+        return default
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor <= 2**20:
+        raise scaling.problem("factor", f"{shorten(factor)} is not a factor from 0 to {2**20}")
+    return float(factor)
