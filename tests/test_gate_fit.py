@@ -551,6 +551,26 @@ def test_devices_by_claims_are_accelerators_too(knowledge: Knowledge) -> None:
     assert "the claim card" in notices(knowledge, value)["not-judged"].message
 
 
+@pytest.mark.parametrize(
+    ("image", "build"),
+    [
+        ("vllm/vllm-openai-cpu:v0.32.0", "cpu"),
+        ("rocm/vllm:v0.32.0", "rocm"),
+        ("vllm/vllm-openai-rocm:v0.32.0", "rocm"),
+        ("example.com/mirror/vllm-openai:v0.32.0-rocm", "rocm"),
+        ("vllm/vllm-tpu:v0.32.0", "tpu"),
+        ("vllm/vllm-openai:v0.32.0", ""),
+        ("example.com/tpu-team/vllm-openai:v0.32.0", ""),
+        ("example.com/own/vllm:v0.32.0", ""),
+    ],
+)
+def test_an_image_is_of_the_accelerators_build(knowledge: Knowledge, image: str, build: str) -> None:
+    seen = errors(knowledge, dense(image=image, command=["vllm", "serve"]))
+    assert set(seen) == ({"image-build"} if build else set())
+    if build:
+        assert f"build for {build}," in seen["image-build"].message
+
+
 def test_a_stopped_service_runs_nothing(knowledge: Knowledge) -> None:
     service = inference_service(f"--model={DENSE}", "--max-model-len=131072")
     service["metadata"]["annotations"] = {"serving.kserve.io/stop": "true"}

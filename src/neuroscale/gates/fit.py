@@ -205,6 +205,10 @@ class _Judgement:
 
     @property
     def _known(self) -> Knowledge:
+        accelerator, build = known.place.accelerator, self._known.build(self.server)
+        if build and build != accelerator.family and not self.server.for_cpu:
+            told = f"the image is vLLM's build for {build}, which computes nothing on {accelerator.title}"
+            self._say("image-build", ("image",), told, f"Take its build for {accelerator.family}.", notice=False)
         if self.knowledge is None:
             raise UnknownError("the catalog cannot be read")
         return self.knowledge

@@ -23,6 +23,17 @@ from neuroscale.vllm.checks import Place
 
 _FILE = "file://"
 _HUB = "hf://"
+_BUILDS: Mapping[str, str] = {
+    "cpu": "cpu",
+    "cuda": "cuda",
+    "gaudi": "hpu",
+    "hpu": "hpu",
+    "neuron": "neuron",
+    "rocm": "rocm",
+    "tpu": "tpu",
+    "xpu": "xpu",
+}
+"""The kind of accelerator that a part of an image's name tells."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -143,6 +154,17 @@ class Knowledge:
         same = [one for one in alike if _repository(one.image) == repository]
         return next((one for one in (*same, *alike) if one.only_for is None), None)
 
+    def build(self, server: Server) -> str:
+        """The kind of accelerator that a server's image is built for; "" where its name does not tell."""
+        image = str(server.container.get("image") or "").partition("@")[0]
+        *folders, name = image.split("/")
+        parts = {*folders, *re.split(r"[-_.:]", name)}
+        told = {_BUILDS[part] for part in parts if part in _BUILDS}
+        if not told:
+            alike = [one for one in self.catalog.runtimes.values() if _repository(one.image) == _repository(image)]
+            told = {one.family for one in alike}
+        return next(iter(told)) if len(told) == 1 else ""
+
     def price(self, environment: str) -> _Price:
         """US dollars an hour, by the lists of an environment."""
         known = self.environment(environment)
@@ -209,9 +231,7 @@ class Knowledge:
 
     def _processor(self, server: Server, memory_gib: float | None) -> KnownPlace:
         """A pod without accelerators: vLLM's build for CPUs, with the pod's memory."""
-        repository = _repository(str(server.container.get("image") or ""))
-        families = {one.family for one in self.catalog.runtimes.values() if _repository(one.image) == repository}
-        if not (server.for_cpu or "cpu" in repository.split("-") or families == {"cpu"}):
+        if not (server.for_cpu or self.build(server) == "cpu"):
             raise UnknownError("its pod asks for no accelerator, and its image is not the one for CPUs")
         processors = [one for one in self.catalog.accelerators.values() if one.family == "cpu" and not one.resource]
         if not processors:
