@@ -73,7 +73,8 @@ def _read(
     scheme = read_scheme(c, text)
     counted = Weights(apart=scheme is not None and scheme.by_layer)
     _text_weights(c, text, decoder, counted)
-    notes = [*decoder.notes, *towers(c, counted, decoder.hidden)]
+    of_towers, certainty = towers(c, counted, decoder.hidden)
+    notes = [*decoder.notes, *of_towers]
     stored, scheme = converted(counted.all, scheme)
     dtype = _dtype(c, text)
     if headers:
@@ -93,6 +94,8 @@ def _read(
         kind = text.model_type or "no model type"
         notes.append(f"The architecture is unknown here ({kind}): its layers are counted as if they were Llama's.")
     basis: Basis = "estimate" if decoder.estimated else "headers" if headers else "config"
+    if certainty != "known" and not headers:
+        basis = "estimate"
     attention, context = decoder.layers[0].attention, context_of(text)
     if context.default < context.longest:
         notes.append(
@@ -126,6 +129,7 @@ def _read(
         notes=tuple(notes),
         bytes_by_dtype=measured.bytes_by_dtype,
         rotary=rotary_tables(text, [layer.attention for layer in decoder.layers], context.positions),
+        parts_missing=certainty == "missing" and not headers,
         default_length=context.default,
         length_by_yarn=context.by_yarn,
         file_dtype=measured.dtype if headers and scheme is None else None,

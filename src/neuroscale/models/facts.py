@@ -112,7 +112,8 @@ class ModelFacts:
     `weight_bytes`: by group, as files or counting say, before tensor parallelism. `heads`: of attention (queries).
     `max_position_embeddings`: the longest context that vLLM allows; `default_length`: what it takes where none is asked
     for (None: the longest); `length_by_yarn`: what releases allow that multiply YaRN's first positions by its factor
-    (None: the same). `file_dtype`: of the weights in the files, where their headers say another than `dtype`.
+    (None: the same). `parts_missing`: a tower is not in `weight_bytes`. `file_dtype`: of the weights in the files,
+    where their headers are known.
     `experts_per_token`: 0 for dense models. `notes`: what was assumed or left out, as sentences. `bytes_by_dtype`: the
     same bytes by the names that safetensors gives dtypes, or by the quantisation method's where they are counted.
     """
@@ -146,6 +147,7 @@ class ModelFacts:
     default_length: int | None = None
     length_by_yarn: int | None = None
     file_dtype: str | None = None
+    parts_missing: bool = False
 
     def longest_context(self, *, windows: bool = True) -> int:
         """The most tokens of a request. `windows`: false where --disable-sliding-window makes the window the limit."""

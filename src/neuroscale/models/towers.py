@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Literal
 
 from neuroscale.models.facts import Group, Sharding
 from neuroscale.models.keys import Keys
 from neuroscale.models.weights import Weights
 
 _SECTIONS: tuple[tuple[str, Group], ...] = (("vision_config", "vision"), ("audio_config", "audio"))
+_TOWERS_ELSEWHERE = ("vision_backbone", "embd_layer", "img_processor", "audio_processor", "mm_vision_tower", "visual")
+"""Keys of remote code that tell of towers without their sizes."""
 _OTHER_SECTIONS = ("speech_config", "sound_config", "vision_tower_config", "image_config", "vit_config")
 
 
@@ -34,9 +37,14 @@ class Wrapper:
     assumed: bool = True
 
 
-def towers(c: Keys, out: Weights, hidden: int) -> list[str]:
-    """Add the towers' weights; the sentences say what is not counted. `hidden`: of the language model."""
-    notes = []
+Certainty = Literal["known", "assumed", "missing"]
+"""The towers' layouts are known; some are not, and counted as plain layers; some are not counted at all."""
+
+
+def towers(c: Keys, out: Weights, hidden: int) -> tuple[list[str], Certainty]:
+    """Add the towers' weights; the sentences say what is assumed or not counted. `hidden`: of the language model."""
+    notes: list[str] = []
+    certainty: Certainty = "known"
     if (thinker := c.section("thinker_config")) is not None:
         notes.append("What speaks is not counted: vLLM loads the part that thinks alone.")
         c = thinker
@@ -52,18 +60,46 @@ def towers(c: Keys, out: Weights, hidden: int) -> list[str]:
         own = keys.text("model_type")
         kind = own if own in TOWERS else known
         if kind not in TOWERS:
-            notes.append(f"The weights of the tower in {section} are not counted: its layout is unknown here.")
+            certainty = _assume(keys, section, group, out, hidden, notes)
             continue
         keys = keys.as_type(kind)
         width = TOWERS[kind](keys, out, hidden)
         if group == "vision" and wrapper.join:
             wrapper.join(c, keys, out, width, hidden)
         elif group == "vision" and c.model_type not in WRAPPERS:
-            notes.append("The weights that join the vision tower to the language model are not counted.")
+            notes.append("The weights that join the vision tower to the language model are assumed.")
+            _between(out, width, hidden)
+            certainty = "assumed"
     for section in _OTHER_SECTIONS:
-        if c.section(section) is not None:
-            notes.append(f"The weights of the tower in {section} are not counted: its layout is unknown here.")
-    return notes
+        if (keys := c.section(section)) is not None:
+            group = "audio" if section in ("speech_config", "sound_config") else "vision"
+            certainty = _assume(keys, section, group, out, hidden, notes)
+    for key in _TOWERS_ELSEWHERE:
+        if c.values.get(key):
+            notes.append(f"The weights of the tower that {key} tells of are not counted: its layout is unknown here.")
+            certainty = "missing"
+    return notes, certainty
+
+
+def _assume(c: Keys, section: str, group: Group, out: Weights, hidden: int, notes: list[str]) -> Certainty:
+    """Count a tower of an unknown layout as plain layers of its sizes, and say so."""
+    width = c.optional("hidden_size", "d_model", "width", "embed_dim", "n_embd", high=2**20)
+    count = c.optional("num_hidden_layers", "encoder_layers", "layers", "depth", "num_layers", "n_layers", high=500)
+    if width is None or count is None:
+        notes.append(f"The weights of the tower in {section} are not counted: its layout is unknown here.")
+        return "missing"
+    inner = c.optional("intermediate_size", "encoder_ffn_dim", "mlp_dim", "ffn_dim", high=2**20) or 4 * width
+    block = replace(_CLIP_BLOCK, sharding="replicated", group=group)
+    _alike(out, block, f"{section}.layers.", count, (width, inner))
+    _between(out, width, hidden)
+    notes.append(f"The layout of the tower in {section} is unknown here: it is counted as {count} plain layers.")
+    return "assumed"
+
+
+def _between(out: Weights, width: int, hidden: int) -> None:
+    """What joins a tower to the language model where that is not known: four patches in one, and two matrices."""
+    _project(out, "projector.linear_1", (4 * width, hidden), bias=True, sharding="replicated")
+    _project(out, "projector.linear_2", (hidden, hidden), bias=True, sharding="replicated")
 
 
 # Blocks.
@@ -159,16 +195,9 @@ _CLIP_BLOCK = _Block(
 
 
 def _siglip(c: Keys, out: Weights, _: int) -> int:
-    hidden, width = _size(c, "hidden_size"), _size(c, "intermediate_size")
-    at = "vision_tower."
-    rows, columns = _side(c, "patch_size")
-    out.add(f"{at}embeddings.patch_embedding.weight", "vision", (hidden, _size(c, "num_channels"), rows, columns))
-    out.add(f"{at}embeddings.patch_embedding.bias", "vision", (hidden,))
-    out.add(f"{at}embeddings.position_embedding.weight", "vision", (_patches(c), hidden))
-    _alike(out, _CLIP_BLOCK, f"{at}encoder.layers.", _layers(c), (hidden, width))
-    _norm(out, f"{at}post_layernorm", "vision", hidden)
+    hidden, width = _siglip_body(c, out)
     if c.flag("vision_use_head", True):
-        head = f"{at}head."
+        head = "vision_tower.head."
         out.add(f"{head}probe", "vision", (1, 1, hidden))
         out.add(f"{head}attention.in_proj_weight", "vision", (3 * hidden, hidden))
         out.add(f"{head}attention.in_proj_bias", "vision", (3 * hidden,))
@@ -177,6 +206,23 @@ def _siglip(c: Keys, out: Weights, _: int) -> int:
         out.linear(f"{head}mlp.fc1", "vision", (hidden, width), "split", bias=True)
         out.linear(f"{head}mlp.fc2", "vision", (width, hidden), "split", bias=True)
     return hidden
+
+
+def _idefics3(c: Keys, out: Weights, _: int) -> int:
+    return _siglip_body(c, out)[0]
+
+
+def _siglip_body(c: Keys, out: Weights) -> tuple[int, int]:
+    hidden, width = _size(c, "hidden_size"), _size(c, "intermediate_size")
+    at = "vision_tower."
+    rows, columns = _side(c, "patch_size")
+    channels = c.integer("num_channels", high=2**20, default=3)
+    out.add(f"{at}embeddings.patch_embedding.weight", "vision", (hidden, channels, rows, columns))
+    out.add(f"{at}embeddings.patch_embedding.bias", "vision", (hidden,))
+    out.add(f"{at}embeddings.position_embedding.weight", "vision", (_patches(c), hidden))
+    _alike(out, _CLIP_BLOCK, f"{at}encoder.layers.", _layers(c), (hidden, width))
+    _norm(out, f"{at}post_layernorm", "vision", hidden)
+    return hidden, width
 
 
 def _clip(c: Keys, out: Weights, _: int) -> int:
@@ -268,6 +314,10 @@ def _qwen2_5(c: Keys, out: Weights, _: int) -> int:
     return merged
 
 
+def _qwen2_5_omni(c: Keys, out: Weights, hidden: int) -> int:
+    return _qwen2_5(c.as_type("qwen2_5_vl_vision"), out, hidden)
+
+
 def _qwen3(c: Keys, out: Weights, _: int) -> int:
     hidden = _size(c, "hidden_size")
     block = _Block(("attn.qkv",), "attn.proj", ("mlp.linear_fc1",), "mlp.linear_fc2", ("norm1", "norm2"))
@@ -357,6 +407,40 @@ def _internvl(c: Keys, out: Weights, _: int) -> int:
     out.alike(range(_layers(c)), add)
     if not c.flag("use_mean_pooling", True):
         _norm(out, f"{at}layernorm", "vision", hidden)
+    return hidden
+
+
+def _intern_vit(c: Keys, out: Weights, _: int) -> int:
+    """InternViT as the publisher's own code has it (vLLM's intern_vit.py)."""
+    hidden, at = _size(c, "hidden_size"), "vision_model."
+    rows, columns = _side(c, "patch_size")
+    channels = c.integer("num_channels", high=2**20, default=3)
+    out.add(f"{at}embeddings.class_embedding", "vision", (1, 1, hidden))
+    out.add(f"{at}embeddings.position_embedding", "vision", (1, _patches(c) + 1, hidden))
+    out.add(f"{at}embeddings.patch_embedding.weight", "vision", (hidden, channels, rows, columns))
+    out.add(f"{at}embeddings.patch_embedding.bias", "vision", (hidden,))
+    block = _Block(
+        ("attn.qkv",),
+        "attn.proj",
+        ("mlp.fc1",),
+        "mlp.fc2",
+        ("norm1", "norm2"),
+        bias=c.flag("qkv_bias"),
+        output_bias=True,
+        mlp_bias=True,
+        norm_bias=c.text("norm_type", "rms_norm") == "layer_norm",
+    )
+    scales = ["ls1", "ls2"]
+    if c.flag("qk_normalization", True):
+        scales += ["attn.q_norm.weight", "attn.k_norm.weight"]
+
+    def add(layer: int) -> None:
+        place = f"{at}encoder.layers.{layer}."
+        block.weights(out, place, hidden, _size(c, "intermediate_size"))
+        for name in scales:
+            out.add(place + name, "vision", (hidden,))
+
+    out.alike(range(_layers(c)), add)
     return hidden
 
 
@@ -559,17 +643,22 @@ TOWERS: dict[str, Callable[[Keys, Weights, int], int]] = {
     "gemma4_unified_audio": _gemma4_unified_audio,
     "gemma4_unified_vision": _gemma4_unified,
     "gemma4_vision": _gemma4,
+    "idefics3": _idefics3,
+    "idefics3_vision": _idefics3,
+    "intern_vit_6b": _intern_vit,
     "glm4v_moe_vision": _glm4v,
     "glm4v_vision": _glm4v,
     "internvl_vision": _internvl,
     "llama4_vision_model": _llama4,
     "pixtral": _pixtral,
+    "qwen2_5_omni_vision_encoder": _qwen2_5_omni,
     "qwen2_5_vl_vision": _qwen2_5,
     "qwen2_audio_encoder": _qwen2_audio,
     "qwen2_vl_vision": _qwen2,
     "qwen3_vl_moe_vision": _qwen3,
     "qwen3_vl_vision": _qwen3,
     "siglip_vision_model": _siglip,
+    "smolvlm_vision": _idefics3,
 }
 """By model type: the tower's keys, where its weights go, and the language model's width, to the tower's own width."""
 
@@ -615,14 +704,29 @@ def _join_paligemma(c: Keys, tower: Keys, out: Weights, width: int, hidden: int)
     _project(out, "multi_modal_projector.linear", (width, hidden), bias=True)
 
 
-def _join_internvl(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None:
+def _downsampling(c: Keys) -> float:
     ratio = c.raw("downsample_ratio")
-    share = 0.5 if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0 < ratio <= 1 else ratio
-    merged = width * round(1 / share) ** 2
+    return 0.5 if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0.001 < ratio <= 1 else ratio
+
+
+def _join_internvl(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None:
+    merged = width * round(1 / _downsampling(c)) ** 2
     at = "multi_modal_projector."
     _norm(out, f"{at}layer_norm", "projector", merged)
     _project(out, f"{at}linear_1", (merged, hidden), bias=True)
     _project(out, f"{at}linear_2", (hidden, hidden), bias=True)
+
+
+def _join_internvl_chat(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None:
+    merged = width * round(1 / _downsampling(c)) ** 2
+    _norm(out, "mlp1.0", "projector", merged)
+    _project(out, "mlp1.1", (merged, hidden), bias=True)
+    _project(out, "mlp1.3", (hidden, hidden), bias=True)
+
+
+def _join_idefics3(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None:
+    merged = width * c.integer("scale_factor", high=64, default=2) ** 2
+    _project(out, "connector.modality_projection.proj", (merged, hidden), bias=False, sharding="replicated")
 
 
 def _join_aya(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None:
@@ -643,15 +747,19 @@ WRAPPERS = {
     "gemma4_unified": Wrapper("gemma4_unified_vision", "gemma4_unified_audio", assumed=False),
     "glm4v": Wrapper("glm4v_vision"),
     "glm4v_moe": Wrapper("glm4v_moe_vision"),
+    "idefics3": Wrapper("idefics3_vision", join=_join_idefics3, assumed=False),
     "internvl": Wrapper("internvl_vision", join=_join_internvl),
+    "internvl_chat": Wrapper("intern_vit_6b", join=_join_internvl_chat, assumed=False),
     "llama4": Wrapper("llama4_vision_model", join=_join_llama4),
     "llava": Wrapper("clip_vision_model", join=_join_llava),
     "llava_next": Wrapper("clip_vision_model", join=_join_llava),
     "mistral3": Wrapper("pixtral", join=_join_mistral3),
     "paligemma": Wrapper("siglip_vision_model", join=_join_paligemma),
+    "qwen2_5_omni_thinker": Wrapper("qwen2_5_omni_vision_encoder", "qwen2_5_omni_audio_encoder", assumed=False),
     "qwen2_5_vl": Wrapper("qwen2_5_vl_vision"),
     "qwen2_audio": Wrapper(audio="qwen2_audio_encoder"),
     "qwen2_vl": Wrapper("qwen2_vl_vision"),
     "qwen3_vl": Wrapper("qwen3_vl_vision"),
     "qwen3_vl_moe": Wrapper("qwen3_vl_moe_vision"),
+    "smolvlm": Wrapper("smolvlm_vision", join=_join_idefics3, assumed=False),
 }

@@ -67,6 +67,8 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     verdict: Verdict = "refused" if not starts else "tight" if (room - request) / GIB < off else "fits"
     if verdict == "fits" and device.family == "tpu":
         verdict = "tight"  # what the compiler needs outside the share is not known
+    if verdict == "fits" and facts.parts_missing:
+        verdict = "tight"
     kv_cache = available if starts else request
     most = facts.longest_context(windows=not arguments.disable_sliding_window)
     result = Fit(

@@ -130,4 +130,4 @@ def measured(facts: ModelFacts, gib: float, *, loaded: bool) -> ModelFacts:
     if loaded:
         told = rank_weights(facts, EngineArguments()).total - rotary_bytes(facts, EngineArguments())
     by_group = {group: round(size * wanted / told) for group, size in facts.weight_bytes.items()}
-    return replace(facts, weight_bytes=by_group, basis="headers")
+    return replace(facts, weight_bytes=by_group, basis="headers", parts_missing=False)

@@ -40,7 +40,7 @@ def log_lines(result: Fit, does: Behaviour, weights: RankWeights) -> tuple[str, 
 def explained(result: Fit, facts: ModelFacts, device: Device) -> tuple[str, ...]:
     """Complete sentences: what decides first, then where each number is from."""
     sentences = list(result.against)
-    sentences += _decision(result, device)
+    sentences += _decision(result, facts, device)
     sentences += _parts(result, facts)
     sentences += _context(result)
     sentences += _offload(result, device)
@@ -52,7 +52,7 @@ def _on(result: Fit, device: Device) -> str:
     return f"{result.count} x {device.title}"
 
 
-def _decision(result: Fit, device: Device) -> list[str]:
+def _decision(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
     memory = result.memory_gib
     length = f"{result.max_model_len:,} tokens"
     if result.verdict == "refused":
@@ -74,6 +74,8 @@ def _decision(result: Fit, device: Device) -> list[str]:
         why = (
             "what the compiler takes outside that share is not known"
             if device.family == "tpu" and spare >= result.band_gib
+            else "the weights of a tower are not counted"
+            if facts.parts_missing and spare >= result.band_gib
             else f"the {spare:.2f} GiB beyond one request are less than the {result.band_gib:.2f} GiB that the "
             "estimate may be off"
         )
