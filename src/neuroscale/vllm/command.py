@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from neuroscale.vllm.arguments import Program
+from neuroscale.vllm.shell import ScriptError, Value, commands_of
 
 Place = tuple[str | int, ...]
 """A path inside a container, such as `("args", 3)`."""
@@ -21,14 +21,25 @@ _MODULES = (
 _SCRIPT = re.compile(r"(^|/)vllm/entrypoints/(openai/)?api_server\.py$")
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
+_TEMPLATE = re.compile(r"\{\{-?\s*\.[^}]*\}\}")
 _IMAGE = re.compile(r"(^|-)vllm(-|$)|^llm-d-(cuda|cpu|aws|xpu|hpu|rocm)$")
+_SERVES = "vllm-openai"
+"""Images of that name, and those that begin with it, run `vllm serve` whatever their arguments are."""
 _NO_ENTRYPOINT = ("vllm-tpu", "llm-d-cuda")
 """Images whose own command serves nothing."""
 _BESIDE = frozenset({"exporter", "router", "sim"})
 """Parts of the names of images that stand beside vLLM and do not run it."""
 _IN_SCRIPT = re.compile(r"\bvllm\s+serve\b|vllm\.entrypoints")
 _VERSION = re.compile(r"^v?(\d+\.\d+\.\d+)")
-_OPERATORS = frozenset(";&|\n")
+_PYTHON = re.compile(r"python[0-9.]*")
+_WRAPPERS = frozenset(
+    {"exec", "env", "tini", "dumb-init", "timeout", "numactl", "nice", "nohup", "stdbuf", "taskset"}
+) | {
+    *("command", "time", "setsid", "ionice", "catchsegv"),
+}
+"""Programs that start the one that their words name."""
+_OF_WRAPPER = re.compile(r"-|\d|[A-Za-z_]\w*=")
+"""What stands between such a program and the one that it starts: options, numbers and variables."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +56,8 @@ class ServeCommand:
     """The words behind `vllm serve` (or the module's name).
 
     `unreadable`: why the command line cannot be told, with the place of what hides it. `version`: of the image, ""
-    where its tag is none.
+    where its tag is none. `environment`: the variables that the server gets, as far as they are known; `hidden`: why
+    others are not ("": any other may be set).
     """
 
     program: Program
@@ -53,6 +65,27 @@ class ServeCommand:
     version: str
     unreadable: tuple[tuple[Place, str], ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    hidden: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A command line before its place in the container is told. None: the container's own environment."""
+
+    program: Program
+    words: Sequence[Word]
+    environment: Mapping[str, str] | None = None
+    hidden: Mapping[str, str] | None = None
+    unreadable: tuple[tuple[Place, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Where vLLM's own words begin, and variables that stand before them."""
+
+    program: Program
+    index: int
+    environment: Mapping[str, str]
 
 
 class _NoCommand(Exception):  # noqa: N818
@@ -75,9 +108,16 @@ def serve_command(container: Mapping[str, Any], extra: Mapping[str, str] | None 
         found = _find(words, environment, hidden, bool(command), image)
     except _NoCommand:
         return None
-    program, rest, unreadable = found
-    told = [*unreadable, *((word.place, word.unknown) for word in rest if word.unknown)]
-    return ServeCommand(program, tuple(rest), image_version(image), tuple(dict.fromkeys(told)), environment)
+    told = [*found.unreadable, *((word.place, word.unknown) for word in found.words if word.unknown)]
+    known = environment if found.environment is None else found.environment
+    return ServeCommand(
+        found.program,
+        tuple(found.words),
+        image_version(image),
+        tuple(dict.fromkeys(told)),
+        known,
+        hidden if found.hidden is None else found.hidden,
+    )
 
 
 def image_version(image: str) -> str:
@@ -89,157 +129,118 @@ def image_version(image: str) -> str:
 
 def _find(
     words: list[Word], environment: Mapping[str, str], hidden: Mapping[str, str], commanded: bool, image: str
-) -> tuple[Program, list[Word], list[tuple[Place, str]]]:
-    if (start := _start(words)) is not None:
-        program, index = start
-        return program, words[index:], []
-    if (script := _script(words)) is not None:
-        index, rest = script
-        return _of_script(words[index], rest, environment, hidden)
+) -> _Found:
     name = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
-    if not _IMAGE.search(name) or _BESIDE & set(name.split("-")):
+    ours = bool(_IMAGE.search(name)) and not _BESIDE & set(name.split("-"))
+    entered = ours and not commanded and name not in _NO_ENTRYPOINT
+    if entered and name.startswith(_SERVES):
+        return _Found("serve", words)
+    if (script := _script(words)) is not None:
+        return _of_script(words[script], words[script + 1 :], environment, hidden, ours=ours)
+    if (start := _start([word.text for word in words])) is not None:
+        told = {**environment, **start.environment}
+        return _Found(start.program, words[start.index :], told, hidden)
+    if entered:
+        return _Found("serve", words)
+    if not ours and not _IN_SCRIPT.search(" ".join(word.text for word in words)):
         raise _NoCommand
-    if not commanded and name not in _NO_ENTRYPOINT:
-        return "serve", words, []
-    if commanded and words and not any("vllm" in word.text for word in words):
-        place = words[0].place
-        return "serve", [], [(place, f"the image {image} runs {words[0].text}, whose arguments are not known")]
+    if commanded and words:
+        return _hidden(words[0].place, f"it runs {words[0].text}, whose arguments are not known")
     place = ("command",) if commanded else ("image",)
-    return "serve", [], [(place, f"the image {image} brings a command of its own, which is not known")]
+    return _hidden(place, f"the image {image} brings a command of its own, which is not known")
 
 
-def _start(words: Sequence[Word]) -> tuple[Program, int] | None:
-    """Where vLLM's own words begin."""
-    for index, word in enumerate(words):
-        following = words[index + 1].text if index + 1 < len(words) else ""
-        if word.text.rpartition("/")[2] == "vllm" and following == "serve":
-            return "serve", index + 2
-        if word.text == "vllm.entrypoints.cli.main" and following == "serve":
-            return "serve", index + 2
-        if word.text == "-m" and following in _MODULES:
-            return "module", index + 2
-        if word.text.removeprefix("-m") in _MODULES and word.text.startswith("-m"):
-            return "module", index + 1
-        if _SCRIPT.search(word.text):
-            return "module", index + 1
+def _hidden(place: Place, told: str) -> _Found:
+    return _Found("serve", [], unreadable=((place, told),))
+
+
+def _base(text: str) -> str:
+    return text.rpartition("/")[2]
+
+
+def _start(words: Sequence[str]) -> _Start | None:
+    """Where vLLM's own words begin: at the front, or behind programs that start another one."""
+    index, assigned = _behind_wrappers(words)
+    if index is None:
+        return None
+    rest = [*words[index:], "", ""]
+    if _base(rest[0]) == "vllm" and rest[1] == "serve":
+        return _Start("serve", index + 2, assigned)
+    if _SCRIPT.search(rest[0]):
+        return _Start("module", index + 1, assigned)
+    if not _PYTHON.fullmatch(_base(rest[0])):
+        return None
+    at = index + 1
+    while at < len(words) and words[at].startswith("-") and not words[at].startswith("-m"):
+        at += 2 if words[at] in ("-X", "-W") else 1
+    rest = [*words[at:], "", "", ""]
+    module, behind = (rest[1], at + 2) if rest[0] == "-m" else (rest[0].removeprefix("-m"), at + 1)
+    if module in _MODULES and rest[0].startswith("-m"):
+        return _Start("module", behind, assigned)
+    if module == "vllm.entrypoints.cli.main" and words[behind : behind + 1] == ["serve"]:
+        return _Start("serve", behind + 1, assigned)
+    if _SCRIPT.search(rest[0]):
+        return _Start("module", at + 1, assigned)
     return None
 
 
-def _script(words: Sequence[Word]) -> tuple[int, list[Word]] | None:
-    """The index of a shell's script among the words, and the words behind it."""
-    if not words or words[0].text.rpartition("/")[2] not in _SHELLS:
+def _behind_wrappers(words: Sequence[str]) -> tuple[int | None, dict[str, str]]:
+    """The index of the program that is run in the end, and the variables that `env` gives it."""
+    index = 0
+    assigned: dict[str, str] = {}
+    while index < len(words) and _base(words[index]) in _WRAPPERS:
+        index += 1
+        while index < len(words) and _OF_WRAPPER.match(words[index]):
+            name, equals, value = words[index].partition("=")
+            if equals and not name.startswith("-"):
+                assigned[name] = value
+            index += 1
+    return (index, assigned) if index < len(words) else (None, {})
+
+
+def _script(words: Sequence[Word]) -> int | None:
+    """The index of a shell's script among the words."""
+    shell, _ = _behind_wrappers([word.text for word in words])
+    if shell is None or _base(words[shell].text) not in _SHELLS:
         return None
-    for index, word in enumerate(words[1:], 1):
+    for index, word in enumerate(words[shell + 1 :], shell + 1):
         if not word.text.startswith("-"):
             return None
         if not word.text.startswith("--") and "c" in word.text and index + 1 < len(words):
-            return index + 1, list(words[index + 2 :])
+            return index + 1
     return None
 
 
 def _of_script(
-    script: Word, behind: list[Word], environment: Mapping[str, str], hidden: Mapping[str, str]
-) -> tuple[Program, list[Word], list[tuple[Place, str]]]:
-    if not _IN_SCRIPT.search(script.text) and not any("vllm" in word.text for word in behind):
+    script: Word, behind: list[Word], environment: Mapping[str, str], hidden: Mapping[str, str], *, ours: bool
+) -> _Found:
+    """`behind`: the words behind the script, of which the first is its name. `ours`: the image is one of vLLM."""
+    if not ours and not _IN_SCRIPT.search(script.text) and not any("vllm" in word.text for word in behind):
         raise _NoCommand
     place = script.place
+    positional = [Value(word.text, word.unknown) for word in behind[1:]]
     try:
-        commands = _commands(script.text)
-    except ValueError as error:
-        return "serve", [], [(place, f"its script cannot be read: {error}")]
-    shell = _Shell(dict(environment), hidden, behind[1:])
-    found: list[tuple[Program, list[Word]]] = []
-    for words in commands:
-        expanded = [Word(text, place, why) for word in words for text, why in shell.expand(word)]
-        while expanded and expanded[0].text == "eval":
-            inner = _commands(" ".join(word.text for word in expanded[1:]))
-            why = next((word.unknown for word in expanded if word.unknown), None)
-            expanded = [Word(text, place, why) for text in (inner[0] if inner else ())]
-        if (start := _start(expanded)) is not None:
-            found.append((start[0], expanded[start[1] :]))
-        else:
-            shell.assign([word.text for word in expanded])
-    if len(found) == 1:
-        return found[0][0], found[0][1], []
-    if not found:
-        return "serve", [], [(place, "its script does not call vLLM in a way that can be read")]
-    return "serve", [], [(place, f"its script starts vLLM {len(found)} times, in one pod")]
-
-
-class _Shell:
-    """The variables of a script, as far as they are plain."""
-
-    _VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*|[@*#?0-9])(?::?-([^}]*))?\}?")
-    _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-
-    def __init__(self, variables: dict[str, str], hidden: Mapping[str, str], positional: list[Word]) -> None:
-        self.variables = variables
-        self.hidden = hidden
-        self.positional = positional
-
-    def assign(self, words: Sequence[str]) -> None:
-        """Take over `NAME=value`, also behind export."""
-        rest = list(words[1:]) if words and words[0] in ("export", "declare", "readonly") else list(words)
-        for word in rest:
-            found = self._ASSIGNMENT.fullmatch(word)
-            if found is None:
-                return
-            self.variables[found[1]] = found[2]
-
-    def expand(self, word: str) -> list[tuple[str, str | None]]:
-        """The words that a word becomes, each with why it is not known (None)."""
-        if word in ("$@", "$*", "${@}", "${*}"):
-            return [(one.text, one.unknown) for one in self.positional]
-        if "`" in word or "$(" in word:
-            return [(word, "its script takes a part of it from another command's output")]
-        unknown: list[str] = []
-
-        def value(found: re.Match[str]) -> str:
-            name, default = found[1], found[2]
-            if name in ("@", "*"):
-                unknown.extend(one.unknown for one in self.positional if one.unknown)
-                return " ".join(one.text for one in self.positional)
-            if name.isdigit() and 0 < int(name) <= len(self.positional):
-                one = self.positional[int(name) - 1]
-                unknown.extend([one.unknown] if one.unknown else [])
-                return one.text
-            if name in self.variables:
-                return self.variables[name]
-            if name not in self.hidden and default is not None:
-                return str(default)
-            unknown.append(self.hidden.get(name, f"its script takes ${name} from elsewhere"))
-            return found[0]
-
-        text = self._VARIABLE.sub(value, word)
-        if unknown:
-            return [(text, unknown[0])]
-        if text != word and self._VARIABLE.fullmatch(word):
-            return [(part, None) for part in text.split()]
-        return [(text, None)]
-
-
-def _commands(script: str) -> list[list[str]]:
-    """The simple commands of a script, word by word; redirections end one."""
-    lexer = shlex.shlex(script.replace("\\\n", " "), posix=True, punctuation_chars=";&|<>\n")
-    lexer.whitespace = " \t\r"
-    lexer.whitespace_split = True
-    lexer.commenters = ""
-    commands: list[list[str]] = [[]]
-    skipping = commented = False
-    for token in lexer:
-        if token and set(token) <= _OPERATORS:
-            commands.append([])
-            skipping = False
-            commented = commented and "\n" not in token
-        elif token and set(token) <= set("<>&"):
-            if commands[-1] and commands[-1][-1] in ("1", "2"):
-                commands[-1].pop()
-            skipping = True
-        elif token.startswith("#") or commented:
-            commented = True
-        elif not skipping:
-            commands[-1].append(token)
-    return [words for words in commands if words]
+        if script.unknown is not None:
+            raise ScriptError(f"is not known: {script.unknown}")
+        found = commands_of(
+            script.text,
+            environment,
+            hidden,
+            positional,
+            wanted=lambda words: _start(words) is not None,
+            named=_IN_SCRIPT,
+        )
+    except ScriptError as error:
+        return _hidden(place, f"its script {error}")
+    if len(found) != 1:
+        many = f"starts vLLM {len(found)} times, in one pod"
+        return _hidden(place, f"its script {many if found else 'does not call vLLM in a way that can be read'}")
+    start = _start([word.text for word in found[0].words])
+    assert start is not None
+    told = {name: value.text for name, value in found[0].environment.items() if value.unknown is None}
+    kept = {name: value.unknown for name, value in found[0].environment.items() if value.unknown is not None}
+    words = [Word(word.text, place, word.unknown) for word in found[0].words[start.index :]]
+    return _Found(start.program, words, {**told, **start.environment}, kept)
 
 
 def _environment(container: Mapping[str, Any], extra: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -254,11 +255,13 @@ def _environment(container: Mapping[str, Any], extra: Mapping[str, str]) -> tupl
             hidden[name] = f"the variable {name} gets its value in the cluster"
             known.pop(name, None)
         else:
-            hidden.pop(name, None)
-            value = str(entry.get("value") or "")
-            known[name] = _REFERENCE.sub(
-                lambda found: "$" if found[1] is None else known.get(found[1], found[0]), value
-            )
+            filled = _filled(Word(str(entry.get("value") or ""), ()), known, hidden)
+            if filled.unknown:
+                hidden[name] = filled.unknown
+                known.pop(name, None)
+            else:
+                hidden.pop(name, None)
+                known[name] = filled.text
     if container.get("envFrom"):
         hidden.setdefault("", "its variables come from elsewhere (envFrom)")
     return known, hidden
@@ -283,4 +286,7 @@ def _filled(word: Word, known: Mapping[str, str], hidden: Mapping[str, str]) -> 
         return found[0]
 
     # A shell's own `$(command)` looks the same and stays as it stands.
-    return Word(_REFERENCE.sub(value, word.text), word.place, unknown[0] if unknown else None)
+    text = _REFERENCE.sub(value, word.text)
+    if (left := _TEMPLATE.search(text)) is not None:
+        unknown.append(f"KServe fills in {left[0]} in the cluster")
+    return Word(text, word.place, unknown[0] if unknown else None)
