@@ -242,7 +242,8 @@ def test_how_long_a_start_takes_is_not_told_of_an_unknown_environment(knowledge:
 
 def test_no_rule_goes_without_a_test() -> None:
     code = "".join(
-        (ROOT / f"src/neuroscale/{name}.py").read_text() for name in ("vllm/checks", "gates/fit", "gates/times")
+        (ROOT / f"src/neuroscale/{name}.py").read_text()
+        for name in ("vllm/checks", "gates/fit", "gates/times", "gates/variables")
     )
     rules = set(re.findall(r'(?:Fault|TimeFault|_say|_undivided)\(\s*"([a-z-]+)"', code)) | set(gate.RULES.values())
     tests = Path(__file__).read_text() + (ROOT / "tests/test_vllm_checks.py").read_text()
@@ -306,6 +307,26 @@ def test_a_service_and_its_runtime_are_judged_as_kserve_joins_them(knowledge: Kn
     runtime["spec"]["containers"][0]["args"].append("--disable-log-requests")  # type: ignore[index]
     finding = errors(knowledge, runtime, service)["removed-argument"]
     assert finding.line is not None
+
+
+def test_what_kserve_fills_in_from_elsewhere_is_not_judged(knowledge: Knowledge) -> None:
+    args = (f"--model={DENSE}", "--max-model-len=8192", "--max-num-seqs=16")
+    named = inference_service(*args, "--served-model-name={{.Name}}", "--seed=$(SEED)")
+    named["spec"]["predictor"]["model"]["env"] = [{"name": "SEED", "value": "{{ .Namespace }}"}]
+    assert errors(knowledge, named)["argument-value"].message.startswith("team-alpha")
+    labelled = inference_service(*args, "--dtype={{.Labels.dtype}}")
+    assert set(notices(knowledge, labelled)) == {"not-judged"}
+    assert not errors(knowledge, labelled)
+
+
+def test_an_llm_service_is_run_by_a_script_that_reads_its_words_anew(knowledge: Knowledge) -> None:
+    value = llm_service(parallelism={"tensor": 4})
+    main = value["spec"]["template"]["containers"][0]
+    fits = ["--max-model-len=8192", "--max-num-seqs=16"]
+    main["args"] = [*fits, '--compilation-config={"mode": 3}']
+    assert "argument-value" in errors(knowledge, value)
+    main["args"] = [*fits, """--compilation-config='{"mode": 3}'""", "--seed 3"]
+    assert found(knowledge, value) == ()
 
 
 def test_a_namespaced_runtime_comes_before_a_clusters(knowledge: Knowledge) -> None:
@@ -696,11 +717,6 @@ def test_what_leaves_little_room_is_a_remark(knowledge: Knowledge) -> None:
     assert list(dict.fromkeys(rules)) == [(), ("tight",), ("does-not-fit",)]
 
 
-def test_what_memory_is_not_counted_is_said(knowledge: Knowledge) -> None:
-    for more in (("--enable-lora",), ('--speculative-config={"method": "ngram", "num_speculative_tokens": 3}',)):
-        assert "not counted" in notices(knowledge, dense(*more))["not-judged"].message
-
-
 def test_the_tiny_models_on_this_machines_cpu_fit(knowledge: Knowledge) -> None:
     def service(memory: str, space: str) -> Object:
         env = [{"name": "VLLM_CPU_KVCACHE_SPACE", "value": space}]
@@ -711,6 +727,170 @@ def test_the_tiny_models_on_this_machines_cpu_fit(knowledge: Knowledge) -> None:
 
     assert found(knowledge, service("4Gi", "1")) == ()
     assert "does-not-fit" in errors(knowledge, service("4Gi", "8"))
+
+
+def on_cpu(*more: str, memory: str = "64Gi", **options: Any) -> Object:
+    args = (f"--model={DENSE}", "--max-model-len=8192", "--max-num-seqs=16", "--enforce-eager", *more)
+    value = deployment(*args, gpus=0, nodes={}, image="vllm/vllm-openai-cpu:v0.32.0", **options)
+    limits = value["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+    limits["memory"] = memory
+    if not memory:
+        del limits["memory"]
+    return value
+
+
+def space(text: str) -> list[Object]:
+    return [{"name": "VLLM_CPU_KVCACHE_SPACE", "value": text}]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "gib", "fits"),
+    [
+        ((), "10", True),
+        (("--tensor-parallel-size=4",), "10", True),
+        (("--tensor-parallel-size=4",), "20", False),
+        (("--data-parallel-size=4",), "10", False),
+    ],
+)
+def test_each_rank_on_a_cpu_has_a_cache_of_its_own(
+    knowledge: Knowledge, sizes: tuple[str, ...], gib: str, fits: bool
+) -> None:
+    assert set(errors(knowledge, on_cpu(*sizes, env=space(gib)))) == (set() if fits else {"does-not-fit"})
+
+
+def test_the_containers_limit_is_what_a_cpu_has(knowledge: Knowledge) -> None:
+    def small() -> tuple[Object, Object]:
+        value = on_cpu(memory="8Gi", env=space("10"))
+        return value, value["spec"]["template"]["spec"]
+
+    value, inner = small()
+    inner["resources"] = {"requests": {"memory": "100Gi"}}
+    assert "does-not-fit" in errors(knowledge, value)
+    value, inner = small()
+    inner["overhead"] = {"memory": "100Gi"}
+    assert "does-not-fit" in errors(knowledge, value)
+    value, inner = on_cpu(memory="", env=space("10")), {}
+    value["spec"]["template"]["spec"]["resources"] = {"limits": {"memory": "64Gi"}}
+    assert found(knowledge, value) == ()
+    value["spec"]["template"]["spec"]["resources"] = {"limits": {"memory": "8Gi"}}
+    assert "does-not-fit" in errors(knowledge, value)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (on_cpu("--tensor-parallel-size=2"), "2 ranks"),
+        (on_cpu(env=[{"name": "VLLM_CPU_KVCACHE_SPACE", "valueFrom": {}}]), "gets its value in the cluster"),
+        (on_cpu(envFrom=[{"configMapRef": {"name": "sizes"}}]), "envFrom"),
+        (
+            deployment(
+                f"export VLLM_CPU_KVCACHE_SPACE=400; vllm serve {DENSE}",
+                command=["sh", "-c"],
+                gpus=0,
+                nodes={},
+                image="vllm/vllm-openai-cpu:v0.32.0",
+            ),
+            "by the command itself",
+        ),
+    ],
+    ids=["ranks", "valueFrom", "envFrom", "script"],
+)
+def test_a_cache_on_a_cpu_whose_size_is_not_told_is_said(knowledge: Knowledge, value: Object, told: str) -> None:
+    assert any(one.rule == "not-judged" and told in one.message for one in found(knowledge, value))
+
+
+def test_a_cache_on_a_cpu_without_a_limit_is_as_large_as_its_node(knowledge: Knowledge) -> None:
+    value = on_cpu()
+    resources = value["spec"]["template"]["spec"]["containers"][0]["resources"]
+    assert "not-judged" not in notices(knowledge, value)
+    resources["requests"] = resources.pop("limits")
+    assert "whole node" in notices(knowledge, value)["not-judged"].message
+
+
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [
+        (dense(env=[{"name": "VLLM_PORT", "value": "tcp://10.0.0.1:8000"}]), "variable-value"),
+        (dense(env=[{"name": "VLLM_PORT", "value": "8000"}]), ""),
+        (dense(env=[{"name": "VLLM_WORKER_MULTIPROC_METHOD", "value": "thread"}]), "variable-value"),
+        (dense(env=[{"name": "VLLM_WORKER_MULTIPROC_METHOD", "value": "spawn"}]), ""),
+        (dense(env=space("40.5")), "variable-value"),
+        (on_cpu(env=space("40.5")), "variable-value"),
+        (on_cpu(env=space("0")), "variable-value"),
+        (on_cpu(env=space("+400")), "does-not-fit"),
+        (experts(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}]), "visible-devices"),
+        (experts(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0,1,-1,3"}]), "visible-devices"),
+        (experts(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0,1,2,3"}]), ""),
+        (dense(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}]), ""),
+    ],
+)
+def test_variables_for_which_vllm_ends_are_found(knowledge: Knowledge, value: Object, rule: str) -> None:
+    assert set(errors(knowledge, value)) == ({rule} if rule else set())
+
+
+def service_named(name: str, **spec: Any) -> Object:
+    metadata = {"name": name, "namespace": "team-alpha"}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 80}], **spec}}
+
+
+def test_a_service_of_the_name_vllm_gives_vllm_a_port_that_is_none(knowledge: Knowledge) -> None:
+    service = service_named("vllm")
+    assert "enableServiceLinks" in errors(knowledge, dense(), service)["variable-value"].fix
+    assert found(knowledge, dense(), service_named("chat")) == ()
+    assert found(knowledge, dense(), service_named("vllm", clusterIP="None")) == ()
+    assert found(knowledge, dense(env=[{"name": "VLLM_PORT", "value": "9000"}]), service) == ()
+    elsewhere = service_named("vllm")
+    elsewhere["metadata"]["namespace"] = "team-beta"
+    assert found(knowledge, dense(), elsewhere) == ()
+    value = dense()
+    value["spec"]["template"]["spec"]["enableServiceLinks"] = False
+    assert found(knowledge, value, service) == ()
+    kserve = inference_service(f"--model={DENSE}", "--max-model-len=8192", "--max-num-seqs=16")
+    assert found(knowledge, kserve, service) == ()  # Knative switches the variables off
+    kserve["metadata"]["annotations"] = {"serving.kserve.io/deploymentMode": "Standard"}
+    assert "variable-value" in errors(knowledge, kserve, service)
+
+
+def leaders(*more: str, size: int = 2, gpus: int = 2) -> Object:
+    pod = experts(*more, gpus=gpus)["spec"]["template"]
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "chat", "namespace": "team-alpha"},
+        "spec": {
+            "leaderWorkerTemplate": {
+                "size": size,
+                "leaderTemplate": pod,
+                "workerTemplate": {"spec": {"containers": [{"name": "worker", "image": "vllm/vllm-openai:v0.32.0"}]}},
+            }
+        },
+    }
+
+
+def test_a_server_of_a_leader_and_its_workers_uses_the_pods_of_all(knowledge: Knowledge) -> None:
+    def counted(value: Object) -> list[str]:
+        template = value["spec"]["leaderWorkerTemplate"]
+        template["workerTemplate"]["spec"]["containers"][0]["command"] = ["bash", "-c", "ray start --block"]
+        return [one.message for one in found(knowledge, value) if one.rule == "accelerator-count"]
+
+    assert counted(leaders()) == []
+    assert "asks for 6" in counted(leaders(size=3))[0]
+    # A command of each pod's own: its share of the data-parallel ranks stays in its pod.
+    own = ("--data-parallel-size=2", "--data-parallel-size-local=1")
+    assert counted(leaders(*own, gpus=4)) == []
+
+
+def test_a_longer_context_than_the_models_is_taken_where_a_variable_allows_it(knowledge: Knowledge) -> None:
+    def asked(value: str, length: int = 140000) -> tuple[Finding, ...]:
+        env = [{"name": "VLLM_ALLOW_LONG_MAX_MODEL_LEN", "value": value}]
+        args = (f"--model={DENSE}", f"--max-model-len={length}", "--max-num-seqs=16")
+        return found(knowledge, deployment(*args, nodes=H100, env=env))
+
+    for value in ("1", "true", " True "):
+        assert [(one.rule, one.severity) for one in asked(value)] == [("context-length", Severity.NOTICE)]
+    for value in ("0", "false", "yes"):
+        assert [(one.rule, one.severity) for one in asked(value)] == [("context-length", Severity.ERROR)]
+    assert "does-not-fit" in {one.rule for one in asked("1", 4_000_000)}
 
 
 def test_each_committed_service_passes(knowledge: Knowledge) -> None:
@@ -828,3 +1008,55 @@ def test_broken_manifests_never_break_the_gate(knowledge: Knowledge) -> None:
                 read_manifests(dump(value).encode(), FILE), runtimes_of(SNAPSHOT), lambda: knowledge
             )
             assert evaluation.caught == evaluation.tripwires
+
+
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        ("--enable-lora", "LoRA adapters"),
+        ('--speculative-config={"method": "ngram", "num_speculative_tokens": 3}', "speculative decoding"),
+        ('--hf-overrides={"num_hidden_layers": 200}', "the model's config"),
+        ("--kv-cache-dtype-skip-layers=0", "the layers that it leaves as they are"),
+        ('--compilation-config={"cudagraph_mode": "NONE"}', "CUDA graphs"),
+        ("--performance-mode=interactivity", "CUDA graphs"),
+        ("--enable-dbo", "second batch"),
+        ("--kv-cache-dtype=turboquant_4bit_nc", "turboquant_4bit_nc"),
+        ('--kv-transfer-config={"kv_connector": "NixlConnector", "kv_role": "kv_both"}', "connector"),
+    ],
+)
+def test_an_argument_about_memory_that_is_not_counted_is_said(knowledge: Knowledge, argument: str, told: str) -> None:
+    value = dense(argument)
+    said = [one for one in found(knowledge, value) if one.rule == "not-judged"]
+    assert any("not counted" in one.message and told in one.message for one in said)
+    assert all(one.severity is Severity.NOTICE for one in said)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "memory", "told"),
+    [
+        (("--cpu-offload-gb=12",), "4Gi", "12.00 GiB of weights or KV cache"),
+        (("--kv-offloading-size=100",), "32Gi", "100.00 GiB of weights or KV cache"),
+        (("--cpu-offload-gb=12",), "32Gi", ""),
+        (("--kv-offloading-size=20",), "32Gi", ""),
+    ],
+)
+def test_what_is_offloaded_is_held_against_the_containers_memory(
+    knowledge: Knowledge, arguments: tuple[str, ...], memory: str, told: str
+) -> None:
+    value = dense(*arguments)
+    value["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] = memory
+    said = [one.message for one in found(knowledge, value)]
+    assert [told in message for message in said if "host memory" in message] == ([True] if told else [])
+
+
+def test_a_size_of_0_is_a_finding_and_no_crash(knowledge: Knowledge) -> None:
+    for argument in ("--tensor-parallel-size=0", "--pipeline-parallel-size=0", "--num-gpu-blocks-override=0"):
+        evaluate = found(knowledge, dense(argument))
+        assert all(one.gate == "fit" for one in evaluate)
+    assert "argument-range" in errors(knowledge, dense("--tensor-parallel-size=0"))
+
+
+def test_a_number_of_blocks_is_the_cache(knowledge: Knowledge) -> None:
+    assert "one request" in errors(knowledge, dense("--num-gpu-blocks-override=100"))["does-not-fit"].message.lower()
+    assert "runs out of memory" in errors(knowledge, dense("--num-gpu-blocks-override=1000000"))["does-not-fit"].message
+    assert found(knowledge, dense("--num-gpu-blocks-override=2000")) == ()

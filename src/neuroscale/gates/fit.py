@@ -5,24 +5,28 @@ It reads manifests as they are rendered, whoever wrote them. What it cannot judg
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 from neuroscale.errors import InputError, UntrustedError
 from neuroscale.gates.check import Evaluation
+from neuroscale.gates.host_memory import beyond_limit
 from neuroscale.gates.knowledge import Knowledge, KnownModel, KnownPlace, UnknownError
 from neuroscale.gates.manifests import Manifest, read_manifests
+from neuroscale.gates.processor import CACHE_SPACE, cache_space, hidden_cache_space, memory_limit
 from neuroscale.gates.served import Server, Unread, servers
 from neuroscale.gates.times import check_end, check_start
 from neuroscale.gates.tripwire_services import Tripwire, tripwires
+from neuroscale.gates.variables import PORT, PORT_SERVICE, VariableFault, check_devices, check_values
 from neuroscale.planning.fit import Around, Fit, choices, fit
 from neuroscale.planning.startup import startup
 from neuroscale.platform.runtimes import FOLDER as RUNTIME_FOLDER
 from neuroscale.snapshot import Snapshot
 from neuroscale.verdict import Finding, Severity
 from neuroscale.vllm.arguments import Parsed, ProblemKind, parse_arguments
-from neuroscale.vllm.checks import Fault, check_command
+from neuroscale.vllm.checks import Fault, check_command, length_is_forced, local_data_parallel, ranks, reaches_all_pods
 from neuroscale.vllm.command import ServeCommand
 from neuroscale.vllm.engine import EngineArguments
 from neuroscale.yaml_io import Path
@@ -31,7 +35,6 @@ GATE = "fit"
 TITLE = "Fit"
 
 _GIB = 2**30
-_CACHE_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 _MOST_CHOICES = 3
 RULES: dict[ProblemKind, str] = {
     "unknown": "unknown-argument",
@@ -150,11 +153,15 @@ class _Judgement:
             about = f"{problem.word}: " if problem.word else ""
             if problem.kind == "config":
                 self._not_judged(place, f"cannot be judged: {about}{problem.message}", problem.fix)
-            elif problem.place is not None and self.command.words[problem.place].unknown:
+            elif self._unknown(problem.place):
                 continue  # said above: its text is not known
             else:
                 # What another version than the known ones takes may be right for it.
                 self._say(RULES[problem.kind], place, f"{about}{problem.message}", problem.fix, notice=not parsed.exact)
+
+    def _unknown(self, place: int | None) -> bool:
+        """Whether the text of a word, or of the value behind it, is not known."""
+        return place is not None and any(word.unknown for word in self.command.words[place : place + 2])
 
     def _service(self) -> None:
         unread = bool(self.command.unreadable) or any(one.kind == "config" for one in self.parsed.problems)
@@ -171,8 +178,9 @@ class _Judgement:
             if unread and fault.rule == "no-model":
                 continue
             self._fault(fault)
+        self._variables(place)
         if model is not None and place is not None:
-            result = self._memory(model, place, faults, unread)
+            result = self._memory(self._stretched(model), self._shared(place), faults, unread)
             if self.environment:
                 self._times(model, place, result)
 
@@ -201,14 +209,14 @@ class _Judgement:
         if known.added:
             told = f"{known.place.accelerator.name} is judged by facts that this very change brings"
             self._say("new-accelerator", ("resources",), told, "Review the entry of the catalog first.", notice=True)
-        return known
-
-    @property
-    def _known(self) -> Knowledge:
         accelerator, build = known.place.accelerator, self._known.build(self.server)
         if build and build != accelerator.family and not self.server.for_cpu:
             told = f"the image is vLLM's build for {build}, which computes nothing on {accelerator.title}"
             self._say("image-build", ("image",), told, f"Take its build for {accelerator.family}.", notice=False)
+        return known
+
+    @property
+    def _known(self) -> Knowledge:
         if self.knowledge is None:
             raise UnknownError("the catalog cannot be read")
         return self.knowledge
@@ -224,19 +232,13 @@ class _Judgement:
         elif result.verdict == "tight":
             told = next((text for text in result.reasons if text.startswith("Tight")), result.reasons[0])
             self._say("tight", size, f"{model.entry.name} on {place.device.name}. {told}", _tight(result), notice=True)
-        if arguments.speculative:
-            self._not_judged(
-                self._place_of("speculative_config", "spec_method", "spec_model"),
-                "whether it fits cannot be judged in full: the weights and cache of its speculative decoding "
-                f"({arguments.speculative}) are not counted",
-                "Leave room for them: lower --gpu-memory-utilization or --max-model-len.",
-            )
-        if self.parsed.values.get("enable_lora"):
-            self._not_judged(
-                self._place_of("enable_lora"),
-                "whether it fits cannot be judged in full: the memory of its LoRA adapters is not counted",
-                "Leave room for them: lower --gpu-memory-utilization or --max-model-len.",
-            )
+        for one in arguments.unplanned:
+            told = f"whether it fits cannot be judged in full: {one.told}"
+            fix = "Leave room for it, such as by a lower --gpu-memory-utilization, and measure a start."
+            self._not_judged(self._place_of(one.dest), told, fix)
+        if place.device.family != "cpu" and (over := beyond_limit(self.parsed, model.facts, self.server.container)):
+            dest, told = over
+            self._not_judged(self._place_of(dest), told, "Raise the container's memory, or offload less.")
         return result
 
     def _times(self, model: KnownModel, place: KnownPlace, result: Fit) -> None:
@@ -264,11 +266,54 @@ class _Judgement:
 
     def _arguments(self, place: KnownPlace) -> EngineArguments:
         """On a CPU a variable sizes the cache, in GiB."""
-        arguments = self.parsed.arguments
-        space = self.command.environment.get(_CACHE_SPACE, "")
-        if place.device.family == "cpu" and arguments.kv_cache_memory_bytes is None and space.isdigit() and int(space):
-            return replace(arguments, kv_cache_memory_bytes=int(space) * _GIB)
+        arguments, space = self.parsed.arguments, cache_space(self.command.environment)
+        if place.device.family == "cpu" and space is not None and space > 0:
+            return replace(arguments, kv_cache_memory_bytes=space * _GIB)
         return arguments
+
+    def _variables(self, place: KnownPlace | None) -> None:
+        environment, service = self.command.environment, self.server.port_service
+        faults = list(check_values(environment))
+        if place is not None:
+            used = ranks(self.parsed) * local_data_parallel(self.parsed)
+            pods = place.place.pods if reaches_all_pods(self.parsed) else 1
+            faults += check_devices(environment, place.device.family, math.ceil(used / pods))
+        if service is not None and PORT not in environment:
+            told = f"the Service {PORT_SERVICE} of its namespace makes Kubernetes set {PORT} to an address: vLLM ends"
+            fix = "Give the Service another name, or the pod enableServiceLinks: false."
+            faults.append(VariableFault("variable-value", told, fix))
+        for fault in faults:
+            self._say(fault.rule, ("env",), fault.message, fault.fix, notice=not self.parsed.exact)
+
+    def _stretched(self, model: KnownModel) -> KnownModel:
+        """The model with the context that vLLM is told to take though the model does not have it."""
+        asked = self.parsed.arguments.max_model_len
+        if asked is None or not length_is_forced(self.parsed, self.command.environment):
+            return model
+        longest = max(asked, model.facts.max_position_embeddings)
+        return replace(model, facts=replace(model.facts, max_position_embeddings=longest))
+
+    def _shared(self, place: KnownPlace) -> KnownPlace:
+        """A CPU's memory as each of the ranks has it that run in the pod; what is not told of their caches is said."""
+        if place.device.family != "cpu":
+            return place
+        copies = ranks(self.parsed) * local_data_parallel(self.parsed)
+        untold = hidden_cache_space(self.server.container, self.command.environment)
+        if not untold and self._arguments(place).kv_cache_memory_bytes is None:
+            if memory_limit(self.server.spec) is None:
+                untold = (
+                    "nothing limits the container's memory, and vLLM sizes the cache by the memory of the whole node"
+                )
+            elif copies > 1:
+                untold = f"each of {copies} ranks sizes its cache by the memory of the whole pod"
+        if untold:
+            told = f"whether it fits cannot be judged in full: {untold}"
+            self._not_judged(("resources",), told, f"Set the variable {CACHE_SPACE} to the GiB of a rank's cache.")
+        memory = place.device.memory_gib
+        if copies == 1 or memory is None:
+            return place
+        title = f"{place.device.title}, which {copies} ranks share"
+        return replace(place, device=replace(place.device, memory_gib=memory / copies, title=title))
 
     def _nearest(self, result: Fit, model: KnownModel, place: KnownPlace, arguments: EngineArguments) -> str:
         known = self._known

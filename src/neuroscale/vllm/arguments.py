@@ -13,6 +13,7 @@ from typing import Any, Literal, NoReturn
 from neuroscale.vllm.engine import EngineArguments
 from neuroscale.vllm.removed import REMOVED
 from neuroscale.vllm.snapshot import Argument, Snapshot, load, nearest
+from neuroscale.vllm.unplanned import unplanned
 from neuroscale.vllm.values import convert
 from neuroscale.vllm.words import UnfinishedError, Word, gathered, misses_its_model, model_first, spelled
 
@@ -97,6 +98,8 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
     """What decides about memory, of values by vLLM's own names."""
     limits = values.get("limit_mm_per_prompt") or {}
     speculative = values.get("speculative_config") or {}
+    balancing = values.get("eplb_config")
+    redundant = balancing.get("num_redundant_experts") if isinstance(balancing, dict) else None
     same = {
         name: values[name]
         for name in (
@@ -104,6 +107,8 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
             *("enable_expert_parallel", "quantization", "max_model_len", "max_num_seqs", "max_num_batched_tokens"),
             *("gpu_memory_utilization", "kv_cache_memory_bytes", "kv_cache_dtype", "block_size", "enforce_eager"),
             *("async_scheduling", "disable_hybrid_kv_cache_manager", "disable_sliding_window", "language_model_only"),
+            *("enable_chunked_prefill", "num_gpu_blocks_override", "decode_context_parallel_size"),
+            *("prefill_context_parallel_size", "performance_mode", "mm_encoder_tp_mode", "enable_eplb"),
         )
         if values.get(name) is not None
     }
@@ -119,6 +124,8 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
         videos=_limit(limits, "video"),
         audios=_limit(limits, "audio"),
         speculative=str(method) if method else None,
+        redundant_experts=redundant if isinstance(redundant, int) and redundant > 0 else 0,
+        unplanned=unplanned(values),
     )
 
 

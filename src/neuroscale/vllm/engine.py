@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from neuroscale.vllm.unplanned import Unplanned
+
 
 @dataclass(frozen=True)
 class EngineArguments:
@@ -39,7 +41,23 @@ class EngineArguments:
     videos: int | None = None
     audios: int | None = None
     speculative: str | None = None
-    """The method or model of `--speculative-config`: its weights and cache are not planned."""
+    """The method or model of `--speculative-config`: of its weights those in the model's own files are counted."""
+    enable_chunked_prefill: bool | None = None
+    num_gpu_blocks_override: int | None = None
+    decode_context_parallel_size: int = 1
+    prefill_context_parallel_size: int = 1
+    performance_mode: Literal["balanced", "interactivity", "throughput"] = "balanced"
+    mm_encoder_tp_mode: Literal["weights", "data"] = "weights"
+    enable_eplb: bool = False
+    redundant_experts: int = 0
+    unplanned: tuple[Unplanned, ...] = ()
+    """What else the command says about memory, and is not counted."""
+
+    @property
+    def ranks(self) -> int:
+        """Of all its replicas together, each on an accelerator."""
+        stages = self.pipeline_parallel_size * self.prefill_context_parallel_size
+        return self.tensor_parallel_size * stages * self.data_parallel_size
 
     def in_range(self) -> EngineArguments:
         """Without the numbers that vLLM refuses as too small, so that the rest can be planned."""
@@ -54,5 +72,6 @@ class EngineArguments:
 
 _FROM_1 = (
     *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_num_seqs"),
-    *("max_num_batched_tokens", "kv_cache_memory_bytes", "block_size"),
+    *("max_num_batched_tokens", "kv_cache_memory_bytes", "block_size", "num_gpu_blocks_override"),
+    *("decode_context_parallel_size", "prefill_context_parallel_size"),
 )

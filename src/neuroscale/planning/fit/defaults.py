@@ -27,10 +27,14 @@ def resolve(facts: ModelFacts, device: Device, arguments: EngineArguments, does:
     length = arguments.max_model_len or facts.default_context(windows=not arguments.disable_sliding_window)
     tokens, sequences = _batch(device, arguments, does)
     asked_tokens, asked_sequences = arguments.max_num_batched_tokens, arguments.max_num_seqs
+    if arguments.performance_mode == "throughput":
+        tokens, sequences = 2 * tokens, 2 * sequences
     sequences = asked_sequences or sequences
     if asked_tokens is None:
         if does.engine == "v0" and length <= _UNCHUNKED:
             tokens = max(length, 2048)
+        if arguments.enable_chunked_prefill is False:
+            tokens = max(length, tokens)  # a prompt is one step
         if does.image_in_one_step and looks_both_ways(facts, arguments):
             tokens = max(tokens, VIDEO_TOKENS)
         tokens = min(tokens, sequences * length)

@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from neuroscale.models.facts import CacheLayers, ModelFacts
+from neuroscale.planning.fit.cache_values import EDGES, PACKED, head_bytes
 from neuroscale.planning.fit.defaults import resolve
 from neuroscale.planning.fit.device import Device
+from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, pool
 from neuroscale.planning.fit.overhead import Overhead, overhead
 from neuroscale.planning.fit.result import Confidence, Fit, Resolved, Verdict, memory_of
 from neuroscale.planning.fit.support import too_long, unsupported
 from neuroscale.planning.fit.versions import MEASURED, PINNED, Behaviour, behaviour, number
-from neuroscale.planning.fit.weights import DTYPE_BYTES, RankWeights, rank_weights
+from neuroscale.planning.fit.weights import RankWeights, rank_weights
 from neuroscale.planning.fit.words import explained, log_lines
 from neuroscale.vllm.engine import EngineArguments
 
@@ -45,18 +47,20 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     beside = overhead(facts, device, arguments, resolved, does)
     usable = math.floor(device.memory_bytes * share(device, arguments, resolved))
     taken = weights.total + sum(beside.counted.values())
-    available = arguments.kv_cache_memory_bytes
-    if available is None:
-        available = usable - taken
     against = [*unsupported(facts, device, arguments, resolved), *too_long(facts, arguments, resolved)]
     blocks: Pool | None = None
     try:
         blocks = cache_pool(facts, arguments, resolved, does)
     except PagesDiffer:
         against.append(f"The layers of {facts.name} keep caches that vLLM {version} cannot put into one.")
+    if blocks and arguments.num_gpu_blocks_override is not None:
+        fixed = arguments.num_gpu_blocks_override * blocks.block_bytes
+        arguments = replace(arguments, kv_cache_memory_bytes=fixed)
+    available = usable - taken if arguments.kv_cache_memory_bytes is None else arguments.kv_cache_memory_bytes
     room = available - (blocks.block_bytes if blocks and does.spare_block else 0)
     request = blocks.request_bytes(resolved.max_model_len, resolved.in_flight_tokens) if blocks else 0
     against += too_much(device, arguments, resolved, beside, usable, taken)
+    against += too_little(arguments, resolved, request, room)
     starts = not against and blocks is not None and request <= room
     concurrency = tokens = 0.0
     if starts and blocks is not None:
@@ -75,7 +79,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         verdict=verdict,
         model=facts.name,
         accelerator=device.name,
-        count=arguments.tensor_parallel_size * arguments.pipeline_parallel_size * arguments.data_parallel_size,
+        count=arguments.ranks,
         version=version,
         resolved=resolved,
         memory_gib=memory_of(weights.total, kv_cache, sum(beside.counted.values()), usable),
@@ -92,12 +96,13 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         max_context=blocks.longest(room, resolved.in_flight_tokens, most) if blocks else 0,
         seconds_per_step=_offload_seconds(device, weights),
         log=(),
-        confidence=_confidence(facts, device, version),
+        confidence=_confidence(facts, device, arguments, version),
         against=tuple(against),
         reasons=(),
         pool=blocks,
     )
-    return replace(result, log=log_lines(result, does, weights), reasons=explained(result, facts, device))
+    reasons = (*explained(result, facts, device), *(one.sentence for one in arguments.unplanned))
+    return replace(result, log=log_lines(result, does, weights), reasons=reasons)
 
 
 def share(device: Device, arguments: EngineArguments, resolved: Resolved) -> float:
@@ -111,9 +116,7 @@ def cache_pool(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved
     """The blocks of a rank. Raises PagesDiffer."""
     stages = arguments.pipeline_parallel_size
     kinds = without_windows(facts.cache) if arguments.disable_sliding_window else facts.cache
-    layers = [
-        (_spec(kind, arguments.tensor_parallel_size, resolved), math.ceil(kind.layers / stages)) for kind in kinds
-    ]
+    layers = [(_spec(facts, kind, arguments, resolved), math.ceil(kind.layers / stages)) for kind in kinds]
     return pool(layers, hybrid=resolved.hybrid, padding_ratio=does.padding_ratio, padded=does.windows_padded)
 
 
@@ -134,19 +137,20 @@ def printed_tokens(blocks: Pool, available: int, concurrency: float, resolved: R
     return blocks.num_blocks(available) // len(blocks.groups) * smallest
 
 
-def value_bytes(dtype: str) -> float:
-    """Bytes of a value of the KV cache. With nvfp4, 16 values of half a byte share a scale of one."""
-    return 9 / 16 if dtype.startswith("nvfp4") else DTYPE_BYTES.get(dtype, 1)
-
-
-def _spec(kind: CacheLayers, ranks: int, resolved: Resolved) -> LayerSpec:
-    width = value_bytes(resolved.kv_cache_dtype)
-    heads = 1 if kind.kind == "latent" else math.ceil(kind.kv_heads / ranks)
+def _spec(facts: ModelFacts, kind: CacheLayers, arguments: EngineArguments, resolved: Resolved) -> LayerSpec:
+    heads = 1 if kind.kind == "latent" else math.ceil(kind.kv_heads / arguments.tensor_parallel_size)
+    dtype = resolved.kv_cache_dtype
+    of_head = head_bytes(kind, dtype)
+    if dtype in PACKED:
+        # The first and the last layers keep the model's dtype.
+        kept = min(EDGES / facts.num_layers, 1.0)
+        of_head += kept * max(head_bytes(kind, served_dtype(facts, arguments)) - of_head, 0.0)
     return LayerSpec(
         kind=kind.kind,
         block_size=resolved.block_size,
-        bytes_per_token=math.ceil(heads * (kind.head_dim + kind.value_head_dim) * width),
+        bytes_per_token=math.ceil(heads * of_head),
         window=kind.window,
+        shards=arguments.decode_context_parallel_size,
     )
 
 
@@ -182,6 +186,18 @@ def too_much(
     return []
 
 
+def too_little(arguments: EngineArguments, resolved: Resolved, request: int, room: int) -> list[str]:
+    """That a cache whose size is fixed does not hold one request."""
+    if arguments.kv_cache_memory_bytes is None or request <= room:
+        return []
+    blocks = arguments.num_gpu_blocks_override
+    named = "" if blocks is None else f" of --num-gpu-blocks-override={blocks}"
+    return [
+        f"One request of {resolved.max_model_len:,} tokens needs {request / GIB:.2f} GiB of KV cache, and the "
+        f"cache{named} has {max(room, 0) / GIB:.2f} GiB."
+    ]
+
+
 def outside_bytes(device: Device, usable: int) -> int:
     """What is left of the memory outside the share that vLLM takes; negative where the share is more than is free."""
     context = round(CONTEXT_GIB * GIB) if device.family in ("cuda", "rocm") else 0
@@ -207,9 +223,9 @@ def _offload_seconds(device: Device, weights: RankWeights) -> float | None:
     return weights.offloaded / (device.pcie_gb_s * 1e9) if device.pcie_gb_s else None
 
 
-def _confidence(facts: ModelFacts, device: Device, version: str) -> Confidence:
+def _confidence(facts: ModelFacts, device: Device, arguments: EngineArguments, version: str) -> Confidence:
     """High: headers or a config that is known, a card and a version of which starts were measured."""
-    if facts.basis == "estimate" or device.family == "tpu" or not device.memory_gib:
+    if arguments.unplanned or facts.basis == "estimate" or device.family == "tpu" or not device.memory_gib:
         return "low"
     if device.family != "cuda" or device.shared or number(version) > MEASURED or number(version) < (0, 8, 0):
         return "medium"

@@ -21,13 +21,14 @@ class PagesDiffer(Exception):  # noqa: N818
 @dataclass(frozen=True)
 class LayerSpec:
     """What one layer keeps on one rank. `window`: tokens of a sliding window or chunk. `padded`: bytes of a page that
-    is larger than its `block_size` tokens need."""
+    is larger than its `block_size` tokens need. `shards`: ranks that share the tokens of a request among them."""
 
     kind: Literal["full", "sliding", "chunked", "latent"]
     block_size: int
     bytes_per_token: int
     window: int | None = None
     padded: int | None = None
+    shards: int = 1
 
     @property
     def page_bytes(self) -> int:
@@ -41,7 +42,7 @@ class LayerSpec:
             return math.ceil(min(self.window - 1 + in_flight, length) / self.block_size) + 1
         if self.kind == "chunked" and self.window is not None:
             return math.ceil(min(self.window + in_flight, length) / self.block_size)
-        return math.ceil(length / self.block_size)
+        return math.ceil(math.ceil(length / self.shards) / self.block_size)
 
 
 @dataclass(frozen=True)

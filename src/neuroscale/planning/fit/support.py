@@ -26,6 +26,8 @@ def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, r
             f"The {facts.num_layers} layers of {facts.name} cannot be dealt to {arguments.pipeline_parallel_size} "
             "stages."
         )
+    found += _spread(facts, arguments)
+    found += _shared_context(facts, arguments, resolved)
     if arguments.data_parallel_size > 1 and facts.experts and facts.model_type.startswith("gemma4"):
         found.append(
             "Mixtures of experts of Gemma 4 crash under data parallelism (vllm-project/vllm#38999): serve more "
@@ -56,3 +58,34 @@ def too_long(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) 
     return [
         f"{facts.name} reads at most {most:,} tokens{by_window}, and --max-model-len is {resolved.max_model_len:,}."
     ]
+
+
+def _spread(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
+    """Experts that are moved between ranks must be equally many on each."""
+    ranks = arguments.ranks // arguments.pipeline_parallel_size
+    experts = facts.experts + arguments.redundant_experts
+    if not (arguments.enable_eplb and arguments.enable_expert_parallel and facts.experts and experts % ranks):
+        return []
+    return [f"With --enable-eplb the {experts} experts of {facts.name} must be equally many on each of {ranks} ranks."]
+
+
+def _shared_context(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> list[str]:
+    """What --decode-context-parallel-size asks of the ranks that share a request's tokens."""
+    shards, ranks = arguments.decode_context_parallel_size, arguments.tensor_parallel_size
+    if shards <= 1:
+        return []
+    named = f"--decode-context-parallel-size={shards}"
+    found = []
+    if arguments.prefill_context_parallel_size == 1 and ranks % shards:
+        found.append(f"{named} does not divide the {ranks} ranks of tensor parallelism.")
+    if resolved.hybrid and any(layers.window is not None for layers in facts.cache):
+        found.append(f"{named} cannot share the windows that layers of {facts.name} keep.")
+    heads = facts.kv_heads
+    if any(layers.kind != "latent" for layers in facts.cache) and (
+        shards * heads > ranks or facts.heads // heads % shards
+    ):
+        found.append(
+            f"{named} needs {shards} ranks of tensor parallelism for each of the {heads} KV heads of {facts.name}, and "
+            f"must divide the {facts.heads // heads} heads that read one."
+        )
+    return found

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from neuroscale.models.facts import ModelFacts, Tensor
+from neuroscale.models.facts import TOWERS, ModelFacts, Tensor
 from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.towers import loads
 from neuroscale.vllm.engine import EngineArguments
@@ -47,7 +47,7 @@ def rank_weights(facts: ModelFacts, arguments: EngineArguments) -> RankWeights:
     """The weights of the rank that holds most: of pipeline stages the one with the embedding or the LM head."""
     by_group: dict[str, int] = {}
     for group, size in facts.weight_bytes.items():
-        if group == "mtp" and arguments.speculative is None:
+        if group == "mtp" and not _predicts(arguments):
             continue
         if held := math.ceil(size * _share(facts, group, arguments)):
             by_group[group] = held
@@ -61,6 +61,13 @@ def rank_weights(facts: ModelFacts, arguments: EngineArguments) -> RankWeights:
     by_group["rotary"] = rotary_bytes(facts, arguments)
     movable = sum(size for group, size in by_group.items() if group not in _STAYS)
     return RankWeights(by_group, min(movable, round(arguments.cpu_offload_gib * 2**30)))
+
+
+def _predicts(arguments: EngineArguments) -> bool:
+    """Whether layers of the model's own files that predict several tokens are loaded: by their method's name, or where
+    the model itself is named for it."""
+    said = arguments.speculative
+    return said is not None and ("mtp" in said or said == arguments.model)
 
 
 def _unpacked_latent(facts: ModelFacts, arguments: EngineArguments) -> int:
@@ -93,18 +100,18 @@ def _share(facts: ModelFacts, group: str, arguments: EngineArguments) -> float:
 
 def _part(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> float:
     ranks = arguments.tensor_parallel_size
-    if tensor.sharding == "replicated":
+    if tensor.sharding == "replicated" or (tensor.group in TOWERS and arguments.mm_encoder_tp_mode == "data"):
         return 1.0
     if tensor.sharding == "vocabulary":
         rows = facts.vocab_size
         padded = math.ceil(rows / VOCABULARY_STEP) * VOCABULARY_STEP
         return math.ceil(padded / ranks) / rows
     if tensor.sharding == "experts":
-        # Over the ranks of data parallelism, too.
-        ranks *= arguments.data_parallel_size
+        # Over the ranks of data and context parallelism, too.
+        ranks *= arguments.data_parallel_size * arguments.prefill_context_parallel_size
         if arguments.enable_expert_parallel and facts.experts:
             # Whole ones: the first ranks have one more where they do not divide evenly.
-            return math.ceil(facts.experts / ranks) / facts.experts
+            return math.ceil((facts.experts + arguments.redundant_experts) / ranks) / facts.experts
         return 1.0 / ranks
     if tensor.sharding == "kv_heads":
         heads = _kv_heads(facts, tensor)

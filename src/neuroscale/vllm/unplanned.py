@@ -1,0 +1,79 @@
+"""Arguments that change what vLLM needs, and that planning does not count: they are said wherever a fit is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Told = Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class Unplanned:
+    """`dest`: vLLM's name of the argument. `what`: is not counted, in words."""
+
+    dest: str
+    what: str
+
+    @property
+    def told(self) -> str:
+        """Behind a colon."""
+        return f"not counted is, for --{self.dest.replace('_', '-')}, {self.what}"
+
+    @property
+    def sentence(self) -> str:
+        """For the reasons of a fit."""
+        return f"N{self.told[1:]}."
+
+
+_GRAPHS = "the CUDA graphs and the compiled code that it asks for"
+_MOVED = "which weights it moves to host memory, and when"
+_ARGUMENTS: tuple[tuple[str, Told, str], ...] = (
+    ("enable_lora", bool, "the memory of its LoRA adapters"),
+    ("hf_overrides", bool, "what it changes of the model's config"),
+    ("hf_config_path", bool, "another config than the model's own"),
+    ("model_class_overrides", bool, "another class than the model's own"),
+    ("worker_cls", lambda name: name not in (None, "auto"), "what another worker takes"),
+    ("quantization_config", bool, "which weights it converts as they are loaded"),
+    ("engram_config", bool, "the memory of its engrams"),
+    ("kv_cache_dtype_skip_layers", bool, "the larger cache of the layers that it leaves as they are"),
+    ("kv_transfer_config", bool, "the buffers of its connector, and how that lays the cache out"),
+    ("ec_transfer_config", bool, "the buffers of its connector"),
+    ("compilation_config", lambda config: (config or {"mode": 3}) != {"mode": 3}, _GRAPHS),
+    ("optimization_level", lambda level: str(level) not in ("2", "None"), _GRAPHS),
+    ("cudagraph_capture_sizes", bool, _GRAPHS),
+    ("max_cudagraph_capture_size", lambda size: size is not None, _GRAPHS),
+    ("performance_mode", lambda mode: mode == "interactivity", "the CUDA graphs that it adds"),
+    ("enable_eplb", bool, "the buffers through which experts move"),
+    ("enable_dbo", bool, "the buffers of its second batch"),
+    ("ubatch_size", lambda size: (size or 0) > 1, "the buffers of its smaller batches"),
+    ("all2all_backend", lambda name: name not in (None, "allgather_reducescatter"), "the buffers of that backend"),
+    ("dcp_q_replicate", bool, "the copies of the queries' weights"),
+    ("offload_backend", lambda name: name not in (None, "auto"), _MOVED),
+    ("offload_group_size", bool, _MOVED),
+    ("offload_params", bool, _MOVED),
+    ("cpu_offload_params", bool, _MOVED),
+    ("mm_processor_kwargs", bool, "how large it makes images, videos and sound"),
+    ("mm_ipc_gpu_memory_gb", bool, "the memory for inputs that processes share"),
+    ("mm_encoder_only", bool, "that only the towers are served"),
+    ("skip_mm_profiling", bool, "the memory of images, videos and sound, for which vLLM then leaves no room"),
+)
+
+
+def unplanned(values: Mapping[str, Any]) -> tuple[Unplanned, ...]:
+    """Of what a command said by vLLM's own names: what is not counted."""
+    return tuple(_found(values))
+
+
+def _found(values: Mapping[str, Any]) -> Iterator[Unplanned]:
+    for dest in ("speculative_config", "spec_method", "spec_model"):
+        if values.get(dest):
+            yield Unplanned(dest, "what speculative decoding takes beside the model")
+            break
+    dtype = str(values.get("kv_cache_dtype") or "")
+    if dtype.startswith(("turboquant", "ultraquant")) or dtype.endswith("_ds_mla"):
+        yield Unplanned("kv_cache_dtype", f"the exact size of a cache of the kind {dtype}")
+    for dest, told, what in _ARGUMENTS:
+        if told(values.get(dest)):
+            yield Unplanned(dest, what)
