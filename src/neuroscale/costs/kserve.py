@@ -38,6 +38,15 @@ def stopped(value: Mapping[str, Any]) -> bool:
     return annotations_of(value).get(f"{_PREFIX}stop", "").lower() == "true"
 
 
+def is_standard(value: Mapping[str, Any]) -> bool:
+    """Whether a service's pods are those of a Deployment, without Knative."""
+    return _mode(value) in _STANDARD
+
+
+def _mode(value: Mapping[str, Any]) -> str:
+    return annotations_of(value).get(f"{_PREFIX}deploymentMode", "Knative")  # a component's own do not decide it
+
+
 def component_pod(component: Mapping[str, Any]) -> Pod:
     """The pod of a predictor, transformer or explainer. Raises ValueError where it cannot be read."""
     servers = [mapping(component[key], key) for key in SERVERS if component.get(key) is not None]
@@ -56,7 +65,7 @@ def component_bounds(value: Mapping[str, Any], component: Mapping[str, Any]) -> 
     if stopped(value):
         return STOPPED
     given = annotations_of(value) | texts(component.get("annotations"), "annotations")
-    mode = annotations_of(value).get(f"{_PREFIX}deploymentMode", "Knative")  # a component's own do not decide it
+    mode = _mode(value)
     if mode.startswith("ModelMesh"):
         raise ValueError("it runs in ModelMesh, whose pods serve several services")
     fewest, most = optional(component, "minReplicas", 1), optional(component, "maxReplicas", 0)

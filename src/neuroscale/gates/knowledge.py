@@ -12,6 +12,7 @@ from neuroscale.catalog import Catalog, ModelEntry, RuntimeEntry, load_catalog
 from neuroscale.costs.accelerators import find_accelerator
 from neuroscale.errors import InputError
 from neuroscale.gates.cards import check_memory_label, named_cards
+from neuroscale.gates.processor import usable_memory
 from neuroscale.gates.served import Server
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import Device, device
@@ -213,8 +214,9 @@ class Knowledge:
             cards = self.catalog.accelerators
             pod = named_cards(server.pod(), server.spec, cards.values())
             name, count = find_accelerator(pod, self.catalog, usual)
-            if name:
-                check_memory_label(server.spec, name, cards[name].memory_gib.value or 0)
+            if not name:
+                return self._processor(server)
+            check_memory_label(server.spec, name, cards[name].memory_gib.value or 0)
             for worker in server.workers:
                 other, more = find_accelerator(named_cards(worker, None, cards.values()), self.catalog, usual)
                 if other != name:
@@ -222,21 +224,20 @@ class Knowledge:
                 count += more
         except ValueError as error:
             raise UnknownError(f"its accelerator is not known: {error}") from error
-        if not name:
-            return self._processor(server, float(pod.memory_gib) if "memory" not in pod.missing else None)
         accelerator = self.catalog.accelerators[name]
         if accelerator.memory_gib.value is None:
             raise UnknownError(f"the catalog does not say how much memory {name} has")
         return KnownPlace(Place(accelerator, count, server.pods), device(accelerator))
 
-    def _processor(self, server: Server, memory_gib: float | None) -> KnownPlace:
-        """A pod without accelerators: vLLM's build for CPUs, with the pod's memory."""
+    def _processor(self, server: Server) -> KnownPlace:
+        """A pod without accelerators: vLLM's build for CPUs, with the container's memory."""
         if not (server.for_cpu or self.build(server) == "cpu"):
             raise UnknownError("its pod asks for no accelerator, and its image is not the one for CPUs")
         processors = [one for one in self.catalog.accelerators.values() if one.family == "cpu" and not one.resource]
         if not processors:
             raise UnknownError("the catalog has no CPU")
-        if memory_gib is None or memory_gib <= 0:
+        memory_gib = usable_memory(server.spec)
+        if memory_gib <= 0:
             raise UnknownError("its pod does not say how much memory it needs")
         processor = processors[0]
         return KnownPlace(Place(processor, 1, server.pods), replace(device(processor), memory_gib=memory_gib))

@@ -13,6 +13,7 @@ from typing import Any
 from neuroscale.costs import kserve
 from neuroscale.costs.pods import Pod, mapping, read_pod, sequence
 from neuroscale.gates.manifests import Manifest
+from neuroscale.gates.variables import PORT_SERVICE
 from neuroscale.vllm.command import ServeCommand, Word, serve_command
 from neuroscale.yaml_io import Path
 
@@ -41,6 +42,7 @@ class Server:
     /mnt/models ("" where it puts nothing there). `pods`: how many of them one server runs in. `workers`: those of them
     that ask for other resources. `hidden`: what of the command the files do not tell, with its place in the manifest.
     `description`: it describes pods and runs none. `for_cpu`: it runs the build for CPUs whatever its image is called.
+    `port_service`: a Service by whose name Kubernetes sets VLLM_PORT in its pods.
     """
 
     manifest: Manifest
@@ -54,6 +56,7 @@ class Server:
     hidden: tuple[tuple[Path, str], ...] = ()
     description: bool = False
     for_cpu: bool = False
+    port_service: Manifest | None = None
     origins: Mapping[tuple[str | int, ...], tuple[Manifest, Path]] = field(default_factory=dict)
 
     @property
@@ -96,13 +99,33 @@ def servers(manifests: Sequence[Manifest], elsewhere: Callable[[str], Manifest |
     def runtime(name: str, namespace: str) -> Manifest | None:
         return given.get((RUNTIMES[0], namespace, name)) or given.get((RUNTIMES[1], "", name)) or elsewhere(name)
 
+    linked = {one.namespace: one for one in manifests if _sets_port(one)}
     for manifest in manifests:
         try:
-            yield from _read(manifest, runtime)
+            for found in _read(manifest, runtime):
+                if isinstance(found, Server) and _sees_services(found):
+                    yield replace(found, port_service=linked.get(manifest.namespace))
+                else:
+                    yield found
         except ValueError as error:
             # The schema's check says what is wrong with it.
             if _mentions(manifest.value):
                 yield Unread(manifest, (), manifest.subject, f"it cannot be read: {error}")
+
+
+def _sets_port(manifest: Manifest) -> bool:
+    """Whether it is a Service whose address Kubernetes puts into VLLM_PORT of its namespace's pods."""
+    if (manifest.group, manifest.kind, manifest.name) != ("", "Service", PORT_SERVICE):
+        return False
+    spec = manifest.value.get("spec")
+    return isinstance(spec, dict) and spec.get("clusterIP") != "None" and spec.get("type") != "ExternalName"
+
+
+def _sees_services(server: Server) -> bool:
+    """Knative switches these variables off; elsewhere they are on unless the pod says otherwise."""
+    if server.spec.get("enableServiceLinks") is False or server.description:
+        return False
+    return server.manifest.kind != "InferenceService" or kserve.is_standard(server.manifest.value)
 
 
 def _read(manifest: Manifest, runtime: Runtimes) -> Iterator[Found]:
@@ -111,9 +134,20 @@ def _read(manifest: Manifest, runtime: Runtimes) -> Iterator[Found]:
     elif manifest.group == KSERVE and manifest.kind == "LLMInferenceService":
         yield from _llm_inference_service(manifest)
     else:
+        pods = _group_size(manifest)
         description = manifest.kind in RUNTIMES or manifest.kind in ("LLMInferenceServiceConfig", "PodTemplate")
         for at, spec in _pod_specs(manifest.value, ()):
-            yield from _containers(manifest, at, spec, manifest.subject, description=description)
+            for found in _containers(manifest, at, spec, manifest.subject, description=description):
+                yield replace(found, pods=pods) if isinstance(found, Server) else found
+
+
+def _group_size(manifest: Manifest) -> int:
+    """How many pods one server runs in that a LeaderWorkerSet makes."""
+    if manifest.kind != "LeaderWorkerSet":
+        return 1
+    group = mapping(mapping(manifest.value.get("spec"), "spec").get("leaderWorkerTemplate"), "leaderWorkerTemplate")
+    size = group.get("size")
+    return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else 1
 
 
 def _containers(

@@ -12,7 +12,11 @@ from math import prod
 from neuroscale.catalog import Accelerator, ModelEntry
 from neuroscale.models.facts import ModelFacts
 from neuroscale.vllm.arguments import Parsed
+from neuroscale.vllm.faults import Fault as Fault
 from neuroscale.vllm.parsers import reasoning_of, tools_of
+from neuroscale.vllm.quantized import check_groups, check_quantization
+from neuroscale.vllm.shapes import is_one_of, out_of_bounds
+from neuroscale.vllm.together import check_together
 
 TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 LARGEST_ITEM: Mapping[str, int] = {"gemma4": 2496}
@@ -20,40 +24,22 @@ LARGEST_ITEM: Mapping[str, int] = {"gemma4": 2496}
 model type begins with. Gemma 4: a video; a start with 2,048 fails (https://github.com/xbill9/gemma4-tips)."""
 
 _LEAST: Mapping[str, int] = {
-    "tensor_parallel_size": 1,
-    "pipeline_parallel_size": 1,
-    "data_parallel_size": 1,
     "data_parallel_size_local": 0,
-    "prefill_context_parallel_size": 1,
-    "decode_context_parallel_size": 1,
-    "nnodes": 1,
-    "max_num_seqs": 1,
-    "max_num_batched_tokens": 1,
-    "block_size": 1,
-    "cpu_offload_gb": 0,
     "kv_cache_memory_bytes": 1,
     "sse_keep_alive_interval": 0,
 }
-_GROUPED = ("auto_awq", "auto_gptq", "awq", "compressed-tensors", "gptq", "auto-round", "inc")
-_SAME_METHOD: Mapping[str, frozenset[str]] = {
-    "gptq": frozenset({"auto_gptq", "gptq", "gptq_marlin", "humming", "moe_wna16"}),
-    "awq": frozenset({"auto_awq", "awq", "awq_marlin", "humming", "moe_wna16"}),
-    "auto-round": frozenset({"auto-round", "inc"}),
-    "modelopt": frozenset({"modelopt", "modelopt_fp4", "modelopt_mixed", "modelopt_mxfp8"}),
-    "mxfp4": frozenset({"gpt_oss_mxfp4", "mxfp4"}),
-}
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Something wrong. `dest`: vLLM's name of the argument it is about ("" for none). `refused`: False for a remark."""
-
-    rule: str
-    dest: str
-    message: str
-    fix: str
-    refused: bool = True
-
+_EACH_POD = frozenset(
+    {
+        "nnodes",
+        "data_parallel_size_local",
+        "data_parallel_rank",
+        "data_parallel_start_rank",
+        "data_parallel_hybrid_lb",
+        "data_parallel_external_lb",
+        "headless",
+    }
+)
+"""Arguments of a command that each pod of a server has one of."""
 
 @dataclass(frozen=True)
 class Place:
@@ -72,7 +58,7 @@ def check_command(
     variables: Mapping[str, str] | None = None,
 ) -> tuple[Fault, ...]:
     """Every fault that can be told by what is given; None leaves out what depends on it. `entry`: of the catalog."""
-    faults = [*_of_itself(parsed)]
+    faults = [*_of_itself(parsed), *_batch(parsed, facts)]
     if facts is not None:
         faults += _for_model(parsed, facts, variables or {})
         faults += _parsers(parsed, facts, entry)
@@ -105,6 +91,11 @@ def local_data_parallel(parsed: Parsed) -> int:
     return _number(parsed, "data_parallel_size_local", 0) or parsed.arguments.data_parallel_size
 
 
+def reaches_all_pods(parsed: Parsed) -> bool:
+    """Whether one command runs in all pods of its server, where it has several."""
+    return not _EACH_POD & set(parsed.values)
+
+
 def _number(parsed: Parsed, dest: str, default: int) -> int:
     value = parsed.values.get(dest)
     return value if isinstance(value, int) and value > 0 else default
@@ -115,13 +106,10 @@ def _of_itself(parsed: Parsed) -> Iterator[Fault]:
     if not read.model and not any(problem.kind == "config" for problem in parsed.problems):
         default = parsed.snapshot.arguments["model"].default
         yield Fault("no-model", "model", f"names no model: vLLM serves its default, {default}", "Name the model.")
-    for dest, least in _LEAST.items():
-        value = values.get(dest)
-        if isinstance(value, int | float) and value < least:
-            yield _out_of_range(parsed, dest, f"{value} is less than {least}")
-    share = read.gpu_memory_utilization
-    if share is not None and not 0 < share <= 1:
-        yield _out_of_range(parsed, "gpu_memory_utilization", f"{share:g} is not between 0 and 1")
+    limits = {dest: parsed.snapshot.arguments[dest].limits or {"minimum": _LEAST.get(dest)} for dest in values}
+    for dest, bounds in limits.items():
+        if told := out_of_bounds({key: bound for key, bound in bounds.items() if bound is not None}, values[dest]):
+            yield _out_of_range(parsed, dest, told)
     if read.max_model_len is not None and read.max_model_len < 1 and read.max_model_len != -1:
         yield _out_of_range(parsed, "max_model_len", f"{read.max_model_len} is less than 1")
     if parsed.value("enable_auto_tool_choice") and not parsed.value("tool_call_parser"):
@@ -139,7 +127,7 @@ def _of_itself(parsed: Parsed) -> Iterator[Fault]:
             "Add --enable-log-requests, or remove --enable-log-outputs.",
         )
     yield from _known_names(parsed)
-    yield from _batch(parsed)
+    yield from check_together(parsed)
     for argument in parsed.snapshot.arguments.values():
         if argument.deprecated and argument.dest in values:
             told = f"{argument.flag} is deprecated: a later vLLM refuses it"
@@ -169,10 +157,31 @@ def _known_names(parsed: Parsed) -> Iterator[Fault]:
                 f"{snapshot.arguments[dest].flag}: vLLM {snapshot.version} has none of the name {name!r}",
                 f"Write one of {', '.join(sorted(known))}.",
             )
+    for argument in snapshot.arguments.values():
+        name, names = parsed.values.get(argument.dest), argument.names
+        if not name or names is None or is_one_of(names, name) or (names.get("dotted") and "." in name):
+            continue
+        yield Fault(
+            "unknown-name",
+            argument.dest,
+            f"{argument.flag}: vLLM {snapshot.version} has none of the name {name!r}: vLLM ends",
+            f"Write one of {', '.join(names['enum'])}.",
+        )
 
 
-def _batch(parsed: Parsed) -> Iterator[Fault]:
+def _batch(parsed: Parsed, facts: ModelFacts | None) -> Iterator[Fault]:
     read, tokens = parsed.arguments, parsed.arguments.max_num_batched_tokens
+    longest = read.max_model_len
+    if (longest is None or longest == -1) and facts is not None:
+        longest = facts.context_length(windows=not parsed.value("disable_sliding_window"))
+    threshold = parsed.values.get("long_prefill_token_threshold")
+    if threshold and longest is not None and threshold > longest:
+        yield Fault(
+            "argument-range",
+            "long_prefill_token_threshold",
+            f"--long-prefill-token-threshold={threshold} is more than the {longest} tokens of a context: vLLM ends",
+            f"Write at most {longest}, or remove it.",
+        )
     if tokens is None:
         return
     if read.max_num_seqs is not None and tokens < read.max_num_seqs:
@@ -183,26 +192,19 @@ def _batch(parsed: Parsed) -> Iterator[Fault]:
             f"Write at least {read.max_num_seqs}, or fewer requests at a time.",
         )
     whole = parsed.values.get("enable_chunked_prefill") is False
-    if whole and read.max_model_len is not None and tokens < read.max_model_len:
+    if whole and longest is not None and tokens < longest:
         yield Fault(
             "whole-prompts",
             "max_num_batched_tokens",
-            f"--max-num-batched-tokens={tokens} is less than --max-model-len={read.max_model_len}, and without chunked "
+            f"--max-num-batched-tokens={tokens} is less than the {longest} tokens of a context, and without chunked "
             "prefill a prompt must fit into one step: vLLM ends",
-            f"Remove --no-enable-chunked-prefill, or write at least {read.max_model_len}.",
+            f"Remove --no-enable-chunked-prefill, or write at least {longest}.",
         )
 
 
 def _for_model(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str]) -> Iterator[Fault]:
     read = parsed.arguments
-    if facts.architectures and not parsed.snapshot.architectures & set(facts.architectures):
-        yield Fault(
-            "architecture",
-            "model",
-            f"vLLM {parsed.version} has no {' or '.join(facts.architectures)}: at best it runs Transformers' own code",
-            "Serve a model that it has, and measure this one first.",
-            refused=False,
-        )
+    yield from _architecture(parsed, facts)
     yield from _length(parsed, facts, variables)
     yield from _images(parsed, facts)
     if read.enable_expert_parallel and facts.kind == "dense":
@@ -229,7 +231,55 @@ def _for_model(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str]) 
             "start (AssertionError: 1 != 36, vllm-project/vllm#38999)",
             "Remove the data-parallel arguments; add replicas or --tensor-parallel-size instead.",
         )
-    yield from _method(parsed, facts)
+    yield from _ranks(parsed, facts)
+    yield from check_quantization(parsed, facts)
+
+
+def _ranks(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
+    read, spread = parsed.arguments, _number(parsed, "decode_context_parallel_size", 1)
+    alone = parsed.value("data_parallel_external_lb") or "data_parallel_rank" in parsed.values
+    if facts.kind == "dense" and read.data_parallel_size > 1 and alone:
+        yield Fault(
+            "data-parallelism",
+            "data_parallel_size",
+            f"--data-parallel-size={read.data_parallel_size} with a rank or balancer of its own for {facts.name}, which "
+            "is dense: vLLM ends",
+            "Remove the data-parallel arguments and add replicas.",
+        )
+    latent = any(layers.kind == "latent" for layers in facts.cache)
+    if spread > 1 and not latent and facts.kv_heads and spread > read.tensor_parallel_size // facts.kv_heads:
+        yield Fault(
+            "context-parallelism",
+            "decode_context_parallel_size",
+            f"--decode-context-parallel-size={spread} spreads the cache of {facts.name} over ranks that hold the same of "
+            f"its {facts.kv_heads} KV heads, and there are not as many: vLLM ends",
+            "Remove it, or raise --tensor-parallel-size.",
+        )
+
+
+def _architecture(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
+    snapshot = parsed.snapshot
+    if not facts.architectures or snapshot.architectures & set(facts.architectures):
+        return
+    removed = next((name for name in facts.architectures if name in snapshot.removed_architectures), None)
+    if removed is None:
+        yield Fault(
+            "architecture",
+            "model",
+            f"vLLM {parsed.version} has no {' or '.join(facts.architectures)}: at best it runs Transformers' own code",
+            "Serve a model that it has, and measure this one first.",
+            refused=False,
+        )
+        return
+    own_code = bool(parsed.value("trust_remote_code"))
+    yield Fault(
+        "architecture",
+        "model",
+        f"vLLM {parsed.version} does not serve {removed} any more; {snapshot.removed_architectures[removed]} was the "
+        "last version that did: " + ("at best it runs the model's own code" if own_code else "vLLM ends"),
+        "Serve another model, or pin that version.",
+        refused=not own_code and parsed.value("model_impl") != "terratorch",
+    )
 
 
 def _length(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str]) -> Iterator[Fault]:
@@ -237,7 +287,7 @@ def _length(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str]) -> 
     most = facts.longest_context(windows=not parsed.arguments.disable_sliding_window)
     if asked is None or asked <= most:
         return
-    forced = "hf_overrides" in parsed.values or variables.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0") not in ("0", "")
+    forced = length_is_forced(parsed, variables)
     yield Fault(
         "context-length",
         "max_model_len",
@@ -246,6 +296,12 @@ def _length(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str]) -> 
         f"Write --max-model-len={most} or less.",
         refused=not forced,
     )
+
+
+def length_is_forced(parsed: Parsed, variables: Mapping[str, str]) -> bool:
+    """Whether vLLM may take a longer context than the model's config says."""
+    allowed = variables.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "").strip().lower()
+    return "hf_overrides" in parsed.values or allowed in ("1", "true")
 
 
 def _images(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
@@ -282,20 +338,6 @@ def _images(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
             f"--max-num-batched-tokens={tokens} is less than the {largest} tokens of a video of {facts.name}, which is "
             "computed in one step: vLLM ends",
             f"Write at least {largest}, or --limit-mm-per-prompt.video=0 with --limit-mm-per-prompt.image=0.",
-        )
-
-
-def _method(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
-    asked = parsed.arguments.quantization
-    if asked is None or facts.quantization is None:
-        return
-    method = facts.quantization.method
-    if asked not in _SAME_METHOD.get(method, frozenset({method})):
-        yield Fault(
-            "quantization",
-            "quantization",
-            f"--quantization={asked}, but the files of {facts.name} are quantised with {method}: vLLM ends",
-            "Remove --quantization: vLLM reads the method from the files.",
         )
 
 
@@ -340,7 +382,7 @@ def _shares(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
     ):
         if width and width % size:
             yield _undivided("layer-width", f"the width {width} of the {what} of {facts.name}", size)
-    yield from _groups(facts, size, spread)
+    yield from check_groups(parsed, facts, size, spread)
 
 
 def _undivided(rule: str, what: str, size: int) -> Fault:
@@ -350,39 +392,6 @@ def _undivided(rule: str, what: str, size: int) -> Fault:
         f"--tensor-parallel-size={size} does not divide {what}: vLLM ends",
         "Write a size that divides it.",
     )
-
-
-def _groups(facts: ModelFacts, size: int, spread: bool) -> Iterator[Fault]:
-    """Weights that share a scale must stay together: a rank holds whole groups of the rows that it reads."""
-    quantization = facts.quantization
-    if quantization is None:
-        return
-    block = quantization.block
-    if block is None and quantization.method not in _GROUPED:
-        return
-    group = block[1] if block is not None else quantization.group_size
-    if not group or group < 0:
-        return
-    told = set()
-    for tensor in facts.tensors:
-        inner = tensor.name.endswith(("o_proj.weight", "down_proj.weight", "w2.weight", "out_proj.weight"))
-        if not (tensor.linear and inner and len(tensor.shape) >= 2):
-            continue
-        if tensor.group not in ("attention", "dense_mlp", "routed_experts", "shared_experts"):
-            continue
-        if tensor.group == "routed_experts" and spread:
-            continue
-        read = tensor.shape[-1]
-        if read % group == 0 and (read // size) % group and read not in told:
-            told.add(read)
-            yield Fault(
-                "quantized-groups",
-                "tensor_parallel_size",
-                f"--tensor-parallel-size={size} cuts the quantised groups of {facts.name}: {read} rows of "
-                f"{tensor.group.replace('_', ' ')} by {size} is no multiple of {group}: vLLM ends",
-                "Write a smaller size"
-                + (", or add --enable-expert-parallel." if tensor.group == "routed_experts" else "."),
-            )
 
 
 def _on(parsed: Parsed, place: Place) -> Iterator[Fault]:
@@ -412,7 +421,7 @@ def _on(parsed: Parsed, place: Place) -> Iterator[Fault]:
 def _count(parsed: Parsed, place: Place) -> Iterator[Fault]:
     accelerator = place.accelerator
     used, there = ranks(parsed) * local_data_parallel(parsed), place.count
-    if "nnodes" not in parsed.values:
+    if reaches_all_pods(parsed):
         there *= place.pods
     topology = accelerator.node_selector.get(TOPOLOGY, "")
     chips = prod(int(part) for part in topology.split("x")) if topology else 0

@@ -1,0 +1,62 @@
+"""Environment variables for which vLLM (release 0.32) ends at its start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from neuroscale.gates.processor import CACHE_SPACE, cache_space
+
+PORT = "VLLM_PORT"
+PORT_SERVICE = "vllm"
+"""Kubernetes sets VLLM_PORT to the address of a Service of this name, in the pods of its namespace."""
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True)
+class VariableFault:
+    """A variable with a value that vLLM does not take."""
+
+    rule: str
+    message: str
+    fix: str
+
+
+def _whole(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
+
+
+_VALUES: tuple[tuple[str, Callable[[str], bool], str], ...] = (
+    (PORT, _whole, "a whole number"),
+    (CACHE_SPACE, _whole, "a whole number"),
+    ("VLLM_WORKER_MULTIPROC_METHOD", lambda text: text in ("fork", "spawn"), "fork or spawn"),
+)
+
+
+def check_values(environment: Mapping[str, str]) -> Iterator[VariableFault]:
+    """Those that vLLM reads at its start wherever it runs."""
+    for name, taken, wanted in _VALUES:
+        if name in environment and not taken(environment[name]):
+            told = f"{name}: {environment[name]!r} is not {wanted}: vLLM ends"
+            yield VariableFault("variable-value", told, f"Write {wanted}, or remove the variable.")
+
+
+def check_devices(environment: Mapping[str, str], family: str, used: int) -> Iterator[VariableFault]:
+    """Those that leave less to the `used` ranks of a pod than they need."""
+    if family == "cuda" and _VISIBLE in environment:
+        shown = [part.strip() for part in environment[_VISIBLE].split(",") if part.strip()]
+        # What stands behind a number that there is not is not seen either.
+        seen = shown.index("-1") if "-1" in shown else len(shown)
+        if seen < used:
+            told = f"{_VISIBLE}={environment[_VISIBLE]} shows vLLM {seen} of the {used} accelerators that it runs on"
+            yield VariableFault(
+                "visible-devices", f"{told}: it ends", "Remove the variable: the pod has its own alone."
+            )
+    space = cache_space(environment)
+    if family == "cpu" and space is not None and space < 1:
+        told = f"{CACHE_SPACE}={space} leaves no memory for a cache: vLLM ends"
+        yield VariableFault("variable-value", told, "Write the GiB of the cache, 1 or more.")
