@@ -72,7 +72,7 @@ def test_towers_of_these_wrappers_are_counted(config: dict[str, Any], billions: 
 def test_a_tower_of_an_unknown_layout_is_estimated_by_its_sizes(
     section: str, sizes: dict[str, Any], billions: float
 ) -> None:
-    facts = read("theirs_vl", text_config=TEXT, **{section: sizes})
+    facts = read("theirs_vl", None, text_config=TEXT, **{section: sizes})
     assert facts.basis == "estimate"
     assert facts.tower_params / 1e9 == pytest.approx(billions, rel=0.01)
     assert any(section in note and "unknown" in note for note in facts.notes)

@@ -112,7 +112,7 @@ def _read(
         hidden_size=decoder.hidden,
         vocab_size=_vocabulary(text),
         heads=attention.heads,
-        kv_heads=text.integer("num_key_value_heads", default=attention.heads, high=2**16),
+        kv_heads=text.integer("num_key_value_heads", default=_kv_heads(attention), high=2**16),
         head_dim=_head_dim(attention),
         intermediate_size=_dense_width(text, decoder),
         max_position_embeddings=context.longest,
@@ -214,6 +214,10 @@ def _count(stored: Sequence[tuple[Weight, Quantization | None]], dtype: Dtype) -
         by_group[weight.group] += size
         by_dtype[f"{quantization.method} {quantization.bits} bits" if quantization else dtype] += size
     return Measured(dict(by_group), dict(by_dtype), together(weight for weight, _ in stored), dtype, ())
+
+
+def _kv_heads(attention: Attention | LatentAttention) -> int:
+    return attention.kv_heads if isinstance(attention, Attention) else attention.heads
 
 
 def _head_dim(attention: Attention | LatentAttention) -> int:

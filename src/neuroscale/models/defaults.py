@@ -15,8 +15,17 @@ _SAME_CLASS = {"kimi_k2": "deepseek_v3"}
 """Model types that vLLM itself reads with another one's class."""
 
 
+_OF_REMOTE_CODE: Mapping[str, tuple[Mapping[str, Any], Mapping[str, str]]] = {
+    "exaone": ({"tie_word_embeddings": True}, {"num_hidden_layers": "num_layers"}),
+    "minicpm": ({"tie_word_embeddings": True}, {}),
+}
+"""What classes say that come with their models, and not with transformers."""
+
+
 def class_defaults(model_type: str) -> tuple[Mapping[str, Any], Mapping[str, str]]:
     """Values by key, and names under which the class knows a key: both empty for a type that it does not have."""
+    if model_type in _OF_REMOTE_CODE:
+        return _OF_REMOTE_CODE[model_type]
     entry = _snapshot()["model_types"].get(_SAME_CLASS.get(model_type, model_type))
     return (entry["defaults"], entry["aliases"]) if entry else ({}, {})
 

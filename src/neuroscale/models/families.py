@@ -46,6 +46,7 @@ class Decoder:
 
 Family = Callable[[Keys], Decoder]
 
+_MEASURE = "Measure it under vLLM."
 EXPERT_KEYS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts")
 
 
@@ -430,6 +431,57 @@ def opt(c: Keys) -> Decoder:
     made = _plain(c, _attentions(c, bias=bias, output_bias=bias, output="out_proj"), mlp, norms, norm_bias=True)
     positions = Extra("embed_positions.weight", "embedding", (c.integer("max_position_embeddings") + 2, hidden))
     return replace(made, extras=(positions,), final_norm=("final_layer_norm.weight", "final_layer_norm.bias"))
+
+
+def falcon(c: Keys) -> Decoder:
+    """Falcon: queries, keys and values in one, an MLP of four times the hidden size, attention beside it."""
+    hidden, heads = _hidden(c), c.shape("num_attention_heads", high=2**16)
+    inner = c.optional("ffn_hidden_size", high=2**22) or 4 * hidden
+    if inner != 4 * hidden:
+        raise c.problem("ffn_hidden_size", f"{inner} is not four times hidden_size, as vLLM's Falcon has it", _MEASURE)
+    newer, bias = c.flag("new_decoder_architecture"), c.flag("bias")
+    kv_heads = 1 if c.flag("multi_query", True) else heads
+    if newer:
+        kv_heads = c.integer("num_kv_heads", high=2**16, default=heads)
+    if hidden % heads or heads % kv_heads:
+        raise c.problem("num_attention_heads", f"{heads} heads cannot share {hidden} values and {kv_heads} KV heads")
+    names = {"fused": "query_key_value", "output": "dense", "block": "self_attention"}
+    attention = Attention(heads, kv_heads, hidden // heads, bias=bias, output_bias=bias, **names)  # type: ignore[arg-type]
+    norms: tuple[str, ...] = ("input_layernorm",)
+    if newer and c.optional("num_ln_in_parallel_attn") in (None, 2):
+        norms = ("ln_attn", "ln_mlp")
+    elif not (newer or c.flag("parallel_attn", True)):
+        norms = ("input_layernorm", "post_attention_layernorm")
+    mlp = Mlp(inner, ("", "dense_h_to_4h", "dense_4h_to_h"), gated=False, bias=bias)
+    made = _plain(c, [attention] * layer_count(c), mlp, norms, norm_bias=True)
+    return replace(made, final_norm=("ln_f.weight", "ln_f.bias"))
+
+
+def minicpm(c: Keys) -> Decoder:
+    """MiniCPM: Llama's layout where it has no experts."""
+    return estimated(c) if routed_experts(c) else llama(c)
+
+
+def molmo(c: Keys) -> Decoder:
+    """Molmo: `intermediate_size` counts gate and up together."""
+    norm = "all" if c.flag("attention_layer_norm") else ""
+    attentions = _attentions(c, bias=c.flag("qkv_bias"), norm=norm)
+    return _plain(c, attentions, Mlp(_half(c)))
+
+
+def qwen1(c: Keys) -> Decoder:
+    """The first Qwen: `intermediate_size` counts gate and up together; queries, keys and values in one."""
+    heads, _, head_dim = _heads(c)
+    head_dim = c.optional("kv_channels", high=2**16) or head_dim
+    attention = Attention(heads, heads, head_dim, bias=True, fused="c_attn", output="c_proj", block="attn")
+    return _plain(c, [attention] * layer_count(c), Mlp(_half(c), ("w1", "w2", "c_proj")), ("ln_1", "ln_2"))
+
+
+def _half(c: Keys) -> int:
+    width = _width(c)
+    if width % 2:
+        raise c.problem("intermediate_size", f"{width} counts two matrices together and is odd")
+    return width // 2
 
 
 def _is_number(c: Keys, key: str) -> bool:

@@ -20,7 +20,9 @@ FAMILIES: dict[str, Family] = {
     "dots1": families.dots1,
     "ernie4_5": families.ernie,
     "ernie4_5_moe": families.ernie_moe,
+    "exaone": families.llama,
     "exaone4": families.exaone4,
+    "falcon": families.falcon,
     "gemma": families.gemma,
     "gemma2": families.gemma2,
     "gemma3_text": families.gemma3,
@@ -43,11 +45,13 @@ FAMILIES: dict[str, Family] = {
     "llama": families.llama,
     "llama4_text": families.llama4,
     "mimo": families.qwen2,
+    "minicpm": families.minicpm,
     "minimax_m2": families.minimax_m2,
     "ministral": families.mistral,
     "ministral3": families.mistral,
     "mistral": families.mistral,
     "mixtral": families.mixtral,
+    "molmo": families.molmo,
     "nemotron": families.nemotron,
     "olmo": families.olmo,
     "olmo2": families.olmo2,
@@ -56,6 +60,7 @@ FAMILIES: dict[str, Family] = {
     "opt": families.opt,
     "phi3": families.phi3,
     "phimoe": families.phimoe,
+    "qwen": families.qwen1,
     "qwen2": families.qwen2,
     "qwen2_5_omni_text": families.qwen2,
     "qwen2_5_vl_text": families.qwen2,
@@ -137,6 +142,8 @@ TEXT_TYPES = {
 
 _HYBRID_TYPES = frozenset(
     {
+        "bailing_hybrid",
+        "bailing_moe_linear",
         "bamba",
         "falcon_h1",
         "falcon_mamba",
@@ -182,6 +189,8 @@ _HYBRID_KEYS = (
     "state_size",
     "time_step_rank",
 )
+_UNLIKE_ESTIMATES = frozenset({"dbrx", "grok-1", "hunyuan_v1_moe"})
+"""Model types whose keys mean something else than those of Llama, so that an estimate would be wrong by far."""
 _ENCODERS = frozenset(
     {
         "albert",
@@ -244,6 +253,9 @@ def refuse_unplanned(c: Keys, text: Keys) -> None:
     for keys in (c, text):
         if keys.model_type in _ENCODERS:
             raise keys.problem("model_type", f"{keys.model_type} has no decoder and keeps no KV cache", _OTHER)
+        if keys.model_type in _UNLIKE_ESTIMATES:
+            message = f"{keys.model_type} is not planned: its layers are not known here, and are unlike Llama's"
+            raise keys.problem("model_type", message, _MEASURE)
         for key, words in _NOT_PLANNED:
             if keys.values.get(key) not in (None, False, [], {}):
                 raise keys.problem(key, f"says that it is {words} is not planned", _MEASURE)

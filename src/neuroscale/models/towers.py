@@ -19,6 +19,8 @@ from neuroscale.models.weights import Weights
 _SECTIONS: tuple[tuple[str, Group], ...] = (("vision_config", "vision"), ("audio_config", "audio"))
 _TOWERS_ELSEWHERE = ("vision_backbone", "embd_layer", "img_processor", "audio_processor", "mm_vision_tower", "visual")
 """Keys of remote code that tell of towers without their sizes."""
+_UNTOLD = frozenset({"molmo"})
+"""Model types with a tower of which their files say nothing."""
 _OTHER_SECTIONS = ("speech_config", "sound_config", "vision_tower_config", "image_config", "vit_config")
 
 
@@ -78,6 +80,9 @@ def towers(c: Keys, out: Weights, hidden: int) -> tuple[list[str], Certainty]:
         if c.values.get(key):
             notes.append(f"The weights of the tower that {key} tells of are not counted: its layout is unknown here.")
             certainty = "missing"
+    if c.model_type in _UNTOLD:
+        notes.append(f"The weights of the tower that {c.model_type}'s own code has are not counted.")
+        certainty = "missing"
     return notes, certainty
 
 
@@ -312,10 +317,6 @@ def _qwen2_5(c: Keys, out: Weights, _: int) -> int:
     _project(out, "visual.merger.mlp.0", (merged, merged), bias=True)
     _project(out, "visual.merger.mlp.2", (merged, _size(c, "out_hidden_size")), bias=True)
     return merged
-
-
-def _qwen2_5_omni(c: Keys, out: Weights, hidden: int) -> int:
-    return _qwen2_5(c.as_type("qwen2_5_vl_vision"), out, hidden)
 
 
 def _qwen3(c: Keys, out: Weights, _: int) -> int:
@@ -651,7 +652,7 @@ TOWERS: dict[str, Callable[[Keys, Weights, int], int]] = {
     "internvl_vision": _internvl,
     "llama4_vision_model": _llama4,
     "pixtral": _pixtral,
-    "qwen2_5_omni_vision_encoder": _qwen2_5_omni,
+    "qwen2_5_omni_vision_encoder": _qwen2_5,
     "qwen2_5_vl_vision": _qwen2_5,
     "qwen2_audio_encoder": _qwen2_audio,
     "qwen2_vl_vision": _qwen2,
