@@ -105,8 +105,8 @@ def test_an_argument_that_vllm_does_not_know_refuses_the_start(fit: Any, model: 
         ("--tensor-parallel-size 0", "0 is less than 1"),
         ("--pipeline-parallel-size 0", "0 is less than 1"),
         ("--tensor-parallel-size -1", "-1 is less than 1"),
-        ("--gpu-memory-utilization 0", "not between 0 and 1"),
-        ("--block-size -16", "-16 is less than 1"),
+        ("--gpu-memory-utilization 0", "--gpu-memory-utilization"),
+        ("--block-size -16", "--block-size"),
     ],
 )
 def test_what_ends_vllm_at_its_start_refuses_it_whatever_the_memory(
@@ -126,6 +126,13 @@ def test_another_familys_parser_is_a_remark_since_vllm_starts_with_it(fit: Any, 
     said = fit("--model", model, "--accelerator", "nvidia-h100-80gb", "--vllm-args", arguments, "--json")
     assert said.json["verdict"] == "fits"
     assert any("--tool-call-parser=gemma4" in reason for reason in said.json["reasons"])
+
+
+def test_what_of_memory_is_not_counted_is_said(fit: Any, model: Path) -> None:
+    arguments = "--max-model-len 4096 --enable-lora --max-loras 8"
+    said = fit("--model", model, "--accelerator", "nvidia-h100-80gb", "--vllm-args", arguments, "--json").json
+    assert (said["verdict"], said["confidence"]) == ("fits", "low")
+    assert any("not counted" in reason.lower() and "LoRA" in reason for reason in said["reasons"])
 
 
 def test_a_card_that_is_not_in_the_catalog_is_described_by_its_memory(fit: Any, model: Path) -> None:

@@ -33,6 +33,7 @@ from neuroscale.planning.fit.weights import rank_weights
 from neuroscale.planning.memory import served_facts
 from neuroscale.snapshot import FolderSnapshot
 from neuroscale.vllm.engine import EngineArguments
+from neuroscale.vllm.unplanned import Unplanned
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOAT_8 = {"dynamic": False, "num_bits": 8, "type": "float"}
@@ -287,3 +288,158 @@ def test_experts_that_do_not_divide_evenly_fill_the_first_ranks_more() -> None:
     loaded = rank_weights(facts, spread).by_group["routed_experts"]
     assert loaded == pytest.approx(facts.weight_bytes["routed_experts"] * 8 / 60, rel=1e-6)
     assert not fit(replace(facts, kv_heads=8, heads=32), H100, replace(spread, tensor_parallel_size=4)).against
+
+
+@pytest.mark.parametrize(
+    ("facts", "quantization", "loaded"),
+    [
+        (llama_8b(), "fp8_per_tensor", 8.49),
+        (llama_8b(), "fp8_per_block", 8.49),
+        (llama_8b(), "mxfp8", 8.69),
+        (llama_8b(), "mxfp4", 5.45),
+        # Experts alone are converted, and this one has none.
+        (llama_8b(), "experts_int8", 14.99),
+        (llama_8b(), "int8_per_channel_weight_only", 14.99),
+        (llama_8b(), "nvfp4_per_token", 14.99),
+        (qwen3_30b_a3b(), "int8_per_channel_weight_only", 29.93),
+        (qwen3_30b_a3b(), "nvfp4_per_token", 18.12),
+    ],
+)
+def test_weights_that_are_converted_as_they_are_loaded(facts: ModelFacts, quantization: str, loaded: float) -> None:
+    total = rank_weights(facts, EngineArguments(quantization=quantization)).total / 2**30
+    assert total == pytest.approx(loaded, abs=0.02)
+
+
+def test_layers_that_predict_several_tokens_are_loaded_for_their_method_alone() -> None:
+    facts = deepseek_v2_lite()
+    facts = replace(facts, weight_bytes={**facts.weight_bytes, "mtp": 2**30})
+
+    def has(speculative: str | None) -> bool:
+        arguments = EngineArguments(model="deepseek", speculative=speculative)
+        return "mtp" in rank_weights(facts, arguments).by_group
+
+    assert [has(None), has("ngram"), has("eagle3"), has("deepseek_mtp"), has("deepseek")] == [
+        *(False, False, False),
+        *(True, True),
+    ]
+
+
+def test_towers_are_whole_on_every_rank_that_shares_out_images() -> None:
+    facts = _gemma4_e4b()
+    split = [replace(one, sharding="split") if one.group == "vision" else one for one in facts.tensors]
+    facts = replace(facts, tensors=tuple(split))
+
+    def vision(mode: Any) -> int:
+        arguments = EngineArguments(tensor_parallel_size=2, mm_encoder_tp_mode=mode)
+        return rank_weights(facts, arguments).by_group["vision"]
+
+    assert vision("data") == facts.weight_bytes["vision"] == 2 * vision("weights")
+
+
+def test_spare_experts_take_the_place_of_experts_and_are_equally_many_on_each_rank() -> None:
+    facts = qwen3_30b_a3b()
+    spread = EngineArguments(
+        tensor_parallel_size=4, enable_expert_parallel=True, enable_eplb=True, redundant_experts=32
+    )
+    loaded = rank_weights(facts, spread).by_group["routed_experts"]
+    assert loaded == pytest.approx(facts.weight_bytes["routed_experts"] * 40 / 128, rel=1e-6)
+    assert not fit(facts, H100, spread).against
+    uneven = fit(facts, H100, replace(spread, redundant_experts=30))
+    assert "equally many on each of 4 ranks" in uneven.against[0]
+    assert fit(facts, H100, replace(spread, enable_eplb=False, redundant_experts=0)).count == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tokens", "requests"),
+    [
+        (EngineArguments(), 8192, 1024),
+        (EngineArguments(enable_chunked_prefill=True), 8192, 1024),
+        (EngineArguments(enable_chunked_prefill=False), 131072, 1024),
+        (EngineArguments(enable_chunked_prefill=False, max_model_len=4096), 8192, 1024),
+        (EngineArguments(enable_chunked_prefill=False, max_num_batched_tokens=131072), 131072, 1024),
+        (EngineArguments(performance_mode="throughput"), 16384, 2048),
+        (EngineArguments(performance_mode="throughput", max_num_seqs=64), 16384, 64),
+    ],
+)
+def test_prompts_in_one_step_and_throughput_make_steps_larger(
+    arguments: EngineArguments, tokens: int, requests: int
+) -> None:
+    resolved = resolve(llama_8b(), H100, arguments, behaviour("0.32.0"))
+    assert (resolved.max_num_batched_tokens, resolved.max_num_seqs) == (tokens, requests)
+
+
+def test_a_step_of_a_whole_prompt_needs_as_much_as_one_that_is_asked_for() -> None:
+    whole = EngineArguments(enable_chunked_prefill=False, max_model_len=32768)
+    asked = EngineArguments(max_num_batched_tokens=32768, max_model_len=32768)
+    assert fit(llama_8b(), L4, whole).verdict == fit(llama_8b(), L4, asked).verdict == "refused"
+
+
+def test_a_number_of_blocks_is_the_cache_that_there_is() -> None:
+    def with_blocks(blocks: int) -> Any:
+        return fit(llama_8b(), H100, EngineArguments(max_model_len=8192, num_gpu_blocks_override=blocks))
+
+    # 512 blocks for one request, and one that is never used.
+    assert with_blocks(512).verdict == "refused"
+    assert "cache of --num-gpu-blocks-override=512" in with_blocks(512).reasons[0]
+    assert with_blocks(513).verdict != "refused"
+    assert with_blocks(1024).kv_cache_tokens == 16384
+    assert "runs out of memory" in with_blocks(1_000_000).reasons[0]
+
+
+def test_ranks_that_share_a_context_hold_the_more_of_it() -> None:
+    facts = deepseek_v2_lite()
+    alone = EngineArguments(tensor_parallel_size=8, max_model_len=65536)
+    shared = replace(alone, decode_context_parallel_size=8)
+    before, after = fit(facts, H100, alone), fit(facts, H100, shared)
+    assert after.request_gib == pytest.approx(before.request_gib / 8)
+    assert after.kv_cache_tokens == pytest.approx(8 * before.kv_cache_tokens, rel=0.001)
+    assert before.count == after.count == 8
+    assert fit(facts, H100, replace(alone, prefill_context_parallel_size=2)).count == 16
+
+
+@pytest.mark.parametrize(
+    ("facts", "ranks", "shards", "why"),
+    [
+        (deepseek_v2_lite(), 4, 3, "does not divide the 4 ranks"),
+        (llama_8b(), 8, 2, "needs 2 ranks of tensor parallelism for each of the 8 KV heads"),
+        (gpt_oss_20b(), 8, 2, "cannot share the windows"),
+        (llama_8b(), 16, 2, ""),
+        (deepseek_v2_lite(), 4, 4, ""),
+    ],
+)
+def test_a_context_is_shared_only_as_vllm_can(facts: ModelFacts, ranks: int, shards: int, why: str) -> None:
+    arguments = EngineArguments(tensor_parallel_size=ranks, decode_context_parallel_size=shards, max_model_len=4096)
+    against = fit(facts, H100, arguments).against
+    assert why in against[0] if why else not against
+
+
+@pytest.mark.parametrize(
+    ("dtype", "of_a_token"),
+    [
+        ("bfloat16", 131072),
+        ("fp8", 65536),
+        ("fp8_e5m2", 65536),
+        ("int8_per_token_head", 67584),
+        ("fp8_per_token_head", 67584),
+        ("int4_per_token_head", 34816),
+        ("nvfp4", 36864),
+        # Four of the 32 layers keep 16 bits: 28 x 8 x 134 + 4 x 4096.
+        ("turboquant_4bit_nc", 46400),
+        ("turboquant_k8v4", 60288),
+        ("turboquant_3bit_nc", 39232),
+    ],
+)
+def test_a_token_takes_what_its_kind_of_cache_keeps(dtype: str, of_a_token: int) -> None:
+    result = fit(llama_8b(), H100, EngineArguments(kv_cache_dtype=dtype, max_model_len=4096))
+    assert result.pool is not None
+    assert result.pool.block_bytes / 16 == of_a_token
+
+
+def test_what_of_memory_is_not_counted_is_said_and_makes_the_answer_less_sure() -> None:
+    plain = EngineArguments(max_model_len=8192)
+    counted = fit(llama_8b(), L4, plain, version="0.19.0")
+    unsure = fit(
+        llama_8b(), L4, replace(plain, unplanned=(Unplanned("enable_lora", "its adapters"),)), version="0.19.0"
+    )
+    assert (counted.confidence, unsure.confidence) == ("high", "low")
+    assert unsure.reasons == (*counted.reasons, "Not counted is, for --enable-lora, its adapters.")

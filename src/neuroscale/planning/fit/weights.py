@@ -26,8 +26,21 @@ _STAYS = frozenset({"embedding", "lm_head", "per_layer_embedding", "rotary"})
 """What --cpu-offload-gb leaves on the accelerator: it moves the parameters of layers and towers alone (`make_layers`
 and `_mark_tower_model` of vLLM's models)."""
 
-_ONLINE = {"fp8": 1.0, "bitsandbytes": 0.5, "experts_int8": 1.0}
-"""Bytes of a matrix's value that vLLM converts while it loads a checkpoint that is not quantised."""
+_ONLINE: Mapping[str, tuple[float | None, float | None]] = {
+    "bitsandbytes": (0.5, 0.5),
+    "experts_int8": (None, 1.0),
+    "fp8": (1.0, 1.0),
+    "fp8_per_block": (1.0, 1.0),
+    "fp8_per_channel": (1.0, 1.0),
+    "fp8_per_tensor": (1.0, 1.0),
+    "int8_per_channel_weight_only": (None, 1.0),
+    "mxfp4": (17 / 32, 17 / 32),
+    "mxfp8": (33 / 32, 33 / 32),
+    "nvfp4_per_token": (None, 9 / 16),
+}
+"""Bytes of a value, scales included, of the matrices that vLLM converts while it loads a checkpoint that is not
+quantised: outside routed experts, and in them; None: they stay as they are (`_ONLINE_SHORTHANDS` of
+config/quantization.py, and experts_int8.py)."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +89,7 @@ def _unpacked_latent(facts: ModelFacts, arguments: EngineArguments) -> int:
     unpacked = [tensor for tensor in facts.tensors if tensor.name.endswith("kv_b_proj.weight")]
     params = sum(tensor.params for tensor in facts.tensors if tensor.group == "attention")
     width = DTYPE_BYTES[served_dtype(facts, arguments)]
-    converted = arguments.quantization in _ONLINE and facts.quantization is None
+    converted = facts.quantization is None and _ONLINE.get(arguments.quantization or "", (None, None))[0] is not None
     in_files = facts.weight_bytes.get("attention", 0)
     # Whether attention is quantised at all: the files of some keep it as it was.
     if not unpacked or not (converted or in_files < 0.75 * params * DTYPE_BYTES[facts.dtype]):
@@ -152,8 +165,10 @@ def _loaded_width(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments)
     """Bytes of a parameter on the accelerator."""
     if facts.quantization is not None:
         return _width(facts, tensor)
-    if arguments.quantization in _ONLINE and tensor.linear and tensor.group not in ("embedding", "lm_head", "router"):
-        return _ONLINE[arguments.quantization]
+    matrix, expert = _ONLINE.get(arguments.quantization or "", (None, None))
+    width = expert if tensor.group == "routed_experts" else matrix
+    if width is not None and tensor.linear and tensor.group not in ("embedding", "lm_head", "router"):
+        return width
     return float(DTYPE_BYTES[served_dtype(facts, arguments)])
 
 
