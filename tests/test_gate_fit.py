@@ -782,18 +782,8 @@ def test_the_containers_limit_is_what_a_cpu_has(knowledge: Knowledge) -> None:
         (on_cpu("--tensor-parallel-size=2"), "2 ranks"),
         (on_cpu(env=[{"name": "VLLM_CPU_KVCACHE_SPACE", "valueFrom": {}}]), "gets its value in the cluster"),
         (on_cpu(envFrom=[{"configMapRef": {"name": "sizes"}}]), "envFrom"),
-        (
-            deployment(
-                f"export VLLM_CPU_KVCACHE_SPACE=400; vllm serve {DENSE}",
-                command=["sh", "-c"],
-                gpus=0,
-                nodes={},
-                image="vllm/vllm-openai-cpu:v0.32.0",
-            ),
-            "by the command itself",
-        ),
     ],
-    ids=["ranks", "valueFrom", "envFrom", "script"],
+    ids=["ranks", "valueFrom", "envFrom"],
 )
 def test_a_cache_on_a_cpu_whose_size_is_not_told_is_said(knowledge: Knowledge, value: Object, told: str) -> None:
     assert any(one.rule == "not-judged" and told in one.message for one in found(knowledge, value))
@@ -821,11 +811,33 @@ def test_a_cache_on_a_cpu_without_a_limit_is_as_large_as_its_node(knowledge: Kno
         (experts(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}]), "visible-devices"),
         (experts(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0,1,-1,3"}]), "visible-devices"),
         (experts(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0,1,2,3"}]), ""),
+        (experts(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "4,5,6,7"}]), "visible-devices"),
         (dense(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}]), ""),
+        (dense(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "GPU-1b2c"}]), ""),
     ],
 )
 def test_variables_for_which_vllm_ends_are_found(knowledge: Knowledge, value: Object, rule: str) -> None:
     assert set(errors(knowledge, value)) == ({rule} if rule else set())
+
+
+def test_variables_whose_values_are_not_told_are_said(knowledge: Knowledge) -> None:
+    for name in ("VLLM_PORT", "CUDA_VISIBLE_DEVICES"):
+        value = dense(env=[{"name": name, "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}])
+        assert name in notices(knowledge, value)["not-judged"].message
+
+
+def test_variables_of_a_script_count_as_those_of_the_container(knowledge: Knowledge) -> None:
+    def script(text: str) -> Object:
+        value = on_cpu()
+        value["spec"]["template"]["spec"]["containers"][0] |= {
+            "command": ["bash", "-c"],
+            "args": [f"export VLLM_CPU_KVCACHE_SPACE={text}\nvllm serve {DENSE} --max-model-len=8192"],
+        }
+        return value
+
+    assert errors(knowledge, script("10")) == {}
+    assert "does-not-fit" in errors(knowledge, script("400"))
+    assert "variable-value" in errors(knowledge, script("40.5"))
 
 
 def service_named(name: str, **spec: Any) -> Object:

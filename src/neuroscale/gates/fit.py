@@ -19,7 +19,7 @@ from neuroscale.gates.processor import CACHE_SPACE, cache_space, hidden_cache_sp
 from neuroscale.gates.served import Server, Unread, servers
 from neuroscale.gates.times import check_end, check_start
 from neuroscale.gates.tripwire_services import Tripwire, tripwires
-from neuroscale.gates.variables import PORT, PORT_SERVICE, VariableFault, check_devices, check_values
+from neuroscale.gates.variables import PORT, PORT_SERVICE, VariableFault, check_devices, check_values, hidden_values
 from neuroscale.planning.fit import Around, Fit, choices, fit
 from neuroscale.planning.startup import startup
 from neuroscale.platform.runtimes import FOLDER as RUNTIME_FOLDER
@@ -274,11 +274,13 @@ class _Judgement:
     def _variables(self, place: KnownPlace | None) -> None:
         environment, service = self.command.environment, self.server.port_service
         faults = list(check_values(environment))
-        if place is not None:
+        if place is not None and not self.server.workers:  # whose pods differ
             used = ranks(self.parsed) * local_data_parallel(self.parsed)
             pods = place.place.pods if reaches_all_pods(self.parsed) else 1
-            faults += check_devices(environment, place.device.family, math.ceil(used / pods))
-        if service is not None and PORT not in environment:
+            faults += check_devices(environment, place.device.family, math.ceil(used / pods), place.place.count)
+            for told in hidden_values(self.command.hidden, place.device.family):
+                self._not_judged(("env",), told, "Write the variable's value into the manifest.")
+        if service is not None and PORT not in {*environment, *self.command.hidden}:
             told = f"the Service {PORT_SERVICE} of its namespace makes Kubernetes set {PORT} to an address: vLLM ends"
             fix = "Give the Service another name, or the pod enableServiceLinks: false."
             faults.append(VariableFault("variable-value", told, fix))
@@ -298,7 +300,7 @@ class _Judgement:
         if place.device.family != "cpu":
             return place
         copies = ranks(self.parsed) * local_data_parallel(self.parsed)
-        untold = hidden_cache_space(self.server.container, self.command.environment)
+        untold = hidden_cache_space(self.command.environment, self.command.hidden)
         if not untold and self._arguments(place).kv_cache_memory_bytes is None:
             if memory_limit(self.server.spec) is None:
                 untold = (

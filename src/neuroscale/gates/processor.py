@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from neuroscale.costs.pods import mapping, read_pod, sequence
+from neuroscale.costs.pods import mapping, read_pod
 from neuroscale.costs.quantity import GIB, quantity
 
 CACHE_SPACE = "VLLM_CPU_KVCACHE_SPACE"
@@ -41,14 +40,10 @@ def cache_space(environment: Mapping[str, str]) -> int | None:
         return None
 
 
-def hidden_cache_space(container: Mapping[str, Any], environment: Mapping[str, str]) -> str:
-    """Why the size of the cache is not told ("" for told, or not set)."""
-    variables = [one for one in sequence(container.get("env"), "env") if isinstance(one, dict)]
-    if any(one.get("name") == CACHE_SPACE and one.get("valueFrom") is not None for one in variables):
-        return f"{CACHE_SPACE} gets its value in the cluster"
-    words = [*sequence(container.get("command"), "command"), *sequence(container.get("args"), "args")]
-    if any(re.search(rf"\b{CACHE_SPACE}=", str(word)) for word in words):
-        return f"{CACHE_SPACE} is set by the command itself"
-    if container.get("envFrom") and CACHE_SPACE not in environment:
-        return f"{CACHE_SPACE} may come from elsewhere (envFrom)"
-    return ""
+def hidden_cache_space(environment: Mapping[str, str], hidden: Mapping[str, str]) -> str:
+    """Why the size of the cache is not told ("" for told, or not set). `hidden`: as of a ServeCommand."""
+    if CACHE_SPACE in environment:
+        return ""
+    if CACHE_SPACE in hidden:
+        return f"{CACHE_SPACE} sizes its cache, and {hidden[CACHE_SPACE]}"
+    return f"{CACHE_SPACE} may size its cache, and {hidden['']}" if "" in hidden else ""

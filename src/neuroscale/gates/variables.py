@@ -45,12 +45,17 @@ def check_values(environment: Mapping[str, str]) -> Iterator[VariableFault]:
             yield VariableFault("variable-value", told, f"Write {wanted}, or remove the variable.")
 
 
-def check_devices(environment: Mapping[str, str], family: str, used: int) -> Iterator[VariableFault]:
-    """Those that leave less to the `used` ranks of a pod than they need."""
+def hidden_values(hidden: Mapping[str, str], family: str) -> Iterator[str]:
+    """Why it is not known whether vLLM takes those that are set and not told. `hidden`: as of a ServeCommand."""
+    for name in (*(name for name, _, _ in _VALUES if name != CACHE_SPACE), *([_VISIBLE] if family == "cuda" else ())):
+        if name in hidden:
+            yield f"whether vLLM starts with its {name} cannot be judged: {hidden[name]}"
+
+
+def check_devices(environment: Mapping[str, str], family: str, used: int, there: int) -> Iterator[VariableFault]:
+    """Those that leave less to the `used` ranks of a pod than they need, of the `there` accelerators that it has."""
     if family == "cuda" and _VISIBLE in environment:
-        shown = [part.strip() for part in environment[_VISIBLE].split(",") if part.strip()]
-        # What stands behind a number that there is not is not seen either.
-        seen = shown.index("-1") if "-1" in shown else len(shown)
+        seen = _visible(environment[_VISIBLE], there)
         if seen < used:
             told = f"{_VISIBLE}={environment[_VISIBLE]} shows vLLM {seen} of the {used} accelerators that it runs on"
             yield VariableFault(
@@ -60,3 +65,13 @@ def check_devices(environment: Mapping[str, str], family: str, used: int) -> Ite
     if family == "cpu" and space is not None and space < 1:
         told = f"{CACHE_SPACE}={space} leaves no memory for a cache: vLLM ends"
         yield VariableFault("variable-value", told, "Write the GiB of the cache, 1 or more.")
+
+
+def _visible(listed: str, there: int) -> int:
+    """How many of a pod's accelerators a list shows: what stands behind a number that there is not is not seen."""
+    seen: list[str] = []
+    for part in (part.strip() for part in listed.split(",")):
+        if not part or (_whole(part) and not 0 <= int(part) < there):
+            break
+        seen.append(part)
+    return len(set(seen))
