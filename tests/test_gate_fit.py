@@ -551,6 +551,18 @@ def test_a_sidecar_that_starts_with_the_pod_is_judged(knowledge: Knowledge) -> N
     assert found(knowledge, pod(command=["hf", "download"], gpus=0)) == ()
 
 
+def test_a_sidecar_of_kserves_own_kinds_is_judged(knowledge: Knowledge) -> None:
+    sidecar = container(f"--model={DENSE}", "--max-model-len=131072", restartPolicy="Always")
+    llm = llm_service(parallelism={"tensor": 4})
+    llm["spec"]["template"]["containers"][0]["args"] = ["--max-model-len=8192", "--max-num-seqs=16"]
+    assert found(knowledge, llm) == ()
+    llm["spec"]["template"]["initContainers"] = [sidecar]
+    assert "does-not-fit" in errors(knowledge, llm)
+    service = inference_service(f"--model={DENSE}", "--max-model-len=8192", "--max-num-seqs=16")
+    service["spec"]["predictor"]["initContainers"] = [sidecar]
+    assert "does-not-fit" in errors(knowledge, service)
+
+
 def test_a_predictor_of_a_format_is_a_model_of_that_format(knowledge: Knowledge) -> None:
     service = inference_service(f"--model={DENSE}")
     predictor = service["spec"]["predictor"]

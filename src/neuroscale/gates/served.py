@@ -415,6 +415,7 @@ def _llm_inference_service(manifest: Manifest) -> Iterator[Found]:
         if described.get("worker") is not None:
             yield Unread(manifest, (*at, "worker"), subject, "KServe writes the command of a service on several nodes")
             continue
+        yield from _containers(manifest, (*at, "template"), {**template, "containers": []}, subject)
         for index, container in enumerate(own):
             place = (*at, "template", "containers", index)
             alone = {**template, "containers": [container], "initContainers": []}
