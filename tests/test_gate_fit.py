@@ -243,7 +243,7 @@ def test_how_long_a_start_takes_is_not_told_of_an_unknown_environment(knowledge:
 def test_no_rule_goes_without_a_test() -> None:
     code = "".join(
         (ROOT / f"src/neuroscale/{name}.py").read_text()
-        for name in ("vllm/checks", "gates/fit", "gates/times", "gates/variables")
+        for name in ("vllm/checks", "vllm/quantized", "vllm/together", "gates/fit", "gates/times", "gates/variables")
     )
     rules = set(re.findall(r'(?:Fault|TimeFault|_say|_undivided)\(\s*"([a-z-]+)"', code)) | set(gate.RULES.values())
     tests = Path(__file__).read_text() + (ROOT / "tests/test_vllm_checks.py").read_text()

@@ -115,6 +115,18 @@ def test_a_mistyped_argument_is_unknown_and_the_right_one_is_named() -> None:
         ("m --tensor-parallel-size two", "value", "two"),
         ("m --compilation-config.nothing 3", "value", '{"nothing": 3}'),
         ("m --limit-mm-per-prompt image=4", "value", "image=4"),
+        ("m --compilation-config.mode=banana", "value", '{"mode": "banana"}'),
+        ("m -cc.mode=7", "value", '{"mode": 7}'),
+        ("m --attention-config.backend=NOPE", "value", '{"backend": "NOPE"}'),
+        ("m --attention-config.flash_attn_version=9", "value", '{"flash_attn_version": 9}'),
+        ('m --kv-transfer-config={"kv_role":"x"}', "value", '{"kv_role":"x"}'),
+        ('m --structured-outputs-config={"backend":"nope"}', "value", '{"backend":"nope"}'),
+        ("m --pooler-config.pooling_type=MEANS", "value", '{"pooling_type": "MEANS"}'),
+        ('m --eplb-config={"window_size":"x"}', "value", '{"window_size":"x"}'),
+        ("m --eplb-config.window_size=0", "value", '{"window_size": 0}'),
+        ("m --profiler-config.profiler=x", "value", '{"profiler": "x"}'),
+        ("m -cc.pass_config.fuse_norm_quant=maybe", "value", '{"pass_config": {"fuse_norm_quant": "maybe"}}'),
+        ('m -cc={"cudagraph_capture_sizes":[1,"x"]}', "value", '{"cudagraph_capture_sizes":[1,"x"]}'),
         ("m --max-num 3", "ambiguous", "--max-num"),
         ("m --max-num-seqs", "incomplete", "--max-num-seqs"),
         ("m --max-num-seqs --enforce-eager", "incomplete", "--max-num-seqs"),
@@ -131,6 +143,22 @@ def test_what_vllm_does_not_start_with_is_a_problem(line: str, kind: str, word: 
     problem = only(parse(line))
     assert (problem.kind, problem.word) == (kind, word)
     assert problem.fix
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "m -cc.mode=3 -cc.cudagraph_mode=FULL_AND_PIECEWISE",
+        "m -cc.mode=VLLM_COMPILE",
+        "m --attention-config.backend=flash_attn",
+        'm -cc={"cudagraph_capture_sizes":[1,2,"4"],"cudagraph_num_of_warmups":"1"}',
+        'm --kv-transfer-config={"kv_connector":"X","kv_role":"kv_both","kv_connector_extra_config":{"a":[1]}}',
+        'm --kernel-config={"moe_backend":"Flashinfer-Cutlass","enable_jit_warmup":"off"}',
+        'm --pooler-config={"pooling_type":null,"dimensions":256}',
+    ],
+)
+def test_values_in_configurations_are_read_as_leniently_as_vllm_does(line: str) -> None:
+    assert parse(line).problems == ()
 
 
 def test_the_module_does_not_take_its_first_word_for_the_model() -> None:
@@ -297,6 +325,41 @@ def test_what_vllm_accepts_is_accepted_with_the_same_values(oracle: Oracle, word
         for name, value in ours.values.items():
             if name in theirs["values"] and name != "lora_modules":
                 assert json.dumps(value) == json.dumps(theirs["values"][name]), (words, name)
+
+
+_EXAMPLES: list[Any] = [
+    *(None, True, 0, 1, -1, 7.0, 7.5, 10**30, "7", "7.0", " 7", "7.5", "1e3", "1_000", "x", "", "ON", "auto", "nan"),
+    *([], [1], ["x"], {}, {"a": 1}),
+]
+
+
+def _places(fields: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
+    """Every field of a configuration, and the values that are listed for it."""
+    for name, schema in fields.items():
+        parts = (schema or {}).get("anyOf", [schema or {}])
+        listed = [value for part in parts for value in part.get("enum", ())]
+        yield (*above, name), [form for value in listed for form in (value, str(value), str(value).upper())]
+        for part in parts:
+            if "properties" in part:
+                yield from _places(part["properties"], (*above, name))
+
+
+@pytest.mark.slow
+def test_what_vllm_takes_in_a_configuration_is_taken(oracle: Oracle) -> None:
+    """What else it refuses is what goes by several fields at once."""
+    more = 0
+    for argument in ARGUMENTS:
+        for place, listed in _places(dict(argument.fields or {})):
+            for one in [*_EXAMPLES, *listed]:
+                value = one
+                for name in reversed(place):
+                    value = {name: value}
+                words = ["--model=m", f"{argument.flag}={json.dumps(value)}"]
+                refused = bool(parse_arguments(words, VERSION, program="module").problems)
+                theirs = oracle.ask(words, "module")
+                assert not (refused and theirs["accepted"]), words
+                more += not refused and not theirs["accepted"] and argument.dest != "quantization_config"
+    assert more < 150
 
 
 @pytest.mark.slow

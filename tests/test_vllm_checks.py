@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,229 @@ def test_a_model_is_served_on_the_kinds_of_accelerators_it_is_known_to_run_on() 
     place = Place(catalog.accelerators["tpu-v6e-1"], 1)
     parsed = parse_arguments([entry.name], VERSION)
     assert "accelerator-family" in {fault.rule for fault in check_command(parsed, None, entry, place)}
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("--decode-context-parallel-size=2", "parallel-sizes"),
+        ("-tp 4 --decode-context-parallel-size=3", "parallel-sizes"),
+        ("-tp 4 --decode-context-parallel-size=2", None),
+        ("-pcp 2 -tp 2 --decode-context-parallel-size=4", None),
+        ("-pcp 2 -tp 4 --decode-context-parallel-size=4", "parallel-sizes"),
+        ("--nnodes=2", "parallel-sizes"),
+        ("--nnodes=2 -tp 2", None),
+        ("--nnodes=2 -tp 2 --node-rank=2", "parallel-sizes"),
+        ("-dp 2 --data-parallel-size-local=3", "parallel-sizes"),
+        ("-dp 2 --data-parallel-size-local=2", None),
+        ("--data-parallel-rank=0", "load-balancing"),
+        ("-dp 4 --data-parallel-rank=1", None),
+        ("--data-parallel-external-lb", "load-balancing"),
+        ("-dp 2 --nnodes=2 --data-parallel-external-lb", None),
+        ("-dp 2 --data-parallel-hybrid-lb", "load-balancing"),
+        ("-dp 4 --data-parallel-hybrid-lb --data-parallel-size-local=2", None),
+        ("-dp 4 --data-parallel-rank=1 --data-parallel-hybrid-lb", "load-balancing"),
+        ("--eplb-config.num_redundant_experts=64", "expert-balancing"),
+        ("--eplb-config.num_redundant_experts=0", None),
+        ("-tp 2 --enable-expert-parallel --enable-eplb --eplb-config.num_redundant_experts=64", None),
+        ("-tp 2 --enable-eplb", "expert-balancing"),
+        ("--enable-expert-parallel --enable-eplb", "expert-balancing"),
+        ("--kv-transfer-config.kv_connector=NixlConnector", "transfer-role"),
+        ("--kv-transfer-config.kv_role=kv_both", "transfer-role"),
+        ("--kv-transfer-config.kv_connector=NixlConnector --kv-transfer-config.kv_role=kv_both", None),
+        ("--ec-transfer-config.ec_connector=X", "transfer-role"),
+        ("--ec-transfer-config.ec_role=ec_both", None),
+        ("--lora-modules a=/x", "adapters-without-lora"),
+        ("--enable-lora --lora-modules a=/x", None),
+        ("--headless", "answers-nobody"),
+        ("--api-server-count=0", "answers-nobody"),
+        ("--api-server-count=2", None),
+        ("--headless --nnodes=2 -tp 2 --node-rank=1", None),
+        ("--headless -dp 4 --data-parallel-size-local=2 --data-parallel-start-rank=2", None),
+        ("--headless --api-server-count=2 --nnodes=2 -tp 2", "answers-nobody"),
+        ("--attention-backend=FLASH_ATTN --attention-config.backend=FLASH_ATTN", "said-twice"),
+        ("--attention-config.backend=flash_attn", None),
+        ("--additional-config=x", "additional-config"),
+        ('--additional-config={"a":1}', None),
+        ("--max-num-active-seqs=9 --max-num-seqs=8", "argument-range"),
+        ("--max-num-active-seqs=8 --max-num-seqs=8", None),
+    ],
+)
+def test_arguments_that_do_not_go_together(line: str, rule: str | None) -> None:
+    found = faults(line)
+    assert set(found) == ({rule} if rule else set())
+    assert all(fault.refused for fault in found.values())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("--stream-interval=0", "--stream-interval=1"),
+        ("--max-logprobs=-2", "--max-logprobs=-1"),
+        ("--shutdown-timeout=-1", "--shutdown-timeout=0"),
+        ("--gpu-memory-utilization=0", "--gpu-memory-utilization=1"),
+        ("--watermark=1", "--watermark=0.5"),
+        ("--sse-keep-alive-interval=-1", "--sse-keep-alive-interval=0"),
+        ("--long-prefill-token-threshold=4097 --max-model-len=4096", "--long-prefill-token-threshold=4096"),
+    ],
+)
+def test_numbers_beyond_what_vllm_takes(wrong: str, right: str) -> None:
+    assert faults(wrong)["argument-range"].refused
+    assert faults(right) == {}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("--attention-backend=NOPE", "--attention-backend=flash_attn"),
+        ("-O9", "-O3"),
+        ("--load-format=nope", "--load-format=runai_streamer"),
+        ("--data-parallel-backend=x", "--data-parallel-backend=mp"),
+        ("--distributed-executor-backend=nope", "--distributed-executor-backend=mp"),
+        ("--distributed-executor-backend=nope", "--distributed-executor-backend=own.Executor"),
+        ("--quantization=nope", "--quantization=fp8"),
+    ],
+)
+def test_names_that_vllm_does_not_have(wrong: str, right: str) -> None:
+    rule = "unknown-quantization" if "quantization" in wrong else "unknown-name"
+    assert faults(wrong)[rule].refused
+    assert faults(right) == {}
+
+
+def test_without_chunked_prefill_a_step_holds_the_models_longest_context() -> None:
+    line = "--no-enable-chunked-prefill --max-num-batched-tokens=4096"
+    assert "whole-prompts" not in faults(line)
+    for more in ("", " --max-model-len=auto"):
+        assert faults(line + more, model())["whole-prompts"].refused
+    assert faults(f"{line} --max-model-len=4096", model()) == {}
+    assert faults("--no-enable-chunked-prefill --max-num-batched-tokens=8192", model()) == {}
+
+
+def test_a_dense_model_has_no_ranks_behind_a_balancer() -> None:
+    line = "-dp 2 --data-parallel-rank=1"
+    assert faults(line, model())["data-parallelism"].refused
+    assert "data-parallelism" not in faults("-dp 2", model())
+    assert "data-parallelism" not in faults(line, experts())
+
+
+@pytest.mark.parametrize(("size", "kv_heads", "right"), [(8, 4, True), (4, 4, False), (8, 8, False), (4, 1, True)])
+def test_context_parallelism_spreads_what_ranks_hold_twice(size: int, kv_heads: int, right: bool) -> None:
+    found = faults(f"-tp {size} --decode-context-parallel-size=2", model(num_key_value_heads=kv_heads))
+    assert ("context-parallelism" not in found) == right
+
+
+def experts(width: int = 768, **changes: Any) -> ModelFacts:
+    """A mixture of experts in the shape of Qwen3-30B-A3B, with fewer layers."""
+    config = {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "hidden_size": 2048,
+        "moe_intermediate_size": width,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "intermediate_size": 6144,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    }
+    return model(**config | changes)
+
+
+FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
+BITSANDBYTES = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"]}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "line", "width", "right"),
+    [
+        (FP8, "-tp 4", 768, True),  # 192 rows a rank: scales of 64
+        (FP8, "-tp 8", 768, True),  # 96 rows a rank: scales of 32
+        (FP8, "-tp 8", 1536, True),
+        (FP8, "-tp 16", 768, False),  # 48 rows a rank: scales of 16
+        (FP8, "-tp 16 --moe-backend=flashinfer_cutlass", 768, True),  # it fills up the blocks
+        (GPTQ, "-tp 8", 768, True),
+        (GPTQ, "-tp 16", 768, False),
+        (GROUPS, "-tp 4", 768, False),
+        (GROUPS, "-tp 2", 768, True),
+        (FP8, "-tp 16 --enable-expert-parallel", 768, True),
+    ],
+)
+def test_scales_of_experts_are_refined_to_groups_of_32(
+    quantization: dict[str, Any], line: str, width: int, right: bool
+) -> None:
+    found = faults(line, experts(width, quantization_config=quantization))
+    assert ("quantized-groups" not in found) == right
+    assert set(found) <= {"quantized-groups"}
+
+
+@pytest.mark.parametrize(
+    ("line", "right"),
+    [
+        *((f"--quantization={name}", False) for name in ("awq", "gptq", "moe_wna16", "modelopt", "inc", "torchao")),
+        *((f"--quantization={name}", False) for name in ("compressed-tensors", "quark", "online", "fp_quant")),
+        *((f"--quantization={name}", True) for name in ("fp8", "fp8_per_block", "mxfp8", "mxfp4", "experts_int8")),
+        ("--quantization=awq --hf-overrides.quantization_config_file=x", True),
+        ("--quantization=fp_quant --allow-deprecated-quantization", True),
+    ],
+)
+def test_a_method_that_files_describe_needs_such_files(line: str, right: bool) -> None:
+    assert ("quantization" not in faults(line, model())) == right
+
+
+@pytest.mark.parametrize(
+    ("quantization", "line", "refused"),
+    [
+        (BITSANDBYTES, "", True),
+        (BITSANDBYTES, "--quantization=humming", None),
+        (FP8, "", None),
+        (FP8, "--quantization=fp8", None),
+        (FP8, "--quantization=humming", None),
+        (FP8, "--quantization=awq", True),
+        (FP8, "--quantization=fp8_per_tensor", True),
+        (GPTQ, "--quantization=moe_wna16", None),
+        (GPTQ, "--quantization=awq", True),
+        (MODELOPT, "--quantization=modelopt", None),
+        (MODELOPT, "--quantization=fp8", False),
+        (FP8 | {"quant_method": "fbgemm_fp8"}, "", True),
+        (FP8 | {"quant_method": "fbgemm_fp8"}, "--allow-deprecated-quantization", None),
+    ],
+)
+def test_the_method_of_the_files_is_one_that_vllm_has(
+    quantization: dict[str, Any], line: str, refused: bool | None
+) -> None:
+    found = faults(line, model(quantization_config=quantization)).get("quantization")
+    assert (found.refused if found else None) == refused
+
+
+@pytest.mark.parametrize(
+    ("line", "facts", "right"),
+    [
+        ("--dtype=half", {"model_type": "gemma2"}, False),
+        ("--dtype=bfloat16", {"model_type": "gemma2"}, True),
+        ("--dtype=half", {}, True),
+        ("--dtype=float32", {}, True),
+        ("--dtype=float32 --quantization=fp8", {}, False),
+        ("--dtype=float32", {"quantization_config": GPTQ}, False),
+        ("--dtype=float32", {"quantization_config": GROUPS}, True),
+    ],
+)
+def test_a_dtype_that_the_model_or_its_method_does_not_compute_in(
+    line: str, facts: dict[str, Any], right: bool
+) -> None:
+    read = model(**{key: value for key, value in facts.items() if key != "model_type"})
+    read = replace(read, model_type=facts.get("model_type", read.model_type))
+    assert ("dtype" not in faults(line, read)) == right
+
+
+def test_an_architecture_that_is_served_no_more_is_refused() -> None:
+    old = model(architectures=["QWenLMHeadModel"])
+    found = faults("", old)["architecture"]
+    assert found.refused
+    assert "0.23.0" in found.message
+    assert not faults("--trust-remote-code", old)["architecture"].refused
+    assert "architecture" not in faults("", model(architectures=["QWenLMHeadModel", "LlamaForCausalLM"]))
+    assert not set(load(VERSION).removed_architectures) & load(VERSION).architectures

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from math import prod
 
 from neuroscale.catalog import Accelerator, ModelEntry
+from neuroscale.errors import InputError
 from neuroscale.models.facts import ModelFacts
+from neuroscale.models.overrides import with_overrides
 from neuroscale.vllm.arguments import Parsed
 from neuroscale.vllm.faults import Fault as Fault
 from neuroscale.vllm.parsers import reasoning_of, tools_of
@@ -40,6 +42,7 @@ _EACH_POD = frozenset(
     }
 )
 """Arguments of a command that each pod of a server has one of."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -106,9 +109,10 @@ def _of_itself(parsed: Parsed) -> Iterator[Fault]:
     if not read.model and not any(problem.kind == "config" for problem in parsed.problems):
         default = parsed.snapshot.arguments["model"].default
         yield Fault("no-model", "model", f"names no model: vLLM serves its default, {default}", "Name the model.")
-    limits = {dest: parsed.snapshot.arguments[dest].limits or {"minimum": _LEAST.get(dest)} for dest in values}
-    for dest, bounds in limits.items():
-        if told := out_of_bounds({key: bound for key, bound in bounds.items() if bound is not None}, values[dest]):
+    for dest, value in values.items():
+        argument = parsed.snapshot.arguments.get(dest)
+        bounds = argument.limits if argument is not None else None
+        if told := out_of_bounds(bounds or ({"minimum": _LEAST[dest]} if dest in _LEAST else {}), value):
             yield _out_of_range(parsed, dest, told)
     if read.max_model_len is not None and read.max_model_len < 1 and read.max_model_len != -1:
         yield _out_of_range(parsed, "max_model_len", f"{read.max_model_len} is less than 1")
@@ -173,7 +177,7 @@ def _batch(parsed: Parsed, facts: ModelFacts | None) -> Iterator[Fault]:
     read, tokens = parsed.arguments, parsed.arguments.max_num_batched_tokens
     longest = read.max_model_len
     if (longest is None or longest == -1) and facts is not None:
-        longest = facts.context_length(windows=not parsed.value("disable_sliding_window"))
+        longest = facts.default_context(windows=not parsed.value("disable_sliding_window"))
     threshold = parsed.values.get("long_prefill_token_threshold")
     if threshold and longest is not None and threshold > longest:
         yield Fault(
@@ -242,8 +246,8 @@ def _ranks(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
         yield Fault(
             "data-parallelism",
             "data_parallel_size",
-            f"--data-parallel-size={read.data_parallel_size} with a rank or balancer of its own for {facts.name}, which "
-            "is dense: vLLM ends",
+            f"--data-parallel-size={read.data_parallel_size} with a rank or balancer of its own for {facts.name}, "
+            "which is dense: vLLM ends",
             "Remove the data-parallel arguments and add replicas.",
         )
     latent = any(layers.kind == "latent" for layers in facts.cache)
@@ -251,8 +255,8 @@ def _ranks(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
         yield Fault(
             "context-parallelism",
             "decode_context_parallel_size",
-            f"--decode-context-parallel-size={spread} spreads the cache of {facts.name} over ranks that hold the same of "
-            f"its {facts.kv_heads} KV heads, and there are not as many: vLLM ends",
+            f"--decode-context-parallel-size={spread} spreads the cache of {facts.name} over ranks that hold the same "
+            f"of its {facts.kv_heads} KV heads, and there are not as many: vLLM ends",
             "Remove it, or raise --tensor-parallel-size.",
         )
 
@@ -283,7 +287,14 @@ def _architecture(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
 
 
 def _length(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str]) -> Iterator[Fault]:
-    asked = parsed.arguments.max_model_len
+    asked, overrides = parsed.arguments.max_model_len, parsed.arguments.hf_overrides
+    if overrides:
+        try:
+            facts = with_overrides(facts, overrides)
+        except InputError as error:
+            told = " and ".join(f"{problem.field}: {problem.message}" for problem in error.problems)
+            yield Fault("hf-overrides", "hf_overrides", f"--hf-overrides: {told}", "Write what a config may hold.")
+            return
     most = facts.longest_context(windows=not parsed.arguments.disable_sliding_window)
     if asked is None or asked <= most:
         return
@@ -301,7 +312,8 @@ def _length(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str]) -> 
 def length_is_forced(parsed: Parsed, variables: Mapping[str, str]) -> bool:
     """Whether vLLM may take a longer context than the model's config says."""
     allowed = variables.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "").strip().lower()
-    return "hf_overrides" in parsed.values or allowed in ("1", "true")
+    overridden = "hf_overrides" in parsed.values and not parsed.arguments.hf_overrides
+    return overridden or allowed in ("1", "true")
 
 
 def _images(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:

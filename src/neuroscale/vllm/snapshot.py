@@ -20,8 +20,9 @@ class Argument:
     """One argument of `vllm serve`. `dest` is vLLM's own name of its value.
 
     `options` are all spellings (none: the positional one). `type` names how a text becomes a value; `optional`: an
-    empty text or `None` stands for nothing. `fields`: of a JSON object that takes no others, each with the fields of
-    its own value or None.
+    empty text or `None` stands for nothing. `fields`: of a JSON object that takes no others, each with what its value
+    may be (None: anything), as neuroscale.vllm.shapes reads it. What the command line takes and vLLM's configurations
+    refuse: numbers beyond `limits`, texts that are not among `names`.
     """
 
     options: tuple[str, ...]
@@ -33,6 +34,8 @@ class Argument:
     const: Any = None
     choices: tuple[str | int, ...] | None = None
     fields: Mapping[str, Any] | None = field(default=None, repr=False)
+    limits: Mapping[str, float] | None = None
+    names: Mapping[str, Any] | None = None
     default: Any = None
     deprecated: bool = False
 
@@ -44,7 +47,12 @@ class Argument:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything that one version accepts: arguments by vLLM's name, parsers, quantisation, model architectures."""
+    """Everything that one version accepts: arguments by vLLM's name, parsers, quantisation, model architectures.
+
+    Of the quantisation methods, `described` ones read what the checkpoint's files say of themselves, `deprecated` ones
+    are refused unless they are allowed, and `float32` ones compute in that dtype too. `float16_refused`: model types.
+    `removed_architectures`: those that nothing serves any more, with the last version that did.
+    """
 
     version: str
     arguments: Mapping[str, Argument]
@@ -52,6 +60,11 @@ class Snapshot:
     reasoning_parsers: frozenset[str]
     quantization_methods: frozenset[str]
     architectures: frozenset[str]
+    described_quantizations: frozenset[str]
+    deprecated_quantizations: frozenset[str]
+    float32_quantizations: frozenset[str]
+    float16_refused: frozenset[str]
+    removed_architectures: Mapping[str, str]
 
     def choices(self, dest: str) -> tuple[str | int, ...]:
         """What an argument may be, as far as that is listed."""
@@ -89,6 +102,11 @@ def load(version: str) -> Snapshot:
         frozenset(value["reasoning_parsers"]),
         frozenset(value["quantization_methods"]),
         frozenset(value["architectures"]),
+        frozenset(value["described_quantizations"]),
+        frozenset(value["deprecated_quantizations"]),
+        frozenset(value["float32_quantizations"]),
+        frozenset(value["float16_refused"]),
+        value["removed_architectures"],
     )
 
 

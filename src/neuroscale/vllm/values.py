@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
+from neuroscale.vllm.shapes import allowed
 from neuroscale.vllm.snapshot import Argument
 
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -79,23 +79,13 @@ def _devices(text: str) -> list[int | str]:
 
 
 def _object(fields: Mapping[str, Any], text: str) -> Any:
-    """A JSON object of known fields, in which numbers may be shortened. What its values may be is not checked."""
+    """A JSON object of known fields, in which numbers may be shortened."""
     parts = _QUOTED.split(text)
     parts[::2] = [_SHORT_IN_JSON.sub(lambda found: str(whole(found[0])), part) for part in parts[::2]]
     value = _json("".join(parts))
-    _known(fields, value, "")
+    if told := allowed({"type": "object", "properties": fields}, value):
+        raise ValueError(told)
     return value
-
-
-def _known(fields: Mapping[str, Any], value: Any, place: str) -> None:
-    if not isinstance(value, dict):
-        raise ValueError(f"{place or 'it'} is not a JSON object")
-    for key, item in value.items():
-        if key not in fields:
-            close = get_close_matches(key, list(fields), n=1)
-            raise ValueError(f"{place}{key} is not one of its keys" + (f" ({close[0]} is)" if close else ""))
-        if fields[key] is not None and isinstance(item, dict):
-            _known(fields[key], item, f"{place}{key}.")
 
 
 def lora(text: str) -> Any:
