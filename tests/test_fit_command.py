@@ -135,6 +135,23 @@ def test_what_of_memory_is_not_counted_is_said(fit: Any, model: Path) -> None:
     assert any("not counted" in reason.lower() and "LoRA" in reason for reason in said["reasons"])
 
 
+def test_an_argument_that_only_another_version_has_is_said(fit: Any, model: Path) -> None:
+    scaling = """--rope-scaling '{"rope_type":"yarn","factor":4.0}'"""
+    said = fit("--model", model, "--memory-gib=80", "--vllm-version=0.9.2", "--json", "--vllm-args", scaling)
+    assert (said.status, said.json["confidence"]) == (0, "low")
+    assert any("--rope-scaling" in reason for reason in said.json["reasons"])
+
+
+def test_overrides_of_the_context_are_planned_and_wrong_ones_are_told_once(fit: Any, model: Path) -> None:
+    def asked(overrides: str) -> Any:
+        return fit("--model", model, "--memory-gib=80", "--json", "--vllm-args", overrides).json
+
+    assert asked("""--hf-overrides '{"max_position_embeddings": 4096}'""")["max_model_len"] == 4096
+    wrong = asked("""--hf-overrides '{"rope_parameters": {"factor": 2}}'""")
+    assert wrong["verdict"] == "refused"
+    assert sum("rope_type" in reason for reason in wrong["reasons"]) == 1
+
+
 def test_a_card_that_is_not_in_the_catalog_is_described_by_its_memory(fit: Any, model: Path) -> None:
     arguments = ("--model", model, "--vllm-args", "--max-model-len 8192", "--json")
     described = fit(*arguments, "--memory-gib", 24, "--bandwidth-gbs", 936).json

@@ -96,6 +96,14 @@ def test_a_longer_context_than_the_model_reads_may_be_forced() -> None:
     assert faults("--max-model-len=auto", model()) == {}
 
 
+def test_overrides_move_the_longest_context_and_must_be_what_a_config_may_hold() -> None:
+    longer = '--hf-overrides={"max_position_embeddings":16384} --max-model-len='
+    assert faults(f"{longer}16384", model()) == {}
+    assert faults(f"{longer}16385", model())["context-length"].refused
+    wrong = faults('--hf-overrides={"max_position_embeddings":"many"}', model())
+    assert wrong["hf-overrides"].refused
+
+
 def test_an_architecture_that_the_version_lacks_is_a_remark() -> None:
     found = faults("", model(architectures=["NoSuchForCausalLM"]))["architecture"]
     assert not found.refused

@@ -24,7 +24,10 @@ from neuroscale.validation import suggest
 from neuroscale.vllm.arguments import Parsed, parse_arguments
 from neuroscale.vllm.checks import check_command, world_size
 
-_TOLD_BY_FIT = ("no-model", "attention-heads", "kv-heads", "data-parallelism", "context-length", "batched-tokens")
+_TOLD_BY_FIT = (
+    *("no-model", "attention-heads", "kv-heads", "data-parallelism", "context-length", "batched-tokens"),
+    "hf-overrides",
+)
 """Faults that `fit` has sentences of its own for; the model is another option's."""
 
 
@@ -85,6 +88,8 @@ def answer(question: Question, catalog: Catalog) -> Fit:
     elif result.verdict == "refused":
         around = Around(_variants(question.model, facts, catalog), _devices(where, catalog), _prices(facts, catalog))
         result = replace(result, choices=choices(result, facts, where, arguments, around))
+    if unread := _unread(parsed):
+        result = replace(result, confidence="low", reasons=(*result.reasons, *unread))
     return replace(result, reasons=(*result.reasons, *remarks))
 
 
@@ -169,6 +174,13 @@ def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:
     if asked > count:
         problems += (f"The arguments ask for {asked} accelerators, and there are {count}.",)
     return parsed, problems
+
+
+def _unread(parsed: Parsed) -> tuple[str, ...]:
+    """A sentence for each argument of another version that the known one does not have, such as --rope-scaling."""
+    words = {problem.word: None for problem in parsed.problems if problem.kind in ("unknown", "removed")}
+    told = f"the command is read as vLLM {parsed.version} would, which has none"
+    return tuple(f"Not counted is what {word} says: {told}." for word in words if not parsed.exact)
 
 
 def _faults(parsed: Parsed, facts: ModelFacts, entry: ModelEntry | None) -> tuple[tuple[str, ...], tuple[str, ...]]:

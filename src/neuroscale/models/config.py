@@ -130,6 +130,7 @@ def _read(
         bytes_by_dtype=measured.bytes_by_dtype,
         rotary=rotary_tables(text, [layer.attention for layer in decoder.layers], context.positions),
         parts_missing=certainty == "missing" and not headers,
+        config=values,
         default_length=context.default,
         length_by_yarn=context.by_yarn,
         file_dtype=measured.dtype if headers and scheme is None else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 Group = Literal[
     "embedding",
@@ -113,7 +113,7 @@ class ModelFacts:
     `max_position_embeddings`: the longest context that vLLM allows; `default_length`: what it takes where none is asked
     for (None: the longest); `length_by_yarn`: what releases allow that multiply YaRN's first positions by its factor
     (None: the same). `parts_missing`: a tower is not in `weight_bytes`. `file_dtype`: of the weights in the files,
-    where their headers are known.
+    where their headers are known. `config`: what all this was read from.
     `experts_per_token`: 0 for dense models. `notes`: what was assumed or left out, as sentences. `bytes_by_dtype`: the
     same bytes by the names that safetensors gives dtypes, or by the quantisation method's where they are counted.
     """
@@ -148,6 +148,7 @@ class ModelFacts:
     length_by_yarn: int | None = None
     file_dtype: str | None = None
     parts_missing: bool = False
+    config: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     def longest_context(self, *, windows: bool = True) -> int:
         """The most tokens of a request. `windows`: false where --disable-sliding-window makes the window the limit."""

@@ -10,6 +10,7 @@ from functools import cache
 from threading import Lock
 from typing import Any, Literal, NoReturn
 
+from neuroscale.models.overrides import of_context
 from neuroscale.vllm.engine import EngineArguments
 from neuroscale.vllm.removed import REMOVED
 from neuroscale.vllm.snapshot import Argument, Snapshot, load, nearest
@@ -125,6 +126,7 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
         audios=_limit(limits, "audio"),
         speculative=str(method) if method else None,
         redundant_experts=redundant if isinstance(redundant, int) and redundant > 0 else 0,
+        hf_overrides=values["hf_overrides"] if of_context(values.get("hf_overrides")) else None,
         unplanned=unplanned(values),
     )
 

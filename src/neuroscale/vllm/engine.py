@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
 from neuroscale.vllm.unplanned import Unplanned
 
@@ -50,6 +51,8 @@ class EngineArguments:
     mm_encoder_tp_mode: Literal["weights", "data"] = "weights"
     enable_eplb: bool = False
     redundant_experts: int = 0
+    hf_overrides: Mapping[str, Any] | None = None
+    """Of `--hf-overrides`: what changes the longest context alone."""
     unplanned: tuple[Unplanned, ...] = ()
     """What else the command says about memory, and is not counted."""
 

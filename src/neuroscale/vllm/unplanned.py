@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from neuroscale.models.overrides import of_context
+
 Told = Callable[[Any], bool]
 
 
@@ -31,7 +33,7 @@ _GRAPHS = "the CUDA graphs and the compiled code that it asks for"
 _MOVED = "which weights it moves to host memory, and when"
 _ARGUMENTS: tuple[tuple[str, Told, str], ...] = (
     ("enable_lora", bool, "the memory of its LoRA adapters"),
-    ("hf_overrides", bool, "what it changes of the model's config"),
+    ("hf_overrides", lambda overrides: not of_context(overrides or {}), "what it changes of the model's config"),
     ("hf_config_path", bool, "another config than the model's own"),
     ("model_class_overrides", bool, "another class than the model's own"),
     ("worker_cls", lambda name: name not in (None, "auto"), "what another worker takes"),

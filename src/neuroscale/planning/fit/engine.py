@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from neuroscale.errors import InputError
 from neuroscale.models.facts import CacheLayers, ModelFacts
+from neuroscale.models.overrides import with_overrides
 from neuroscale.planning.fit.cache_values import EDGES, PACKED, head_bytes
 from neuroscale.planning.fit.defaults import resolve
 from neuroscale.planning.fit.device import Device
@@ -36,6 +38,13 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     Pure. The number of accelerators is what the arguments' parallel sizes multiply to. A `max_model_len` of -1 is the
     longest context that fits. Raises ValueError for a version that is none.
     """
+    refused: list[str] = []
+    if arguments.hf_overrides:
+        try:
+            facts = with_overrides(facts, arguments.hf_overrides)
+        except InputError as error:
+            refused = [f"{problem.where} {problem.field}: {problem.message}." for problem in error.problems]
+        arguments = replace(arguments, hf_overrides=None)
     if arguments.max_model_len == -1:
         fitted = fit(facts, device, replace(arguments, max_model_len=None), version=version)
         arguments = replace(arguments, max_model_len=max(min(fitted.max_context, fitted.max_model_len), 1))
@@ -47,7 +56,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     beside = overhead(facts, device, arguments, resolved, does)
     usable = math.floor(device.memory_bytes * share(device, arguments, resolved))
     taken = weights.total + sum(beside.counted.values())
-    against = [*unsupported(facts, device, arguments, resolved), *too_long(facts, arguments, resolved)]
+    against = [*refused, *unsupported(facts, device, arguments, resolved), *too_long(facts, arguments, resolved)]
     blocks: Pool | None = None
     try:
         blocks = cache_pool(facts, arguments, resolved, does)

@@ -1,0 +1,70 @@
+"""What `--hf-overrides` makes of a model's longest context: `with_overrides`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from neuroscale.errors import InputError, Problem
+from neuroscale.models.config import read_config
+from neuroscale.models.facts import ModelFacts
+
+_SCALING = ("rope_scaling", "rope_parameters")
+_OF_CONTEXT = frozenset(
+    {*_SCALING, "rope_theta", "max_position_embeddings", "original_max_position_embeddings", "model_max_length"}
+)
+_SECTION = "text_config"
+_WHERE = "--hf-overrides"
+
+
+def of_context(overrides: Any) -> bool:
+    """Whether overrides change nothing but how long a context the model reads, which is planned."""
+    if not isinstance(overrides, Mapping):
+        return False
+    inner = overrides.get(_SECTION)
+    return all(key in _OF_CONTEXT or (key == _SECTION and of_context(inner)) for key in overrides)
+
+
+def with_overrides(facts: ModelFacts, overrides: Mapping[str, Any]) -> ModelFacts:
+    """The facts with such overrides. Raises InputError for what vLLM or this reader refuses."""
+    if facts.config is None:
+        raise InputError(Problem(_WHERE, "", f"the config of {facts.name} is not known", "Name the model's own files."))
+    found = read_config(_merged(facts.config, overrides, ""), facts.name, f"{facts.source} with {_WHERE}")
+    # Who lets vLLM take more than the file says takes more than the overrides say, too.
+    forced = facts.max_position_embeddings > read_config(facts.config, facts.name).max_position_embeddings
+    longest = max(facts.max_position_embeddings if forced else 1, found.max_position_embeddings)
+    return replace(
+        facts,
+        max_position_embeddings=longest,
+        default_length=found.default_length,
+        length_by_yarn=found.length_by_yarn,
+        rotary=found.rotary,
+        config=found.config,
+    )
+
+
+def _merged(config: Mapping[str, Any], overrides: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """As vLLM does: a section is merged, a scaling replaced by the other spelling, too."""
+    merged = dict(config)
+    for key, value in overrides.items():
+        if key == _SECTION:
+            inner = config.get(key)
+            merged[key] = _merged(inner if isinstance(inner, Mapping) else {}, value, f"{key}.")
+            continue
+        if key in _SCALING:
+            for name in _SCALING:
+                merged.pop(name, None)
+            _check(value, path + key)
+            key = _SCALING[1]
+        merged[key] = value
+    return merged
+
+
+def _check(scaling: Any, key: str) -> None:
+    """vLLM looks for `rope_type` in what it did not read from the file, or in each of its sections."""
+    if not scaling or not isinstance(scaling, Mapping):
+        return
+    sections = [part for part in scaling.values() if isinstance(part, Mapping)]
+    if any("rope_type" not in part for part in sections or [scaling]):
+        raise InputError(Problem(_WHERE, key, "has no rope_type, without which vLLM ends", "Write it."))
