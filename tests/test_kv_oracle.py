@@ -70,6 +70,10 @@ VARIANTS = [
     _start("more full layers than windows", "gemma3", _types("ffsfffsf")),
     _start("windows alone", "gemma3", _types("ssss")),
     _start("full layers alone", "gemma3", _types("ffff")),
+    _start("a number of blocks", "gemma4", num_gpu_blocks_override=400),
+    _start("a number of blocks, full layers alone", "llama", num_gpu_blocks_override=100),
+    _start("the longest context that a number of blocks holds", "llama", max_model_len=-1, num_gpu_blocks_override=20),
+    _start("prompts in one step", "gemma3", enable_chunked_prefill=False, max_num_batched_tokens=1024),
     _start("a small cache", "gemma4_moe", kv_cache_memory_bytes=3 * _MIB),
     _start("a vocabulary that is no multiple of 64", "llama", {"vocab_size": 500}),
     _start("latent attention without a query rank", "deepseek_v2", {"q_lora_rank": None}),
@@ -121,6 +125,7 @@ FULL_SIZE = [
     _build("gemma-4-E2B without the hybrid manager", "gemma-4-E2B", 1, disable_hybrid_kv_cache_manager=True),
     _build("DeepSeek-V3 in steps that do not overlap", "DeepSeek-V3", 8, async_scheduling=False),
     _build("gpt-oss-20b in steps that do not overlap", "gpt-oss-20b", 1, async_scheduling=False),
+    _build("DeepSeek-V3 whose ranks share a context", "DeepSeek-V3", 8, decode_context_parallel_size=8),
     _build("Llama-4-Scout with blocks of 32", "Llama-4-Scout", 8, block_size=32, max_model_len=131072),
 ]
 

@@ -329,7 +329,6 @@ def with_model(name: str, **changes: Any) -> Catalog:
         ({"serving": {"families": ("tpu",)}}, "is not known to run on NVIDIA L4"),
         ({"serving": {"minimum_vllm_version": "0.100.0"}}, "needs vLLM 0.100.0"),
         ({"config": {"num_attention_heads": 15, "num_key_value_heads": 5}}, "15 attention heads"),
-        ({"config": {"num_experts": 129}}, "129 experts"),
         ({"checkpoint": {"quantization_group_size": 999}}, "quantised in groups of 999"),
     ],
 )
