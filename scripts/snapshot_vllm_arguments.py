@@ -75,6 +75,7 @@ def snapshot() -> dict[str, Any]:
         **_quantization(quantization),
         "float16_refused": sorted(_vllm("config.model")._FLOAT16_NOT_SUPPORTED_MODELS),
         "removed_architectures": _removed(),
+        "kv_connectors": sorted(_vllm("distributed.kv_transfer.kv_connector.factory").KVConnectorFactory._registry),
         "architectures": sorted(_vllm("model_executor.models.registry").ModelRegistry.get_supported_archs()),
     }
 

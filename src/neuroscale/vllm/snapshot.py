@@ -65,6 +65,7 @@ class Snapshot:
     float32_quantizations: frozenset[str]
     float16_refused: frozenset[str]
     removed_architectures: Mapping[str, str]
+    kv_connectors: frozenset[str]
 
     def choices(self, dest: str) -> tuple[str | int, ...]:
         """What an argument may be, as far as that is listed."""
@@ -107,6 +108,7 @@ def load(version: str) -> Snapshot:
         frozenset(value["float32_quantizations"]),
         frozenset(value["float16_refused"]),
         value["removed_architectures"],
+        frozenset(value["kv_connectors"]),
     )
 
 

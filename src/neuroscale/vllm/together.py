@@ -19,6 +19,7 @@ def check_together(parsed: Parsed) -> Iterator[Fault]:
     yield from _transfer(parsed)
     yield from _adapters(parsed)
     yield from _serving(parsed)
+    yield from _sections(parsed)
 
 
 def _number(parsed: Parsed, dest: str, default: int = 1) -> int:
@@ -85,6 +86,8 @@ def _balancing(parsed: Parsed) -> Iterator[Fault]:
         told = "names no rank of this server"
     elif (external or ranked) and data <= 1:
         told = "does not go without a --data-parallel-size of 2 or more"
+    elif ranked and not 0 <= _number(parsed, "data_parallel_rank", 0) < data:
+        told = f"is none of the {data} ranks, which count from 0"
     elif hybrid and values.get("data_parallel_size_local") is None and nodes <= 1:
         dest, told = "data_parallel_hybrid_lb", "does not go without --data-parallel-size-local"
     if told:
@@ -134,6 +137,15 @@ def _transfer(parsed: Parsed) -> Iterator[Fault]:
                 f"{flag} names the connector {connector} and no role: vLLM ends",
                 f"Add {kind}_role: one of {roles}.",
             )
+        elif kind == "kv" and connector is not None and not section.get("kv_connector_module_path"):
+            known = parsed.snapshot.kv_connectors
+            if connector not in known:
+                yield Fault(
+                    "unknown-connector",
+                    dest,
+                    f"{flag}: vLLM {parsed.version} has no connector {connector!r}: it ends",
+                    f"Write one of {', '.join(sorted(known))}, or kv_connector_module_path too.",
+                )
         elif kind == "kv" and role is not None and connector is None:
             yield Fault("transfer-role", dest, f"{flag} names a role and no connector: vLLM ends", "Add kv_connector.")
 
@@ -190,6 +202,31 @@ def _serving(parsed: Parsed) -> Iterator[Fault]:
             f"--max-num-active-seqs={active} is more than --max-num-seqs={most}: vLLM ends",
             f"Write at most {most}.",
         )
+
+
+def _sections(parsed: Parsed) -> Iterator[Fault]:
+    """Fields of one configuration that go by another of its fields."""
+    profiler, folder = (_section(parsed, "profiler_config").get(key) for key in ("profiler", "torch_profiler_dir"))
+    if (profiler == "torch") != bool(folder):
+        yield Fault(
+            "settings-together",
+            "profiler_config",
+            "--profiler-config: profiler: torch and torch_profiler_dir do not go without each other: vLLM ends",
+            "Write both, or remove them.",
+        )
+    outputs = _section(parsed, "structured_outputs_config")
+    backend = outputs.get("backend", "auto")
+    for key, backends in (
+        ("disable_any_whitespace", ("xgrammar", "guidance")),
+        ("disable_additional_properties", ("guidance",)),
+    ):
+        if outputs.get(key) is True and backend not in backends:
+            yield Fault(
+                "settings-together",
+                "structured_outputs_config",
+                f"--structured-outputs-config: {key} does not go with the backend {backend}: vLLM ends",
+                f"Add the backend {' or '.join(backends)}.",
+            )
 
 
 def _one_of_several(parsed: Parsed) -> bool:
