@@ -156,7 +156,7 @@ def _containers(
     for key in ("containers", "initContainers"):
         for index, item in enumerate(sequence(spec.get(key), key)):
             container = mapping(item, "a container")
-            command = serve_command(container)
+            command = serve_command(_filled(container) if description else container)
             place = (*at, key, index)
             if key == "initContainers" and container.get("restartPolicy") != "Always" and command is not None:
                 if command.unreadable:
@@ -258,7 +258,7 @@ def _model(manifest: Manifest, at: Path, predictor: Mapping[str, Any], key: str,
         base = dict(_BUILT_IN_CONTAINER)
     container, origins = _merged(base, model, merged_with, base_at, manifest, place)
     source, why = _source(model)
-    command = serve_command(_filled(container, manifest))
+    command = serve_command(_filled(container, manifest.name, manifest.namespace))
     hidden: list[tuple[Path, str]] = [(place, why)] if why else []
     if merged_with is None and not built_in:
         what = f"its runtime {name}" if name else f"the runtime that KServe chooses for the format {wanted}"
@@ -353,17 +353,18 @@ def _on_top(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _filled(container: Mapping[str, Any], manifest: Manifest) -> dict[str, Any]:
-    """With KServe's placeholders for the service's name and namespace filled in."""
-    known = {"Name": manifest.name, "Namespace": manifest.namespace}
+def _filled(container: Mapping[str, Any], name: str = "name", namespace: str = "namespace") -> dict[str, Any]:
+    """With KServe's placeholders for the service's name and namespace filled in, wherever they stand."""
+    known = {"Name": name, "Namespace": namespace}
 
-    def text(value: Any) -> Any:
-        return _PLACEHOLDER.sub(lambda found: known[found[1]], value) if isinstance(value, str) else value
+    def filled(value: Any) -> Any:
+        if isinstance(value, str):
+            return _PLACEHOLDER.sub(lambda found: known[found[1]], value)
+        if isinstance(value, dict):
+            return {key: filled(item) for key, item in value.items()}
+        return [filled(item) for item in value] if isinstance(value, list) else value
 
-    filled = dict(container)
-    for key in ("command", "args"):
-        filled[key] = [text(word) for word in sequence(container.get(key), key)]
-    return filled
+    return {key: filled(value) for key, value in container.items()}
 
 
 def _source(model: Mapping[str, Any]) -> tuple[str, str]:
