@@ -142,7 +142,7 @@ def printed_tokens(blocks: Pool, available: int, concurrency: float, resolved: R
     """'GPU KV cache size' as the version prints it."""
     if does.tokens_by_concurrency:
         return int(concurrency * resolved.max_model_len)
-    smallest = min(group.spec.block_size for group in blocks.groups)
+    smallest = min(group.spec.block_size * group.spec.shards for group in blocks.groups)
     return blocks.num_blocks(available) // len(blocks.groups) * smallest
 
 
