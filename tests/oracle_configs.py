@@ -359,6 +359,50 @@ _LARGE_MLA: Config = {
     },
 }
 
+_FALCON: Config = {"dtype": "bfloat16", "vocab_size": 65024, "multi_query": True, "parallel_attn": True, "bias": False}
+_IDEFICS_VISION: Config = {
+    "hidden_size": 1152,
+    "intermediate_size": 4304,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 27,
+    "patch_size": 14,
+}
+
+COUNTED: dict[str, Config] = {
+    "Falcon-7B": _of(
+        "FalconForCausalLM", "falcon", _FALCON, num_hidden_layers=32, hidden_size=4544, num_attention_heads=71
+    ),
+    "Falcon-40B": _of(
+        "FalconForCausalLM",
+        "falcon",
+        _FALCON,
+        num_hidden_layers=60,
+        hidden_size=8192,
+        num_attention_heads=128,
+        num_kv_heads=8,
+        new_decoder_architecture=True,
+    ),
+    "Idefics3-8B": _of(
+        "Idefics3ForConditionalGeneration",
+        "idefics3",
+        dtype="bfloat16",
+        scale_factor=2,
+        tie_word_embeddings=False,
+        text_config={**_published(32, 4096, 14336, 32, 8, 128259, 131072), "model_type": "llama"},
+        vision_config={**_IDEFICS_VISION, "model_type": "idefics3_vision", "image_size": 364},
+    ),
+    "SmolVLM2-2.2B": _of(
+        "SmolVLMForConditionalGeneration",
+        "smolvlm",
+        dtype="bfloat16",
+        scale_factor=3,
+        tie_word_embeddings=False,
+        text_config={**_published(24, 2048, 8192, 32, 32, 49280, 8192), "model_type": "llama"},
+        vision_config={**_IDEFICS_VISION, "model_type": "smolvlm_vision", "image_size": 384},
+    ),
+}
+"""Published sizes whose parameters alone are compared."""
+
 FULL: dict[str, Config] = {
     "Llama-3.1-8B": _of("LlamaForCausalLM", "llama", _published(32, 4096, 14336, 32, 8, 128256, 131072)),
     "Qwen2.5-7B": _of("Qwen2ForCausalLM", "qwen2", _published(28, 3584, 18944, 28, 4, 152064, 32768)),

@@ -13,25 +13,25 @@ from typing import Any
 import pytest
 
 from neuroscale.models.config import read_config
-from oracle_configs import FULL, TINY
+from oracle_configs import COUNTED, FULL, TINY
 from vllm_oracle import count_with_transformers
 
 pytestmark = pytest.mark.slow
 
-CONFIGS = {**FULL, **{f"tiny {name}": config for name, config in TINY.items()}}
+CONFIGS = {**FULL, **COUNTED, **{f"tiny {name}": config for name, config in TINY.items()}}
 
 GROUPS = (
     ("vision", r"vision_tower|vision_model|visual\b"),
     ("audio", r"audio_tower"),
-    ("projector", r"embed_vision|embed_audio|multi_modal_projector"),
+    ("projector", r"embed_vision|embed_audio|multi_modal_projector|connector"),
     ("per_layer_embedding", r"embed_tokens_per_layer"),
-    ("embedding", r"embed_tokens"),
+    ("embedding", r"embed_tokens|word_embeddings"),
     ("lm_head", r"lm_head"),
-    ("norm", r"norm(_\d)?\.weight$|norm\.bias$|layer_scalar$"),
+    ("norm", r"norm(_\d)?\.weight$|norm\.bias$|layer_scalar$|\.ln_(f|attn|mlp)\."),
     ("shared_experts", r"shared_expert"),
     ("router", r"router|(mlp|block_sparse_moe)\.gate\."),
     ("routed_experts", r"experts|block_sparse_moe\.(input|output)_linear"),
-    ("attention", r"self_attn"),
+    ("attention", r"self_attn|self_attention"),
     ("dense_mlp", r"mlp|feed_forward|per_layer_(input_gate|projection|model_projection)"),
 )
 """What a tensor of transformers is for, by its name; the first that matches."""
