@@ -407,3 +407,19 @@ def test_an_architecture_that_is_served_no_more_is_refused() -> None:
     assert not faults("--trust-remote-code", old)["architecture"].refused
     assert "architecture" not in faults("", model(architectures=["QWenLMHeadModel", "LlamaForCausalLM"]))
     assert not set(load(VERSION).removed_architectures) & load(VERSION).architectures
+
+
+@pytest.mark.parametrize(
+    ("line", "facts", "rule"),
+    [
+        ("", model(quantization_config=BITSANDBYTES), "quantization"),
+        ("", model(architectures=["QWenLMHeadModel"]), "architecture"),
+        ("--load-format=bitsandbytes", model(), "unknown-name"),
+        ("--headless", model(), "answers-nobody"),
+    ],
+)
+def test_what_one_version_refuses_is_a_remark_for_another(line: str, facts: ModelFacts, rule: str) -> None:
+    for version, refused in ((VERSION, True), ("0.9.2", False)):
+        parsed = parse_arguments(["m", *line.split()], version)
+        (found,) = (fault for fault in check_command(parsed, facts) if fault.rule == rule)
+        assert found.refused == refused

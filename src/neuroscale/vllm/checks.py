@@ -5,8 +5,8 @@ Each rule names what vLLM (release 0.32) does with such a command: most end its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import prod
 
 from neuroscale.catalog import Accelerator, ModelEntry
@@ -104,6 +104,11 @@ def _number(parsed: Parsed, dest: str, default: int) -> int:
     return value if isinstance(value, int) and value > 0 else default
 
 
+def _of_version(parsed: Parsed, faults: Iterable[Fault]) -> Iterator[Fault]:
+    """Remarks where the version is not known: what one version refuses may be right for another."""
+    return (replace(fault, refused=fault.refused and parsed.exact) for fault in faults)
+
+
 def _of_itself(parsed: Parsed) -> Iterator[Fault]:
     values, read = parsed.values, parsed.arguments
     if not read.model and not any(problem.kind == "config" for problem in parsed.problems):
@@ -130,8 +135,8 @@ def _of_itself(parsed: Parsed) -> Iterator[Fault]:
             "--enable-log-outputs without --enable-log-requests: vLLM ends",
             "Add --enable-log-requests, or remove --enable-log-outputs.",
         )
-    yield from _known_names(parsed)
-    yield from check_together(parsed)
+    yield from _of_version(parsed, _known_names(parsed))
+    yield from _of_version(parsed, check_together(parsed))
     for argument in parsed.snapshot.arguments.values():
         if argument.deprecated and argument.dest in values:
             told = f"{argument.flag} is deprecated: a later vLLM refuses it"
@@ -208,7 +213,7 @@ def _batch(parsed: Parsed, facts: ModelFacts | None) -> Iterator[Fault]:
 
 def _for_model(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str]) -> Iterator[Fault]:
     read = parsed.arguments
-    yield from _architecture(parsed, facts)
+    yield from _of_version(parsed, _architecture(parsed, facts))
     yield from _length(parsed, facts, variables)
     yield from _images(parsed, facts)
     if read.enable_expert_parallel and facts.kind == "dense":
@@ -236,7 +241,7 @@ def _for_model(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str]) 
             "Remove the data-parallel arguments; add replicas or --tensor-parallel-size instead.",
         )
     yield from _ranks(parsed, facts)
-    yield from check_quantization(parsed, facts)
+    yield from _of_version(parsed, check_quantization(parsed, facts))
 
 
 def _ranks(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
