@@ -832,6 +832,17 @@ def test_variables_for_which_vllm_ends_are_found(knowledge: Knowledge, value: Ob
     assert set(errors(knowledge, value)) == ({rule} if rule else set())
 
 
+@pytest.mark.parametrize("words", [("--lora-modules=a=/x",), ("--decode-context-parallel-size=2",), ("--headless",)])
+def test_what_hidden_words_may_put_right_is_no_error(knowledge: Knowledge, words: tuple[str, ...]) -> None:
+    plain = deployment(f"--model={DENSE}", "--max-model-len=8192", *words)
+    assert errors(knowledge, plain)
+    hidden = deployment(
+        f"--model={DENSE}", "--max-model-len=8192", *words, "$(MORE)", envFrom=[{"secretRef": {"name": "s"}}]
+    )
+    assert errors(knowledge, hidden) == {}
+    assert "not-judged" in {finding.rule for finding in found(knowledge, hidden)}
+
+
 def test_variables_whose_values_are_not_told_are_said(knowledge: Knowledge) -> None:
     for name in ("VLLM_PORT", "CUDA_VISIBLE_DEVICES"):
         value = dense(env=[{"name": name, "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}])

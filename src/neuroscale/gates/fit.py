@@ -26,7 +26,15 @@ from neuroscale.platform.runtimes import FOLDER as RUNTIME_FOLDER
 from neuroscale.snapshot import Snapshot
 from neuroscale.verdict import Finding, Severity
 from neuroscale.vllm.arguments import Parsed, ProblemKind, parse_arguments
-from neuroscale.vllm.checks import Fault, check_command, length_is_forced, local_data_parallel, ranks, reaches_all_pods
+from neuroscale.vllm.checks import (
+    BY_ABSENCE,
+    Fault,
+    check_command,
+    length_is_forced,
+    local_data_parallel,
+    ranks,
+    reaches_all_pods,
+)
 from neuroscale.vllm.command import ServeCommand
 from neuroscale.vllm.engine import EngineArguments
 from neuroscale.yaml_io import Path
@@ -174,9 +182,8 @@ class _Judgement:
             place.place if place else None,
             self.command.environment,
         )
+        faults = tuple(fault for fault in faults if not (unread and fault.rule in BY_ABSENCE))
         for fault in faults:
-            if unread and fault.rule == "no-model":
-                continue
             self._fault(fault)
         self._variables(place)
         if model is not None and place is not None:

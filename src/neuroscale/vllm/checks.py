@@ -25,6 +25,14 @@ LARGEST_ITEM: Mapping[str, int] = {"gemma4": 2496}
 """Tokens of the largest image or video of the families that vLLM lets compute one in a single step only, by what their
 model type begins with. Gemma 4: a video; a start with 2,048 fails (https://github.com/xbill9/gemma4-tips)."""
 
+BY_ABSENCE = frozenset(
+    {
+        *("no-model", "tool-choice-without-parser", "outputs-without-requests", "adapters-without-lora"),
+        *("parallel-sizes", "load-balancing", "expert-balancing", "answers-nobody"),
+        *("context-parallelism", "whole-prompts"),
+    }
+)
+"""Rules that words which cannot be read may satisfy."""
 _LEAST: Mapping[str, int] = {
     "data_parallel_size_local": 0,
     "kv_cache_memory_bytes": 1,
