@@ -443,3 +443,13 @@ def test_what_of_memory_is_not_counted_is_said_and_makes_the_answer_less_sure() 
     )
     assert (counted.confidence, unsure.confidence) == ("high", "low")
     assert unsure.reasons == (*counted.reasons, "Not counted is, for --enable-lora, its adapters.")
+
+
+def test_room_for_lora_adapters_is_kept_beside_the_matrices_of_layers() -> None:
+    """81,920 sides of matrices in each of 32 layers."""
+    arguments = EngineArguments(enable_lora=True, max_loras=8, max_lora_rank=128)
+    assert rank_weights(llama_8b(), arguments).by_group["lora"] == 81920 * 128 * 32 * 2 * 8
+    split = rank_weights(llama_8b(), replace(arguments, tensor_parallel_size=2)).by_group["lora"]
+    assert split < 81920 * 128 * 32 * 2 * 8 < 2 * split
+    assert fit(llama_8b(), L4, replace(arguments, max_model_len=8192)).verdict == "refused"
+    assert "lora" not in rank_weights(llama_8b(), EngineArguments()).by_group

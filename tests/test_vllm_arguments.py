@@ -376,3 +376,21 @@ def test_what_was_written_down_is_what_the_installed_vllm_says() -> None:
     written = (ROOT / f"src/neuroscale/vllm/arguments-{server.version}.json").read_text()
     assert json.loads(done.stdout) == json.loads(written)
     assert done.stdout == written
+
+
+def test_what_decides_about_memory_is_carried_to_the_planner() -> None:
+    words = [
+        *("m", "--enable-lora", "--max-loras=8", "--max-lora-rank=128", "--no-enable-chunked-prefill"),
+        *("--num-gpu-blocks-override=100", "-dcp=8", "-pcp=2", "--performance-mode=throughput"),
+        *("--mm-encoder-tp-mode=data", "--enable-eplb", '--eplb-config={"num_redundant_experts": 32}'),
+    ]
+    read = parse_arguments(words, VERSION).arguments
+    assert (read.enable_lora, read.max_loras, read.max_lora_rank) == (True, 8, 128)
+    assert (read.enable_chunked_prefill, read.num_gpu_blocks_override) == (False, 100)
+    assert (read.decode_context_parallel_size, read.prefill_context_parallel_size, read.ranks) == (8, 2, 2)
+    assert (read.performance_mode, read.mm_encoder_tp_mode) == ("throughput", "data")
+    assert (read.enable_eplb, read.redundant_experts) == (True, 32)
+    assert {one.dest for one in read.unplanned} == {"enable_lora", "enable_eplb"}
+    fewer = parse_arguments([*words, "--lora-target-modules=q_proj"], VERSION).arguments
+    assert not fewer.enable_lora
+    assert "lora_target_modules" in {one.dest for one in fewer.unplanned}

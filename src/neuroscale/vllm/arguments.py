@@ -110,6 +110,7 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
             *("async_scheduling", "disable_hybrid_kv_cache_manager", "disable_sliding_window", "language_model_only"),
             *("enable_chunked_prefill", "num_gpu_blocks_override", "decode_context_parallel_size"),
             *("prefill_context_parallel_size", "performance_mode", "mm_encoder_tp_mode", "enable_eplb"),
+            *("max_loras", "max_lora_rank"),
         )
         if values.get(name) is not None
     }
@@ -126,6 +127,9 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
         audios=_limit(limits, "audio"),
         speculative=str(method) if method else None,
         redundant_experts=redundant if isinstance(redundant, int) and redundant > 0 else 0,
+        # Of fewer matrices, or split otherwise, the room for adapters is not counted.
+        enable_lora=bool(values.get("enable_lora"))
+        and not (values.get("lora_target_modules") or values.get("fully_sharded_loras")),
         hf_overrides=values["hf_overrides"] if of_context(values.get("hf_overrides")) else None,
         unplanned=unplanned(values),
     )

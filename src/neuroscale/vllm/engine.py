@@ -51,6 +51,9 @@ class EngineArguments:
     mm_encoder_tp_mode: Literal["weights", "data"] = "weights"
     enable_eplb: bool = False
     redundant_experts: int = 0
+    enable_lora: bool = False
+    max_loras: int = 1
+    max_lora_rank: int = 16
     hf_overrides: Mapping[str, Any] | None = None
     """Of `--hf-overrides`: what changes the longest context alone."""
     unplanned: tuple[Unplanned, ...] = ()

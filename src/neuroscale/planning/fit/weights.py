@@ -22,7 +22,7 @@ four A100."""
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "half": 2, "float": 4}
 
 
-_STAYS = frozenset({"embedding", "lm_head", "per_layer_embedding", "rotary"})
+_STAYS = frozenset({"embedding", "lm_head", "per_layer_embedding", "rotary", "lora"})
 """What --cpu-offload-gb leaves on the accelerator: it moves the parameters of layers and towers alone (`make_layers`
 and `_mark_tower_model` of vLLM's models)."""
 
@@ -72,8 +72,24 @@ def rank_weights(facts: ModelFacts, arguments: EngineArguments) -> RankWeights:
     if stages > 1:
         by_group = _stage(facts, by_group, stages)
     by_group["rotary"] = rotary_bytes(facts, arguments)
+    if arguments.enable_lora:
+        by_group["lora"] = math.ceil(_adapters(facts, arguments) / stages)
     movable = sum(size for group, size in by_group.items() if group not in _STAYS)
     return RankWeights(by_group, min(movable, round(arguments.cpu_offload_gib * 2**30)))
+
+
+def _adapters(facts: ModelFacts, arguments: EngineArguments) -> int:
+    """Bytes that vLLM keeps free for LoRA adapters beside the matrices of attention and dense MLPs: for each two of its
+    largest rank, of which tensor parallelism splits one (`create_lora_weights` of lora/layers/base_linear.py)."""
+    ranks = arguments.tensor_parallel_size
+    values = 0.0
+    for tensor in facts.tensors:
+        if tensor.group in ("attention", "dense_mlp") and tensor.linear and len(tensor.shape) == 2:
+            wide, read = tensor.shape
+            by_rows = tensor.name.endswith(("o_proj.weight", "down_proj.weight"))
+            values += tensor.copies * ((wide + read / ranks) if by_rows else (wide / ranks + read))
+    width = DTYPE_BYTES[served_dtype(facts, arguments)]
+    return math.ceil(values * arguments.max_lora_rank * arguments.max_loras * width)
 
 
 def _predicts(arguments: EngineArguments) -> bool:
