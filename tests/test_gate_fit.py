@@ -843,6 +843,17 @@ def test_what_hidden_words_may_put_right_is_no_error(knowledge: Knowledge, words
     assert "not-judged" in {finding.rule for finding in found(knowledge, hidden)}
 
 
+@pytest.mark.parametrize("flag", ["--load-format", "--attention-backend", "--tool-call-parser", "--additional-config"])
+def test_a_value_that_is_hidden_is_not_taken_for_a_wrong_one(knowledge: Knowledge, flag: str) -> None:
+    env = [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
+    for words in ((f"{flag}=$(X)",), (flag, "$(X)")):
+        value = deployment(f"--model={DENSE}", "--max-model-len=8192", *words, env=env)
+        assert errors(knowledge, value) == {}
+        assert "not-judged" in {finding.rule for finding in found(knowledge, value)}
+    behind = deployment(f"--model={DENSE}", "--max-model-len=8192", f"{flag}=x", "--served-model-name=$(X)", env=env)
+    assert errors(knowledge, behind)
+
+
 def test_variables_whose_values_are_not_told_are_said(knowledge: Knowledge) -> None:
     for name in ("VLLM_PORT", "CUDA_VISIBLE_DEVICES"):
         value = dense(env=[{"name": name, "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}])

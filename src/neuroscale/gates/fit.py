@@ -171,6 +171,13 @@ class _Judgement:
         """Whether the text of a word, or of the value behind it, is not known."""
         return place is not None and any(word.unknown for word in self.command.words[place : place + 2])
 
+    def _hidden(self, place: int | None) -> bool:
+        """Whether the value of the argument that a word names is not known."""
+        if place is None:
+            return False
+        word, *behind = self.command.words[place : place + 2]
+        return bool(word.unknown) or ("=" not in word.text and any(one.unknown for one in behind))
+
     def _service(self) -> None:
         unread = bool(self.command.unreadable) or any(one.kind == "config" for one in self.parsed.problems)
         model = self._model() if not unread or self.parsed.arguments.model else None
@@ -182,7 +189,11 @@ class _Judgement:
             place.place if place else None,
             self.command.environment,
         )
-        faults = tuple(fault for fault in faults if not (unread and fault.rule in BY_ABSENCE))
+        faults = tuple(
+            fault
+            for fault in faults
+            if not (unread and fault.rule in BY_ABSENCE) and not self._hidden(self.parsed.places.get(fault.dest))
+        )
         for fault in faults:
             self._fault(fault)
         self._variables(place)
