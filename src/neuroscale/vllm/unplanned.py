@@ -32,7 +32,7 @@ class Unplanned:
 _GRAPHS = "the CUDA graphs and the compiled code that it asks for"
 _MOVED = "which weights it moves to host memory, and when"
 _ARGUMENTS: tuple[tuple[str, Told, str], ...] = (
-    ("enable_lora", bool, "the memory of its LoRA adapters beside the matrices of dense layers"),
+    ("enable_lora", bool, "the memory of its LoRA adapters outside attention and dense MLPs"),
     ("lora_target_modules", bool, "the memory of its LoRA adapters"),
     ("fully_sharded_loras", bool, "the memory of its LoRA adapters"),
     ("hf_overrides", lambda overrides: not of_context(overrides or {}), "what it changes of the model's config"),
