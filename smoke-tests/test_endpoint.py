@@ -16,6 +16,8 @@ from neuroscale.smoke.target import Service
 
 _FEW = 16
 _SOME = 32
+_TRIES = 3
+"""How often a stream may come at once: a busy client reads a whole short answer in one go, too."""
 _QUESTIONS = (
     "Describe how bread is baked.",
     "Tell a story about a lighthouse keeper who finds a letter.",
@@ -86,21 +88,25 @@ def _counted(answer: chat.Answer, tokens: int, endpoint: Endpoint) -> None:
 def test_it_streams(endpoint: Endpoint, service: Service, spec: Spec, note: Notes) -> None:
     """Streaming: the first token comes before the last one, and tokens are counted."""
     tokens = min(_SOME, service.request.longest_answer_tokens)
-    parts: list[chat.Part] = []
-    answer = chat.complete(
-        endpoint,
-        "The history of the sea begins",
-        asking.limits(spec.patience, tokens, sampled=True, whole=True),
-        on_part=parts.append,
-    )
+    for _ in range(_TRIES):
+        parts: list[chat.Part] = []
+        answer = chat.complete(
+            endpoint,
+            "The history of the sea begins",
+            asking.limits(spec.patience, tokens, sampled=True, whole=True),
+            on_part=parts.append,
+        )
+        require(
+            answer.completion_tokens == tokens and answer.ttft_seconds is not None,
+            f"asked for {tokens} tokens, {answer.completion_tokens} came in {len(parts)} parts",
+            f"See what the server says: {endpoint.look}",
+        )
+        rate = answer.tokens_per_second
+        streams = (len(parts) > 1 or tokens == 1) and (rate is None or rate < asking.FASTEST)
+        if streams:
+            break
     require(
-        answer.completion_tokens == tokens and answer.ttft_seconds is not None,
-        f"asked for {tokens} tokens, {answer.completion_tokens} came in {len(parts)} parts",
-        f"See what the server says: {endpoint.look}",
-    )
-    rate = answer.tokens_per_second
-    require(
-        (len(parts) > 1 or tokens == 1) and (rate is None or rate < asking.FASTEST),
+        streams,
         f"{tokens} tokens came in {len(parts)} parts at once, {answer.seconds:.2f} s after they were asked for",
         "Something between client and server holds the stream back: look at the gateway's buffering.",
     )

@@ -340,6 +340,22 @@ def _merge_for_good(lab: Lab, service: Identity, most: int) -> None:
     raise AssertionError(f"a change of {service} did not stay: Argo CD is not paused")
 
 
+def _is_there(lab: Lab, identity: Identity) -> bool:
+    return lab.cluster.get(identity.group_version, identity.kind, identity.name, identity.namespace) is not None
+
+
+def _delete_for_good(lab: Lab, identity: Identity) -> None:
+    """As `_merge_for_good`: delete it until it stays away."""
+    for _ in range(_TRIES):
+        lab.cluster.delete(identity)
+        ends = time.monotonic() + _STAYS
+        while not _is_there(lab, identity):
+            if time.monotonic() > ends:
+                return
+            time.sleep(0.2)
+    raise AssertionError(f"{identity} did not stay away: Argo CD is not paused")
+
+
 def _pod_label(label: str) -> Arrange:
     @contextlib.contextmanager
     def arrange(lab: Lab) -> Iterator[Asked]:
@@ -360,12 +376,13 @@ def _policy_removed(lab: Lab) -> Iterator[Asked]:
     with _paused(lab, "platform-policies"):
         identity = Identity.of(removed.value)
         there = lab.live(identity)
-        lab.cluster.delete(identity)
         try:
+            _delete_for_good(lab, identity)
             lab.wait(lambda: try_tripwires(lab.cluster, lab.policies).silent, "admission forgets the policy")
             yield Asked()
         finally:
-            lab.cluster.create(_again(there))
+            if not _is_there(lab, identity):
+                lab.cluster.create(_again(there))
             lab.wait(lambda: not try_tripwires(lab.cluster, lab.policies).silent, "admission knows the policy again")
 
 
