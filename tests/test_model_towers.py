@@ -81,7 +81,16 @@ def test_a_tower_of_an_unknown_layout_is_estimated_by_its_sizes(
 
 @pytest.mark.parametrize(
     "changes",
-    [{"vision_config": {"model_type": "theirs"}}, {"img_processor": {"name": "clip"}}, {"embd_layer": {"image": 1}}],
+    [
+        {"vision_config": {"model_type": "theirs"}},
+        {"img_processor": {"name": "clip"}},
+        {"embd_layer": {"image": 1}},
+        # Behind a tower that is not counted, one that is.
+        {
+            "vision_config": {"model_type": "theirs"},
+            "speech_config": {"hidden_size": 1280, "num_hidden_layers": 32},
+        },
+    ],
 )
 def test_a_model_with_a_tower_of_unknown_sizes_is_at_best_tight(changes: Any) -> None:
     facts = read_config({**LLAMA, **changes}, "model")

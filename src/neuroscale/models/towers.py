@@ -41,12 +41,13 @@ class Wrapper:
 
 Certainty = Literal["known", "assumed", "missing"]
 """The towers' layouts are known; some are not, and counted as plain layers; some are not counted at all."""
+_WORSE: tuple[Certainty, ...] = ("known", "assumed", "missing")
 
 
 def towers(c: Keys, out: Weights, hidden: int) -> tuple[list[str], Certainty]:
     """Add the towers' weights; the sentences say what is assumed or not counted. `hidden`: of the language model."""
     notes: list[str] = []
-    certainty: Certainty = "known"
+    found: list[Certainty] = ["known"]
     if (thinker := c.section("thinker_config")) is not None:
         notes.append("What speaks is not counted: vLLM loads the part that thinks alone.")
         c = thinker
@@ -62,7 +63,7 @@ def towers(c: Keys, out: Weights, hidden: int) -> tuple[list[str], Certainty]:
         own = keys.text("model_type")
         kind = own if own in TOWERS else known
         if kind not in TOWERS:
-            certainty = _assume(keys, section, group, out, hidden, notes)
+            found.append(_assume(keys, section, group, out, hidden, notes))
             continue
         keys = keys.as_type(kind)
         width = TOWERS[kind](keys, out, hidden)
@@ -71,19 +72,19 @@ def towers(c: Keys, out: Weights, hidden: int) -> tuple[list[str], Certainty]:
         elif group == "vision" and c.model_type not in WRAPPERS:
             notes.append("The weights that join the vision tower to the language model are assumed.")
             _between(out, width, hidden)
-            certainty = "assumed"
+            found.append("assumed")
     for section in _OTHER_SECTIONS:
         if (keys := c.section(section)) is not None:
             group = "audio" if section in ("speech_config", "sound_config") else "vision"
-            certainty = _assume(keys, section, group, out, hidden, notes)
+            found.append(_assume(keys, section, group, out, hidden, notes))
     for key in _TOWERS_ELSEWHERE:
         if c.values.get(key):
             notes.append(f"The weights of the tower that {key} tells of are not counted: its layout is unknown here.")
-            certainty = "missing"
+            found.append("missing")
     if c.model_type in _UNTOLD:
         notes.append(f"The weights of the tower that {c.model_type}'s own code has are not counted.")
-        certainty = "missing"
-    return notes, certainty
+        found.append("missing")
+    return notes, max(found, key=_WORSE.index)
 
 
 def _assume(c: Keys, section: str, group: Group, out: Weights, hidden: int, notes: list[str]) -> Certainty:
@@ -398,14 +399,7 @@ def _internvl(c: Keys, out: Weights, _: int) -> int:
     scales = ["lambda_1", "lambda_2"]
     if c.flag("use_qk_norm"):
         scales += ["attention.q_norm.weight", "attention.k_norm.weight"]
-
-    def add(layer: int) -> None:
-        place = f"{at}encoder.layer.{layer}."
-        block.weights(out, place, hidden, _size(c, "intermediate_size"))
-        for name in scales:
-            out.add(place + name, "vision", (hidden,))
-
-    out.alike(range(_layers(c)), add)
+    _scaled(c, out, block, f"{at}encoder.layer.", scales)
     if not c.flag("use_mean_pooling", True):
         _norm(out, f"{at}layernorm", "vision", hidden)
     return hidden
@@ -434,15 +428,20 @@ def _intern_vit(c: Keys, out: Weights, _: int) -> int:
     scales = ["ls1", "ls2"]
     if c.flag("qk_normalization", True):
         scales += ["attn.q_norm.weight", "attn.k_norm.weight"]
+    _scaled(c, out, block, f"{at}encoder.layers.", scales)
+    return hidden
+
+
+def _scaled(c: Keys, out: Weights, block: _Block, at: str, scales: Sequence[str]) -> None:
+    """Blocks below `at` with `scales` of the hidden size beside each."""
+    hidden, width = _size(c, "hidden_size"), _size(c, "intermediate_size")
 
     def add(layer: int) -> None:
-        place = f"{at}encoder.layers.{layer}."
-        block.weights(out, place, hidden, _size(c, "intermediate_size"))
+        block.weights(out, f"{at}{layer}.", hidden, width)
         for name in scales:
-            out.add(place + name, "vision", (hidden,))
+            out.add(f"{at}{layer}.{name}", "vision", (hidden,))
 
     out.alike(range(_layers(c)), add)
-    return hidden
 
 
 def _gemma4(c: Keys, out: Weights, _: int) -> int:
@@ -705,24 +704,24 @@ def _join_paligemma(c: Keys, tower: Keys, out: Weights, width: int, hidden: int)
     _project(out, "multi_modal_projector.linear", (width, hidden), bias=True)
 
 
-def _downsampling(c: Keys) -> float:
-    ratio = c.raw("downsample_ratio")
-    return 0.5 if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0.001 < ratio <= 1 else ratio
-
-
 def _join_internvl(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None:
-    merged = width * round(1 / _downsampling(c)) ** 2
     at = "multi_modal_projector."
-    _norm(out, f"{at}layer_norm", "projector", merged)
-    _project(out, f"{at}linear_1", (merged, hidden), bias=True)
-    _project(out, f"{at}linear_2", (hidden, hidden), bias=True)
+    _join_downsampled(c, out, width, hidden, (f"{at}layer_norm", f"{at}linear_1", f"{at}linear_2"))
 
 
 def _join_internvl_chat(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None:
-    merged = width * round(1 / _downsampling(c)) ** 2
-    _norm(out, "mlp1.0", "projector", merged)
-    _project(out, "mlp1.1", (merged, hidden), bias=True)
-    _project(out, "mlp1.3", (hidden, hidden), bias=True)
+    _join_downsampled(c, out, width, hidden, ("mlp1.0", "mlp1.1", "mlp1.3"))
+
+
+def _join_downsampled(c: Keys, out: Weights, width: int, hidden: int, names: tuple[str, str, str]) -> None:
+    """`names`: of the norm over several patches in one, and of the two matrices behind it."""
+    ratio = c.raw("downsample_ratio")
+    share = 0.5 if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0.001 < ratio <= 1 else ratio
+    merged = width * round(1 / share) ** 2
+    norm, first, second = names
+    _norm(out, norm, "projector", merged)
+    _project(out, first, (merged, hidden), bias=True)
+    _project(out, second, (hidden, hidden), bias=True)
 
 
 def _join_idefics3(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None:
