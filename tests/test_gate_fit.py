@@ -245,7 +245,7 @@ def test_no_rule_goes_without_a_test() -> None:
         (ROOT / f"src/neuroscale/{name}.py").read_text()
         for name in ("vllm/checks", "vllm/quantized", "vllm/together", "gates/fit", "gates/times", "gates/variables")
     )
-    rules = set(re.findall(r'(?:Fault|TimeFault|_say|_undivided)\(\s*"([a-z-]+)"', code)) | set(gate.RULES.values())
+    rules = set(re.findall(r'(?:Fault|_say|_undivided)\(\s*"([a-z-]+)"', code)) | set(gate.RULES.values())
     tests = Path(__file__).read_text() + (ROOT / "tests/test_vllm_checks.py").read_text()
     assert {rule for rule in rules if f'"{rule}"' not in tests} == set()
 
@@ -1022,6 +1022,12 @@ def test_of_no_command_that_is_judged_in_part_nothing_is_said(knowledge: Knowled
 def parsed_model(server: Server) -> str:
     words = [word.text for word in server.command.words]
     return parse_arguments(words, server.command.version, program=server.command.program).arguments.model
+
+
+def test_a_word_that_is_not_known_hides_no_wrong_value_before_it(knowledge: Knowledge) -> None:
+    value = deployment(f'vllm serve {DENSE} --max-model-len=8192 --dtype=bad "$LATER"', command=["sh", "-c"])
+    assert "bad" in errors(knowledge, value)["argument-value"].message
+    assert "not-judged" in notices(knowledge, value)
 
 
 def test_arguments_that_a_script_passes_on_keep_being_unknown(knowledge: Knowledge) -> None:

@@ -41,15 +41,15 @@ def write_public(path: Path, text: str) -> None:
 
 
 def read_bounded(path: Path, most: int, fix: str) -> bytes:
-    """The bytes of a file that a user named, `most` at the most; `fix`: what to do about one that is larger.
+    """The bytes of a file that a user named, `most` at the most.
 
-    Raises InputError where it cannot be read or is larger.
+    `fix`: what to name instead of a folder or of a larger file. Raises InputError where it cannot be read.
     """
     try:
         with path.open("rb") as file:
             data = file.read(most + 1)
     except IsADirectoryError as error:
-        raise InputError(Problem(str(path), "", "is a folder", "Name a file.")) from error
+        raise InputError(Problem(str(path), "", "is a folder", fix)) from error
     except OSError as error:
         raise InputError(
             Problem(str(path), "", f"cannot be read: {error.strerror}", "Name a readable file.")

@@ -26,7 +26,7 @@ from neuroscale.vllm.checks import check_command, world_size
 
 _TOLD_BY_FIT = (
     *("no-model", "attention-heads", "kv-heads", "data-parallelism", "context-length", "batched-tokens"),
-    "hf-overrides",
+    *("hf-overrides", "context-parallelism"),
 )
 """Faults that `fit` has sentences of its own for; the model is another option's."""
 

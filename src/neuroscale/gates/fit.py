@@ -6,12 +6,13 @@ It reads manifests as they are rendered, whoever wrote them. What it cannot judg
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 from neuroscale.errors import InputError, UntrustedError
 from neuroscale.gates.check import Evaluation
+from neuroscale.gates.faults import ContainerFault
 from neuroscale.gates.host_memory import beyond_limit
 from neuroscale.gates.knowledge import Knowledge, KnownModel, KnownPlace, UnknownError
 from neuroscale.gates.manifests import Manifest, read_manifests
@@ -19,7 +20,7 @@ from neuroscale.gates.processor import CACHE_SPACE, cache_space, hidden_cache_sp
 from neuroscale.gates.served import Server, Unread, servers
 from neuroscale.gates.times import check_end, check_start
 from neuroscale.gates.tripwire_services import Tripwire, tripwires
-from neuroscale.gates.variables import PORT, PORT_SERVICE, VariableFault, check_devices, check_values, hidden_values
+from neuroscale.gates.variables import ENV, PORT, PORT_SERVICE, check_devices, check_values, hidden_values
 from neuroscale.planning.fit import Around, Fit, choices, fit
 from neuroscale.planning.startup import startup
 from neuroscale.platform.runtimes import FOLDER as RUNTIME_FOLDER
@@ -31,8 +32,7 @@ from neuroscale.vllm.checks import (
     Fault,
     check_command,
     length_is_forced,
-    local_data_parallel,
-    ranks,
+    pod_ranks,
     reaches_all_pods,
 )
 from neuroscale.vllm.command import ServeCommand
@@ -161,15 +161,11 @@ class _Judgement:
             about = f"{problem.word}: " if problem.word else ""
             if problem.kind == "config":
                 self._not_judged(place, f"cannot be judged: {about}{problem.message}", problem.fix)
-            elif self._unknown(problem.place):
+            elif self._hidden(problem.place):
                 continue  # said above: its text is not known
             else:
                 # What another version than the known ones takes may be right for it.
                 self._say(RULES[problem.kind], place, f"{about}{problem.message}", problem.fix, notice=not parsed.exact)
-
-    def _unknown(self, place: int | None) -> bool:
-        """Whether the text of a word, or of the value behind it, is not known."""
-        return place is not None and any(word.unknown for word in self.command.words[place : place + 2])
 
     def _hidden(self, place: int | None) -> bool:
         """Whether the value of the argument that a word names is not known."""
@@ -254,7 +250,7 @@ class _Judgement:
             told = f"whether it fits cannot be judged in full: {one.told}"
             fix = "Leave room for it, such as by a lower --gpu-memory-utilization, and measure a start."
             self._not_judged(self._place_of(one.dest), told, fix)
-        if place.device.family != "cpu" and (over := beyond_limit(self.parsed, model.facts, self.server.container)):
+        if place.device.family != "cpu" and (over := beyond_limit(self.parsed, model.facts, self.server.spec)):
             dest, told = over
             self._not_judged(self._place_of(dest), told, "Raise the container's memory, or offload less.")
         return result
@@ -279,8 +275,7 @@ class _Judgement:
                 eager=self.parsed.arguments.enforce_eager,
             )
             faults = [*check_start(server.container, start, server.source), *faults]
-        for fault in faults:
-            self._say(fault.rule, fault.place, fault.message, fault.fix, notice=not fault.refused)
+        self._of_container(faults)
 
     def _arguments(self, place: KnownPlace) -> EngineArguments:
         """On a CPU a variable sizes the cache, in GiB."""
@@ -293,17 +288,16 @@ class _Judgement:
         environment, service = self.command.environment, self.server.port_service
         faults = list(check_values(environment))
         if place is not None and not self.server.workers:  # whose pods differ
-            used = ranks(self.parsed) * local_data_parallel(self.parsed)
             pods = place.place.pods if reaches_all_pods(self.parsed) else 1
-            faults += check_devices(environment, place.device.family, math.ceil(used / pods), place.place.count)
+            used = math.ceil(pod_ranks(self.parsed) / pods)
+            faults += check_devices(environment, place.device.family, used, place.place.count)
             for told in hidden_values(self.command.hidden, place.device.family):
-                self._not_judged(("env",), told, "Write the variable's value into the manifest.")
+                self._not_judged(ENV, told, "Write the variable's value into the manifest.")
         if service is not None and PORT not in {*environment, *self.command.hidden}:
             told = f"the Service {PORT_SERVICE} of its namespace makes Kubernetes set {PORT} to an address: vLLM ends"
             fix = "Give the Service another name, or the pod enableServiceLinks: false."
-            faults.append(VariableFault("variable-value", told, fix))
-        for fault in faults:
-            self._say(fault.rule, ("env",), fault.message, fault.fix, notice=not self.parsed.exact)
+            faults.append(ContainerFault("variable-value", ENV, told, fix))
+        self._of_container(replace(fault, refused=self.parsed.exact) for fault in faults)
 
     def _stretched(self, model: KnownModel) -> KnownModel:
         """The model with the context that vLLM is told to take though the model does not have it."""
@@ -317,7 +311,7 @@ class _Judgement:
         """A CPU's memory as each of the ranks has it that run in the pod; what is not told of their caches is said."""
         if place.device.family != "cpu":
             return place
-        copies = ranks(self.parsed) * local_data_parallel(self.parsed)
+        copies = pod_ranks(self.parsed)
         untold = hidden_cache_space(self.command.environment, self.command.hidden)
         if not untold and self._arguments(place).kv_cache_memory_bytes is None:
             if memory_limit(self.server.spec) is None:
@@ -342,6 +336,10 @@ class _Judgement:
         if not near:
             return "Choose a smaller model or a larger accelerator: nothing near it fits."
         return "What would: " + "; ".join(choice.change.rstrip(".") for choice in near) + "."
+
+    def _of_container(self, faults: Iterable[ContainerFault]) -> None:
+        for fault in faults:
+            self._say(fault.rule, fault.place, fault.message, fault.fix, notice=not fault.refused)
 
     def _fault(self, fault: Fault) -> None:
         place = self._place_of(fault.dest) if fault.dest else ()

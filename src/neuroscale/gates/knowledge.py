@@ -21,6 +21,7 @@ from neuroscale.planning.memory import served_facts
 from neuroscale.settings import Environment, Settings, load_settings
 from neuroscale.snapshot import Snapshot
 from neuroscale.vllm.checks import Place
+from neuroscale.vllm.command import image_repository
 
 _FILE = "file://"
 _HUB = "hf://"
@@ -150,10 +151,14 @@ class Knowledge:
 
     def runtime(self, server: Server, family: str) -> RuntimeEntry | None:
         """The catalog's runtime of a server's image, or else the one of its accelerator's family."""
-        repository = _repository(str(server.container.get("image") or ""))
         alike = [one for one in self.catalog.runtimes.values() if one.family == family]
-        same = [one for one in alike if _repository(one.image) == repository]
+        same = [one for one in self._of_image(str(server.container.get("image") or "")) if one in alike]
         return next((one for one in (*same, *alike) if one.only_for is None), None)
+
+    def _of_image(self, image: str) -> list[RuntimeEntry]:
+        """The catalog's runtimes of an image, whatever mirror it comes from."""
+        name = image_repository(image)
+        return [one for one in self.catalog.runtimes.values() if image_repository(one.image) == name]
 
     def build(self, server: Server) -> str:
         """The kind of accelerator that a server's image is built for; "" where its name does not tell."""
@@ -162,8 +167,7 @@ class Knowledge:
         parts = {*folders, *re.split(r"[-_.:]", name)}
         told = {_BUILDS[part] for part in parts if part in _BUILDS}
         if not told:
-            alike = [one for one in self.catalog.runtimes.values() if _repository(one.image) == _repository(image)]
-            told = {one.family for one in alike}
+            told = {one.family for one in self._of_image(image)}
         return next(iter(told)) if len(told) == 1 else ""
 
     def price(self, environment: str) -> _Price:
@@ -245,11 +249,6 @@ class Knowledge:
     def _usual(self, environment: str) -> Sequence[str]:
         known = self.environment(environment)
         return known.accelerators if known else ()
-
-
-def _repository(image: str) -> str:
-    """The last part of an image's name, without tag and digest: whatever mirror it comes from."""
-    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from neuroscale.gates.faults import ContainerFault
 from neuroscale.planning.plan import Startup
-from neuroscale.planning.probes import DRAIN_SECONDS, ProbeJudgement, failures_for, judge_liveness, judge_probes
+from neuroscale.planning.probes import (
+    DRAIN_SECONDS,
+    ProbeJudgement,
+    failures_for,
+    judge_liveness,
+    judge_probes,
+    probe_period,
+)
 from neuroscale.planning.startup import container_seconds
 from neuroscale.vllm.arguments import Parsed
 from neuroscale.yaml_io import Path
@@ -16,45 +23,31 @@ from neuroscale.yaml_io import Path
 _DRAIN = "shutdown_timeout"
 _USUAL_GRACE = 30
 """Kubernetes' default of `terminationGracePeriodSeconds`."""
-_USUAL_PERIOD = 10
 
 
-@dataclass(frozen=True)
-class TimeFault:
-    """Something wrong. `place`: within the container. `refused`: False for a remark."""
-
-    rule: str
-    place: Path
-    message: str
-    fix: str
-    refused: bool = True
-
-
-def check_start(container: Mapping[str, Any], start: Startup, source: str) -> Iterator[TimeFault]:
+def check_start(container: Mapping[str, Any], start: Startup, source: str) -> Iterator[ContainerFault]:
     """The probes of a server whose files come from `source`, by what its start takes."""
     judged = judge_probes(container, container_seconds(start, source))
     if not judged.enough:
-        yield TimeFault(
+        yield ContainerFault(
             "startup-probe-too-short", (f"{judged.kind}Probe",), judged.told, _longer(container, judged, start)
         )
     patient = judge_liveness(container.get("livenessProbe"))
     if not patient.enough and not (judged.kind == "liveness" and not judged.enough):
         fix = "Raise its failureThreshold or periodSeconds."
-        yield TimeFault("liveness-probe-impatient", ("livenessProbe",), patient.told, fix, refused=False)
+        yield ContainerFault("liveness-probe-impatient", ("livenessProbe",), patient.told, fix, refused=False)
 
 
 def _longer(container: Mapping[str, Any], judged: ProbeJudgement, start: Startup) -> str:
     measured = "Where loads were measured to be faster, say so in platform/settings.yaml (throughput_mib_s)."
     if judged.kind == "liveness":
         return f"Add a startupProbe that waits {start.probe_budget_seconds} s. {measured}"
-    probe = container.get("startupProbe")
-    period = probe.get("periodSeconds") if isinstance(probe, Mapping) else None
-    every = period if isinstance(period, int) and period > 0 else _USUAL_PERIOD
+    every = probe_period(container.get("startupProbe"))
     failures = failures_for(start.probe_budget_seconds, every)
     return f"Give it failureThreshold: {failures} with periodSeconds: {every}. {measured}"
 
 
-def check_end(parsed: Parsed, pod: Mapping[str, Any], place: Path) -> Iterator[TimeFault]:
+def check_end(parsed: Parsed, pod: Mapping[str, Any], place: Path) -> Iterator[ContainerFault]:
     """Whether answers that are begun are ended when a pod is. `place`: of `--shutdown-timeout`, where it is said.
 
     vLLM's default drops them at once (`--shutdown-timeout` of 0), whatever the pod's grace is.
@@ -67,7 +60,7 @@ def check_end(parsed: Parsed, pod: Mapping[str, Any], place: Path) -> Iterator[T
     grace = pod.get("terminationGracePeriodSeconds")
     seconds = grace if isinstance(grace, int) and not isinstance(grace, bool) else _USUAL_GRACE
     if drain <= 0:
-        yield TimeFault(
+        yield ContainerFault(
             "answers-cut-off",
             place,
             "Without --shutdown-timeout vLLM drops the answers that it has begun whenever a pod is replaced",
@@ -75,7 +68,7 @@ def check_end(parsed: Parsed, pod: Mapping[str, Any], place: Path) -> Iterator[T
             refused=False,
         )
     elif drain >= seconds:
-        yield TimeFault(
+        yield ContainerFault(
             "answers-cut-off",
             place,
             f"--shutdown-timeout={drain:g} is not less than the {seconds} s that the pod has to end: what it still "

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
+from neuroscale.gates.faults import ContainerFault
 from neuroscale.gates.processor import CACHE_SPACE, cache_space
 
+ENV = ("env",)
+"""Where a container has its variables."""
 PORT = "VLLM_PORT"
 PORT_SERVICE = "vllm"
 """Kubernetes sets VLLM_PORT to the address of a Service of this name, in the pods of its namespace."""
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-
-
-@dataclass(frozen=True)
-class VariableFault:
-    """A variable with a value that vLLM does not take."""
-
-    rule: str
-    message: str
-    fix: str
 
 
 def _whole(text: str) -> bool:
@@ -37,12 +30,12 @@ _VALUES: tuple[tuple[str, Callable[[str], bool], str], ...] = (
 )
 
 
-def check_values(environment: Mapping[str, str]) -> Iterator[VariableFault]:
+def check_values(environment: Mapping[str, str]) -> Iterator[ContainerFault]:
     """Those that vLLM reads at its start wherever it runs."""
     for name, taken, wanted in _VALUES:
         if name in environment and not taken(environment[name]):
             told = f"{name}: {environment[name]!r} is not {wanted}: vLLM ends"
-            yield VariableFault("variable-value", told, f"Write {wanted}, or remove the variable.")
+            yield ContainerFault("variable-value", ENV, told, f"Write {wanted}, or remove the variable.")
 
 
 def hidden_values(hidden: Mapping[str, str], family: str) -> Iterator[str]:
@@ -52,19 +45,19 @@ def hidden_values(hidden: Mapping[str, str], family: str) -> Iterator[str]:
             yield f"whether vLLM starts with its {name} cannot be judged: {hidden[name]}"
 
 
-def check_devices(environment: Mapping[str, str], family: str, used: int, there: int) -> Iterator[VariableFault]:
+def check_devices(environment: Mapping[str, str], family: str, used: int, there: int) -> Iterator[ContainerFault]:
     """Those that leave less to the `used` ranks of a pod than they need, of the `there` accelerators that it has."""
     if family == "cuda" and _VISIBLE in environment:
         seen = _visible(environment[_VISIBLE], there)
         if seen < used:
             told = f"{_VISIBLE}={environment[_VISIBLE]} shows vLLM {seen} of the {used} accelerators that it runs on"
-            yield VariableFault(
-                "visible-devices", f"{told}: it ends", "Remove the variable: the pod has its own alone."
+            yield ContainerFault(
+                "visible-devices", ENV, f"{told}: it ends", "Remove the variable: the pod has its own alone."
             )
     space = cache_space(environment)
     if family == "cpu" and space is not None and space < 1:
         told = f"{CACHE_SPACE}={space} leaves no memory for a cache: vLLM ends"
-        yield VariableFault("variable-value", told, "Write the GiB of the cache, 1 or more.")
+        yield ContainerFault("variable-value", ENV, told, "Write the GiB of the cache, 1 or more.")
 
 
 def _visible(listed: str, there: int) -> int:

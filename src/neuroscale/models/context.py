@@ -40,9 +40,9 @@ def context_of(text: Keys) -> Context:
     for scaling in scalings:
         kind, original = rope_kind(scaling), scaling.optional("original_max_position_embeddings")
         if kind not in _AS_WRITTEN:
-            factor = _factor(scaling, factor)
+            factor = rope_factor(scaling, factor)
         elif kind == "yarn" and original:
-            by_yarn = int(original * _factor(scaling, 1.0))
+            by_yarn = int(original * rope_factor(scaling, 1.0))
     if "gemma3" in text.model_type:  # its files count the scaled positions
         factor, by_yarn = 1.0, None
     longest = max(int(positions * factor), 1)
@@ -82,7 +82,8 @@ def _each_scaling(text: Keys) -> Iterator[Keys]:
     yield from by_kind or [said]
 
 
-def _factor(scaling: Keys, default: float) -> float:
+def rope_factor(scaling: Keys, default: float) -> float:
+    """By how much positions are stretched. Raises InputError."""
     factor = scaling.raw("factor")
     if factor is None:
         return default

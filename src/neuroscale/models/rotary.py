@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from neuroscale.models.context import LONG, rope_kind, rope_scaling
+from neuroscale.models.context import LONG, rope_factor, rope_kind, rope_scaling
 from neuroscale.models.facts import RotaryTable
 from neuroscale.models.keys import Keys
 from neuroscale.models.layers import Attention, LatentAttention
-from neuroscale.validation import shorten
 
 _IN_FULL_PRECISION = ("gpt_oss",)
 """vLLM keeps the table of these in float32 whatever the model's dtype (model_executor/models/gpt_oss.py)."""
@@ -50,10 +49,9 @@ def _rows(text: Keys, positions: int) -> int:
             "original_max_position_embeddings"
         )
         return positions + (first or 0)
-    if scaling is None or not isinstance(factor := scaling.raw("factor"), int | float):
+    if scaling is None or not isinstance(scaling.raw("factor"), int | float):
         return positions
-    if not 0 < factor <= 2**20:
-        raise scaling.problem("factor", f"{shorten(factor)} is not a factor from 0 to {2**20}")
+    factor = rope_factor(scaling, 1.0)
     kind = rope_kind(scaling)
     if kind in _STRETCHED:
         return math.ceil(positions * factor)

@@ -56,6 +56,14 @@ def probe_window(probe: Mapping[str, Any]) -> tuple[int, int]:
     return delay + (failures - 1) * period, delay + failures * period
 
 
+def probe_period(probe: Any) -> int:
+    """Seconds between two probes; Kubernetes' default where they cannot be read."""
+    try:
+        return _whole(probe, "periodSeconds")
+    except ValueError:
+        return _DEFAULTS["periodSeconds"]
+
+
 def failures_for(seconds: int, period: int) -> int:
     """The `failureThreshold` with which a probe without an initial delay waits at least `seconds`."""
     return math.ceil(seconds / period) + 1

@@ -83,7 +83,12 @@ def check_command(
 
 def world_size(parsed: Parsed) -> int:
     """The accelerators of one server in all its pods: ranks of tensor, pipeline and context parallelism, by data."""
-    return ranks(parsed) * local_data_parallel(parsed) * _number(parsed, "nnodes", 1)
+    return pod_ranks(parsed) * _number(parsed, "nnodes", 1)
+
+
+def pod_ranks(parsed: Parsed) -> int:
+    """The ranks that the command runs in one pod, of all replicas there."""
+    return ranks(parsed) * local_data_parallel(parsed)
 
 
 def ranks(parsed: Parsed) -> int:
@@ -445,7 +450,7 @@ def _on(parsed: Parsed, place: Place) -> Iterator[Fault]:
 
 def _count(parsed: Parsed, place: Place) -> Iterator[Fault]:
     accelerator = place.accelerator
-    used, there = ranks(parsed) * local_data_parallel(parsed), place.count
+    used, there = pod_ranks(parsed), place.count
     if reaches_all_pods(parsed):
         there *= place.pods
     topology = accelerator.node_selector.get(TOPOLOGY, "")

@@ -33,10 +33,11 @@ _IN_SCRIPT = re.compile(r"\bvllm\s+serve\b|vllm\.entrypoints")
 _VERSION = re.compile(r"^v?(\d+\.\d+\.\d+)")
 _PYTHON = re.compile(r"python[0-9.]*")
 _WRAPPERS = frozenset(
-    {"exec", "env", "tini", "dumb-init", "timeout", "numactl", "nice", "nohup", "stdbuf", "taskset"}
-) | {
-    *("command", "time", "setsid", "ionice", "catchsegv"),
-}
+    {
+        *("exec", "env", "tini", "dumb-init", "timeout", "numactl", "nice", "nohup", "stdbuf", "taskset"),
+        *("command", "time", "setsid", "ionice", "catchsegv"),
+    }
+)
 """Programs that start the one that their words name."""
 _OF_WRAPPER = re.compile(r"-|\d|[A-Za-z_]\w*=")
 """What stands between such a program and the one that it starts: options, numbers and variables."""
@@ -120,6 +121,11 @@ def serve_command(container: Mapping[str, Any], extra: Mapping[str, str] | None 
     )
 
 
+def image_repository(image: str) -> str:
+    """The last part of an image's name, without tag and digest: whatever mirror it comes from."""
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+
+
 def image_version(image: str) -> str:
     """The version of vLLM that an image's tag names; "" for none."""
     tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
@@ -130,7 +136,7 @@ def image_version(image: str) -> str:
 def _find(
     words: list[Word], environment: Mapping[str, str], hidden: Mapping[str, str], commanded: bool, image: str
 ) -> _Found:
-    name = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+    name = image_repository(image)
     ours = bool(_IMAGE.search(name)) and not _BESIDE & set(name.split("-"))
     entered = ours and not commanded and name not in _NO_ENTRYPOINT
     if entered and name.startswith(_SERVES):
