@@ -1,13 +1,24 @@
 # Two commands on a fresh machine: `make demo` and `make test`. The scripts do the work.
 BIN := .venv/bin
 # The interpreter that .venv was made with, once it is there: another one would make it anew.
-PYTHON ?= $(shell test -e $(BIN)/python && echo $(BIN)/python || echo python3)
+# One that somebody committed, or of which git cannot say so, is not run.
+PYTHON ?= $(shell test -e $(BIN)/python && tracked="$$(git -c safe.directory='*' ls-files .venv 2>&1)" && test -z "$$tracked" && echo $(BIN)/python || echo python3)
+# Tests start Python some thousand times; without its compiled modules each start would compile them again.
+unexport PYTHONDONTWRITEBYTECODE
+# One worker more than processors, for those that wait for a cluster, a model or an answer.
+WORKERS ?= 3
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --durations=25 --durations-min=10 --junit-xml .state/tests.xml
+
+QUICKLY := NEUROSCALE_TEST_QUICK=1 $(BIN)/pytest --quiet --numprocesses $(WORKERS) -m "not tools and not platform and not live and not slow"
+
+# Types are checked beside the tests; when one of the two fails, the other still says what it found.
+BESIDE_TYPES := $(MAKE) --no-print-directory --jobs 2 types
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint lock clean
+.PHONY: help setup demo check test test-all lint style types quick-tests every-test lock clean
 
 help: ## Say what can be made
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
 
 setup: ## Install and build what is missing; does nothing where all is there
 	@command -v $(PYTHON) >/dev/null || { echo "set-up: $(PYTHON) is not installed. Install Python 3.11 or newer."; exit 1; }
@@ -18,14 +29,35 @@ demo: ## Set up, then the main job, from a form's answers to a service in a clus
 	@$(PYTHON) scripts/setup.py --for demo
 	@$(BIN)/neuroscale demo
 
-test: lint ## Set up, check style and types, run every test
-	@$(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist loadfile --durations=40 --durations-min=10
+check: ## Check style and types, and run the tests that need no cluster, model or network: before each commit
+	@command -v $(PYTHON) >/dev/null || { echo "set-up: $(PYTHON) is not installed. Install Python 3.11 or newer."; exit 1; }
+	@$(PYTHON) scripts/setup.py --for check
+	@$(MAKE) --no-print-directory style
+	@$(BESIDE_TYPES) quick-tests
+
+test: setup ## Set up, check style and types, run every test
+	@$(MAKE) --no-print-directory style
+	@$(BESIDE_TYPES) every-test
+
+test-all: export NEUROSCALE_TEST_ALL := 1
+test-all: test ## The same with every long comparison in full, as it runs by night
 
 lint: setup ## Check style and types
+	@$(MAKE) --no-print-directory style types
+
+style:
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
+
+types:
 	@$(BIN)/mypy
 	@$(BIN)/mypy smoke-tests
+
+quick-tests:
+	@$(QUICKLY)
+
+every-test:
+	@$(PYTEST)
 
 lock: setup ## Renew requirements/*.txt from pyproject.toml (UPGRADE=--upgrade: newest versions)
 	@$(BIN)/python scripts/lock.py $(UPGRADE)

@@ -3,15 +3,81 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import gc
+import signal
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import examples
+import lanes
 from api_server import ApiServer, running_api_server
 from forge_server import ForgeServer, running_forge
 from gitops_lab import GitOps
 from live_lab import Live, live_service
-from platform_lab import Platform, running_platform
+from platform_lab import Platform, one_is_done, running_platform
+
+pytest_plugins = ["times", "failures_at_once", "clean_checkout"]
+
+
+def pytest_configure() -> None:
+    """Generate fewer cases where that is asked, and take interrupts as at a desk.
+
+    A shell starts what runs in the background with interrupts ignored, and every program that a test starts would
+    inherit that.
+    """
+    examples.use_fewer_where_asked()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> lanes.Lanes:
+    """Hand tests out by lanes."""
+    config.option.loadscopereorder = False
+    return lanes.Lanes(config, log)
+
+
+_SHARED = pytest.StashKey[Path]()
+"""The folder that all workers of a run have in common."""
+
+_SERVERS = frozenset({"forge_server", "api_server", "platform", "gitops", "live", "oracle"})
+"""Fixtures that start programs which set-up builds."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Spare the garbage collector the modules and thousands of tests that stay to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Mark tests that start built programs before pytest reads `-m`; afterwards put the dearest tests first."""
+    for item in items:
+        if isinstance(item, pytest.Function) and _SERVERS.intersection(item.fixturenames):
+            item.add_marker(pytest.mark.tools)
+    yield
+    items[:] = lanes.in_order(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """End the shared platform after the last of the tests that use it."""
+    result = yield
+    if _uses_platform(item) and _SHARED in item.config.stash:
+        one_is_done(item.config.stash[_SHARED], of=sum(map(_uses_platform, item.session.items)))
+    return result
+
+
+def _uses_platform(item: pytest.Item) -> bool:
+    """Whether a test takes the platform of this file: others have one of that name that needs no shared folder."""
+    return isinstance(item, pytest.Function) and {"platform", "shared_folder"} <= set(item.fixturenames)
 
 
 @pytest.fixture(scope="session")
@@ -29,10 +95,18 @@ def api_server() -> Iterator[ApiServer]:
 
 
 @pytest.fixture(scope="session")
-def platform(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Platform]:
-    """The whole local platform, one for all workers; each test uses names of its own."""
+def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str, request: pytest.FixtureRequest) -> Path:
+    """A folder that all workers of a test run have in common."""
     base = tmp_path_factory.getbasetemp()
-    with running_platform(base if worker_id == "master" else base.parent) as found:
+    folder = base if worker_id == "master" else base.parent
+    request.config.stash[_SHARED] = folder
+    return folder
+
+
+@pytest.fixture(scope="session")
+def platform(shared_folder: Path) -> Iterator[Platform]:
+    """The whole local platform, one for all workers; each test uses names of its own."""
+    with running_platform(shared_folder) as found:
         yield found
 
 
@@ -45,10 +119,8 @@ def gitops(platform: Platform) -> Iterator[GitOps]:
 
 @pytest.fixture(scope="session")
 def live(
-    tmp_path_factory: pytest.TempPathFactory, worker_id: str, platform: Platform, gitops: GitOps
+    tmp_path_factory: pytest.TempPathFactory, shared_folder: Path, platform: Platform, gitops: GitOps
 ) -> Iterator[Live]:
     """One service that answers, on real vLLM, for all workers: to ask, and not to break."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base if worker_id == "master" else base.parent
-    with live_service(shared, platform, gitops, tmp_path_factory.mktemp("live")) as found:
+    with live_service(shared_folder, platform, gitops, tmp_path_factory.mktemp("live")) as found:
         yield found

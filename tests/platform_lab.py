@@ -50,7 +50,7 @@ class Platform:
 
 @contextlib.contextmanager
 def running_platform(shared: Path, checkout: Path = REPOSITORY) -> Iterator[Platform]:
-    """Start the platform, or join the one that another worker started; the last to leave ends it.
+    """Start the platform, or join the one that another worker started; the last to leave ends it (or `one_is_done`).
 
     `shared` is a folder that all workers of one test run name; `checkout` what is seeded and deployed.
     """
@@ -74,9 +74,26 @@ def running_platform(shared: Path, checkout: Path = REPOSITORY) -> Iterator[Plat
         with _locked(shared):
             mine.unlink()
             if not any(users.iterdir()):
-                down(folder / "state", print, delete=True)
-                shutil.rmtree(folder, ignore_errors=True)
-                link.unlink()
+                _end(shared)
+
+
+def one_is_done(shared: Path, of: int) -> None:
+    """Count one more of the tests that share the platform, and end it with the last: unused, it still takes a core."""
+    with _locked(shared):
+        count = shared / "platform-tests-done"
+        done = int(count.read_text(encoding="utf-8")) + 1 if count.exists() else 1
+        count.write_text(str(done), encoding="utf-8")
+        if done == of:
+            _end(shared)
+
+
+def _end(shared: Path) -> None:
+    link = shared / "platform-folder"
+    if link.exists():
+        folder = Path(link.read_text(encoding="utf-8"))
+        down(folder / "state", print, delete=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        link.unlink()
 
 
 def _let_tests_decide(platform: Platform, folder: Path) -> None:

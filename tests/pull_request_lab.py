@@ -103,3 +103,7 @@ class Project:
     def main(self) -> str:
         self.clone.run("fetch", "--quiet", "origin")
         return self.clone.run("rev-parse", "origin/main")
+
+    def files(self, commit: str) -> frozenset[str]:
+        """What git tracks there."""
+        return frozenset(self.clone.run("ls-tree", "-r", "-z", "--name-only", commit).split("\0"))

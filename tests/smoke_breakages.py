@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,9 +31,12 @@ if TYPE_CHECKING:
 _COMPLETIONS, _CHAT, _MODELS = "/v1/completions", "/v1/chat/completions", "/v1/models"
 _APPLICATIONS = "argoproj.io/v1alpha1"
 _PAUSED = "argocd.argoproj.io/skip-reconcile"
+_SEEN = "argocd.argoproj.io/application-set-refresh"
 _ENDPOINT = frozenset({"models", "completion", "chat", "streaming", "garbage", "key-missing", "key-wrong"})
 PATIENCE = 6.0
 """Seconds that the smoke tests wait for a first answer where nothing comes."""
+_PATIENT = 60.0
+"""Seconds that they wait for one elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Asked:
     base_url: str = ""
     revision: str = ""
     kubeconfig: Path | None = None
-    patience: float = 60.0
+    patience: float = _PATIENT
     trusts: Path | None = None
     real_kubectl: bool = False
 
@@ -54,18 +57,22 @@ Arrange = Callable[["Lab"], contextlib.AbstractContextManager[Asked]]
 
 @dataclass(frozen=True)
 class Breakage:
-    """`fails`: the ids of all checks that fail. `trusted`: whether anything of the service could still be looked at."""
+    """`fails`: the ids of all checks that fail. `trusted`: whether anything of the service could still be looked at.
+
+    `fault`: what the model server does wrong, where nothing else is broken.
+    """
 
     name: str
     fails: frozenset[str]
     arrange: Arrange
     trusted: bool = True
+    fault: Callable[[Lab], Fault] | None = None
 
 
 # ------------------------------------------------------------ the server
 
 
-def _server(name: str, fails: str, fault: Callable[[Lab], Fault], patience: float = 60.0) -> Breakage:
+def _server(name: str, fails: str, fault: Callable[[Lab], Fault], patience: float = _PATIENT) -> Breakage:
     """One thing that a model server does wrong."""
 
     @contextlib.contextmanager
@@ -73,7 +80,59 @@ def _server(name: str, fails: str, fault: Callable[[Lab], Fault], patience: floa
         with lab.broken(fault(lab)):
             yield Asked(patience=patience)
 
-    return Breakage(name, frozenset(fails.split()), arrange)
+    return Breakage(name, frozenset(fails.split()), arrange, fault=fault if patience == _PATIENT else None)
+
+
+def at_once(breakages: Iterable[Breakage]) -> list[Breakage]:
+    """Faults of the model server, as many at a time as can be told apart: each check fails for one of them alone."""
+    groups: list[list[Breakage]] = []
+    for one in (breakage for breakage in breakages if breakage.fault is not None):
+        free = (group for group in groups if not any(one.fails & other.fails for other in group))
+        if (group := next(free, None)) is not None:
+            group.append(one)
+        else:
+            groups.append([one])
+    return [_together(group) for group in groups]
+
+
+def _together(breakages: Sequence[Breakage]) -> Breakage:
+    made = [one.fault for one in breakages if one.fault is not None]
+    fails = " ".join(check for one in breakages for check in one.fails)
+    return _server("; ".join(one.name for one in breakages), fails, lambda lab: _all_of([fault(lab) for fault in made]))
+
+
+def _all_of(faults: Sequence[Fault]) -> Fault:
+    async def meet(call: Call) -> Response | None:
+        for one in faults:
+            if one.meet is not None and (met := await one.meet(call)) is not None:
+                return met
+        return None
+
+    def ask(call: Call) -> dict[str, Any]:
+        for one in faults:
+            call = replace(call, asked=one.ask(call)) if one.ask is not None else call
+        return call.asked
+
+    def answer(call: Call, found: Any) -> Any:
+        for one in faults:
+            found = one.answer(call, found) if one.answer is not None else found
+        return found
+
+    def text(call: Call, found: str) -> str:
+        for one in faults:
+            found = one.text(call, found) if one.text is not None else found
+        return found
+
+    def stream(call: Call, parts: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        for one in faults:
+            parts = one.stream(call, parts) if one.stream is not None else parts
+        return parts
+
+    def key(call: Call) -> str | None:
+        shown = (one.key(call) for one in faults if one.key is not None)
+        return next((found for found in shown if found is not None), None)
+
+    return Fault(meet, ask, answer, text, stream, key)
 
 
 def _meets(path: str, status: int, words: Any = None) -> Callable[[Lab], Fault]:
@@ -401,7 +460,12 @@ def _secret_gone(lab: Lab) -> Iterator[Asked]:
 def _kept(lab: Lab, applications: str) -> Iterator[None]:
     """While an ApplicationSet leaves that annotation to its applications: else it takes it away again."""
     identity = Identity(_APPLICATIONS, "ApplicationSet", "argocd", applications)
-    lab.cluster.merge(identity, {"spec": {"preservedFields": {"annotations": [_PAUSED]}}})
+    change = {"metadata": {"annotations": {_SEEN: "true"}}, "spec": {"preservedFields": {"annotations": [_PAUSED]}}}
+    lab.cluster.merge(identity, change)
+    # Argo CD takes that annotation away when it has worked with what came together with it.
+    lab.wait(
+        lambda: _SEEN not in (lab.live(identity)["metadata"].get("annotations") or {}), f"Argo CD sees {applications}"
+    )
     try:
         yield
     finally:

@@ -24,6 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from command_line import commands
+from examples import examples
 from neuroscale.commands.new import new_service
 from neuroscale.errors import InputError
 from neuroscale.rendering import RENDERED_FILES
@@ -222,7 +223,7 @@ def shared_platform(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_platform(tmp_path_factory.mktemp("shared"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(field=st.sampled_from(FORM_FIELDS), value=json_values | near_misses | st.text(max_size=60))
 def test_any_value_in_any_field_gives_a_service_or_a_message_that_names_the_field(
     shared_platform: Path, field: str, value: Any

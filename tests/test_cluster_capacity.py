@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from neuroscale.cluster.capacity import Capacity, Demand, Other, Read, judge, reserved
 
 Object = dict[str, Any]
@@ -384,7 +385,7 @@ def world(rows: list[tuple[int, list[int], bool]]) -> Read:
     return cluster(*nodes, pods=tuple(pods))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(worlds, st.integers(1, 3), st.integers(1, 3), st.integers(0, 2))
 def test_what_fits_is_exactly_what_can_be_placed(
     rows: list[tuple[int, list[int], bool]], gpus: int, fewest: int, more: int
@@ -400,7 +401,7 @@ def test_what_fits_is_exactly_what_can_be_placed(
         assert found.findings
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(worlds, st.integers(1, 3), st.booleans())
 def test_another_pod_never_makes_more_room(rows: list[tuple[int, list[int], bool]], gpus: int, spread: bool) -> None:
     changes: dict[str, Any] = {"topologySpreadConstraints": [SPREAD]} if spread else {}

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from neuroscale.cluster.containing import differences
 from neuroscale.cluster.pods import condition, part
 from neuroscale.cluster.status import judge
@@ -526,7 +527,7 @@ def test_no_single_fault_is_called_ready(fault: str) -> None:
     assert status.reason
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.sets(st.sampled_from(sorted(FAULTS)), min_size=1, max_size=6), st.integers(1, 3))
 def test_no_combination_of_faults_is_called_ready(faults: set[str], replicas: int) -> None:
     world = World(replicas)
@@ -549,7 +550,7 @@ def paths(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int,
 OBJECTS = ("service", "deployment", "application")
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(st.data())
 def test_whatever_is_missing_or_malformed_nothing_breaks_and_ready_needs_its_grounds(data: st.DataObject) -> None:
     world = World(data.draw(st.integers(1, 2)))

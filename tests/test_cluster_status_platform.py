@@ -41,6 +41,11 @@ class Here:
         found: dict[str, Any] = self.status(f"{ENVIRONMENT}/{name}", "--json").json["services"][0]
         return found
 
+    def has_last_change(self, name: str) -> bool:
+        """Whether Argo CD's commit has it, by all that is merged now: other tests merge as well."""
+        self.git("pull", "--quiet")
+        return self.service(name)["application"]["contains_last_change"] is True
+
 
 def grace_of_answering_pods(gitops: GitOps, service: str) -> list[int]:
     """What the pods that are ready and not ending were made with."""
@@ -69,7 +74,7 @@ def test_ready_is_told_when_the_merged_change_answers_and_not_before(
         assert f"https://{name}-" in said.out
         assert "simulated: nothing answers at its URL" in said.out
         assert here.service(name)["curl"] == ""
-        assert here.service(name)["application"]["contains_last_change"] is True
+        gitops.wait(lambda: here.has_last_change(name), 60.0, "Argo CD's commit with the change is known here")
 
         (line,) = (one for one in files[path].splitlines() if one.strip().startswith(GRACE))
         seconds = int(line.split(":")[1]) + 1

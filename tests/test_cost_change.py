@@ -29,6 +29,7 @@ from cost_examples import (
     side,
     workload,
 )
+from examples import examples
 from neuroscale.costs.change import Service, Side, compare
 from neuroscale.costs.model import CostChange, Range, ServiceCost
 from neuroscale.costs.workloads import Unpriced
@@ -88,7 +89,7 @@ _SERVICES = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(_SERVICES)
 def test_differences_are_new_less_past_and_totals_the_sum_of_their_rows(services: list[Service]) -> None:
     cost = changed(*services)
@@ -114,7 +115,7 @@ def test_differences_are_new_less_past_and_totals_the_sum_of_their_rows(services
     assert "0.95" not in {str(each.hourly) for row in cost.services for each in (*row.workloads, *row.workloads_before)}
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(_SERVICES)
 def test_swapping_the_two_sides_negates_every_difference(services: list[Service]) -> None:
     cost = changed(*services)
@@ -156,7 +157,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, item in inside for place in _places(item, (*path, key)))]
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=examples(500))
 @given(st.data())
 def test_an_object_with_anything_anywhere_is_priced_or_named_and_never_crashes(data: st.DataObject) -> None:
     workers = {**GPU_POD, "tensorParallelSize": 2, "pipelineParallelSize": 2}

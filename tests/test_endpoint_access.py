@@ -80,7 +80,7 @@ def test_many_long_streams_go_through_one_port_forward_also_when_some_are_given_
     seen: collections.Counter[int] = collections.Counter()
 
     def read(url: str, most: int) -> None:
-        with httpx.stream("GET", f"{url}/slow", trust_env=False, timeout=30) as response:
+        with httpx.stream("GET", f"{url}/slow", trust_env=False, timeout=180) as response:
             lines = 0
             for _ in itertools.islice(response.iter_lines(), most):
                 lines += 1

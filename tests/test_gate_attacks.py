@@ -540,12 +540,16 @@ def test_a_report_that_cannot_be_written_lowers_no_exit_status(
 
 @pytest.mark.parametrize("limit", ["-n 16", "-f 20", "-v 700000"])
 def test_too_little_of_the_machine_is_untrusted(repository: Repository, limit: str) -> None:
-    """Open files, file size, memory."""
+    """Open files, file size, memory. Machines differ in how much a run needs: one that comes through says the same."""
     program = shlex.join([sys.executable, "-P", "-m", "neuroscale"])
     command = f"ulimit {limit}; exec {program} gate --base main --head HEAD --json -"
+    edit(repository, ISVC, lambda text: text.replace("runAsNonRoot: true", "runAsNonRoot: false"))
     done = subprocess.run(["bash", "-c", command], cwd=repository.root, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 3
     assert "Traceback" not in done.stderr
+    if done.returncode != 3:
+        assert done.returncode == 1
+        told, unlimited = json.loads(done.stdout), gate(repository)
+        assert rules(told) == rules(unlimited)
 
 
 def test_a_lock_of_an_invented_catalog_does_not_excuse_what_it_says(repository: Repository) -> None:

@@ -59,6 +59,8 @@ def test_added_changed_and_removed_services_are_told_apart(repository: Repositor
     given = changed(repository)
     assert kinds(given) == {"manifests/dev/a": "changed", "manifests/dev/b": "removed", "manifests/dev/c": "added"}
     assert [service.plan_changed for service in given.services] == [True, True, False]
+    notices = [one for one in evaluate_files(given, None)[0].findings if one.rule == "removed-service"]
+    assert [(one.file, one.severity.value) for one in notices] == [("manifests/dev/b", "notice")]
 
 
 def test_a_renamed_service_is_a_removed_and_an_added_one(repository: Repository) -> None:

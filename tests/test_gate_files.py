@@ -127,6 +127,7 @@ def test_one_file_of_a_service_stands_for_the_whole_service(tmp_path: Path) -> N
     ("name", "content", "rule"),
     [
         ("kustomization.yaml", b"resources: []", "not-rendered"),
+        ("app/Kustomization", b"resources: []", "not-rendered"),
         ("a.jsonnet", b"{}", "not-rendered"),
         ("a.yaml", b"hello: world", "unreadable"),
         ("a.json", b'{"a": 1, "a": 2}', "unreadable"),
@@ -164,6 +165,19 @@ def test_the_items_of_a_list_are_objects_of_their_own(tmp_path: Path) -> None:
     given = read_paths([tmp_path / "theirs"], tmp_path)
     _, manifests = evaluate_files(given, None)
     assert [(item.kind, item.line("metadata")) for item in manifests] == [("Pod", 6)]
+
+
+@pytest.mark.parametrize(("value", "rules"), [(b"b-", ["unreadable"]), (b"5", ["unreadable"]), (b'""', []), (b"", [])])
+def test_an_object_with_two_names_is_a_finding_of_its_own(tmp_path: Path, value: bytes, rules: list[str]) -> None:
+    """kubeconform calls such an object by its generated name, so that its answer is for no object of the run."""
+    twice = manifest("ConfigMap") + b"  generateName: " + value + b"\n"
+    write(tmp_path / "theirs", {"a.yaml": twice, "b.yaml": manifest("Deployment"), "c.yaml": manifest("Deployment")})
+    given = read_paths([tmp_path / "theirs"], tmp_path)
+    evaluation, manifests = evaluate_files(given, None)
+    assert [finding.rule for finding in evaluation.findings] == [*rules, "duplicate-object"]
+    assert [one.kind for one in manifests] == [*([] if rules else ["ConfigMap"]), "Deployment", "Deployment"]
+    if rules:
+        assert (evaluation.findings[0].line, "generateName" in evaluation.findings[0].message) == (6, True)
 
 
 @pytest.mark.parametrize("files", [{}, {"README.md": b"hi"}])

@@ -153,7 +153,7 @@ def exception(**fields: str) -> dict[str, bytes]:
         "kind": "Deployment",
         "namespace": "team",
         "name": "bad",
-        "reason": "migration",
+        "reason": "migration to signed images",
         "approved_by": "platform",
         "expires": "2026-12-01",
         **fields,
@@ -167,6 +167,9 @@ def exception(**fields: str) -> dict[str, bytes]:
         ({}, Severity.NOTICE, "migration"),
         ({"expires": "2026-11-21"}, Severity.NOTICE, "migration"),
         ({"expires": "2026-11-20"}, Severity.ERROR, "expired"),
+        ({"expires": "2027-11-22"}, Severity.NOTICE, "until 2027-11-22"),
+        ({"expires": "2027-11-23"}, Severity.ERROR, "may last 366 days at most"),
+        ({"reason": "."}, Severity.ERROR, "the reason '.', which says nothing"),
         ({"name": "other"}, Severity.ERROR, "no owner"),
         ({"namespace": "other"}, Severity.ERROR, "no owner"),
         ({"policy": "cost"}, Severity.ERROR, "no owner"),
@@ -176,9 +179,17 @@ def test_a_reviewed_exception_counts_for_its_object_until_its_day(
     tmp_path: Path, fields: dict[str, str], severity: Severity, word: str
 ) -> None:
     used = policy_set(OWNER, **exception(**fields))
-    (finding,) = judge(manifests(deployment("bad")), used, tmp_path).findings
+    found = judge(manifests(deployment("bad")), used, tmp_path).findings
+    (finding,) = (one for one in found if one.rule == "owner")
     assert finding.severity is severity
     assert word in finding.message
+
+
+def test_an_exception_that_nothing_needs_is_a_notice(tmp_path: Path) -> None:
+    used = policy_set(OWNER, **exception())
+    (finding,) = judge(manifests(deployment("bad", owner="a")), used, tmp_path).findings
+    assert (finding.severity, finding.rule) == (Severity.NOTICE, "exception-unneeded")
+    assert "policies/exceptions/one.yaml excepts it until 2026-12-01: migration" in finding.message
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from neuroscale import schemas, toolcache, tools
 from neuroscale.commands.gate import Reports, run_gate
 from neuroscale.commands.new import new_service
@@ -267,7 +268,7 @@ PLACES = [(number, path) for number, value in enumerate(GOOD) for path in paths_
 FIELDS = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJ", min_size=1, max_size=12).map(lambda text: f"zz{text}")
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(PLACES), FIELDS), min_size=1, max_size=8))
 def test_an_unknown_field_anywhere_in_a_good_object_is_found(
     server: KeptServer, drawn: list[tuple[tuple[int, tuple[str | int, ...]], str]]

@@ -14,13 +14,25 @@ import pytest
 
 from gitops_lab import NAMESPACE, GitOps
 from neuroscale.kube.control_plane import ADMINISTRATOR
-from neuroscale.local.argocd import APPLICATION_SETS, CONTROLLER, RELAY, REPO_SERVER, SERVER, _variables, _without
+from neuroscale.local.argocd import (
+    APPLICATION_SETS,
+    CONTROLLER,
+    RELAY,
+    REPO_SERVER,
+    SERVER,
+    _upstream,
+    _variables,
+    _without,
+)
 from neuroscale.local.control_plane import cluster, control_plane
 from neuroscale.local.process import PROCESS_VARIABLE, belonging
 from neuroscale.local.redis import NAME as REDIS
 from neuroscale.local.redis import Redis
 from neuroscale.local.stack import notes
 from neuroscale.local.webhook_relay import signature
+from neuroscale.platform.argocd import VALUES, config_maps
+from neuroscale.toolcache import REPOSITORY as ROOT
+from neuroscale.tools import find_tool
 
 PROCESSES = (REPO_SERVER, CONTROLLER, APPLICATION_SETS, SERVER, RELAY, REDIS)
 whole = [pytest.mark.tools, pytest.mark.platform, pytest.mark.slow]
@@ -49,6 +61,14 @@ def test_a_setting_reaches_a_process_by_the_variable_that_upstreams_pod_gets_it_
     upstream = [_deployment(_row("A", "argocd-cm", "a"), _row("B", "argocd-cm", "b"), {"name": "C", "value": "c"})]
     settings = [_map("argocd-cm", a="upstream's"), _map("argocd-cm", a="ours"), _map("argocd-other", b="another")]
     assert _variables(upstream, settings) == {"argocd-server": {"A": "ours"}}
+
+
+@pytest.mark.tools
+def test_argo_cd_follows_no_submodule() -> None:
+    upstream = _upstream(find_tool("argocd").files / "manifests" / "install.yaml")
+    variables = _variables(upstream, config_maps((ROOT / VALUES).read_text()))
+    for name in (REPO_SERVER, APPLICATION_SETS):
+        assert variables[name]["ARGOCD_GIT_MODULES_ENABLED"] == "false"
 
 
 def test_upstreams_settings_make_room_for_the_platforms_own() -> None:

@@ -165,6 +165,13 @@ PROTECTED_CHANGES: dict[str, dict[str, bytes | str | None]] = {
     "quotation mark": {'policies/quoted".yaml': "kind: Policy\n"},
     "workflow": {".github/workflows/other.yaml": "on: push\n"},
     "capitals": {"SRC/x.py": ""},
+    "environment": {".venv/bin/python": "#!/bin/sh\n"},
+    "link's place": {".state": "x"},
+    "compiled": {"docs/a.b/__pycache__/x.pyc": ""},
+    "metadata": {"docs/x.egg-info/entry_points.txt": ""},
+    "template": {"templates/llm-inference-service/skeleton/networkpolicy.yaml": "spec: {}\n"},
+    "settings": {"platform/settings.yaml": "schema_version: 1\n"},
+    "runtime": {"platform/catalog/runtimes/neuroscale-vllm.yaml": "args: []\n"},
     "single file": {"Makefile": "other:\n"},
 }
 
@@ -180,6 +187,14 @@ def test_a_protected_file_is_changed_only_by_an_administrators_hand(change: Chan
     body = {"do": "squash", "head_commit_id": head, "force_merge": True}
     assert change.server.api("POST", path, change.server.owner, body)[0] == 405
     assert change.server.api("POST", path, change.server.admin, body)[0] == 200
+
+
+def test_a_tree_that_git_reads_in_one_way_and_checks_out_in_another_is_not_accepted(change: Change) -> None:
+    first, second = (change.clone.run("rev-parse", f"HEAD:{path}") for path in ("README.md", "Makefile"))
+    commit = change.clone.commit_tree(("100644", b"README.md", first), ("100644", b"README.md", second))
+    fork = change.server.forge(change.repository, change.server.developer).fork().ref
+    with pytest.raises(ForgeError, match=r"duplicateEntries|fsck|unpack"):
+        change.push("twice", commit, change.server.developer, to=fork)
 
 
 def test_neither_the_developer_nor_the_owner_can_change_the_protection(change: Change) -> None:

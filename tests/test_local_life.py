@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -300,19 +301,31 @@ def test_a_start_that_fails_shows_the_last_lines_and_leaves_nothing_running(loca
 
 
 def test_logs_are_followed(running: Local) -> None:
-    assert "declare successfully" in running.run("logs", "runner")
+    assert "declare successfully" in running.run("logs", "runner", "--lines", "10000")
     everything = running.run("logs")
     assert "gitea | " in everything
     assert "supervisor | " in everything
     assert "Name one of gitea, runner, supervisor" in running.run("logs", "unknown", expect=2)
     with running.start("logs", "gitea", "--lines", "0", "--follow") as follower:
         assert follower.stdout is not None
-        time.sleep(1)
-        httpx.get(f"{running.status()['url']}/neuroscale/platform/src/branch/a-name-to-look-for", trust_env=False)
-        line = next(line for line in follower.stdout if "a-name-to-look-for" in line)
-        assert "GET" in line
+        output, url = follower.stdout, f"{running.status()['url']}/neuroscale/platform/src/branch/a-name-to-look-for"
+        lines: list[str] = []
+
+        def read() -> None:
+            for line in output:
+                lines.append(line)
+
+        reading = threading.Thread(target=read, daemon=True)
+        reading.start()
+
+        def told() -> bool:
+            httpx.get(url, trust_env=False, timeout=60)
+            return any("a-name-to-look-for" in line and "GET" in line for line in lines)
+
+        wait_for(told, 60, "what happens is told")
         follower.send_signal(signal.SIGINT)
-        assert follower.wait(timeout=20) in (130, -signal.SIGINT)
+        assert follower.wait(timeout=60) in (130, -signal.SIGINT)
+        reading.join(60)
 
 
 def test_nothing_listens_beyond_this_machine(running: Local) -> None:

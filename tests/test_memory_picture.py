@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from examples import examples
 from neuroscale import cli
 from neuroscale.errors import InputError
 from neuroscale.planning.fit.result import memory_of
@@ -136,7 +137,7 @@ def test_a_place_that_cannot_be_written_is_named_and_stays_as_it_is(tmp_path: Pa
 sizes = st.floats(0, 1e15) | st.sampled_from([0.0, 0.001, 1e300])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(weights=sizes, cache=sizes, overhead=sizes, usable=sizes, free=st.floats(-1e15, 1e15))
 def test_any_numbers_give_a_picture(
     tmp_path_factory: pytest.TempPathFactory, weights: float, cache: float, overhead: float, usable: float, free: float

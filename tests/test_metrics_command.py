@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from api_server import ApiServer
 from cluster_lab import run
 from command_line import Said
+from examples import examples
 from neuroscale.endpoint.metrics import parse
 from neuroscale.errors import InputError
 from neuroscale.metrics.promql import duration, quoted, selector
@@ -152,9 +153,10 @@ def test_a_dead_service_is_down_and_its_last_sample_gets_older(services: Service
     assert all(row["points"][-1] == "unseen" for row in said.json["rows"])
     first = said.json["newest_sample_age_seconds"]
     wait_for(lambda: services.metrics("dying", "--json").json["newest_sample_age_seconds"] > first, 30)
+    # On a busy machine, the newest look may have run out of time.
+    wait_for(lambda: "connection refused" in services.metrics("dying").out, 30)
     text = services.metrics("dying").out
     assert "down: its pod does not answer" in text
-    assert "connection refused" in text
     assert "no requests" not in text
 
 
@@ -217,7 +219,7 @@ def parsed(lab: Lab, query: str) -> dict[str, Any]:
     return found
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(st.characters(codec="utf-8"), max_size=60), st.floats(min_value=0.001, max_value=30 * 86400))
 def test_any_text_is_one_value_of_a_label(services: Services, text: str, within: float) -> None:
     tree = parsed(services.lab, selector("up", {"namespace": text, "service": text}, within))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from neuroscale.errors import InputError, Problem
 from neuroscale.models.config import read_config
 from neuroscale.models.defaults import transformers_version
@@ -118,7 +119,7 @@ def test_the_architecture_decides_over_the_model_type() -> None:
     assert renamed.basis == "config"
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(400), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_broken_config_is_answered_or_refused_and_never_ends_in_a_traceback(data: st.DataObject) -> None:
     config = copy.deepcopy(CONFIGS[data.draw(st.sampled_from(sorted(CONFIGS)))])
@@ -131,9 +132,9 @@ def test_a_broken_config_is_answered_or_refused_and_never_ends_in_a_traceback(da
             del holder[key]
         else:
             holder[key] = data.draw(_JUNK)
-    started = time.monotonic()
+    started = time.process_time()
     told = _told(json.dumps(config))
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20
     if isinstance(told, ModelFacts):
         assert 0 < told.active_params <= told.total_params
         assert all(size >= 0 for size in told.weight_bytes.values())
@@ -169,9 +170,9 @@ def _places(value: Any) -> Any:
 
 
 def test_a_config_of_absurd_numbers_is_read_at_once() -> None:
-    started = time.monotonic()
+    started = time.process_time()
     read(LLAMA, num_hidden_layers=2000, hidden_size=2**20, intermediate_size=2**22, vocab_size=2**26)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 # What decides.

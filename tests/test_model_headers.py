@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from checkpoints import llama_tensors, safetensors, write_checkpoint
+from examples import examples
 from neuroscale.errors import InputError
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
@@ -204,12 +205,12 @@ def test_mistrals_second_copy_of_the_weights_is_not_counted_again(tmp_path: Path
     assert size(read_folder(folder)) == size(read_config(LLAMA, "model"))
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary(max_size=200), length=st.integers(0, 2**64 - 1))
 def test_bytes_that_are_no_safetensors_never_end_in_a_traceback(tmp_path: Path, data: bytes, length: int) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(struct.pack("<Q", length % 300 if length % 2 else length) + data)
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(InputError):
         file_headers(path)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5

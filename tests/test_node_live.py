@@ -246,11 +246,11 @@ def test_scaled_to_nothing_and_removed_it_leaves_no_process(own: Own) -> None:
     ]
     assert len(processes) >= 3  # shim, server, engine
     own.kubectl("scale", "deployment", f"{SERVICE}-predictor", "--replicas=0")
-    own.wait(lambda: not any(exists(one.pid) for one in processes), "its processes have ended", 120)
+    own.wait(lambda: not any(exists(one.pid) for one in processes), "its processes have ended", 400)
     own.gitops.merge(dict.fromkeys(live_lab.service_files(SERVICE)), f"Remove {SERVICE}")
-    own.wait(lambda: not own.pods(), "its pods are gone", 120)
+    own.wait(lambda: not own.pods(), "its pods are gone", 300)
     identity = Identity("serving.kserve.io/v1beta1", "InferenceService", NAMESPACE, SERVICE)
     own.wait(
-        lambda: own.gitops.cluster.get(identity.group_version, identity.kind, SERVICE, NAMESPACE) is None, "gone", 120
+        lambda: own.gitops.cluster.get(identity.group_version, identity.kind, SERVICE, NAMESPACE) is None, "gone", 300
     )
     assert not (own.gitops.local.state.run / "node" / PODS / uid).exists()

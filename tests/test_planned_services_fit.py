@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.errors import InputError
 from neuroscale.gates.fit import evaluate_fit, runtimes_of
@@ -70,7 +71,7 @@ def test_each_model_of_the_catalog_as_planned_in_each_environment(model: str, en
         assert judged(request) in (None, ()), (model, environment, prompt, users)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_whatever_is_asked_for(data: st.DataObject) -> None:
     request = make_request(
@@ -85,7 +86,7 @@ def test_whatever_is_asked_for(data: st.DataObject) -> None:
     assert judged(request) in (None, ())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
 def test_the_arguments_that_are_written_are_ones_that_vllm_takes(data: st.DataObject) -> None:
     model = data.draw(st.sampled_from([CATALOG.models[name] for name in sorted(CATALOG.models)]))

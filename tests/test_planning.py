@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.errors import InputError
 from neuroscale.planning import memory
@@ -507,7 +508,7 @@ def test_a_malformed_plan_names_field_and_line(old: str, new: str, field: str) -
 # Properties.
 
 SIZES = st.integers(1, 60_000)
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @QUICK
@@ -621,7 +622,7 @@ def applied(request: Request, choice: Alternative) -> Request:
     return request.model_copy(update={**update, "overrides": tuple(overrides.values())})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_every_alternative_of_every_refusal_works_when_its_words_are_followed(data: st.DataObject) -> None:
     overrides = data.draw(

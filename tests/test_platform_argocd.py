@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from neuroscale.errors import InputError
 from neuroscale.gates import files as files_gate
 from neuroscale.kube.client import Object
@@ -154,7 +155,7 @@ SERVICES = st.from_regex(SERVICE_NAME, fullmatch=True)
 PLACES = st.tuples(st.from_regex(ENVIRONMENT_NAME, fullmatch=True), SERVICES)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(first=PLACES, second=PLACES)
 def test_each_service_of_each_environment_has_an_application_of_its_own(
     first: tuple[str, str], second: tuple[str, str]
@@ -195,6 +196,8 @@ def test_argo_cds_own_settings_are_its_config_maps_key_by_key() -> None:
     maps = {each["metadata"]["name"]: each["data"] for each in argocd.config_maps((ROOT / argocd.VALUES).read_text())}
     assert set(maps) == {"argocd-cm", "argocd-cmd-params-cm", "argocd-rbac-cm"}
     assert maps["argocd-cmd-params-cm"]["controller.resource.health.persist"] == "true"
+    for part in ("reposerver", "applicationsetcontroller"):
+        assert maps["argocd-cmd-params-cm"][f"{part}.enable.git.submodule"] == "false"
     assert maps["argocd-cm"]["application.resourceTrackingMethod"] == "annotation"
     assert maps["argocd-rbac-cm"]["policy.default"] == "role:readonly"
     for exclusion in yaml.safe_load(maps["argocd-cm"]["resource.exclusions"]):

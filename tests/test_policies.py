@@ -19,6 +19,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from neuroscale import schemas, tools
 from neuroscale.gates.check import Evaluation
 from neuroscale.gates.manifests import read_manifests
@@ -169,6 +170,7 @@ def own_tests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Evaluation]
             files[path.relative_to(ROOT).as_posix()] = path.read_bytes()
         return evaluate_policy_tests(
             MemorySnapshot(files),
+            {name},
             schemas.find(),
             tools.find("kyverno"),
             tmp_path_factory.mktemp(name),
@@ -358,7 +360,7 @@ def test_data_parallelism_is_refused_in_every_spelling_that_vllm_takes(tmp_path:
 
 
 # Without shrinking: a smaller example would cost a second each.
-SEARCH = settings(max_examples=3, deadline=None, phases=(Phase.reuse, Phase.generate))
+SEARCH = settings(max_examples=examples(3), deadline=None, phases=(Phase.reuse, Phase.generate))
 
 
 @pytest.mark.tools

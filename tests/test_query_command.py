@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from broken_model_server import DONE, HEAD, KEY, BrokenServer, broken_server, delta, error, event, stream, usage
 from cluster_lab import run
 from command_line import Said
+from examples import examples
 from neuroscale.cli import app
 from neuroscale.endpoint.key import KEY_FILE_VARIABLE, KEY_VARIABLE
 from neuroscale.report.text import TerminalStream
@@ -157,7 +158,7 @@ def test_no_control_sequence_of_a_model_reaches_the_terminal(server: Server) -> 
     assert said.out == "\\x1b]0;evil\\x07a\\x0db\nc:\\x3aerror:\\x3ax\\u202e\\ud83d\n"
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.text(st.characters(categories=("L", "P", "S", "Z", "Cc", "Cf", "Cs")), max_size=5), max_size=8))
 def test_a_stream_in_parts_is_shown_as_the_whole_would_be_and_harmless(parts: list[str]) -> None:
     stream, whole = TerminalStream(), TerminalStream()

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import plan_strategies as strategies
+from examples import examples
 from neuroscale import api_key
 from neuroscale.errors import InputError
 from neuroscale.planning.plan import (
@@ -360,7 +361,7 @@ def test_a_variable_that_the_template_sets_already_is_refused(name: str) -> None
 
 # -- any text --------------------------------------------------------------------------------------------------------
 
-FAST = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FAST = settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def expected_service(request: Request, plan: Plan) -> Any:
@@ -475,7 +476,7 @@ def texts(value: Any) -> set[str]:
     return {value} if isinstance(value, str) else set()
 
 
-@settings(FAST, max_examples=1000)
+@settings(FAST, max_examples=examples(400))
 @given(st.sampled_from(sorted(TEXT_FIELDS)), strategies.any_text)
 def test_any_text_in_any_field_is_refused_by_name_or_rendered_as_it_is(field: str, text: str) -> None:
     plan = make_plan()
@@ -497,7 +498,7 @@ def test_any_text_in_any_field_is_refused_by_name_or_rendered_as_it_is(field: st
     assert expected <= found
 
 
-@settings(FAST, max_examples=300)
+@settings(FAST, max_examples=examples(300))
 @given(strategies.writable_text.filter(str.strip))
 def test_any_reason_of_an_override_survives(reason: str) -> None:
     override = Override(field="replicas.min", value=2, reason=reason, expires=date(2027, 1, 31))

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from comparisons import MANIFESTS
 from gitops_lab import APPLICATIONS, ENVIRONMENT, NAMESPACE, GitOps, ManifestAsker, service_files
 from neuroscale.gates.files import evaluate_files
 from neuroscale.gates.inputs import GateInput, ServiceFolder
@@ -33,7 +34,6 @@ MAIN_FILE = "inferenceservice.yaml"
 TRACKING = "argocd.argoproj.io/tracking-id"
 HIDDEN = "apiVersion: v1\nkind: Secret\nmetadata:\n  name: hidden\n  namespace: team-alpha\n"
 OTHER = HIDDEN.replace("Secret", "ConfigMap").replace("hidden", "other")
-_VARIANTS = 120
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,11 @@ def _variant(text: str, seed: int) -> str:
     return text
 
 
-VARIANTS = [_edited(f"variant {seed}", lambda text, seed=seed: _variant(text, seed)) for seed in range(_VARIANTS)]  # type: ignore[misc]
+# Of the others both refuse what they read: a gate that reads them more laxly fails by `DOCUMENTS` as well.
+_REFUSED_AND_APPLIED = (4, 16, 30, 35, 83, 89, 97)
+_READ_ALIKE = (13, 14, 22, 39, 43, 44, 50, 51, 54, 66, 67, 70, 72, 76, 78, 79, 82, 84, 85, 88, 90, 104, 107)
+_SEEDS = MANIFESTS.sample(range(120), (*_REFUSED_AND_APPLIED, *_READ_ALIKE))
+VARIANTS = [_edited(f"variant {seed}", lambda text, seed=seed: _variant(text, seed)) for seed in _SEEDS]  # type: ignore[misc]
 CASES = [*FOLDERS, *DOCUMENTS, *VARIANTS]
 
 

@@ -13,12 +13,13 @@ from hypothesis import assume, given, settings
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from examples import examples
 from neuroscale.costs.model import CostChange, TokenPrice, UnpricedItem
 from neuroscale.planning.plan import Alternative, AppliedOverride
 from neuroscale.report.markdown import MARKER, markdown
 from neuroscale.report.text import markdown as prose
 from neuroscale.report.text import markdown_cell, markdown_code, one_line
-from neuroscale.verdict import Check, Finding, Outcome, ServiceReport, Severity, Verdict
+from neuroscale.verdict import Check, Effect, Effects, Finding, Outcome, ServiceReport, Severity, Verdict
 from report_examples import (
     CHAT,
     CHECKS,
@@ -177,6 +178,20 @@ def test_many_services_stay_below_the_limit_with_an_honest_count(count: int) -> 
     assert f"| **Total** | 0.00 | {518.30 * count:,.2f} to " in table
 
 
+def test_what_services_would_get_is_shown_and_its_text_is_only_text() -> None:
+    effect = Effect(
+        kind="NetworkPolicy", field="spec.a", before=None, after="`@ops` <b>|", services=1_200, example="dev/chat"
+    )
+    shown = passed().model_copy(update={"effects": Effects(rendered=24, changed=24, differences=(effect,), left_out=7)})
+    text = markdown(shown)
+    assert "24 of 24 services rendered anew would differ" in text
+    assert "`NetworkPolicy` `spec.a`: not there → `` `@ops` <b>| `` (1,200 services, such as `dev/chat`)" in text
+    assert "and 7 more differences, see the JSON report" in text
+    _assert_inert(_PARSER.parse(text))
+    nothing = shown.model_copy(update={"effects": Effects(rendered=4, changed=0)})
+    assert "their objects are the same" in markdown(nothing)
+
+
 def test_an_override_is_shown_with_its_reason_and_last_day() -> None:
     text = markdown(refused())
     assert "**Override** `accelerator_count` is `2` (planned: `1`) until 2027-01-31: Load test of" in text
@@ -270,7 +285,7 @@ def test_any_verdict_can_be_encoded_and_stays_below_the_limit(value: Verdict) ->
     assert sum("<details" in block for block in html) == sum("</details>" in block for block in html)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(HOSTILE.filter(one_line))
 def test_text_of_a_change_never_becomes_structure(hostile: str) -> None:
     text = markdown(_filled(hostile))
@@ -281,7 +296,7 @@ def test_text_of_a_change_never_becomes_structure(hostile: str) -> None:
     assert _structure(tokens) == _harmless_structure()
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(HOSTILE)
 def test_text_of_a_change_reads_as_it_was_written(hostile: str) -> None:
     shown = one_line(hostile)
@@ -351,6 +366,11 @@ def _filled(text: str, many: int = 1) -> Verdict:
         )
         * many,
         cost=_hostile_cost(text, many),
+        effects=Effects(
+            rendered=many,
+            changed=many,
+            differences=(Effect(kind=text, field=text, before=text, after=None, services=2, example=text),) * many,
+        ),
         notes=(text,) * many,
         not_checked=(text,) * many,
     )

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from rich.console import Console
 
+from examples import examples
 from neuroscale.planning.plan import AppliedOverride, Memory, Plan
 from neuroscale.report.memory_bar import memory_bar
 from neuroscale.report.plan_view import print_plan
@@ -135,7 +136,7 @@ def test_any_verdict_is_shown_without_harm(value: Verdict) -> None:
     _assert_harmless(_shown(value, encoding="ascii"))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(any_value(Plan))
 def test_any_plan_is_shown_without_harm(plan: Plan) -> None:
     _assert_harmless(_shown(plan, terminal=True, width=60))

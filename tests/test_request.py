@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from neuroscale.catalog import load_catalog
 from neuroscale.errors import InputError
 from neuroscale.request import OVERRIDE_FIELDS, Override, Request, check_request, dump_request, load_request
@@ -207,7 +208,7 @@ ANY = st.one_of(
 )
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(1500), deadline=None, suppress_health_check=list(HealthCheck))
 @given(field=st.sampled_from(sorted(GOOD)), value=ANY)
 def test_any_value_in_any_field_is_a_request_or_a_clear_error(field: str, value: Any) -> None:
     text = json.dumps(GOOD | {field: value})  # JSON is YAML, and can spell what the YAML writer refuses
@@ -220,14 +221,14 @@ def test_any_value_in_any_field_is_a_request_or_a_clear_error(field: str, value:
         assert load_request(dump_request(request), "request.yaml") == request
 
 
-@settings(max_examples=800, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(800), deadline=None, suppress_health_check=list(HealthCheck))
 @given(text=st.one_of(NASTY, st.binary(max_size=80).map(lambda data: data.decode("utf-8", "replace"))))
 def test_any_text_as_a_file_is_a_clear_error(text: str) -> None:
     with pytest.raises(InputError):
         load_request(text, "request.yaml")
 
 
-@settings(max_examples=800, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(800), deadline=None, suppress_health_check=list(HealthCheck))
 @given(field=st.sampled_from(["field", "value", "reason", "expires"]), value=ANY)
 def test_any_value_in_an_override_is_an_override_or_a_clear_error(field: str, value: Any) -> None:
     text = json.dumps(GOOD | {"overrides": [override(**{field: value})]})

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.tools
 ROOT = Path(__file__).resolve().parent.parent
 SERVICE = "manifests/dev/support-chat"
 BRANCH = "neuroscale/dev/support-chat"
-OVERRIDE = {"field": "max_num_seqs", "value": 5, "expires": "2099-12-31"}
+OVERRIDE = {"field": "max_num_seqs", "value": 5, "expires": str(date.today() + timedelta(days=300))}
 HOSTILE = "</details> @team #1 <!-- /neuroscale-request --> ${{ secrets.x }} $(id) [a](https://evil.example)"
 
 
@@ -433,7 +434,7 @@ def test_a_service_with_other_answers_is_changed_and_its_reviewed_overrides_stay
     new_service(site.answers(), site.main.root, interactive=False)
     request = site.main.root / SERVICE / "request.yaml"
     request.write_text(
-        json.dumps({**yaml.safe_load(request.read_text()), "overrides": [{**OVERRIDE, "reason": "Load test."}]})
+        json.dumps({**yaml.safe_load(request.read_text()), "overrides": [{**OVERRIDE, "reason": "Load test of us."}]})
     )
     replan_service(SERVICE, site.main.root)
     site.push_main({}, "Serve support-chat with an exception")
@@ -442,7 +443,7 @@ def test_a_service_with_other_answers_is_changed_and_its_reviewed_overrides_stay
     assert said.status == 0, said.err
     assert said.json["notes"] == ["Kept from the service's request.yaml: the override of max_num_seqs."]
     made = yaml.safe_load(site.files(said.json["commit"])[f"{SERVICE}/request.yaml"])
-    assert (made["concurrent_users"], made["overrides"][0]["reason"]) == (3, "Load test.")
+    assert (made["concurrent_users"], made["overrides"][0]["reason"]) == (3, "Load test of us.")
     assert "**Override** `max_num_seqs` is `5`" in site.pull().body
 
 

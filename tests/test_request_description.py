@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from examples import examples
 from neuroscale.catalog import load_catalog
 from neuroscale.forge.description import Subject, describe, title, updated
 from neuroscale.forge.model import PullRequest, RepositoryRef
@@ -72,7 +73,11 @@ def test_it_says_who_asked_for_what_why_and_what_was_not_chosen() -> None:
         r"`1 x NVIDIA H100 SXM 80GB`, [\d.]+ USD an hour: works, and costs [\d.]+ USD an hour more", others
     )
     assert "v6e chip (slice of 1)`, 1.375 USD an hour: google/gemma" in others
-    assert f"git fetch https://forge.example.com/alice/platform.git {BRANCH}" in text
+    commands = text.partition("```sh\n")[2].partition("```")[0].splitlines()
+    assert commands == [
+        f"git fetch https://forge.example.com/alice/platform.git {BRANCH}",
+        "neuroscale gate --base origin/main --head FETCH_HEAD --only-read-head",
+    ], "whoever looks at a stranger's branch runs none of its code"
 
 
 def test_fewer_accelerators_of_the_chosen_kind_are_named_with_what_speaks_against_them() -> None:
@@ -126,11 +131,11 @@ def test_the_commands_hold_names_as_one_word_each(owner: str) -> None:
     text = describe(planned(), "alice", replace(HEAD, owner=owner), BRANCH, TITLE)
     fence = [token.content for token in _PARSER.parse(text) if token.type == "fence" and token.info == "sh"]
     assert len(fence) == 1
-    assert len(fence[0].splitlines()) == 3
+    assert len(fence[0].splitlines()) == 2
     assert "'https://forge.example.com/" in fence[0]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(HOSTILE.filter(one_line))
 def test_text_from_outside_never_becomes_structure(hostile: str) -> None:
     tokens = _PARSER.parse(_filled(hostile))
@@ -151,7 +156,7 @@ def test_no_known_attack_becomes_structure_or_ends_the_section(fragment: str, fo
     assert updated(pull(TITLE, f"before\n\n{text}\n\nafter"), TITLE, "NEW")[1] == "before\n\nNEW\n\nafter"
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(25))
 @given(HOSTILE, st.integers(0, 300))
 def test_it_stays_below_what_a_forge_takes(hostile: str, many: int) -> None:
     text = _filled(hostile * 50, many)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from examples import examples
 from neuroscale import server
 from neuroscale.catalog import load_catalog
 from neuroscale.cli import app
@@ -228,7 +229,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted(ANSWERS)) | st.text(max_size=8), json_values, max_size=4))
 def test_any_json_object_gets_an_answer(changes: dict[str, Any]) -> None:
     response = ask({**ANSWERS, **changes})
@@ -237,7 +238,7 @@ def test_any_json_object_gets_an_answer(changes: dict[str, Any]) -> None:
         fields(response)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_get_an_answer(content: bytes) -> None:
     response = post(content)

@@ -19,16 +19,25 @@ from typing import Any
 
 import pytest
 
+from bootstrap import machine, packages, prerequisites, running
 from bootstrap import main as setup
-from bootstrap import packages, prerequisites, running
 from bootstrap.go import Go, version_numbers
 from bootstrap.main import PURPOSES, Step
 from bootstrap.prerequisites import Machine
 from bootstrap.running import SetupError
 from neuroscale import toolcache
+from repositories import Repository
 
 REPOSITORY = toolcache.REPOSITORY
+pytestmark = pytest.mark.usefixtures("machine_key")
 GOOD = Machine("linux", "git version 2.39.5\n", True)
+
+
+@pytest.fixture
+def machine_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a machine of the test's own keeps its key."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state/neuroscale/machine-key"
 
 
 # ---------------------------------------------------------------- prerequisites
@@ -39,7 +48,7 @@ def test_a_complete_machine_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "message"),
+    ("found", "message"),
     [
         (Machine("darwin", GOOD.git, True), "Linux is needed, and this is darwin."),
         (Machine("linux", None, True), "git is not installed."),
@@ -48,9 +57,9 @@ def test_a_complete_machine_is_accepted() -> None:
         (Machine("linux", GOOD.git, False), "This Python cannot make virtual environments."),
     ],
 )
-def test_each_missing_prerequisite_gives_one_sentence(machine: Machine, message: str) -> None:
+def test_each_missing_prerequisite_gives_one_sentence(found: Machine, message: str) -> None:
     with pytest.raises(SetupError) as caught:
-        prerequisites.check(machine)
+        prerequisites.check(found)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
@@ -74,6 +83,47 @@ def test_an_old_python_is_told_so(monkeypatch: pytest.MonkeyPatch, version: tupl
     assert str(caught.value).startswith(
         f"set-up: Python 3.11 or newer is needed, and this is {version[0]}.{version[1]}."
     )
+
+
+def committed(folder: Path, *paths: str) -> Repository:
+    made = Repository(folder)
+    made.commit(dict.fromkeys(paths, "x\n"))
+    return made
+
+
+@pytest.mark.parametrize(
+    "path",
+    [".venv/bin/python", ".VENV", ".state/smoke-credential", "tests/node/node_modules/x", "src/a/__pycache__/b.pyc"],
+)
+def test_what_is_tracked_where_set_up_writes_is_refused(tmp_path: Path, path: str) -> None:
+    committed(tmp_path, "README.md", path)
+    with pytest.raises(SetupError, match=f"git tracks '{re.escape(path)}'"):
+        prerequisites.check_untracked(tmp_path)
+
+
+def test_what_git_does_not_track_is_not_refused(tmp_path: Path) -> None:
+    made = committed(tmp_path / "clone", "venv/x", "src/a.py")
+    made.write({".venv/bin/python": "x", ".state/x": "x"})
+    prerequisites.check_untracked(made.root)
+    prerequisites.check_untracked(REPOSITORY)
+    prerequisites.check_untracked(tmp_path)  # no clone
+
+
+def test_a_git_that_cannot_say_what_it_tracks_is_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_text("gitdir: nowhere\n")
+    with pytest.raises(SetupError, match="git cannot say what it tracks"):
+        prerequisites.check_untracked(tmp_path)
+
+
+def test_set_up_looks_at_what_is_tracked_before_it_writes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    committed(tmp_path, ".state/setup.lock")
+    monkeypatch.setattr(setup, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(setup, "steps_of", lambda *_: [step("one", set(), [])])
+    assert run_main(monkeypatch) == 1
+    assert capsys.readouterr().out.startswith("set-up: git tracks '.state/setup.lock'")
+    assert (tmp_path / ".state/setup.lock").read_text() == "x\n"
 
 
 # ---------------------------------------------------------------- steps
@@ -137,10 +187,12 @@ def test_the_gates_set_up_leaves_the_forge_and_the_tests_out(tmp_path: Path) -> 
     titles = {
         purpose: " ".join(step.title for step in setup.steps_of(REPOSITORY, tmp_path, purpose)) for purpose in PURPOSES
     }
-    for word in ("gitea", "argocd", "Node"):
+    for word in ("gitea", "argocd"):
         assert {purpose for purpose, title in titles.items() if word in title} == {"all"}
+    assert {purpose for purpose, title in titles.items() if "Node" in title} == {"all", "check"}
     assert {purpose for purpose, title in titles.items() if "kube-apiserver" in title} == {"all", "gate"}
-    assert all("kyverno" in title for title in titles.values())
+    assert {purpose for purpose, title in titles.items() if "Building" not in title} == {"check"}
+    assert {purpose for purpose, title in titles.items() if "kyverno" not in title} == {"check"}
 
 
 @pytest.mark.parametrize(
@@ -463,6 +515,18 @@ def test_the_gate_needs_the_runtimes_packages_only(checkout: Path, recorder: Rec
     assert [Path(word).name for word in sync if word.endswith(".txt")] == ["bootstrap.txt", "runtime.txt"]
 
 
+def test_no_module_of_the_checkout_stands_in_for_one_that_set_up_runs(checkout: Path, recorder: Recorder) -> None:
+    """Set-up runs in the checkout, and `python -m` looks there first: a file of anybody's pull request would run."""
+    packages.PythonPackages(checkout, checkout, runtime_only=True).install()
+    (checkout / "venv.py").write_text("raise SystemExit('the module of the checkout ran')\n")
+    runs = [command for command in recorder.commands if command[0].startswith("python")]
+    assert [command[command.index("-m") + 1] for command in runs] == ["venv", "pip"]
+    for command in runs:
+        options = command[1 : command.index("-m")]
+        done = subprocess.run([sys.executable, *options, "-m", "venv", "--help"], cwd=checkout, capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b""), command
+
+
 def test_an_interrupted_installation_is_thrown_away(checkout: Path, recorder: Recorder) -> None:
     environment = packages.PythonPackages(checkout, checkout)
     recorder.fail_at = "sync"
@@ -485,6 +549,71 @@ def test_an_environment_whose_python_was_removed_is_made_anew(checkout: Path, re
     recorder.commands.clear()
     environment.install()
     assert recorder.kinds()[0] == "venv"
+
+
+def test_an_environment_that_came_with_the_checkout_is_made_anew(
+    checkout: Path, recorder: Recorder, machine_key: Path
+) -> None:
+    """Its key can be computed from the checkout's own texts; the machine's seal cannot."""
+    environment = packages.PythonPackages(checkout, checkout)
+    environment.install()
+    recorder.commands.clear()
+    stamp = checkout / ".venv/neuroscale-setup.json"
+    sealed = json.loads(stamp.read_text())
+    assert sealed["key"] == environment.key()
+    forgeries: list[object] = [{"key": environment.key()}, {**sealed, "made": "0" * 64}, [], {"made": "\u00e9"}]
+    for forged in forgeries:
+        stamp.write_text(json.dumps(forged))
+        assert not environment.done()
+    environment.install()
+    assert recorder.kinds()[0] == "venv"
+    assert environment.done()
+    machine_key.unlink()
+    assert not environment.done()
+
+
+def test_the_seal_of_another_checkout_does_not_count(checkout: Path, recorder: Recorder, tmp_path: Path) -> None:
+    packages.PythonPackages(checkout, checkout).install()
+    copy = tmp_path / "copy"
+    shutil.copytree(checkout, copy)
+    assert machine.read_seal(checkout / ".venv/neuroscale-setup.json") is not None
+    assert machine.read_seal(copy / ".venv/neuroscale-setup.json") is None
+
+
+def test_a_link_in_place_of_the_environment_is_replaced_and_what_it_leads_to_stays(
+    checkout: Path, recorder: Recorder, tmp_path: Path
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "document").touch()
+    (checkout / ".venv").symlink_to(theirs)
+    environment = packages.PythonPackages(checkout, checkout)
+    environment.install()
+    assert environment.done()
+    assert not (checkout / ".venv").is_symlink()
+    assert [path.name for path in theirs.iterdir()] == ["document"]
+
+
+def test_the_machines_key_is_made_once_and_for_its_user_alone(tmp_path: Path, machine_key: Path) -> None:
+    stamp = tmp_path / "stamp"
+    machine.write_seal(stamp, "one")
+    assert machine_key.stat().st_mode & 0o777 == 0o600
+    key = machine_key.read_text()
+    machine.write_seal(tmp_path / "other", "two")
+    assert machine_key.read_text() == key
+    assert machine.read_seal(stamp) == "one"
+    machine_key.chmod(0o644)  # somebody else may know it by now
+    assert machine.read_seal(stamp) is None
+    machine.write_seal(stamp, "three")
+    assert machine_key.read_text() != key
+    assert (machine_key.stat().st_mode & 0o777, machine.read_seal(stamp)) == (0o600, "three")
+
+
+def test_the_machines_key_lies_in_the_users_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    for value in ("", "relative"):
+        monkeypatch.setenv("XDG_STATE_HOME", value)
+        assert machine.key_file() == Path("/home/somebody/.local/state/neuroscale/machine-key")
 
 
 def test_node_packages_follow_their_lock(checkout: Path, recorder: Recorder) -> None:
@@ -540,8 +669,28 @@ def test_make_lists_its_commands() -> None:
         command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=60, check=True
     )
     assert [line.split()[1] for line in done.stdout.splitlines()] == [
-        *("help", "setup", "demo", "test", "lint", "lock", "clean")
+        *("help", "setup", "demo", "check", "test", "test-all", "lint", "lock", "clean")
     ]
+
+
+def test_make_runs_no_environment_that_is_committed(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "PYTHON"))}
+
+    def used(folder: Path) -> str:
+        command = ["make", "--no-print-directory", "--dry-run", "setup"]
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=True
+        )
+        return done.stdout.splitlines()[-1]
+
+    made = Repository(tmp_path / "clone")
+    made.commit({"Makefile": (REPOSITORY / "Makefile").read_bytes()})
+    made.write({".venv/bin/python": "#!/bin/sh\n"})
+    assert used(made.root) == ".venv/bin/python scripts/setup.py"
+    made.commit({})
+    assert used(made.root) == "python3 scripts/setup.py"
+    shutil.rmtree(made.root / ".git")  # nobody can say where it comes from
+    assert used(made.root) == "python3 scripts/setup.py"
 
 
 def test_continuous_integration_runs_the_test_command() -> None:

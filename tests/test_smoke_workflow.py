@@ -16,10 +16,16 @@ import yaml
 from after_merge_lab import Seen, check
 from cluster_lab import run
 from forge_server import ForgeServer
+from neuroscale.commands.new import new_service
+from neuroscale.commands.render import replan_service
+from neuroscale.forge.model import PullRequest
 from neuroscale.forge.revert import PREFIX
 from neuroscale.forge.waiting import wait_for_status
 from neuroscale.local.seed import ENVIRONMENTS_VARIABLE, KUBECONFIG_SECRET, REVERT, REVERT_SECRET
-from pull_request_lab import WITHIN, Project, cloned, committed_repository
+from platform_repository import edit
+from pull_request_lab import ANSWERS, WITHIN, Project, cloned, committed_repository
+from repositories import Repository
+from workspace_watch import watched
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOW = ROOT / ".github/workflows/smoke.yaml"
@@ -107,18 +113,35 @@ def after_merge(project: Project, folder: Path, seen: Seen) -> tuple[int, str]:
     return said.status, said.out + said.err
 
 
+def the_revert(project: Project) -> PullRequest:
+    """The one that is open."""
+    client = project.server.client(project.server.admin)
+    listed = client.pages(f"/repos/{project.repository.slug}/pulls", {"state": "open"})
+    (number,) = (one["number"] for one in listed if one["head"]["ref"].startswith(PREFIX))
+    revert = project.owner.pull(number)
+    assert revert.author == "neuroscale-revert"
+    return revert
+
+
+def merge(project: Project, pull: PullRequest) -> str:
+    """Merge what the gate passes; main afterwards."""
+    assert project.status(pull) == "success"
+    project.owner.approve(pull.number, pull.head_sha)
+    project.owner.merge(pull.number, pull.head_sha)
+    return project.main()
+
+
 @pytest.mark.tools
 @pytest.mark.slow
 def test_a_merge_is_tested_and_what_fails_goes_back_through_the_gate(project: Project, tmp_path: Path) -> None:
     before = project.main()
-    pull = project.request()
-    assert project.status(pull) == "success"
-    project.owner.approve(pull.number, pull.head_sha)
-    project.owner.merge(pull.number, pull.head_sha)
-    merged = project.main()
-
-    # No cluster can be reached: red, and nothing is taken back for it.
-    assert wait_for_status(project.owner, merged, STATUS, WITHIN).state == "failure"
+    request = project.request()
+    with watched(project.server.local.state) as written:
+        merged = merge(project, request)
+        # No cluster can be reached: red, and nothing is taken back for it.
+        assert wait_for_status(project.owner, merged, STATUS, WITHIN).state == "failure"
+    assert written.beside(project.files(merged)) == set()
+    assert {".state", ".venv"} <= written.allowed
     log = smoke_log(project)
     assert "left no report that can be read" in log
     assert HIDDEN not in log
@@ -127,18 +150,41 @@ def test_a_merge_is_tested_and_what_fails_goes_back_through_the_gate(project: Pr
     project.clone.run("switch", "--quiet", "--force-create", "main", "origin/main")
     status, text = after_merge(project, tmp_path / "run", failing)
     assert status == 1, text
-    client = project.server.client(project.server.admin)
-    listed = client.pages(f"/repos/{project.repository.slug}/pulls", {"state": "open"})
-    (number,) = (one["number"] for one in listed if one["head"]["ref"].startswith(PREFIX))
-    revert = project.owner.pull(number)
-    assert revert.author == "neuroscale-revert"
-
-    assert project.status(revert) == "success"
-    project.owner.approve(revert.number, revert.head_sha)
-    project.owner.merge(revert.number, revert.head_sha)
-    after = project.main()
+    after = merge(project, the_revert(project))
     assert project.clone.run("rev-parse", f"{after}^{{tree}}") == project.clone.run("rev-parse", f"{before}^{{tree}}")
 
     # Nothing is served any more, and the workflow says so.
     assert wait_for_status(project.owner, after, STATUS, WITHIN).state == "success"
     assert "nothing was tested" in smoke_log(project)
+
+
+@pytest.mark.tools
+@pytest.mark.slow
+def test_what_fails_goes_back_through_the_gate_also_to_a_plan_from_before_the_prices_changed(
+    forge_server: ForgeServer, tmp_path: Path
+) -> None:
+    source = Repository(committed_repository(tmp_path))
+    new_service(ANSWERS, source.root, interactive=False)
+    planned = source.commit({}, "Add support-chat")
+    edit(source.root, "platform/catalog/prices/google-cloud.yaml", '"0.72"', '"0.82"')
+    source.commit({}, "Raise a price")
+    source.git.close()
+    project = cloned(forge_server, source.root, tmp_path / "clone")
+    try:
+        forge_server.local.allow_smoke_tests(project.repository, NOWHERE, ("dev",))
+        edit(project.clone.root, f"{FOLDER}/request.yaml", "concurrent_users: 4", "concurrent_users: 6")
+        replan_service(FOLDER, project.clone.root)
+        merge(project, project.open("six", {}))
+
+        project.clone.run("switch", "--quiet", "--force-create", "main", "origin/main")
+        failing = Seen([check("support-chat", "chat", "failed", "answers 500", "look at its log")])
+        status, text = after_merge(project, tmp_path / "run", failing)
+        assert status == 1, text
+        revert = the_revert(project)
+        after = merge(project, revert)
+        (comment,) = project.comments(revert)
+        assert f"commit {planned[:12]}" in comment
+        tree = project.clone.git.tree
+        assert tree(after, FOLDER) == tree(planned, FOLDER) != ""
+    finally:
+        project.clone.git.close()

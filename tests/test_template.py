@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
 import plan_strategies as strategies
+from examples import examples
 from neuroscale.catalog import load_catalog
 from neuroscale.errors import ExitStatus, InputError, Problem
 from neuroscale.gates.runner import gate_paths
@@ -322,6 +323,7 @@ def test_a_target_outside_the_workspace_is_refused(environment: str) -> None:
         "{% for loop in values.args %}{% endfor %}\n",
         "{% for not in values.args %}{% endfor %}\n",
         "{% for x in values.args %}{% for x in values.args %}{% endfor %}{% endfor %}\n",
+        f"{''.join(f'{{% for {item} in values.args %}}' for item in 'xyz')}{'{% endfor %}' * 3}\n",
         "{% for x in values.args %}${{ x.name }}{% endfor %}\n",
         "{% for x in values.args %}{% endfor %}${{ x }}\n",
         "{% for x in values.environment_variables %}${{ x }}{% endfor %}\n",
@@ -336,6 +338,9 @@ def test_a_target_outside_the_workspace_is_refused(environment: str) -> None:
         "a\tb\n",
         "caf\u00e9\n",
         "\x00\n",
+        # Each loop within a loop multiplies the time that a file takes.
+        "".join(f"{{% for x{number} in values.args %}}" for number in range(3)) + "{% endfor %}" * 3 + "\n",
+        "{% if values.has_accelerator %}" * 9 + "{% endif %}" * 9 + "\n",
     ],
 )
 def test_everything_outside_the_shared_syntax_is_refused_with_its_line(text: str) -> None:
@@ -393,6 +398,30 @@ def test_a_skeleton_without_one_of_the_files_renders_nothing() -> None:
     template = load_template(with_file("skeleton/networkpolicy.yaml", None))
     with pytest.raises(InputError, match=r"Let it render exactly request\.yaml"):
         render(make_request(), make_plan(), template)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({f"extra/{number}.txt": "x\n" for number in range(60)}, "files"),
+        ({"extra/a.txt": "x" * 200_000, "extra/b.txt": "x" * 200_000}, "have more than"),
+    ],
+)
+def test_a_template_is_bounded(files: dict[str, str], message: str) -> None:
+    there = {f"{TEMPLATE_FOLDER}/{name}": text.encode() for name, text in {**TEMPLATE.files, **files}.items()}
+    problems = problems_of(MemorySnapshot(there))
+    assert problems
+    assert all(message in problem.message for problem in problems)
+
+
+def test_what_a_skeleton_renders_is_bounded() -> None:
+    """Two loops of a dozen arguments, and a long line in them."""
+    loops = "{% for x in values.args %}{% for y in values.args %}"
+    text = f"{TEMPLATE.files['skeleton/networkpolicy.yaml']}{loops}# {'x' * 10_000}\n{{% endfor %}}{{% endfor %}}\n"
+    template = load_template(with_file("skeleton/networkpolicy.yaml", text))
+    plan = make_plan(vllm_args=tuple(f"--a{number}=1" for number in range(12)))
+    with pytest.raises(InputError, match=r"networkpolicy\.yaml: becomes longer than"):
+        render(make_request(), plan, template)
 
 
 def test_no_value_has_a_name_that_an_engine_reads_as_a_method() -> None:
@@ -489,7 +518,7 @@ anything = st.one_of(
 )
 
 
-@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(1000), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(FORM_FIELDS), anything)
 def test_any_answer_in_any_field_is_refused_by_name_or_becomes_the_request(name: str, value: Any) -> None:
     sent: list[PullRequest] = []

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 import plan_strategies as strategies
 from backstage import ENGINES, Backstage, BackstageError, start
+from examples import examples
 from neuroscale.planning.plan import Plan
 from neuroscale.rendering import RENDERED_FILES, load_template, render
 from neuroscale.request import Request
@@ -26,7 +27,7 @@ TEMPLATE = load_template(FolderSnapshot(ROOT))
 FETCH_STEP = next(step for step in TEMPLATE.steps if step.action == FETCH)
 SKELETON = TEMPLATE.folder(FETCH_STEP.folder)
 FEW_HUNDRED = settings(
-    max_examples=300,
+    max_examples=examples(300),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -62,7 +63,7 @@ def test_backstage_fills_every_file_with_the_same_bytes(backstage: Backstage, pa
             assert filled.encode() == files[name].encode(), (engine, name)
 
 
-@settings(FEW_HUNDRED, max_examples=50)
+@settings(FEW_HUNDRED, max_examples=examples(50))
 @given(pair=strategies.pairs())
 def test_backstage_evaluates_the_steps_inputs_to_the_same_values(
     backstage: Backstage, pair: tuple[Request, Plan]

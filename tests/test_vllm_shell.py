@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from neuroscale.vllm.command import ServeCommand, serve_command
 
 SERVE = "vllm serve model"
@@ -199,6 +200,31 @@ def test_an_image_that_serves_takes_every_argument_as_its_own() -> None:
         assert [word.text for word in found.words] == args
 
 
+BOMBS = {
+    "variables": "A0=xxxxxxxx\n" + "".join(f"A{n}=$A{n - 1}$A{n - 1}\n" for n in range(1, 60)) + f"{SERVE} $A59",
+    "one variable": "A=xxxxxxxx\n" + "A+=$A\n" * 60 + f"{SERVE} $A",
+    "arguments": "set -- a b\n" + 'set -- "$@" "$@"\n' * 60 + f"{SERVE} $@",
+    "a list": "A=(a b)\n" + 'A+=("${A[@]}")\n' * 60 + f"{SERVE}",
+    "shells": "".join(f"A{n}=1\n" for n in range(3_000)) + "true | true\n" * 3_000 + SERVE,
+    "depth": "true && " * 30_000 + SERVE,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_short_script_does_not_take_the_memory_of_the_machine(name: str) -> None:
+    """Each of its lines may double what the one before made. It is read in a fraction of a second, and not in full."""
+    assert read(BOMBS[name]).unreadable
+
+
+def test_variables_that_hold_one_another_twice_do_not_take_the_memory_of_the_machine() -> None:
+    env = [{"name": "A0", "value": "x" * 8}]
+    env += [{"name": f"A{n}", "value": f"$(A{n - 1})$(A{n - 1})"} for n in range(1, 60)]
+    found = serve_command({"image": "vllm/vllm-openai:v0.32.0", "env": env, "args": ["model", "--seed=$(A59)"]})
+    assert found is not None
+    assert found.unreadable
+    assert found.environment["A5"] == "x" * 8 * 2**5
+
+
 def test_what_a_variable_takes_from_a_hidden_one_is_hidden() -> None:
     env = [{"name": "B", "valueFrom": {"secretKeyRef": {}}}, {"name": "A", "value": "x$(B)"}]
     found = serve_command({"image": "vllm/vllm-openai:v0.32.0", "env": env, "args": ["model", "--seed=$(A)"]})
@@ -268,7 +294,7 @@ _TOKENS = [
 ]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     before=st.sampled_from(
         ["", "A='q r'; ", "export X; ", "A=$X; ", 'A="$X" ; ', "if true; then X=1; fi; ", "shift; "]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 from neuroscale import tools
-from neuroscale.repository import GATE_CODE, PROTECTED
+from neuroscale.repository import GATE_CODE, PROTECTED, WRITTEN, is_written
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yaml"))
@@ -62,7 +63,7 @@ def test_a_workflow_has_only_what_it_needs_and_an_end(path: Path) -> None:
     assert content["permissions"] == {}
     assert content["concurrency"]["group"]
     for job in content["jobs"].values():
-        assert job["timeout-minutes"] <= 60
+        assert job["timeout-minutes"] <= (300 if path.stem == "nightly" else 60)
         assert set(job["permissions"].values()) <= {"read"} or path == GATE
         assert "secrets" not in job.get("env", {})
 
@@ -105,6 +106,62 @@ def test_what_the_required_check_runs_is_gate_code() -> None:
     assert all(any(path.startswith(code) for code in GATE_CODE) for path in used)
 
 
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_no_step_runs_an_environment_that_set_up_has_refused(path: Path) -> None:
+    """Beside its condition, a step with one runs also after set-up has failed, and some hold a token."""
+    for step in steps(path):
+        runs = ".venv/" in step.get("run", "") or step.get("uses", "").endswith("/keep-reports")
+        if runs and "if" in step:
+            assert "steps.setup.outcome == 'success'" in step["if"], step["name"]
+            (setup,) = (one for one in steps(path) if one.get("id") == "setup")
+            assert setup["uses"] == "./.github/actions/setup"
+
+
+def script(path: Path, name: str) -> str:
+    (found,) = (step["run"] for step in steps(path) if step.get("name") == name)
+    return str(found)
+
+
+def run_step(path: Path, name: str, folder: Path, environment: dict[str, str]) -> None:
+    shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script(path, name)]
+    subprocess.run(shell, cwd=folder, env={"PATH": os.environ["PATH"], **environment}, check=True, timeout=60)
+
+
+def test_the_kubeconfig_lies_outside_the_checkout_and_its_reports_and_is_removed(tmp_path: Path) -> None:
+    checkout, temporary, told = tmp_path / "checkout", tmp_path / "tmp", tmp_path / "environment"
+    for folder in (checkout / ".state/smoke", temporary):
+        folder.mkdir(parents=True)
+    (checkout / ".state/smoke-credential").symlink_to("smoke")  # what somebody committed
+    smoke = ROOT / ".github/workflows/smoke.yaml"
+    given = {"TMPDIR": str(temporary), "GITHUB_ENV": str(told), "KUBECONFIG_TEXT": "secret"}
+    run_step(smoke, "Take the way into the cluster", checkout, given)
+    name, _, credential = told.read_text().strip().partition("=")
+    (kubeconfig,) = Path(credential).iterdir()
+    assert (name, kubeconfig.name, kubeconfig.read_text()) == ("CREDENTIAL", "kubeconfig", "secret\n")
+    assert (kubeconfig.stat().st_mode & 0o777, kubeconfig.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert kubeconfig.is_relative_to(temporary)
+    assert list((checkout / ".state/smoke").iterdir()) == []
+    run_step(smoke, "Give the way into the cluster back", checkout, {"CREDENTIAL": credential})
+    assert list(temporary.iterdir()) == []
+    run_step(smoke, "Give the way into the cluster back", checkout, {})  # where it was never taken
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_what_a_workflow_writes_into_the_checkout_is_where_nothing_is_tracked(path: Path) -> None:
+    """As far as it can be read: folders that are made, targets of redirections and reports, folders that are kept."""
+    content = read(path)
+    places = {step["with"]["folder"] for step in steps(path) if "folder" in step.get("with", {})}
+    places |= {job["env"].get("REPORTS", "") for job in content.get("jobs", {}).values() if "env" in job}
+    for step in steps(path):
+        written = r"(?:mkdir -p|>>?|--json|--junit|--markdown) +\"?([^\s\"\\&;>]+)"
+        places |= {place for place in re.findall(written, step.get("run", "")) if not place.startswith("-")}
+    if path.stem in ("gate", "smoke"):
+        assert {f".state/{path.stem}"} <= places
+    elsewhere = ("", "$GITHUB_ENV", "$credential/kubeconfig", "${{ inputs.folder }}")
+    for place in places - set(elsewhere):
+        assert place.startswith("$REPORTS/") or is_written(place.split("/")[0]), place
+
+
 OWNERS = "@example/platform-owners"
 
 
@@ -112,8 +169,9 @@ def test_on_github_what_judges_needs_its_owners_approval() -> None:
     rows = [
         line.split() for line in (ROOT / ".github/CODEOWNERS").read_text().splitlines() if line[:1] not in ("", "#")
     ]
-    owned = {path.removeprefix("/") for path, owner in rows if owner == OWNERS}
-    assert set(PROTECTED) <= owned
+    owned = {path for path, owner in rows if owner == OWNERS}
+    assert {f"/{path}" for path in PROTECTED} <= owned
+    assert set(WRITTEN) <= owned  # without a slash: in every folder, and a file or a link as well
     assert rows[0][0] == "*"  # the last match counts, so the rest must follow
 
 

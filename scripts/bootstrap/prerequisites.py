@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bootstrap.running import SetupError
+from neuroscale.repository import WRITTEN
 
 GIT = (2, 38)  # the first whose `git merge-tree --write-tree` merges without a work tree
 GIB = 2**30
@@ -55,6 +56,32 @@ def check(machine: Machine) -> None:
         raise SetupError(
             "This Python cannot make virtual environments. "
             "Install its venv package (Debian and Ubuntu: apt install python3-venv)."
+        )
+
+
+def check_untracked(repository: Path) -> None:
+    """Raises SetupError when git tracks something where set-up, workflows, tools or tests write.
+
+    It could be an environment that runs somebody else's program, or a link in place of a folder that is written to.
+    """
+    patterns = [f":(glob,icase)**/{name}{below}" for name in WRITTEN for below in ("", "/**")]
+    # Whoever owns the folder: nothing of its configuration is run by this.
+    settings = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false")
+    done = subprocess.run(
+        ["git", *settings, "-C", repository, "ls-files", "-z", "--", *patterns],
+        capture_output=True,
+        check=False,
+        timeout=60,
+        env={name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
+    )
+    if done.returncode != 0:
+        if not (repository / ".git").exists():
+            return  # no clone: git tracks nothing
+        raise SetupError(f"git cannot say what it tracks in {repository}: {done.stderr.decode(errors='replace')}")
+    if tracked := done.stdout.decode(errors="replace").split("\0")[0]:
+        raise SetupError(
+            f"git tracks {tracked!a}, where set-up and tests write, so that it could stand for what they made. "
+            "Look at who committed it and why; then run: git rm -r --cached with its name, and commit."
         )
 
 

@@ -6,7 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-from bootstrap.packages import environment, write_stamp
+from bootstrap.machine import write_stamp
+from bootstrap.packages import environment
 from bootstrap.running import run
 from neuroscale.model_server import MODELS, STAMP, ModelServer
 
@@ -73,7 +74,7 @@ class Serving:
         variables.pop(_NOT_COMPILED, None)
         for code in (f"import {', '.join(_STARTED)}", _INSPECTION):
             run(
-                [self._server.python, "-W", "ignore", "-c", code],
+                [self._server.python, "-P", "-W", "ignore", "-c", code],
                 doing=f"Compiling vLLM {self.version}",
                 log=log,
                 env=variables,

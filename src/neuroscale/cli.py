@@ -224,13 +224,22 @@ def gate(
             "--server", help="Ask a Kubernetes API server too, which is started for this run alone (seconds)."
         ),
     ] = False,
+    strict: Annotated[
+        bool | None,
+        typer.Option(
+            "--strict/--no-strict",
+            help="Refuse objects of kinds that nothing judges. Default: refuse them in a change, name them for PATHS.",
+        ),
+    ] = None,
     repository: RepositoryOption = None,
 ) -> None:
     """Judge manifests. Exit status: 0 passed, 1 findings, 2 unusable input, 3 the gate cannot be trusted."""
     from neuroscale.commands.gate import Reports, run_gate
 
     reports = Reports(json_file, junit_file, markdown_file)
-    status = run_gate(paths or [], base, head, repository, reports, only_read_head=only_read_head, server=server)
+    status = run_gate(
+        paths or [], base, head, repository, reports, only_read_head=only_read_head, server=server, strict=strict
+    )
     raise typer.Exit(status)
 
 

@@ -28,6 +28,8 @@ _SETTINGS = (
     "merge.directoryRenames=conflict",
     "merge.renames=true",
 )
+LARGEST_OBJECT = 16 * 1024 * 1024
+"""Bytes of the largest file that is read."""
 _OBJECT = re.compile(r"[0-9a-f]{40,64}")
 
 
@@ -37,6 +39,14 @@ class GitError(NeuroscaleError):
 
 class GitTimeoutError(GitError):
     """Git did not end in time; it and what it started were stopped."""
+
+
+class TooLargeError(InputError):
+    """A file of `size` bytes, which is more than is read."""
+
+    def __init__(self, problem: Problem, size: int) -> None:
+        super().__init__(problem)
+        self.size = size
 
 
 class Git:
@@ -119,28 +129,52 @@ class Git:
         text = done.stdout.decode().strip()
         return text if done.returncode == 0 and _OBJECT.fullmatch(text) else ""
 
-    def read_object(self, name: str) -> bytes | None:
-        """The content of a blob, by id or `TREE:PATH`; None where there is no such blob."""
-        if "\n" in name or name.endswith("\r"):  # the helper process reads lines, and drops a carriage return
-            return self._show(name)
+    def size_of(self, name: str) -> tuple[str, int] | None:
+        """The kind of an object, and its size in bytes, by id or `TREE:PATH`; None where the repository lacks it."""
+        if _by_lines(name):
+            done = self.run("cat-file", "-s", name, check=False)
+            return ("blob", int(done.stdout)) if done.returncode == 0 else None
         with self._lock:  # several checks read at once through the one process
-            batch = self._batch_process()
-            stdin, stdout = _pipe(batch.stdin), _pipe(batch.stdout)
-            stdin.write(name.encode(errors="surrogateescape") + b"\n")
-            stdin.flush()
-            header = stdout.readline().rstrip(b"\n")
-            if not header:
-                raise GitError("git cat-file ended early")
-            if header.endswith((b" missing", b" ambiguous")) or header.count(b" ") < 2:
-                return None
-            _, kind, size = header.rsplit(b" ", 2)
-            data = stdout.read(int(size))
-            if len(data) != int(size) or stdout.read(1) != b"\n":
-                raise GitError("git cat-file ended early")
-            return data if kind == b"blob" else None
+            header = self._ask("info", name)
+        return None if header is None else (header[0], header[1])
 
-    def _show(self, name: str) -> bytes | None:
-        done = self.run("cat-file", "blob", name, check=False)
+    def read_object(self, name: str, kind: str = "blob") -> bytes | None:
+        """The content of an object, by id or `TREE:PATH`; None where there is no such object of that kind.
+
+        Raises TooLargeError for one of more than LARGEST_OBJECT bytes, before it is read.
+        """
+        known = self.size_of(name)
+        if known is None or known[0] != kind:
+            return None
+        check_size(name.partition(":")[2] or name, known[1])
+        if _by_lines(name):
+            return self._show(name, kind)
+        with self._lock:
+            header = self._ask("contents", name)
+            stdout = _pipe(self._batch_process().stdout)
+            if header is None or header[0] != kind:
+                raise GitError(f"git cat-file told two kinds of {name}")
+            data = stdout.read(header[1])
+            if len(data) != header[1] or stdout.read(1) != b"\n":
+                raise GitError("git cat-file ended early")
+            return data
+
+    def _ask(self, command: str, name: str) -> tuple[str, int] | None:
+        """The first line of an answer of the helper process: kind and size, or None for no object."""
+        batch = self._batch_process()
+        stdin, stdout = _pipe(batch.stdin), _pipe(batch.stdout)
+        stdin.write(f"{command} {name}\n".encode(errors="surrogateescape"))
+        stdin.flush()
+        header = stdout.readline().rstrip(b"\n")
+        if not header:
+            raise GitError("git cat-file ended early")
+        if header.endswith((b" missing", b" ambiguous")) or header.count(b" ") < 2:
+            return None
+        _, kind, size = header.rsplit(b" ", 2)
+        return kind.decode(), int(size)
+
+    def _show(self, name: str, kind: str) -> bytes | None:
+        done = self.run("cat-file", kind, name, check=False)
         return done.stdout if done.returncode == 0 else None
 
     def close(self) -> None:
@@ -154,7 +188,7 @@ class Git:
     def _batch_process(self) -> subprocess.Popen[bytes]:
         if self._batch is None:
             self._batch = subprocess.Popen(
-                self._command("cat-file", "--batch"),
+                self._command("cat-file", "--batch-command"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -172,6 +206,18 @@ class Git:
             "--literal-pathspecs",
             *arguments,
         ]
+
+
+def _by_lines(name: str) -> bool:
+    """Whether the helper process would not take a name as it is: it reads lines, and drops a carriage return."""
+    return "\n" in name or name.endswith("\r")
+
+
+def check_size(path: str, size: int) -> None:
+    """Raises TooLargeError for what is too large to be read."""
+    if size > LARGEST_OBJECT:
+        told = f"has {size} bytes, and files of more than {LARGEST_OBJECT} are not read"
+        raise TooLargeError(Problem(path, "", told, "Keep large files elsewhere, or write them in parts."), size)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -138,6 +138,16 @@ class Acme(Frozen):
     dns01: Annotated[dict[str, Any], Field(min_length=1)]
 
 
+LONGEST_DAYS = 366
+"""How many days ahead an override or an exception may end where the settings do not say it."""
+
+
+class Exceptions(Frozen):
+    """Overrides of plans and exceptions from policies. `longest_days`: how many days ahead one may end at most."""
+
+    longest_days: Annotated[int, Field(ge=1, le=3653)] = LONGEST_DAYS
+
+
 class Settings(Frozen):
     """The whole file. `certificates`: who signs those of the gateways in each of platform/clusters (default: own)."""
 
@@ -149,6 +159,7 @@ class Settings(Frozen):
     certificates: dict[Literal["kind", "gke", "eks"], Annotated[OwnAuthority | Acme, Field(discriminator="issuer")]] = (
         Field(default_factory=dict)
     )
+    exceptions: Exceptions = Field(default_factory=Exceptions)
     environments: Annotated[
         # With a service's name and a point, it names an Argo CD application, and names end at 63 characters.
         dict[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,20}[a-z0-9])?$")], Environment],

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar, Literal, Protocol
 
 from neuroscale.errors import InputError, Problem
-from neuroscale.git import Git
+from neuroscale.git import Git, check_size
 from neuroscale.yaml_io import decode
 
 Kind = Literal["file", "executable", "symlink", "submodule", "other"]
@@ -32,7 +32,10 @@ class Snapshot(Protocol):
         """Everything below `prefixes` (folders or single paths), sorted by path; symlinks are not followed."""
 
     def read(self, path: str) -> bytes | None:
-        """The content of a regular file, or None where there is none at that path."""
+        """The content of a regular file, or None where there is none at that path.
+
+        Raises TooLargeError for a file of more than LARGEST_OBJECT bytes.
+        """
 
 
 class FolderSnapshot:
@@ -65,6 +68,7 @@ class FolderSnapshot:
         target = self.root / path
         if self._through_symlink(path) or target.is_symlink() or not target.is_file():
             return None
+        check_size(path, target.stat().st_size)
         return target.read_bytes()
 
     def _through_symlink(self, path: str) -> bool:
@@ -135,9 +139,35 @@ class GitSnapshot:
         return self.git.read_object(f"{self.tree}:{path}")
 
 
+LARGEST_TEXT = 256 * 1024
+"""Bytes of the largest text of its own that the platform reads: settings, catalog, template, policies."""
+
+
 def read_text(snapshot: Snapshot, path: str) -> str:
-    """The text of a file that must be there. Raises InputError where it is missing or not UTF-8."""
+    """The text of a file that must be there. Raises InputError where it is missing, too large or not UTF-8."""
     data = snapshot.read(path)
     if data is None:
         raise InputError(Problem(path, "", "is missing", "Restore the file."))
+    if len(data) > LARGEST_TEXT:
+        told = f"has {len(data)} bytes, which is far more than such a file has"
+        raise InputError(Problem(path, "", told, f"Write at most {LARGEST_TEXT} bytes."))
     return decode(data, path)
+
+
+class Texts:
+    """The texts of one folder, of which together no more are read than `most` bytes."""
+
+    def __init__(self, snapshot: Snapshot, folder: str, most: int) -> None:
+        self._snapshot = snapshot
+        self._folder = folder
+        self._most = most
+        self._read = 0
+
+    def read(self, path: str) -> str:
+        """As `read_text`. Raises InputError, too, once there is no room."""
+        text = read_text(self._snapshot, path) if self._read <= self._most else ""
+        self._read += len(text)
+        if self._read > self._most:
+            told = f"is not read: the files of {self._folder} have more than {self._most} bytes"
+            raise InputError(Problem(path, "", told, "Remove what is not needed."))
+        return text

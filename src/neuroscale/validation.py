@@ -15,6 +15,8 @@ from pydantic_core import PydanticCustomError
 from neuroscale.errors import InputError, Problem
 from neuroscale.yaml_io import Document, dotted, read_mapping
 
+MOST_PROBLEMS = 100
+"""How many problems of one file a message lists."""
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -42,7 +44,8 @@ Money = Annotated[
 def parse(model: type[Model], text: str, where: str, fixes: Mapping[str, str] | None = None) -> Model:
     """The value that `text` (one strict YAML mapping) holds.
 
-    `fixes` maps a field's name to the sentence that says what to write there. Raises InputError with every problem.
+    `fixes` maps a field's name to the sentence that says what to write there. Raises InputError with every problem, up
+    to MOST_PROBLEMS of them.
     """
     return from_document(model, read_mapping(text, where), where, fixes)
 
@@ -54,9 +57,12 @@ def from_document(model: type[Model], document: Document, where: str, fixes: Map
         # JSON mode stays strict and yet reads dates, decimals and tuples from what YAML can hold.
         return model.model_validate_json(text)
     except ValidationError as error:
-        raise InputError(
-            [_problem(model, document, where, entry, fixes or {}) for entry in error.errors(include_url=False)]
-        ) from error
+        entries = error.errors(include_url=False)
+        problems = [_problem(model, document, where, entry, fixes or {}) for entry in entries[:MOST_PROBLEMS]]
+        if len(entries) > MOST_PROBLEMS:
+            more = f"has {len(entries) - MOST_PROBLEMS} more problems"
+            problems.append(Problem(where, "", more, "Correct the first ones, and run this again."))
+        raise InputError(problems) from error
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -69,6 +69,34 @@ class Check(Frozen):
     detail: str = ""
 
 
+class Effect(Frozen):
+    """One difference between objects as they are rendered before the change and after it.
+
+    `kind` is the object's, with its name where it belongs to no single service. `before` and `after` are text, and None
+    where the field is not there. `services` counts those whose objects differ in this way; `example` names one of them.
+    """
+
+    kind: str
+    field: str
+    before: str | None
+    after: str | None
+    services: int
+    example: str
+
+
+class Effects(Frozen):
+    """What a change of the template, the settings, the catalog or the runtimes does to services rendered anew.
+
+    `rendered` counts services and examples, `changed` those whose objects differ, `left_out` the differences that are
+    not listed.
+    """
+
+    rendered: int
+    changed: int
+    differences: tuple[Effect, ...] = ()
+    left_out: int = 0
+
+
 class ServiceReport(Frozen):
     """A service that the change touches. `plan` is None where it has no readable plan (or was removed)."""
 
@@ -98,6 +126,9 @@ class Verdict(Frozen):
     services: tuple[ServiceReport, ...] = ()
     cost: CostChange | None = Field(
         default=None, description="None where the change alters nothing that costs anything, and without a base."
+    )
+    effects: Effects | None = Field(
+        default=None, description="None where the change alters nothing that services are rendered from."
     )
     notes: tuple[str, ...] = Field(default=(), description="Remarks on the run itself, such as whose policies judged.")
     not_checked: tuple[str, ...] = ()

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -30,6 +32,8 @@ from neuroscale.errors import InputError, Problem
 Path = tuple[str | int, ...]
 
 _DEEPEST = 100
+_LONGEST_KEPT = 100  # characters of a plain scalar whose meaning is remembered
+_VALUES = (ScalarEvent, MappingStartEvent, SequenceStartEvent)
 _LONGEST_KEY = 1000  # YAML 1.1 gives a key on one line at most 1024 characters
 
 _NULL = re.compile(r"(?:~|null|Null|NULL)?")
@@ -75,14 +79,14 @@ class Document:
         return None
 
 
-def read_documents(text: str, where: str) -> list[Document]:
+def read_documents(text: str, where: str, most_values: int | None = None) -> list[Document]:
     """Every non-empty document of `text`; `where` names the file in messages.
 
-    Raises InputError for anything that is not plain, unambiguous YAML.
+    Raises InputError for anything that is not plain, unambiguous YAML, and for more than `most_values` values.
     """
     documents: list[Document] = []
     try:
-        reader = _Reader(text, where)
+        reader = _Reader(text, where, most_values)
         while (document := reader.next_document()) is not None:
             if document.value is not None:
                 documents.append(document)
@@ -141,19 +145,22 @@ class _Reader:
     Events and not PyYAML's composed nodes: libyaml's composer recurses in C, and deep nesting would end the process.
     """
 
-    def __init__(self, text: str, where: str) -> None:
-        self._events = iter(yaml.parse(text, Loader=yaml.CSafeLoader))
+    def __init__(self, text: str, where: str, most_values: int | None = None) -> None:
+        # The next event; None behind the stream's end.
+        self._next: Callable[[], Any] = yaml.CSafeLoader(text).get_event
         self._text = text
         self._where = where
         self._flow = 0  # how many brackets and braces are open
         self._lines: dict[Path, int] = {}
+        self._most_values = most_values
+        self._values = 0
 
     def next_document(self) -> Document | None:
         """The next document, or None behind the last."""
-        for event in self._events:
+        while (event := self._next()) is not None:
             if isinstance(event, DocumentStartEvent):
                 self._lines = {}
-                return Document(self._value(next(self._events), ()), self._lines)
+                return Document(self._value(self._next(), ()), self._lines)
         return None
 
     def _error(self, event: Event, path: Path, message: str, fix: str) -> InputError:
@@ -161,33 +168,37 @@ class _Reader:
 
     def _value(self, event: Event, path: Path) -> Any:
         self._lines.setdefault(path, _line(event))
+        self._values += 1
+        if self._most_values is not None and self._values > self._most_values:
+            raise self._error(event, (), f"holds more than {self._most_values} values", "Write several smaller files.")
         if len(path) > _DEEPEST:
             raise self._error(event, (), "is nested too deeply", f"Nest at most {_DEEPEST} levels.")
-        if not isinstance(event, ScalarEvent | MappingStartEvent | SequenceStartEvent) or event.anchor is not None:
+        if not isinstance(event, _VALUES) or event.anchor is not None:
             raise self._error(event, path, "uses a YAML anchor or alias", "Write the value out at each place.")
         if event.tag is not None:
             raise self._error(event, path, f"carries the tag {event.tag!r}", "Write the value without a tag.")
-        if isinstance(event, MappingStartEvent | SequenceStartEvent):
-            self._flow += bool(event.flow_style)
-            try:
-                return self._collection(event, path)
-            finally:
-                self._flow -= bool(event.flow_style)
-        return self._scalar(event, path)
+        if isinstance(event, ScalarEvent):
+            return self._scalar(event, path)
+        self._flow += bool(event.flow_style)
+        try:
+            return self._collection(event, path)
+        finally:
+            self._flow -= bool(event.flow_style)
 
     def _collection(self, event: MappingStartEvent | SequenceStartEvent, path: Path) -> Any:
         if isinstance(event, MappingStartEvent):
             mapping: dict[str, Any] = {}
-            while not isinstance(key_event := next(self._events), MappingEndEvent):
+            while not isinstance(key_event := self._next(), MappingEndEvent):
                 key = self._key(key_event, path)
+                place = (*path, key)
                 if key in mapping:
-                    raise self._error(key_event, (*path, key), f"the key {key!r} stands twice", "Keep one of the two.")
+                    raise self._error(key_event, place, f"the key {key!r} stands twice", "Keep one of the two.")
                 # A block value starts on the line below its key; the key's line is where people look.
-                self._lines[(*path, key)] = _line(key_event)
-                mapping[key] = self._value(next(self._events), (*path, key))
+                self._lines[place] = _line(key_event)
+                mapping[key] = self._value(self._next(), place)
             return mapping
         items: list[Any] = []
-        while not isinstance(item := next(self._events), SequenceEndEvent):
+        while not isinstance(item := self._next(), SequenceEndEvent):
             items.append(self._value(item, (*path, len(items))))
         return items
 
@@ -208,32 +219,47 @@ class _Reader:
         if self._flow and "?" in text:
             # go-yaml takes it for the sign of a key.
             raise self._error(event, path, f"{text!r} is read differently by different YAML parsers", "Quote it.")
-        if _NULL.fullmatch(text):
-            return None
-        if text in _BOOL:
-            return _BOOL[text]
-        if _INT.fullmatch(text):
-            # Python refuses to convert thousands of digits.
-            if len(text) > 17 or abs(int(text)) > LARGEST_INTEGER:
-                raise self._error(event, path, f"{text[:20]} is too large for JSON numbers", "Quote it if it is text.")
-            return int(text)
-        if _FLOAT.fullmatch(text):
-            if not math.isfinite(number := float(text)):
-                raise self._error(event, path, f"{text} is not finite", "Write a smaller number.")
-            return number
-        if _ambiguous(text):
-            raise self._error(
-                event,
-                path,
-                f"{text!r} is read differently by different YAML parsers",
-                f'Quote it ("{text}") if it is text, or write it as a plain number, true or false.',
-            )
-        return text
+        value = _plain(text) if len(text) <= _LONGEST_KEPT else _plain.__wrapped__(text)
+        if isinstance(value, _Fault):
+            raise self._error(event, path, value.message, value.fix)
+        return value
 
     def _written(self, event: Event) -> str:
         """The event as it stands in the text."""
         start, end = event.start_mark, event.end_mark
         return self._text[start.index : end.index] if start and end else self._text
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """Why a plain scalar is refused, and what to write instead."""
+
+    message: str
+    fix: str
+
+
+@lru_cache(maxsize=2**13)
+def _plain(text: str) -> str | float | bool | _Fault | None:
+    """What a plain scalar means: the same words stand in manifests over and over."""
+    if _NULL.fullmatch(text):
+        return None
+    if text in _BOOL:
+        return _BOOL[text]
+    if _INT.fullmatch(text):
+        # Python refuses to convert thousands of digits.
+        if len(text) > 17 or abs(int(text)) > LARGEST_INTEGER:
+            return _Fault(f"{text[:20]} is too large for JSON numbers", "Quote it if it is text.")
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        if not math.isfinite(number := float(text)):
+            return _Fault(f"{text} is not finite", "Write a smaller number.")
+        return number
+    if _ambiguous(text):
+        return _Fault(
+            f"{text!r} is read differently by different YAML parsers",
+            f'Quote it ("{text}") if it is text, or write it as a plain number, true or false.',
+        )
+    return text
 
 
 def _line(event: Event) -> int:

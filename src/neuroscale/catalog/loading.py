@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from neuroscale.catalog.entries import Accelerator, ModelEntry, Price, PriceList
 from neuroscale.errors import InputError, Problem
 from neuroscale.models.facts import ModelFacts
 from neuroscale.repository import CATALOG
-from neuroscale.snapshot import Snapshot, read_text
+from neuroscale.snapshot import Snapshot, Texts
 from neuroscale.validation import from_document, suggest
 from neuroscale.yaml_io import Document, canonical_json, read_mapping
 
@@ -25,6 +25,8 @@ _FOLDERS: dict[str, tuple[str, type[BaseModel]]] = {
     "runtimes": ("runtime", RuntimeEntry),
     "teams": ("team", Team),
 }
+
+_MOST_BYTES = 1024 * 1024  # of all entries: a few hundred models have as many
 
 Entry = TypeVar("Entry", bound=BaseModel)
 
@@ -108,6 +110,7 @@ def load_catalog(snapshot: Snapshot) -> Catalog:
     problems: list[Problem] = []
     kinds: dict[str, dict[str, Any]] = {folder: {} for folder in _FOLDERS}
     places: dict[tuple[str, str], tuple[str, Document]] = {}
+    texts = Texts(snapshot, CATALOG, _MOST_BYTES)
     for entry in snapshot.entries(CATALOG):
         relative = entry.path.removeprefix(f"{CATALOG}/")
         folder, _, file = relative.partition("/")
@@ -129,10 +132,7 @@ def load_catalog(snapshot: Snapshot) -> Catalog:
             )
             continue
         try:
-            document = read_mapping(read_text(snapshot, entry.path), entry.path)
-            value: Any = from_document(_FOLDERS[folder][1], document, entry.path)
-            if isinstance(value, ModelEntry):
-                _check_config(value, document, entry.path)
+            value, document = _read(folder, texts.read(entry.path), entry.path)
         except InputError as error:
             problems.extend(error.problems)
             continue
@@ -172,6 +172,19 @@ def load_catalog(snapshot: Snapshot) -> Catalog:
     if problems:
         raise InputError(problems)
     return Catalog(**{folder: kinds[folder] for folder in _FOLDERS})
+
+
+@lru_cache(maxsize=256)
+def _read(folder: str, text: str, where: str) -> tuple[Any, Document]:
+    """One file's entry. Raises InputError with every problem of it.
+
+    The gate reads the catalog of several commits, in which most files are the same.
+    """
+    document = read_mapping(text, where)
+    value: Any = from_document(_FOLDERS[folder][1], document, where)
+    if isinstance(value, ModelEntry):
+        _check_config(value, document, where)
+    return value, document
 
 
 def _check_config(model: ModelEntry, document: Document, where: str) -> None:

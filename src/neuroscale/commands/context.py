@@ -12,7 +12,7 @@ from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.files import read_bounded
 from neuroscale.rendering import Template, load_template
 from neuroscale.repository import find_root
-from neuroscale.request import Request, read_request
+from neuroscale.request import Request, fault_of, read_request
 from neuroscale.settings import Settings, check_settings, load_settings
 from neuroscale.snapshot import FolderSnapshot, Snapshot
 from neuroscale.yaml_io import decode
@@ -31,17 +31,17 @@ class Context:
     template: Template
 
     def read_request(self, path: Path) -> Request:
-        """The request in a file; tells of overrides that have expired.
+        """The request in a file; tells of overrides that the gate refuses.
 
         Raises InputError where it cannot be read, or names what the platform lacks.
         """
         request = read_request(read_file(path), str(path), self.catalog, self.settings)
         today = datetime.now(UTC).date()
         for override in request.overrides:
-            if override.expires < today:
+            fault = fault_of(override.reason, override.expires, today, self.settings.exceptions.longest_days)
+            if fault is not None:
                 typer.echo(
-                    f"{path}: the override of {override.field} expired on {override.expires}, and the gate refuses it. "
-                    "Remove it, or have a new expiry reviewed.",
+                    f"{path}: the override of {override.field} {fault.message}. The gate refuses it. {fault.fix}",
                     err=True,
                 )
         return request

@@ -34,16 +34,18 @@ def run_gate(
     *,
     only_read_head: bool = False,
     server: bool = False,
+    strict: bool | None = None,
 ) -> int:
     """Judge, write the reports, print the verdict; returns the exit status.
 
     `only_read_head`: no code of the change is run, not even beside the base's. `server`: an API server is asked, too.
+    `strict`: an object of a kind that nothing judges is a finding; by default it is for a change and not for paths.
     """
     for path in (reports.json, reports.junit, reports.markdown):
         if path is not None and path.is_file():
             path.unlink()  # an older run's report must never be taken for this run's
     try:
-        verdict = _judge(paths, base, head, repository, only_read_head=only_read_head, server=server)
+        verdict = _judge(paths, base, head, repository, only_read_head=only_read_head, server=server, strict=strict)
     except NeuroscaleError as error:
         verdict = _no_verdict(error)
     except Exception as error:
@@ -73,7 +75,14 @@ def run_gate(
 
 
 def _judge(
-    paths: list[Path], base: str, head: str, repository: Path | None, *, only_read_head: bool, server: bool
+    paths: list[Path],
+    base: str,
+    head: str,
+    repository: Path | None,
+    *,
+    only_read_head: bool,
+    server: bool,
+    strict: bool | None,
 ) -> Verdict:
     from neuroscale.gates.change import find_change
     from neuroscale.gates.runner import gate_change, gate_paths
@@ -84,7 +93,7 @@ def _judge(
             Problem("the command line", "", "names neither paths nor a change", "Give PATH..., or --base and --head.")
         )
     if paths:
-        return gate_paths(paths, _root(repository), today, server=server)
+        return gate_paths(paths, _root(repository), today, server=server, strict=bool(strict))
     # The revisions are those of the repository around here, and never of the one that this program lies in.
     git = Git(find_root(repository or Path.cwd()))
     try:
@@ -92,9 +101,9 @@ def _judge(
         from neuroscale.gates.judges import judge_by_base, judge_by_both, needs_judges
 
         if not needs_judges(change):
-            return gate_change(change, today, server=server)
+            return gate_change(change, today, server=server, strict=strict is not False)
         judge = judge_by_base if only_read_head else judge_by_both
-        return judge(change, server=server)
+        return judge(change, server=server, strict=strict is not False)
     finally:
         git.close()
 

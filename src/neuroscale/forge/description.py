@@ -71,7 +71,7 @@ def describe(subject: Subject, asked_by: str, head: RepositoryRef, branch: str, 
         _plan(subject),
         _why(subject),
         _not_chosen(subject.plan, subject.not_chosen.choices),
-        _check_out(head, branch),
+        _look(head, branch),
     ]
     text = "\n\n".join(part for part in parts if part)
     if len(text) > _LONGEST:
@@ -165,9 +165,10 @@ def _choice(plan: Plan, choice: Considered) -> str:
     return f"{label}: works, and is not what the override says." if plan.overrides else f"{label}: works as well."
 
 
-def _check_out(head: RepositoryRef, branch: str) -> str:
+def _look(head: RepositoryRef, branch: str) -> str:
     fetch = one_line(shlex.join(["git", "fetch", head.clone_url, branch]), 1000)
-    lines = [fetch, "git switch --detach FETCH_HEAD", "neuroscale gate --base origin/main --head HEAD"]
+    # Not checked out: `neuroscale` runs what lies in the checkout, and whose branch this is may have changed that.
+    lines = [fetch, "neuroscale gate --base origin/main --head FETCH_HEAD --only-read-head"]
     return "### Look at it\n\n```sh\n" + "\n".join(lines) + "\n```"
 
 

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 from neuroscale.errors import InputError, Problem, UntrustedError
 from neuroscale.gates.inputs import GateInput, ServiceFolder, group_services
-from neuroscale.gates.secrets import Text
+from neuroscale.gates.secrets import LARGEST_TEXT, Text
 from neuroscale.git import Git
-from neuroscale.repository import CATALOG, GATE_CODE, MANIFESTS, PLAN_FILE, POLICIES, SETTINGS, TEMPLATE, ServicePath
+from neuroscale.platform.runtimes import FOLDER as RUNTIMES
+from neuroscale.repository import (
+    CATALOG,
+    EXAMPLES,
+    GATE_CODE,
+    MANIFESTS,
+    PLAN_FILE,
+    POLICIES,
+    SETTINGS,
+    TEMPLATE,
+    ServicePath,
+)
 from neuroscale.snapshot import Entry, GitSnapshot
 
-_MOST_PATHS = 300
+RENDERED_FROM = (TEMPLATE, SETTINGS, CATALOG, RUNTIMES)
+"""What decides what a service gets when it is next rendered."""
+MOST_PATHS = 300
+"""How many paths are named on one command line of git."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +105,12 @@ def read_change(change: Change) -> GateInput:
     after, before = change.after, change.before
     below = [path for path in change.paths if path == MANIFESTS or path.startswith(f"{MANIFESTS}/")]
     touched = {service for path in below if (service := ServicePath.of(path)) is not None}
-    if change.touches(POLICIES, TEMPLATE, CATALOG, SETTINGS, *GATE_CODE):
+    if change.touches(POLICIES, *RENDERED_FROM, EXAMPLES, *GATE_CODE):
         touched |= set(group_services(after.entries(MANIFESTS))[0])
     # A path above the service folders can hide them all: a link or a submodule in place of an environment.
     outside = [path for path in below if ServicePath.of(path) is None]
     # A command line has an end: beyond some paths, everything is listed.
-    listed = after.entries(*(outside if len(outside) <= _MOST_PATHS else [MANIFESTS])) if outside else []
+    listed = after.entries(*(outside if len(outside) <= MOST_PATHS else [MANIFESTS])) if outside else []
     strays = group_services(listed)[1]
     entries = _by_service(after, touched)
     entries_before = _by_service(before, touched)
@@ -119,7 +133,7 @@ def read_change(change: Change) -> GateInput:
 def _by_service(snapshot: GitSnapshot, services: set[ServicePath]) -> dict[ServicePath, list[Entry]]:
     if not services:
         return {}
-    prefixes = [MANIFESTS] if len(services) > _MOST_PATHS else [service.folder for service in services]
+    prefixes = [MANIFESTS] if len(services) > MOST_PATHS else [service.folder for service in services]
     grouped, _ = group_services(snapshot.entries(*prefixes))
     return grouped
 
@@ -131,8 +145,7 @@ def texts_of(change: Change) -> Iterator[Text]:
     """
     git = change.git
     for commit in git.text("rev-list", f"{change.base}..{change.head}").split():
-        message = git.run("cat-file", "commit", commit).stdout
-        yield Text("commit message", message, partial(str, f"commit {commit[:12]}"))
+        yield _text("commit message", git, commit, "commit", partial(str, f"commit {commit[:12]}"))
     listed = git.run("rev-list", "--objects", f"{change.base}..{change.head}").stdout
     names = {}
     # Git cuts a name at its first line end: a file can seem to have none.
@@ -146,10 +159,20 @@ def texts_of(change: Change) -> Iterator[Text]:
         object_id, _, kind = line.partition(" ")
         if kind in ("tree", "commit"):
             continue
-        content = git.read_object(object_id) if kind == "blob" else None
-        if content is None:
+        if kind != "blob":
             raise UntrustedError(f"git cannot read the object {object_id} of the range ({kind}).")
-        yield Text(names[object_id] or object_id, content, partial(_introduced, change, object_id))
+        yield _text(names[object_id] or object_id, git, object_id, kind, partial(_introduced, change, object_id))
+
+
+def _text(name: str, git: Git, object_id: str, kind: str, place: Callable[[], str]) -> Text:
+    """An object as a text to search, without its content where that is too large. Raises UntrustedError."""
+    known = git.size_of(object_id)
+    if known is not None and known[1] > LARGEST_TEXT:
+        return Text(name, b"", place, known[1])
+    content = git.read_object(object_id, kind)
+    if content is None:
+        raise UntrustedError(f"git cannot read the object {object_id} of the range ({kind}).")
+    return Text(name, content, place)
 
 
 def _introduced(change: Change, object_id: str) -> str:

@@ -11,6 +11,10 @@ from neuroscale.gates.manifests import Manifest
 from neuroscale.verdict import Check, Finding, Outcome, Severity
 from neuroscale.yaml_io import Path
 
+MOST_FINDINGS = 1000
+"""Of one check, that a verdict lists."""
+_LONGEST = 2000  # characters of a finding's message
+
 
 @dataclass(frozen=True)
 class GateResult:
@@ -53,7 +57,7 @@ def guarded(name: str, title: str, evaluate: Callable[[], Evaluation]) -> GateRe
             seconds=round(time.monotonic() - start, 3),
             detail=detail,
         )
-        return GateResult(check, seen.findings if seen else ())
+        return GateResult(check, _bounded(name, seen.findings) if seen else ())
 
     try:
         seen = evaluate()
@@ -72,6 +76,21 @@ def guarded(name: str, title: str, evaluate: Callable[[], Evaluation]) -> GateRe
     if any(finding.severity is Severity.ERROR for finding in seen.findings):
         return ended(Outcome.FINDINGS, seen.detail, seen)
     return ended(Outcome.PASSED, seen.detail, seen)
+
+
+def _bounded(name: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """The first findings, errors before notices, and one that counts the others: a verdict stays readable."""
+    kept = tuple(
+        one if len(one.message) <= _LONGEST else one.model_copy(update={"message": f"{one.message[:_LONGEST]}..."})
+        for one in sorted(findings, key=lambda one: one.severity is Severity.NOTICE)[:MOST_FINDINGS]
+    )
+    if len(findings) <= MOST_FINDINGS:
+        return kept
+    more = len(findings) - MOST_FINDINGS
+    told = f"and {more} more findings of this check, here and in other files, are not listed"
+    fix = "Correct those that are listed, and run the gate again."
+    first = kept[0]
+    return (*kept, Finding(gate=name, rule="more", severity=first.severity, file=first.file, message=told, fix=fix))
 
 
 def manifest_finding(gate: str, manifest: Manifest, rule: str, message: str, fix: str, path: Path) -> Finding:

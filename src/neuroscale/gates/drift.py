@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import TypeVar
 
 from neuroscale.catalog import Catalog
-from neuroscale.errors import InputError, UntrustedError
+from neuroscale.errors import InputError, Problem, UntrustedError
 from neuroscale.gates.check import Evaluation, problem_findings
+from neuroscale.gates.history import History
 from neuroscale.gates.inputs import ServiceFolder
 from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.planning.planner import plan, request_digest, settings_key
 from neuroscale.rendering import Template, render
 from neuroscale.repository import PLAN_FILE, REQUEST_FILE
-from neuroscale.request import Request, check_request, load_request
-from neuroscale.settings import Settings
+from neuroscale.request import Request, check_request, fault_of, load_request
+from neuroscale.settings import LONGEST_DAYS, Settings
 from neuroscale.snapshot import Snapshot
 from neuroscale.verdict import Finding, Severity
 from neuroscale.yaml_io import decode
 
 GATE = "drift"
 _SHOWN_LINES = 6
+_LARGEST_FILE = 128 * 1024  # bytes of a request or a plan
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -36,9 +40,17 @@ class Platform:
 
 
 def evaluate_drift(
-    snapshot: Snapshot, services: tuple[ServiceFolder, ...], platform: Platform, today: date
+    snapshot: Snapshot,
+    services: tuple[ServiceFolder, ...],
+    platform: Platform,
+    today: date,
+    history: History | None = None,
+    longest_days: int = LONGEST_DAYS,
 ) -> tuple[Evaluation, dict[str, Plan]]:
     """Compare every service with what it renders to; returns the readable plans by service folder too.
+
+    `history`: what stood on the base branch, where there is one. What a revert brings back is no edit. `longest_days`:
+    how far ahead an override may end.
 
     Raises UntrustedError when the comparison does not see a difference that is there.
     """
@@ -47,33 +59,40 @@ def evaluate_drift(
     plans: dict[str, Plan] = {}
     present = [service for service in services if service.change != "removed"]
     for service in present:
-        found, locked = _service(snapshot, service, platform, today)
+        request, found = _request(snapshot, service.path.folder)
+        findings.extend(found)
+        if request is None:
+            continue
+        findings.extend(_overrides(service.path.folder, request, today, longest_days))
+        found, locked = _service(snapshot, service, request, platform, history)
         findings.extend(found)
         if locked is not None:
             plans[service.path.folder] = locked
     return Evaluation(tuple(findings), len(present), len(present), "services", caught, caught), plans
 
 
+def _request(snapshot: Snapshot, folder: str) -> tuple[Request | None, list[Finding]]:
+    try:
+        return read_file(snapshot, f"{folder}/{REQUEST_FILE}", load_request), []
+    except InputError as error:
+        return None, problem_findings(GATE, "request", error)
+
+
 def _service(
-    snapshot: Snapshot, service: ServiceFolder, platform: Platform, today: date
+    snapshot: Snapshot, service: ServiceFolder, request: Request, platform: Platform, history: History | None
 ) -> tuple[list[Finding], Plan | None]:
     folder = service.path.folder
     try:
-        request = _read(snapshot, f"{folder}/{REQUEST_FILE}", load_request)
-    except InputError as error:
-        return problem_findings(GATE, "request", error), None
-    try:
-        locked = _read(snapshot, f"{folder}/{PLAN_FILE}", load_plan)
+        locked = read_file(snapshot, f"{folder}/{PLAN_FILE}", load_plan)
     except InputError as error:
         return problem_findings(GATE, "plan", error), None
-    if request is None or locked is None:
+    if locked is None:
         return [], None  # the files gate says that it is missing
     findings = _belongs(service, request, locked)
     try:
         check_request(request, platform.catalog, platform.settings, f"{folder}/{REQUEST_FILE}")
     except InputError as error:
         return [*findings, *problem_findings(GATE, "request", error)], locked
-    findings.extend(_overrides(folder, request, today))
     if locked.lock.request_digest != request_digest(request):
         findings.append(
             _finding(
@@ -84,7 +103,7 @@ def _service(
             )
         )
         return findings, locked
-    findings.extend(_plan_findings(service, request, locked, platform))
+    findings.extend(_plan_findings(service, request, locked, platform, history))
     if locked.verdict == "refused":
         findings.append(
             _finding(
@@ -95,17 +114,40 @@ def _service(
             )
         )
         return findings, locked
+    return [*findings, *_file_findings(snapshot, folder, request, locked, platform, history)], locked
+
+
+def _file_findings(
+    snapshot: Snapshot, folder: str, request: Request, locked: Plan, platform: Platform, history: History | None
+) -> list[Finding]:
+    """Whether the files are what request and plan render to, or stood like this on the base branch before."""
     try:
         rendered = render(request, locked, platform.template)
     except InputError as error:
-        return [*findings, *problem_findings(GATE, "render", error)], locked
-    actual = {name: data for name in rendered if (data := snapshot.read(f"{folder}/{name}")) is not None}
-    findings.extend(compare(folder, {name: text.encode() for name, text in rendered.items()}, actual))
-    return findings, locked
+        findings = problem_findings(GATE, "render", error)
+    else:
+        actual = {name: data for name in rendered if (data := snapshot.read(f"{folder}/{name}")) is not None}
+        findings = compare(folder, {name: text.encode() for name, text in rendered.items()}, actual)
+    if not findings or history is None or (stood := history.stood(folder)) is None:
+        return findings
+    names = ", ".join(sorted({finding.file.rpartition("/")[2] for finding in findings}))
+    return [
+        _finding(
+            "restored-files",
+            folder,
+            f"is as it was on the base branch at {stood}; today's template renders something else: {names}",
+            f"Run `neuroscale replan {folder}` and commit the result when it suits.",
+            Severity.NOTICE,
+        )
+    ]
 
 
-def _read(snapshot: Snapshot, path: str, load: Any) -> Any:
+def read_file(snapshot: Snapshot, path: str, load: Callable[[str, str], T]) -> T | None:
+    """A request or a plan, None where there is none. Raises InputError for one that cannot be read."""
     data = snapshot.read(path)
+    if data is not None and len(data) > _LARGEST_FILE:
+        told = f"has {len(data)} bytes, which is far more than a service has"
+        raise InputError(Problem(path, "", told, f"Write at most {_LARGEST_FILE} bytes."))
     return None if data is None else load(decode(data, path), path)
 
 
@@ -126,24 +168,31 @@ def _belongs(service: ServiceFolder, request: Request, locked: Plan) -> list[Fin
     return findings
 
 
-def _overrides(folder: str, request: Request, today: date) -> list[Finding]:
-    return [
-        _finding(
-            "override-expired",
-            f"{folder}/{REQUEST_FILE}",
-            f"the override of {override.field} expired on {override.expires} ({override.reason})",
-            "Remove the override and replan, or have a new expiry reviewed.",
-        )
-        for override in request.overrides
-        if override.expires < today
-    ]
+def _overrides(folder: str, request: Request, today: date, longest_days: int) -> list[Finding]:
+    """Every override: one in force is a notice."""
+    findings = []
+    for override in request.overrides:
+        fault = fault_of(override.reason, override.expires, today, longest_days)
+        subject = f"the override of {override.field}"
+        if fault is None:
+            rule, fix, severity = "override", "Remove it when it is no longer needed.", Severity.NOTICE
+            message = f"{subject} with {override.value} is in force until {override.expires}: {override.reason}"
+        else:
+            rule, fix, severity = f"override-{fault.rule}", fault.fix, Severity.ERROR
+            message = f"{subject} {fault.message}"
+        fix += f" Then run `neuroscale replan {folder}` and commit the result."
+        findings.append(_finding(rule, f"{folder}/{REQUEST_FILE}", message, fix, severity))
+    return findings
 
 
-def _plan_findings(service: ServiceFolder, request: Request, locked: Plan, platform: Platform) -> list[Finding]:
+def _plan_findings(
+    service: ServiceFolder, request: Request, locked: Plan, platform: Platform, history: History | None
+) -> list[Finding]:
     """Whether the lock is what the planner says.
 
     A lock from this very catalog, planner and template must equal a new plan. An older one was accepted when it was
-    merged; but a change may bring in or alter a lock only if it says what the planner says.
+    merged; but a change may bring in or alter a lock only if it says what the planner says, or if it brings back the
+    whole folder as it was merged once.
     """
     file = f"{service.path.folder}/{PLAN_FILE}"
     fresh = plan(request, platform.catalog, platform.settings, platform.template.version)
@@ -164,11 +213,24 @@ def _plan_findings(service: ServiceFolder, request: Request, locked: Plan, platf
     shown = "; ".join(differing[:4]) + (f" and {len(differing) - 4} more" if len(differing) > 4 else "")
     same_origin = _origin(fresh) == _origin(locked)
     if same_origin or service.plan_changed:
+        stood = None if history is None else history.stood(service.path.folder)
+        if stood is not None:
+            return [
+                _finding(
+                    "restored-plan",
+                    file,
+                    f"is the plan of {stood} of the base branch, with its request and its files; "
+                    f"a new plan would differ: {shown}",
+                    f"{command} when it suits.",
+                    Severity.NOTICE,
+                )
+            ]
+        never = "" if history is None else f", and its folder never stood like this {history.reach}"
         return [
             _finding(
                 "edited-plan",
                 file,
-                f"is not what the planner says for this request: {shown}",
+                f"is not what the planner says for this request{never}: {shown}",
                 f"{command}; an exception to the plan belongs into the request's overrides.",
             )
         ]

@@ -8,16 +8,19 @@ object of the service.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from neuroscale.errors import InputError, UntrustedError
+from neuroscale.gates.attributes import ATTRIBUTES, attribute_findings
 from neuroscale.gates.check import Evaluation, problem_findings
-from neuroscale.gates.inputs import GateInput, ServiceFolder, SourceFile
+from neuroscale.gates.inputs import RENDERED_BY_OTHERS, GateInput, ServiceFolder, SourceFile
 from neuroscale.gates.manifests import TRIPWIRE_PREFIX, Manifest, read_manifests
+from neuroscale.gates.names import name_collisions, taken_names
 from neuroscale.repository import MANIFESTS, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, ServicePath
 from neuroscale.request import SERVICE_NAME
 from neuroscale.snapshot import Entry, Kind, MemorySnapshot, Snapshot
-from neuroscale.verdict import Finding
+from neuroscale.verdict import Finding, Severity
 
 GATE = "files"
 _ALLOWED = {REQUEST_FILE, PLAN_FILE, *RENDERED_KINDS}
@@ -26,10 +29,9 @@ _KIND_WORDS: dict[Kind, str] = {
     "submodule": "a git submodule",
     "executable": "executable",
 }
-_ATTRIBUTES = ".gitattributes"
-_CONVERTS = re.compile(r"\s(?:working-tree-encoding=|filter=|ident(?:\s|$))")
-_OTHER_FILES = re.compile(r"\s*\*\.(?!ya?ml\s|json\s)[A-Za-z0-9]+\s")
-_RENDERED_BY_OTHERS = {"kustomization.yaml", "kustomization.yml", "Kustomization", "Chart.yaml", "values.yaml"}
+_MOST_OBJECTS = 10_000
+_MOST_VALUES = 500_000
+_Seen = tuple[list[Finding], list[Manifest]]
 
 
 def evaluate_files(given: GateInput, environments: Sequence[str] | None) -> tuple[Evaluation, list[Manifest]]:
@@ -47,16 +49,28 @@ def evaluate_files(given: GateInput, environments: Sequence[str] | None) -> tupl
     return evaluation, manifests
 
 
+def read_service(snapshot: Snapshot, service: ServicePath) -> tuple[list[Finding], list[Manifest]]:
+    """What is wrong with the files of one service's folder, and its objects."""
+    findings: list[Finding] = []
+    objects: list[Manifest] = []
+    for entry in snapshot.entries(service.folder):
+        found, read = _service_file(snapshot, service, entry)
+        findings.extend(found)
+        objects.extend(read)
+    return [*findings, *_one_service(service, objects)], objects
+
+
 def _look(given: GateInput, environments: Sequence[str] | None) -> tuple[list[Finding], list[Manifest], int]:
-    findings = _attribute_findings(given.snapshot)
+    findings = attribute_findings(ATTRIBUTES, given.snapshot.read(ATTRIBUTES) or b"")
     manifests: list[Manifest] = []
+    room = _Room()
     looked_at = 0
     for service in given.services:
         looked_at += len(service.entries)
         findings.extend(_folder_findings(service, environments))
         objects: list[Manifest] = []
         for entry in service.entries:
-            found, read = _service_file(given.snapshot, service.path, entry)
+            found, read = room.read(entry.path, partial(_service_file, given.snapshot, service.path, entry))
             findings.extend(found)
             objects.extend(read)
         findings.extend(_one_service(service.path, objects))
@@ -73,10 +87,11 @@ def _look(given: GateInput, environments: Sequence[str] | None) -> tuple[list[Fi
         )
     for file in given.plain:
         looked_at += 1
-        found, read = _plain_file(file)
+        found, read = room.read(file.name, partial(_plain_file, file))
         findings.extend(found)
         manifests.extend(read)
     findings.extend(_duplicates(manifests))
+    findings.extend(_collisions(given, manifests))
     for manifest in manifests:
         if manifest.name.startswith(TRIPWIRE_PREFIX) or manifest.namespace.startswith(TRIPWIRE_PREFIX):
             findings.append(
@@ -91,23 +106,29 @@ def _look(given: GateInput, environments: Sequence[str] | None) -> tuple[list[Fi
     return findings, [m for m in manifests if not m.name.startswith(TRIPWIRE_PREFIX)], looked_at
 
 
-def _attribute_findings(snapshot: Snapshot) -> list[Finding]:
-    """Git attributes with which a checkout of the manifests is not what lies in Git.
+class _Room:
+    """How much one run still reads: objects, and values, each of which takes memory for its place."""
 
-    Those of folders below manifests/ are files that do not belong there.
-    """
-    lines = (snapshot.read(_ATTRIBUTES) or b"").decode("utf-8", "replace").split("\n")
-    return [
-        _finding(
-            "attributes",
-            _ATTRIBUTES,
-            "lets a checkout change files that could be manifests, so that Argo CD would read others than the gate",
-            "Name files that are no YAML or JSON (*.png), or remove working-tree-encoding, ident and filter.",
-            number,
-        )
-        for number, line in enumerate(lines, 1)
-        if _CONVERTS.search(line) and not line.lstrip().startswith("#") and not _OTHER_FILES.match(line)
-    ]
+    def __init__(self) -> None:
+        self._objects = _MOST_OBJECTS
+        self._values = _MOST_VALUES
+        self._told = False
+
+    def read(self, name: str, read: Callable[[], _Seen]) -> _Seen:
+        """What a file holds; nothing once there is no room, with a finding at the first such file."""
+        if self._told:
+            return [], []
+        if self._objects <= 0 or self._values <= 0:
+            self._told = True
+            told = (
+                f"and the files after it are not read: one run reads up to {_MOST_OBJECTS} objects with {_MOST_VALUES} "
+                "values"
+            )
+            return [_finding("too-much", name, told, "Check parts of it one by one, or bring smaller changes.")], []
+        findings, manifests = read()
+        self._objects -= len(manifests)
+        self._values -= sum(len(one) for one in {id(one.document): one.document.lines for one in manifests}.values())
+        return findings, manifests
 
 
 def _folder_findings(service: ServiceFolder, environments: Sequence[str] | None) -> list[Finding]:
@@ -131,7 +152,17 @@ def _folder_findings(service: ServiceFolder, environments: Sequence[str] | None)
                 "Use lower-case letters, digits and '-', starting with a letter, at most 40 characters.",
             )
         )
-    if service.change != "removed":
+    if service.change == "removed":
+        findings.append(
+            _finding(
+                "removed-service",
+                folder,
+                "the change removes this service: Argo CD deletes it, and whoever calls it gets errors",
+                "Merge it once nobody needs the service; otherwise restore the folder.",
+                severity=Severity.NOTICE,
+            )
+        )
+    else:
         present = {entry.path for entry in service.entries}
         for name in sorted(_ALLOWED):
             if f"{folder}/{name}" not in present:
@@ -156,12 +187,12 @@ def _service_file(snapshot: Snapshot, service: ServicePath, entry: Entry) -> tup
     if entry.kind != "file":
         word = _KIND_WORDS.get(entry.kind, "not a regular file")
         return [_finding("not-a-plain-file", entry.path, f"is {word}", "Commit a regular file with mode 644.")], []
-    data = snapshot.read(entry.path)
-    if data is None:
-        raise UntrustedError(f"{entry.path} is listed but cannot be read.")
-    if name not in RENDERED_KINDS:
-        return [], []  # the drift gate reads the request and its plan
     try:
+        data = snapshot.read(entry.path)
+        if data is None:
+            raise UntrustedError(f"{entry.path} is listed but cannot be read.")
+        if name not in RENDERED_KINDS:
+            return [], []  # the drift gate reads the request and its plan
         manifests = read_manifests(data, entry.path, service)
     except InputError as error:
         return problem_findings(GATE, "unreadable", error), []
@@ -208,7 +239,7 @@ def _plain_file(file: SourceFile) -> tuple[list[Finding], list[Manifest]]:
     if file.entry.kind not in ("file", "executable"):
         word = _KIND_WORDS.get(file.entry.kind, "not a regular file")
         return [_finding("not-a-plain-file", file.name, f"is {word}", "Replace it by the file itself.")], []
-    if base in _RENDERED_BY_OTHERS or base.endswith(".jsonnet"):
+    if base in RENDERED_BY_OTHERS or base.endswith(".jsonnet"):
         return [
             _finding(
                 "not-rendered",
@@ -217,10 +248,10 @@ def _plain_file(file: SourceFile) -> tuple[list[Finding], list[Manifest]]:
                 "Render the folder first (kustomize build, helm template, jsonnet) and check the result.",
             )
         ], []
-    data = file.read()
-    if data is None:
-        raise UntrustedError(f"{file.name} is listed but cannot be read.")
     try:
+        data = file.read()
+        if data is None:
+            raise UntrustedError(f"{file.name} is listed but cannot be read.")
         manifests = read_manifests(data, file.name)
     except InputError as error:
         return problem_findings(GATE, "unreadable", error), []
@@ -248,8 +279,34 @@ def _duplicates(manifests: Sequence[Manifest]) -> list[Finding]:
     return findings
 
 
-def _finding(rule: str, file: str, message: str, fix: str, line: int | None = None) -> Finding:
-    return Finding(gate=GATE, rule=rule, file=file, line=line, message=message, fix=fix)
+def _collisions(given: GateInput, manifests: Sequence[Manifest]) -> list[Finding]:
+    """Services of which KServe makes an object of the same name, and those with the name of the platform's own."""
+    return [
+        _finding(
+            "name-collision",
+            manifest.file,
+            f"KServe makes {name} of {manifest.subject} and of {other.subject} in {other.file}: "
+            "the one would overwrite what the other serves",
+            "Give one of the two services another name.",
+            manifest.line("metadata", "name"),
+        )
+        for manifest, other, name in name_collisions(given, manifests)
+    ] + [
+        _finding(
+            "name-collision",
+            manifest.file,
+            f"{manifest.subject} is the platform's own, in {file}: Argo CD would not deploy the service",
+            "Give the service another name.",
+            manifest.line("metadata", "name"),
+        )
+        for manifest, file in taken_names(given, manifests)
+    ]
+
+
+def _finding(
+    rule: str, file: str, message: str, fix: str, line: int | None = None, severity: Severity = Severity.ERROR
+) -> Finding:
+    return Finding(gate=GATE, rule=rule, severity=severity, file=file, line=line, message=message, fix=fix)
 
 
 def _tripwires() -> list[tuple[str, GateInput]]:
@@ -262,6 +319,12 @@ def _tripwires() -> list[tuple[str, GateInput]]:
         snapshot = MemorySnapshot(files, kinds)
         return GateInput(snapshot, (ServiceFolder(service, "checked", tuple(snapshot.entries())),))
 
+    def beside(name: str) -> GateInput:
+        """The service of the tripwires, and one of that name that nobody changed."""
+        bad, other = folder({file: good}), ServicePath("tripwire", name)
+        files = {f"{other.folder}/inferenceservice.yaml": good.replace(b"name: bad,", f"name: {name},".encode())}
+        return GateInput(MemorySnapshot({file: good, **files}), bad.services)
+
     stray = MemorySnapshot({f"{MANIFESTS}/tripwire/kustomization.yaml": b""})
     return [
         ("not-a-plain-file", folder({}, {file: "symlink"})),
@@ -271,7 +334,8 @@ def _tripwires() -> list[tuple[str, GateInput]]:
         ("wrong-kind", folder({file: good.replace(b"InferenceService", b"Secret")})),
         ("wrong-name", folder({file: good.replace(b"name: bad,", b"name: other,")})),
         ("wrong-namespace", folder({file: good.replace(b", namespace: bad", b"")})),
+        ("name-collision", beside("bad-predictor")),
         ("missing-file", folder({file: good})),
-        ("attributes", GateInput(MemorySnapshot({_ATTRIBUTES: b"* filter=tripwire\n"}))),
+        ("attributes", GateInput(MemorySnapshot({ATTRIBUTES: b"* filter=tripwire\n"}))),
         ("stray-file", GateInput(stray, strays=tuple(stray.entries()))),
     ]

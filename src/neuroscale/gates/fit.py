@@ -17,8 +17,17 @@ from neuroscale.gates.host_memory import beyond_limit
 from neuroscale.gates.knowledge import Knowledge, KnownModel, KnownPlace, UnknownError
 from neuroscale.gates.manifests import Manifest, read_manifests
 from neuroscale.gates.processor import CACHE_SPACE, cache_space, hidden_cache_space, memory_limit
-from neuroscale.gates.served import Server, Unread, servers
-from neuroscale.gates.times import check_end, check_start
+from neuroscale.gates.reach import (
+    REACHED_BY,
+    check_command_ends,
+    check_host_memory,
+    check_keyless,
+    check_reach,
+    untold_variables,
+)
+from neuroscale.gates.room import READ, check_room
+from neuroscale.gates.served import SERVING, Server, Unread, servers
+from neuroscale.gates.times import check_end, check_least_start, check_start, waits_for
 from neuroscale.gates.tripwire_services import Tripwire, tripwires
 from neuroscale.gates.variables import ENV, PORT, PORT_SERVICE, check_devices, check_values, hidden_values
 from neuroscale.planning.fit import Around, Fit, choices, fit
@@ -41,6 +50,8 @@ from neuroscale.yaml_io import Path
 
 GATE = "fit"
 TITLE = "Fit"
+NOT_JUDGED = "not-judged"
+"""The rule of what the files or the catalog do not tell."""
 
 _GIB = 2**30
 _MOST_CHOICES = 3
@@ -52,7 +63,7 @@ RULES: dict[ProblemKind, str] = {
     "value": "argument-value",
     "stray": "stray-word",
     "ignored": "ignored-argument",
-    "config": "not-judged",
+    "config": NOT_JUDGED,
     "ends": "ends-at-once",
 }
 _UNREAD_FIX = "Write the command and its arguments into the manifest as plain text."
@@ -87,7 +98,8 @@ def evaluate_fit(
     findings = tuple(finding for one in seen for finding in one.findings)
     in_part = sum(not one.whole for one in seen)
     detail = f"{in_part} of {len(seen)} commands judged in part" if in_part else ""
-    return Evaluation(findings, len(seen), len(seen), "commands", len(traps), len(traps), detail)
+    caught = sum(len(trap.wanted) for trap in traps)
+    return Evaluation(findings, len(seen), len(seen), "commands", caught, caught, detail)
 
 
 def runtimes_of(snapshot: Snapshot) -> Callable[[str], Manifest | None]:
@@ -109,9 +121,11 @@ def runtimes_of(snapshot: Snapshot) -> Callable[[str], Manifest | None]:
 
 
 def _must_be_caught(trap: Tripwire) -> None:
-    found = [judge(one, trap.knowledge) for one in servers(trap.manifests, lambda _: None)]
-    if not any(finding.rule == trap.rule and trap.told in finding.message for one in found for finding in one.findings):
-        raise UntrustedError(f"the fit gate did not catch its tripwire: {trap.title}.")
+    judged = [judge(one, trap.knowledge) for one in servers(trap.manifests, lambda _: None)]
+    found = [finding for one in judged for finding in one.findings]
+    for rule, told in trap.wanted:
+        if not any(one.rule == rule and told in one.message for one in found):
+            raise UntrustedError(f"the fit gate did not catch its tripwire: {trap.title} ({rule}: {told}).")
 
 
 def judge(found: Server | Unread, knowledge: Knowledge | None) -> Judged:
@@ -119,7 +133,7 @@ def judge(found: Server | Unread, knowledge: Knowledge | None) -> Judged:
     if isinstance(found, Unread):
         told = f"cannot be judged: {found.reason}"
         return Judged(
-            (_at(found.manifest, found.at, found.subject, "not-judged", told, _UNREAD_FIX, notice=True),), False
+            (_at(found.manifest, found.at, found.subject, NOT_JUDGED, told, _UNREAD_FIX, notice=True),), False
         )
     return _Judgement(found, knowledge).judged()
 
@@ -143,6 +157,7 @@ class _Judgement:
         self._command()
         if not self.server.description:
             self._service()
+            self._reach()
         return Judged(tuple(dict.fromkeys(self.findings)), self.whole)
 
     def _command(self) -> None:
@@ -154,7 +169,7 @@ class _Judgement:
         for place, reason in self.command.unreadable:
             self._not_judged(place, f"cannot be judged in full: {reason}", _UNREAD_FIX)
         for path, reason in self.server.hidden:
-            self._say("not-judged", path, f"cannot be judged in full: {reason}", _UNREAD_FIX, notice=True)
+            self._say(NOT_JUDGED, path, f"cannot be judged in full: {reason}", _UNREAD_FIX, notice=True)
             self.whole = False
         for problem in parsed.problems:
             place = self._word(problem.place)
@@ -166,6 +181,34 @@ class _Judgement:
             else:
                 # What another version than the known ones takes may be right for it.
                 self._say(RULES[problem.kind], place, f"{about}{problem.message}", problem.fix, notice=not parsed.exact)
+
+    def _reach(self) -> None:
+        """Whether it can be reached, stays up, and asks for its key."""
+        command, spec = self.command, self.server.spec
+        untold = bool(command.unreadable or self.server.hidden)
+        unread = untold or any(one.kind == "config" for one in self.parsed.problems)
+        known = frozenset(
+            dest
+            for dest in REACHED_BY
+            if dest in self.parsed.snapshot.arguments
+            and not self._hidden(self.parsed.places.get(dest))
+            and (dest in self.parsed.places or not unread)
+        )
+        container = self.server.container
+        by_kserve = self.server.manifest.kind == "InferenceService" and container.get("name") in (None, SERVING)
+        for dest, fault in check_reach(container, self.parsed, known, by_kserve=by_kserve):
+            self._of_container([replace(fault, place=self._place_of(dest) if dest else fault.place)])
+        self._of_container([*check_host_memory(spec), *check_command_ends(command)])
+        self._of_container(
+            replace(fault, refused=self.parsed.exact) for fault in check_keyless(command, whole=not untold)
+        )
+        for told in untold_variables(command):
+            self._not_judged(ENV, told, "Write the variable's value into the manifest.")
+        if "load_format" not in self.parsed.places or self._hidden(self.parsed.places["load_format"]):
+            return
+        if self.parsed.value("load_format") == "dummy":
+            told = "--load-format=dummy: vLLM answers by random weights"
+            self._say("random-weights", self._place_of("load_format"), told, "Remove it.", notice=False)
 
     def _hidden(self, place: int | None) -> bool:
         """Whether the value of the argument that a word names is not known."""
@@ -193,10 +236,25 @@ class _Judgement:
         for fault in faults:
             self._fault(fault)
         self._variables(place)
+        if not unread:
+            self._room(model, place)
         if model is not None and place is not None:
             result = self._memory(self._stretched(model), self._shared(place), faults, unread)
-            if self.environment:
-                self._times(model, place, result)
+            self._times(model, place, result)
+        else:
+            self._of_container(check_least_start(self.server.container))
+
+    def _room(self, model: KnownModel | None, place: KnownPlace | None) -> None:
+        """Whether the volumes that it writes to are large enough."""
+        server = self.server
+        several = server.pods > 1 or server.workers
+        if server.hidden or several or any(self._hidden(self.parsed.places.get(dest)) for dest in READ):
+            return
+        named = self.parsed.arguments.model or ""
+        fetched = model if model and model.entry.weights.kind == "hub" and not named.startswith("/") else None
+        compiled = place is not None and place.device.family in ("cuda", "cpu")
+        faults = check_room(server.spec, self.parsed, self.command, fetched, compiled=compiled)
+        self._of_container(replace(fault, refused=self.parsed.exact) for fault in faults)
 
     def _model(self) -> KnownModel | None:
         named = self.parsed.arguments.model
@@ -256,25 +314,28 @@ class _Judgement:
         return result
 
     def _times(self, model: KnownModel, place: KnownPlace, result: Fit) -> None:
-        server, environment = self.server, self._known.environment(self.environment)
-        runtime = self._known.runtime(server, place.device.family)
-        faults = list(check_end(self.parsed, server.spec, self._place_of("shutdown_timeout")))
-        if environment is None or runtime is None:
-            self._not_judged(
-                (),
-                "whether its probes wait for its start cannot be judged: how fast this environment "
-                "loads models is not known",
-                "Add the environment to platform/settings.yaml, and a runtime of its image to the catalog.",
-            )
+        server, known = self.server, self._known
+        runtime = known.runtime(server, place.device.family)
+        eager, sequences = self.parsed.arguments.enforce_eager, result.resolved.max_num_seqs
+        starts = [
+            startup(model.entry, runtime, environment, sequences=sequences, eager=eager)
+            for environment in known.environments(self.environment)
+            if runtime is not None
+        ]
+        if self.environment and starts:
+            faults = list(check_start(server.container, starts[0], server.source))
         else:
-            start = startup(
-                model.entry,
-                runtime,
-                environment,
-                sequences=result.resolved.max_num_seqs,
-                eager=self.parsed.arguments.enforce_eager,
-            )
-            faults = [*check_start(server.container, start, server.source), *faults]
+            # How fast models load is a matter of the environment: what waits for the slowest known one waits for all.
+            faults = list(check_least_start(server.container))
+            if not faults and not waits_for(server.container, starts, server.source):
+                self._not_judged(
+                    (),
+                    "whether its probes wait for its start cannot be judged: how fast this environment "
+                    "loads models is not known",
+                    "Add the environment to platform/settings.yaml, and a runtime of its image to the catalog.",
+                )
+        if self.environment:
+            faults += check_end(self.parsed, server.spec, self._place_of("shutdown_timeout"))
         self._of_container(faults)
 
     def _arguments(self, place: KnownPlace) -> EngineArguments:
@@ -357,10 +418,10 @@ class _Judgement:
 
     def _not_judged(self, place: Path, told: str, fix: str) -> None:
         self.whole = False
-        self._say("not-judged", place, told, fix, notice=True)
+        self._say(NOT_JUDGED, place, told, fix, notice=True)
 
     def _say(self, rule: str, place: Path, told: str, fix: str, *, notice: bool) -> None:
-        if rule == "not-judged" and place and place[0] in ("spec", "metadata"):
+        if rule == NOT_JUDGED and place and place[0] in ("spec", "metadata"):
             manifest, path = self.server.manifest, place
         else:
             manifest, path = self.server.origin(tuple(place))
@@ -388,9 +449,7 @@ def _at(
 
 def unjudged(findings: Sequence[Finding]) -> Iterator[str]:
     """What was not judged, in words, for the verdict's list."""
-    places = sorted(
-        {f"{one.file}:{one.line}" if one.line else one.file for one in findings if one.rule == "not-judged"}
-    )
+    places = sorted({f"{one.file}:{one.line}" if one.line else one.file for one in findings if one.rule == NOT_JUDGED})
     if places:
         shown = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
         yield f"Fit: what the files or the catalog do not tell of commands of vLLM (see the notices), at {shown}."

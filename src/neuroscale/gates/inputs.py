@@ -11,6 +11,8 @@ from neuroscale.gates.manifests import MANIFEST_SUFFIXES
 from neuroscale.repository import MANIFESTS, ServicePath
 from neuroscale.snapshot import Entry, FolderSnapshot, Snapshot
 
+RENDERED_BY_OTHERS = ("kustomization.yaml", "kustomization.yml", "Kustomization", "Chart.yaml", "values.yaml")
+"""Names of files with which tools render a folder: what they make of its manifests is not what lies there."""
 # Files below manifests/ that are for people; nothing deploys them.
 _FOR_PEOPLE = ("README.md", ".gitkeep")
 
@@ -129,7 +131,8 @@ def _plain_files(path: Path) -> tuple[list[SourceFile], list[str]]:
     for entry in entries:
         name = (folder / entry.path).as_posix()
         is_manifest = entry.path.endswith((*MANIFEST_SUFFIXES, ".jsonnet")) or not path.is_dir()
-        if is_manifest or entry.kind not in ("file", "executable"):
+        is_input = entry.path.rpartition("/")[2] in RENDERED_BY_OTHERS
+        if is_manifest or is_input or entry.kind not in ("file", "executable"):
             files.append(SourceFile(name, entry, snapshot))
         else:
             skipped.append(name)

@@ -47,14 +47,14 @@ def needs_judges(change: Change) -> bool:
     return JUDGE not in os.environ and change.touches(*GATE_CODE)
 
 
-def judge_by_base(change: Change, *, server: bool = False) -> Verdict:
+def judge_by_base(change: Change, *, server: bool = False, strict: bool = True) -> Verdict:
     """The base's verdict alone: for where the change's code must not run, since secrets are in reach.
 
-    `server`: an API server is asked, too.
+    `server`: an API server is asked, too. `strict`: an object of a kind that nothing judges is a finding.
 
     Raises UntrustedError when the base's gate gives no readable verdict.
     """
-    verdict = _judge_of_base(change, server=server).verdict
+    verdict = _judge_of_base(change, server=server, strict=strict).verdict
     note = "The change alters the gate's own code: the base's version decided."
     unseen = "The change's own gate: no code of a change runs here. Run `neuroscale gate --base --head` on its branch."
     return verdict.model_copy(
@@ -62,13 +62,13 @@ def judge_by_base(change: Change, *, server: bool = False) -> Verdict:
     )
 
 
-def judge_by_both(change: Change, *, server: bool = False) -> Verdict:
+def judge_by_both(change: Change, *, server: bool = False, strict: bool = True) -> Verdict:
     """The base's verdict, made stricter by what the change's own gate says.
 
     Raises UntrustedError when the base's gate gives no readable verdict.
     """
-    base = _judge_of_base(change, server=server)
-    head = _judge(change, change.tree, server=server)
+    base = _judge_of_base(change, server=server, strict=strict)
+    head = _judge(change, change.tree, server=server, strict=strict)
     note = "The change alters the gate's own code: the base's version decided, and the change's own ran beside it."
     check = _check_of_head(head)
     checks = (*base.verdict.checks, check)
@@ -115,8 +115,8 @@ def _check_of_head(head: _Answer) -> Check:
     )
 
 
-def _judge_of_base(change: Change, *, server: bool) -> _BaseAnswer:
-    base = _judge(change, change.base, server=server)
+def _judge_of_base(change: Change, *, server: bool, strict: bool) -> _BaseAnswer:
+    base = _judge(change, change.base, server=server, strict=strict)
     if base.verdict is None or base.status != base.verdict.exit_status:
         raise UntrustedError(f"the base's gate gave no verdict (exit status {base.status}): {base.errors[-800:]}")
     return _BaseAnswer(base.status, base.verdict)
@@ -139,7 +139,7 @@ def _unpack(snapshot: GitSnapshot, folder: Path) -> None:
         target.write_bytes(content)
 
 
-def _judge(change: Change, treeish: str, *, server: bool) -> _Answer:
+def _judge(change: Change, treeish: str, *, server: bool, strict: bool) -> _Answer:
     """Run the gate whose code lies in a tree, on the same change."""
     with tempfile.TemporaryDirectory(prefix="neuroscale-judge-") as scratch:
         folder = Path(scratch)
@@ -154,7 +154,8 @@ def _judge(change: Change, treeish: str, *, server: bool) -> _Answer:
         settings = {**kept, JUDGE: "1", "PYTHONPATH": str(folder / "code" / "src")}
         try:
             done = subprocess.run(
-                [*command, *(["--server"] if server else []), "--json", str(report)],
+                # A change is judged strictly unless told otherwise: an older base need not know the option.
+                [*command, *(["--server"] if server else []), *([] if strict else ["--no-strict"]), "--json", report],
                 cwd=change.git.root,
                 env=settings,
                 capture_output=True,

@@ -149,6 +149,13 @@ class Knowledge:
         """What the settings say of an environment."""
         return self.settings.environments.get(name) if self.settings else None
 
+    def environments(self, name: str) -> tuple[Environment, ...]:
+        """The environment of that name, and all of them where a manifest is of none ("")."""
+        if self.settings is None:
+            return ()
+        known = self.environment(name)
+        return (known,) if known else () if name else tuple(self.settings.environments.values())
+
     def runtime(self, server: Server, family: str) -> RuntimeEntry | None:
         """The catalog's runtime of a server's image, or else the one of its accelerator's family."""
         alike = [one for one in self.catalog.runtimes.values() if one.family == family]

@@ -12,6 +12,7 @@ from neuroscale.repository import ServicePath
 from neuroscale.yaml_io import LARGEST_INTEGER, Document, decode, flow, read_documents
 
 LARGEST_FILE = 1024 * 1024  # bytes; etcd refuses larger objects by default (1.5 MiB a request)
+_MOST_VALUES = 100_000  # of one file: each takes memory for its place
 TRIPWIRE_PREFIX = "neuroscale-tripwire"
 MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
 LEFT_OUT = b"+argocd:skip-file-rendering"
@@ -84,7 +85,7 @@ def read_manifests(data: bytes, file: str, service: ServicePath | None = None) -
         documents = [_json_document(text, file)]
     else:
         _check_lines(text, file)
-        documents = read_documents(text, file)
+        documents = read_documents(text, file, _MOST_VALUES)
     manifests: list[Manifest] = []
     for document in documents:
         manifests.extend(_expand(document.value, document, (), file, service))
@@ -156,6 +157,16 @@ def _expand(
                 "is missing or not text",
                 "Give the object a fixed name: what has no name cannot be compared with the cluster.",
                 document.line(*prefix, "metadata"),
+            )
+        )
+    if metadata.get("generateName") not in (None, ""):
+        raise InputError(
+            Problem(
+                file,
+                "metadata.generateName",
+                "stands beside metadata.name, and tools disagree on which of the two names the object",
+                "Remove metadata.generateName: the object has a fixed name.",
+                document.line(*prefix, "metadata", "generateName"),
             )
         )
     pattern = _COLON_NAMES if value["apiVersion"].startswith("rbac.authorization.k8s.io/") else _DNS_SUBDOMAIN

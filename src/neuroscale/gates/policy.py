@@ -22,6 +22,7 @@ from neuroscale.gates.manifests import Manifest
 from neuroscale.gates.policy_set import TRIPWIRES, Policy, PolicyException, PolicySet
 from neuroscale.gates.process import run_tool
 from neuroscale.schemas import SchemaSet
+from neuroscale.settings import LONGEST_DAYS
 from neuroscale.verdict import Finding, Severity
 from neuroscale.yaml_io import flow
 
@@ -30,6 +31,8 @@ GATE = "policy"
 # Kyverno compiles every policy again for every object, so its time grows with objects x policies: the policies are
 # split among processes, and an object that no policy of a process judges is left out of it.
 _MOST_OBJECTS = 500
+# Below so many pairs of a policy and an object, starting a second process costs more than the pairs do.
+_FEWEST_PAIRS = 60
 
 # (apiVersion, kind, namespace, name): how Kyverno's report names an object.
 Reference = tuple[str, str, str, str]
@@ -60,17 +63,22 @@ def evaluate_policies(
     folder: Path,
     *,
     today: date,
+    longest_days: int = LONGEST_DAYS,
     workers: int | None = None,
 ) -> Evaluation:
     """Judge every object by every policy that applies to it.
 
-    `folder` is an empty scratch folder. Raises UntrustedError as soon as one answer cannot be trusted.
+    `folder` is an empty scratch folder; `longest_days`, how far ahead an exception may end; `workers`, how many Kyverno
+    processes share the policies. Raises UntrustedError as soon as one answer cannot be trusted.
     """
     check_reach(policy_set.policies, schemas)
     pairs, homeless = applicable(policy_set.policies, manifests, schemas)
-    count = workers or os.cpu_count() or 1
+    few = sum(len(names) for names in pairs.values()) < _FEWEST_PAIRS
+    count = workers or (1 if few else os.cpu_count() or 1)
     batches = _batches(policy_set, manifests, pairs, schemas, count)
     findings = list(homeless)
+    in_force = [one for one in policy_set.exceptions if one.fault(today, longest_days) is None]
+    needed: set[tuple[str, int]] = set()
     expected = evaluated = 0
     # Threads only wait for the processes; a failure in one batch cancels those that have not started.
     with ThreadPoolExecutor(max_workers=count) as pool:
@@ -92,7 +100,9 @@ def evaluate_policies(
                 answer = answers[policy.name, reference(manifest)]
                 evaluated += 1
                 if answer.result != "pass":
-                    findings.append(_finding(policy, manifest, answer, policy_set.exceptions, today))
+                    needed.add((policy.name, id(manifest)))
+                    findings.append(_finding(policy, manifest, answer, policy_set.exceptions, today, longest_days))
+    findings += _unneeded(in_force, manifests, needed)
     covered = {id(manifest) for manifest in manifests if pairs[id(manifest)]}
     detail = f"{len(policy_set.policies)} policies, {len(covered)} of {len(manifests)} objects have one that applies"
     if others := sorted({manifest.kind for manifest in manifests if id(manifest) not in covered}):
@@ -320,8 +330,53 @@ def _reports(output: str) -> list[dict[str, Any]]:
     return reports
 
 
+def exception_findings(exceptions: Iterable[PolicyException], today: date, longest_days: int) -> list[Finding]:
+    """The exceptions that do not hold, as findings at their own files."""
+    return [
+        Finding(
+            gate=GATE,
+            rule=f"exception-{fault.rule}",
+            file=one.file,
+            message=f"{fault.field}: the exception {fault.message}",
+            fix=fault.fix,
+        )
+        for one in exceptions
+        if (fault := one.fault(today, longest_days)) is not None
+    ]
+
+
+def _unneeded(
+    in_force: Sequence[PolicyException], manifests: Sequence[Manifest], needed: set[tuple[str, int]]
+) -> list[Finding]:
+    """A notice for each exception of an object that its policy does not refuse: the other ones are told as it is."""
+    named: dict[tuple[str, str, str], list[Manifest]] = {}
+    for manifest in manifests if in_force else ():
+        named.setdefault((manifest.kind, manifest.namespace, manifest.name), []).append(manifest)
+    return [
+        Finding(
+            gate=GATE,
+            rule="exception-unneeded",
+            severity=Severity.NOTICE,
+            file=manifest.file,
+            line=manifest.line("kind"),
+            subject=manifest.subject,
+            message=f"the policy {one.policy} does not refuse it, and {one.file} excepts it until {one.expires}: "
+            f"{one.reason}",
+            fix=f"Remove {one.file}.",
+        )
+        for one in in_force
+        for manifest in named.get((one.kind, one.namespace, one.name), ())
+        if (one.policy, id(manifest)) not in needed
+    ]
+
+
 def _finding(
-    policy: Policy, manifest: Manifest, answer: Answer, exceptions: Sequence[PolicyException], today: date
+    policy: Policy,
+    manifest: Manifest,
+    answer: Answer,
+    exceptions: Sequence[PolicyException],
+    today: date,
+    longest_days: int,
 ) -> Finding:
     finding = Finding(
         gate=GATE,
@@ -337,11 +392,12 @@ def _finding(
     for exception in exceptions:
         if not exception.covers(policy.name, manifest):
             continue
-        if exception.expires >= today:
+        fault = exception.fault(today, longest_days)
+        if fault is None:
             note = f"{finding.message} (excepted by {exception.file} until {exception.expires}: {exception.reason})"
             return finding.model_copy(update={"severity": Severity.NOTICE, "message": note})
-        note = f"{finding.message} (the exception {exception.file} expired on {exception.expires})"
-        return finding.model_copy(update={"message": note})
+        note = f"{finding.message} (the exception {exception.file} {fault.message})"
+        finding = finding.model_copy(update={"message": note})
     return finding
 
 

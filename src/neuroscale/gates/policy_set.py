@@ -10,6 +10,7 @@ from typing import Any
 from neuroscale.errors import InputError, Problem, UntrustedError
 from neuroscale.gates.manifests import TRIPWIRE_PREFIX, Manifest, read_manifests
 from neuroscale.repository import EXCEPTIONS, POLICIES
+from neuroscale.request import Fault, fault_of
 from neuroscale.snapshot import Snapshot, read_text
 from neuroscale.yaml_io import read_mapping
 
@@ -73,7 +74,10 @@ class Policy:
 
 @dataclass(frozen=True)
 class PolicyException:
-    """A reviewed exception: `policy` does not refuse one object, up to and including the day `expires`."""
+    """A reviewed exception: `policy` does not refuse one object, up to and including the day `expires`.
+
+    One with a fault excepts nothing.
+    """
 
     file: str
     policy: str
@@ -83,6 +87,10 @@ class PolicyException:
     reason: str
     approved_by: str
     expires: date
+
+    def fault(self, today: date, longest_days: int) -> Fault | None:
+        """Why it does not hold."""
+        return fault_of(self.reason, self.expires, today, longest_days)
 
     def covers(self, policy: str, manifest: Manifest) -> bool:
         """Whether this exception speaks of that policy and that object."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -18,13 +18,15 @@ from neuroscale.gates.check import Evaluation, GateResult, guarded, problem_find
 from neuroscale.gates.files import evaluate_files
 from neuroscale.gates.inputs import GateInput, read_paths
 from neuroscale.gates.manifests import Manifest
-from neuroscale.gates.policy import evaluate_policies
-from neuroscale.gates.policy_set import load_policy_set
+from neuroscale.gates.policy import evaluate_policies, exception_findings
+from neuroscale.gates.policy_set import TRIPWIRES, load_policy_set
 from neuroscale.gates.schema import evaluate_schemas
 from neuroscale.gates.secrets import Text, evaluate_secrets
-from neuroscale.repository import CATALOG, MANIFESTS, PLAN_FILE, POLICIES, SETTINGS, TEMPLATE
+from neuroscale.gates.tree import evaluate_tree
+from neuroscale.git import TooLargeError
+from neuroscale.repository import CATALOG, MANIFESTS, PLAN_FILE, POLICIES, SETTINGS
 from neuroscale.snapshot import FolderSnapshot, MemorySnapshot, Snapshot
-from neuroscale.verdict import Check, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
+from neuroscale.verdict import Check, Effects, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
 
 if TYPE_CHECKING:
     from neuroscale.costs.model import CostChange
@@ -40,7 +42,8 @@ _NO_SERVER = (
 class Subject:
     """What is judged and by what: the input, the texts to search for secrets, and whose policies decide.
 
-    `server`: whether an API server is asked, too.
+    `server`: whether an API server is asked, too. `strict`: whether an object of a kind that nothing judges is a
+    finding.
     """
 
     given: GateInput
@@ -49,6 +52,7 @@ class Subject:
     change: Change | None = None
     paths: tuple[str, ...] = ()
     server: bool = False
+    strict: bool = False
 
 
 @dataclass
@@ -61,22 +65,33 @@ class _Report:
     cost: CostChange | None = None
     notes: list[str] = field(default_factory=list)
     not_checked: list[str] = field(default_factory=list)
+    unjudged: list[Manifest] = field(default_factory=list)
+    effects: Effects | None = None
+    anew: list[Manifest] = field(default_factory=list)
+    servers: list[Manifest] = field(default_factory=list)
 
 
-def gate_paths(paths: list[Path], root: Path, today: date, *, server: bool = False) -> Verdict:
-    """Judge folders and files, with `server` by an API server too. Raises InputError for a path without manifests."""
+def gate_paths(paths: list[Path], root: Path, today: date, *, server: bool = False, strict: bool = False) -> Verdict:
+    """Judge folders and files, with `server` by an API server too. Raises InputError for a path without manifests.
+
+    `strict`: an object of a kind that nothing judges is a finding, and not only named.
+    """
     given = read_paths(paths, root)
     names = tuple(map(str, paths))
-    subject = Subject(given, lambda: _texts_of_files(given), FolderSnapshot(root), paths=names, server=server)
+    subject = Subject(
+        given, lambda: _texts_of_files(given), FolderSnapshot(root), paths=names, server=server, strict=strict
+    )
     return _judge(subject, today)
 
 
-def gate_change(change: Change, today: date, *, server: bool = False) -> Verdict:
+def gate_change(change: Change, today: date, *, server: bool = False, strict: bool = True) -> Verdict:
     """Judge what merging the change's head into its base brings, with `server` by an API server too.
 
-    Policies and exceptions are the base's.
+    Policies and exceptions are the base's. `strict`: an object of a kind that nothing judges is a finding.
     """
-    subject = Subject(read_change(change), lambda: texts_of(change), change.before, change, server=server)
+    subject = Subject(
+        read_change(change), lambda: texts_of(change), change.before, change, server=server, strict=strict
+    )
     return _judge(subject, today)
 
 
@@ -90,17 +105,21 @@ def _judge(subject: Subject, today: date) -> Verdict:
         folder = Path(scratch)
         manifests: list[Manifest] = []
         environments = _environments(subject)
+        longest_days = _longest_days(subject)
 
         def files() -> Evaluation:
             evaluation, found = evaluate_files(subject.given, environments)
             manifests.extend(found)
-            return evaluation
+            return evaluation if subject.change is None else _with_tree(evaluation, subject.change)
 
         report.results.append(guarded("files", "Files", files))
-        running = _start(subject, manifests, folder, pool, today)
+        _effects(subject, report, manifests)
+        judged = [*manifests, *report.anew]
+        running = _start(subject, judged, folder, pool, today, longest_days)
         if subject.server:
-            running.append(_start_server(manifests, pool, ending))
-        _platform_checks(subject, report, today)
+            running.append(_start_server(judged, pool, ending))
+        _kinds(subject, report, judged)
+        _platform_checks(subject, report, today, longest_days)
         _fit(subject, report, manifests)
         _rendered_platform(subject, report)
         _cost(subject, report, manifests, today)
@@ -111,14 +130,32 @@ def _judge(subject: Subject, today: date) -> Verdict:
     return _verdict(subject, report)
 
 
+def _with_tree(seen: Evaluation, change: Change) -> Evaluation:
+    """The files check with what is wrong with the whole tree that the merge would bring."""
+    found, tripwires = evaluate_tree(change)
+    findings = tuple(dict.fromkeys((*seen.findings, *found)))
+    return replace(seen, findings=findings, tripwires=seen.tripwires + tripwires, caught=seen.caught + tripwires)
+
+
 def _start(
-    subject: Subject, manifests: list[Manifest], folder: Path, pool: ThreadPoolExecutor, today: date
+    subject: Subject,
+    manifests: list[Manifest],
+    folder: Path,
+    pool: ThreadPoolExecutor,
+    today: date,
+    longest_days: int,
 ) -> list[Future[GateResult]]:
     """Start the checks that wait for other programs; this process goes on meanwhile."""
 
     def policy(judge: Snapshot, place: str) -> Evaluation:
         return evaluate_policies(
-            load_policy_set(judge), manifests, schemas.find(), tools.find("kyverno"), folder / place, today=today
+            load_policy_set(judge),
+            manifests,
+            schemas.find(),
+            tools.find("kyverno"),
+            folder / place,
+            today=today,
+            longest_days=longest_days,
         )
 
     def schema() -> Evaluation:
@@ -135,16 +172,25 @@ def _start(
     if subject.change is not None and subject.change.touches(POLICIES):
         from neuroscale.gates.policy_tests import evaluate_policy_tests
 
-        after = subject.change.after
+        change, after, altered = subject.change, subject.change.after, set(subject.change.paths)
+
+        def policy_of_head() -> Evaluation:
+            seen = policy(after, "policy-of-head")
+            brought = [one for one in load_policy_set(after).exceptions if one.file in altered]
+            return replace(seen, findings=(*seen.findings, *exception_findings(brought, today, longest_days)))
 
         def policy_tests() -> Evaluation:
             return evaluate_policy_tests(
-                after, schemas.find(), tools.find("kyverno"), folder / "policy-tests", today=today
+                after, to_test, schemas.find(), tools.find("kyverno"), folder / "policy-tests", today=today
             )
 
         title = "Policies of the change"
-        running.append(pool.submit(guarded, "policy-of-head", title, lambda: policy(after, "policy-of-head")))
-        running.append(pool.submit(guarded, "policy-tests", "Tests of the policies", policy_tests))
+        running.append(pool.submit(guarded, "policy-of-head", title, policy_of_head))
+        # A policy's tests depend on its own folder and the tripwires: what exempts from policies alters none of them.
+        every = _policies(after)
+        to_test = every if TRIPWIRES in altered else {name for name in every if change.touches(f"{POLICIES}/{name}")}
+        if to_test:
+            running.append(pool.submit(guarded, "policy-tests", "Tests of the changed policies", policy_tests))
     return running
 
 
@@ -166,10 +212,73 @@ def _start_server(manifests: list[Manifest], pool: ThreadPoolExecutor, ending: E
     return pool.submit(guarded, "server", "API server", by_server)
 
 
-def _platform_checks(subject: Subject, report: _Report, today: date) -> None:
+def _kinds(subject: Subject, report: _Report, manifests: list[Manifest]) -> None:
+    """Whether somebody judges the kind of every object."""
+    from neuroscale.gates.kinds import GATE, TITLE, evaluate_kinds, unjudged_kinds
+
+    def kinds() -> Evaluation:
+        policies = load_policy_set(subject.judge).policies
+        evaluation, unjudged = evaluate_kinds(manifests, policies, schemas.find(), strict=subject.strict)
+        report.unjudged.extend(unjudged)
+        return evaluation
+
+    report.results.append(guarded(GATE, TITLE, kinds))
+    report.not_checked.extend(unjudged_kinds(report.unjudged))
+
+
+def _catalog(subject: Subject, report: _Report) -> None:
+    """Whether the catalog, the settings and the template can be used."""
+
+    def catalog() -> Evaluation:
+        findings, report.platform = _load_platform(subject.given.snapshot)
+        return Evaluation(tuple(findings), 3, 3, "parts", 1, _catalog_tripwire())
+
+    report.results.append(guarded("catalog", "Catalog, settings and template", catalog))
+
+
+def _effects(subject: Subject, report: _Report, manifests: list[Manifest]) -> None:
+    """What the change does to services that are rendered anew. The checks of manifests judge them as well."""
+    from neuroscale.gates import effects
+    from neuroscale.gates.fit import NOT_JUDGED, evaluate_fit, runtimes_of
+    from neuroscale.gates.knowledge import Knowledge
+
+    change = subject.change
+    if change is None:
+        return
+    report.not_checked.extend(effects.unseen(change))
+    if not effects.touches(change):
+        return
+    _catalog(subject, report)
+    if (platform := report.platform) is None:
+        reason = "the catalog, the settings or the template cannot be read"
+        report.results.append(_not_run(effects.GATE, effects.TITLE, reason))
+        return
+
+    def anew() -> Evaluation:
+        evaluation, found = effects.evaluate_effects(change, subject.given.services, platform, manifests)
+        report.effects = found.effects
+        report.anew.extend(found.manifests)
+        report.not_checked.extend(found.said)
+        report.servers.extend(found.servers)
+        return evaluation
+
+    def fit() -> Evaluation:
+        # Their plans are made by the change's facts: those of the base may not know what it brings, or know it worse.
+        runtimes = runtimes_of(subject.given.snapshot)
+        seen = evaluate_fit(report.servers, runtimes, lambda: Knowledge(platform.catalog, platform.settings))
+        # Remarks on plans that the planner has just made are for whoever asks for such a service.
+        kept = tuple(one for one in seen.findings if one.severity is Severity.ERROR or one.rule == NOT_JUDGED)
+        return replace(seen, findings=kept)
+
+    report.results.append(guarded(effects.GATE, effects.TITLE, anew))
+    report.results.append(guarded(effects.FIT, effects.FIT_TITLE, fit))
+
+
+def _platform_checks(subject: Subject, report: _Report, today: date, longest_days: int) -> None:
     """The catalog's own check, and the drift gate where there are services."""
     change = subject.change
-    if not subject.given.services and not (change and change.touches(CATALOG, SETTINGS, TEMPLATE)):
+    loaded = any(one.check.name == "catalog" for one in report.results)
+    if not subject.given.services and not loaded:
         reason = "no service folder of this repository is among the files"
         if subject.given.plain:
             report.not_checked.append(
@@ -178,14 +287,13 @@ def _platform_checks(subject: Subject, report: _Report, today: date) -> None:
         report.results.append(_not_run("drift", "Drift", reason) if subject.given.plain else _empty_drift())
         return
 
-    def catalog() -> Evaluation:
-        findings, report.platform = _load_platform(subject.given.snapshot)
-        return Evaluation(tuple(findings), 3, 3, "parts", 1, _catalog_tripwire())
-
     def drift(platform: Platform) -> Evaluation:
         from neuroscale.gates.drift import evaluate_drift
+        from neuroscale.gates.history import History
 
-        evaluation, plans = evaluate_drift(subject.given.snapshot, subject.given.services, platform, today)
+        services = subject.given.services
+        history = None if change is None else History(change, [service.path.folder for service in services])
+        evaluation, plans = evaluate_drift(subject.given.snapshot, services, platform, today, history, longest_days)
         report.plans.update(plans)
         old = sum(finding.rule == "old-lock" for finding in evaluation.findings)
         if change is None and old:
@@ -195,7 +303,8 @@ def _platform_checks(subject: Subject, report: _Report, today: date) -> None:
             )
         return evaluation
 
-    report.results.append(guarded("catalog", "Catalog, settings and template", catalog))
+    if not loaded:
+        _catalog(subject, report)
     if (platform := report.platform) is not None:
         report.results.append(guarded("drift", "Drift", lambda: drift(platform)))
     else:
@@ -321,18 +430,36 @@ def _environments(subject: Subject) -> tuple[str, ...] | None:
         return None
 
 
+def _longest_days(subject: Subject) -> int:
+    """How far ahead overrides and exceptions may end, by the settings.
+
+    A change that alters it is judged by the shorter term: by the base's, and by what holds once it is merged. Settings
+    that cannot be read say nothing (the catalog's check says why).
+    """
+    from neuroscale.settings import LONGEST_DAYS, load_settings
+
+    terms = []
+    for snapshot in (subject.judge, subject.given.snapshot):
+        with suppress(InputError):
+            terms.append(load_settings(snapshot).exceptions.longest_days)
+    return min(terms, default=LONGEST_DAYS)
+
+
 def _not_run(name: str, title: str, reason: str) -> GateResult:
     return GateResult(Check(name=name, title=title, outcome=Outcome.NOT_RUN, detail=reason))
 
 
 def _texts_of_files(given: GateInput) -> Iterable[Text]:
-    for service in given.services:
-        for entry in service.entries:
-            if (data := given.snapshot.read(entry.path)) is not None:
-                yield Text(entry.path, data)
-    for file in given.plain:
-        if (data := file.read()) is not None:
-            yield Text(file.name, data)
+    files = [(entry.path, entry.path, given.snapshot) for service in given.services for entry in service.entries]
+    files += [(file.name, file.entry.path, file.snapshot) for file in given.plain]
+    for name, path, snapshot in files:
+        try:
+            data = snapshot.read(path)
+        except TooLargeError as error:
+            yield Text(name, b"", unread=error.size)
+        else:
+            if data is not None:
+                yield Text(name, data)
 
 
 def _say_who_judged(subject: Subject, report: _Report) -> None:
@@ -359,9 +486,14 @@ def _policies(snapshot: Snapshot) -> set[str]:
 def _verdict(subject: Subject, report: _Report) -> Verdict:
     given = subject.given
     checks = tuple(result.check for result in report.results)
+    found = [finding for result in report.results for finding in result.findings]
+    if rendered := [*report.anew, *report.servers]:
+        from neuroscale.gates.effects import merged
+
+        found = merged(found, rendered)
     findings = tuple(
         sorted(
-            (finding for result in report.results for finding in result.findings),
+            found,
             key=lambda finding: (
                 finding.severity is Severity.NOTICE,
                 finding.file,
@@ -392,7 +524,7 @@ def _verdict(subject: Subject, report: _Report) -> Verdict:
     return Verdict(
         tool_version=__version__,
         exit_status=status.value,
-        headline=_headline(status, checks, findings, given),
+        headline=_headline(status, checks, findings, given, report.unjudged),
         base=subject.change.base if subject.change else "",
         head=subject.change.head if subject.change else "",
         paths=subject.paths,
@@ -400,6 +532,7 @@ def _verdict(subject: Subject, report: _Report) -> Verdict:
         findings=findings,
         services=services,
         cost=report.cost,
+        effects=report.effects,
         notes=tuple(report.notes),
         not_checked=tuple(not_checked),
     )
@@ -418,7 +551,13 @@ def _plan_before(change: Change | None, folder: str, kind: str) -> Plan | None:
         return None
 
 
-def _headline(status: ExitStatus, checks: tuple[Check, ...], findings: tuple[Finding, ...], given: GateInput) -> str:
+def _headline(
+    status: ExitStatus,
+    checks: tuple[Check, ...],
+    findings: tuple[Finding, ...],
+    given: GateInput,
+    unjudged: Sequence[Manifest],
+) -> str:
     if status is ExitStatus.UNTRUSTED:
         broken = ", ".join(check.title for check in checks if check.outcome is Outcome.UNTRUSTED)
         return f"The gate cannot be trusted, so this is no verdict: {broken}"
@@ -428,8 +567,14 @@ def _headline(status: ExitStatus, checks: tuple[Check, ...], findings: tuple[Fin
         return f"Refused: {_count(len(errors), 'finding')} in {_count(files, 'file')}"
     if not given.services and not given.plain and not given.strays:
         return "Nothing to check: no manifest differs"
-    what = _count(len(given.services), "service") if given.services else _count(len(given.plain), "file")
-    return f"Passed: {what} checked"
+    if given.services:
+        number, word, left = len(given.services), "service", len({one.service for one in unjudged if one.service})
+    else:
+        number, word, left = len(given.plain), "file", len({one.file for one in unjudged})
+    if left == number:
+        return f"Nothing to check: {_count(left, word)} of kinds that nothing judges"
+    passed = f"Passed: {_count(number - left, word)} checked"
+    return f"{passed}, and {_count(left, word)} with kinds that nothing judges" if left else passed
 
 
 def _count(number: int, word: str) -> str:

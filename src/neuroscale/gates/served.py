@@ -30,7 +30,8 @@ _BUILT_IN_CONTAINER: Mapping[str, Any] = {
 }
 _PLACEHOLDER = re.compile(r"\{\{-?\s*\.(Name|Namespace)\s*-?\}\}")
 _INIT = "it runs vLLM before the pod's own containers, which start once it has ended"
-_CONTAINER = "kserve-container"
+SERVING = "kserve-container"
+"""The container that KServe sends requests to."""
 _LLM_CONTAINER = "main"
 
 
@@ -300,10 +301,10 @@ def _runtime_container(runtime: Manifest | None) -> tuple[dict[str, Any], dict[s
     spec = mapping(runtime.value.get("spec"), "spec")
     for index, item in enumerate(sequence(spec.get("containers"), "containers")):
         container = mapping(item, "a container")
-        if container.get("name") == _CONTAINER:
+        if container.get("name") == SERVING:
             kept = ("nodeSelector", "affinity", "tolerations", "volumes")
             return container, {key: spec[key] for key in kept if key in spec}, ("spec", "containers", index)
-    raise ValueError(f"the runtime {runtime.name} has no container of the name {_CONTAINER}")
+    raise ValueError(f"the runtime {runtime.name} has no container of the name {SERVING}")
 
 
 def _merged(

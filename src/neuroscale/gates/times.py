@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from neuroscale.gates.faults import ContainerFault
@@ -24,6 +24,11 @@ _DRAIN = "shutdown_timeout"
 _USUAL_GRACE = 30
 """Kubernetes' default of `terminationGracePeriodSeconds`."""
 
+LEAST_START_SECONDS = 20
+"""No vLLM is known to start faster, whatever it loads: its processes alone took 35 s and more in public logs (the
+catalog's runtimes name them), loading, compiling and capturing left out."""
+_USUAL_START_SECONDS = 600
+
 
 def check_start(container: Mapping[str, Any], start: Startup, source: str) -> Iterator[ContainerFault]:
     """The probes of a server whose files come from `source`, by what its start takes."""
@@ -36,6 +41,33 @@ def check_start(container: Mapping[str, Any], start: Startup, source: str) -> It
     if not patient.enough and not (judged.kind == "liveness" and not judged.enough):
         fix = "Raise its failureThreshold or periodSeconds."
         yield ContainerFault("liveness-probe-impatient", ("livenessProbe",), patient.told, fix, refused=False)
+
+
+def check_least_start(container: Mapping[str, Any]) -> Iterator[ContainerFault]:
+    """The probes of a server of which nobody knows how long its start takes: too short for any."""
+    judged = judge_probes(container, LEAST_START_SECONDS)
+    if not judged.enough:
+        probe = f"{judged.kind}Probe"
+        every = probe_period(container.get(probe))
+        failures = failures_for(_USUAL_START_SECONDS, every)
+        numbers = (
+            f"failureThreshold: {failures} with periodSeconds: {every}, which is {_USUAL_START_SECONDS // 60} minutes"
+        )
+        fix = f"Give it a startupProbe that waits for the load, such as {numbers}."
+        told = judged.told.replace("about", "at least")
+        yield ContainerFault("startup-probe-too-short", (probe,), told, fix)
+
+
+def waits_for(container: Mapping[str, Any], starts: Iterable[Startup], source: str) -> bool:
+    """Whether the probes are known to wait for each of these starts: not where a probe could end one and none is known.
+
+    Where no probe could end the server, the answer does not depend on the starts.
+    """
+    least = judge_probes(container, 0)
+    if least.allowed_seconds is None:
+        return least.enough
+    slowest = max((container_seconds(start, source) for start in starts), default=None)
+    return slowest is not None and judge_probes(container, slowest).enough
 
 
 def _longer(container: Mapping[str, Any], judged: ProbeJudgement, start: Startup) -> str:

@@ -11,24 +11,39 @@ from neuroscale.catalog import Accelerator, Catalog, ModelEntry
 from neuroscale.catalog.entries import Checkpoint, Serving, Weights
 from neuroscale.gates.knowledge import Knowledge
 from neuroscale.gates.manifests import TRIPWIRE_PREFIX, Manifest
+from neuroscale.gates.room import SHARED_MEMORY
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
 from neuroscale.yaml_io import Document
 
 _SOURCE = "a tripwire of the gate"
+_NOTHING: Mapping[str, str] = {}
+_VOLUMES = [{"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]
+_KEY = {"name": "VLLM_API_KEY", "valueFrom": {"secretKeyRef": {"name": "tripwire", "key": "api-key"}}}
 _NODES = {"example.com/tripwire": "small"}
 _MODELS = {"tripwire/dense-31b": (64, 6144, 20480), "tripwire/dense-1b": (16, 2048, 8192)}
 """Layers, hidden size, and width of the MLP."""
+_PROBE = {"httpGet": {"path": "/health", "port": 8000}}
+_BAD = (
+    ("not-reachable", "--host"),
+    ("wrong-port", "listens on port 9000"),
+    ("missing-file", "--ssl-keyfile"),
+    ("host-memory", "64 MiB"),
+    ("ends-later", "timeout"),
+    ("keyless-path", "/invocations"),
+    ("keyless-path", "VLLM_SERVER_DEV_MODE"),
+    ("small-volume", SHARED_MEMORY),
+)
+"""What is wrong with one service, by the rules of `reach` and `room`."""
 
 
 @dataclass(frozen=True)
 class Tripwire:
-    """Manifests of which `rule` must be found, with `told` in its message."""
+    """Manifests of which each rule of `wanted` must be found, with the text beside it in its message."""
 
     title: str
     manifests: tuple[Manifest, ...]
-    rule: str
-    told: str
+    wanted: tuple[tuple[str, str], ...]
     knowledge: Knowledge
 
 
@@ -37,15 +52,16 @@ def tripwires() -> tuple[Tripwire, ...]:
     """All of them."""
     knowledge = Knowledge(_catalog(), None, facts=_facts())
 
-    def deployment(*arguments: str, gpus: int = 1) -> Manifest:
+    def deployment(*arguments: str, gpus: int = 1, limits: Mapping[str, str] = _NOTHING, **more: Any) -> Manifest:
         container = {
             "name": "vllm",
             "image": "vllm/vllm-openai:v0.32.0",
             "args": list(arguments),
-            "resources": {"limits": {"example.com/tripwire": gpus}},
+            "resources": {"limits": {"example.com/tripwire": gpus, **limits}},
+            **more,
         }
-        spec = {"template": {"spec": {"nodeSelector": _NODES, "containers": [container]}}}
-        return _manifest("apps/v1", "Deployment", spec)
+        pod = {"nodeSelector": _NODES, "containers": [container], "volumes": _VOLUMES}
+        return _manifest("apps/v1", "Deployment", {"template": {"spec": pod}})
 
     def service(*arguments: str) -> tuple[Manifest, ...]:
         """An argument of the runtime in front of those of the service."""
@@ -65,47 +81,63 @@ def tripwires() -> tuple[Tripwire, ...]:
         )
 
     large, small = "--model=tripwire/dense-31b", "--model=tripwire/dense-1b"
+    tls = ("--ssl-keyfile=/tls/tls.key", "--ssl-certfile=/tls/tls.crt")
+    bad = deployment(
+        *(small, "--host=127.0.0.1", "--port=9000", "--tensor-parallel-size=2", *tls),
+        gpus=2,
+        limits={"memory": "64Mi"},
+        command=["timeout", "60", "vllm", "serve"],
+        env=[_KEY, {"name": "VLLM_SERVER_DEV_MODE", "value": "1"}],
+        readinessProbe=_PROBE,
+        volumeMounts=[{"name": "shared-memory", "mountPath": SHARED_MEMORY}],
+    )
     return (
         Tripwire(
             "31B parameters in 16 bits on a card of 22 GiB",
             (deployment(large, "--max-model-len=4096"),),
-            "does-not-fit",
-            "does not fit",
+            (("does-not-fit", "does not fit"),),
             knowledge,
         ),
         Tripwire(
             "the same, of which a runtime names the model",
             service("--max-model-len=4096"),
-            "does-not-fit",
-            "does not fit",
+            (("does-not-fit", "does not fit"),),
             knowledge,
         ),
         Tripwire(
             "an argument that there is not",
             (deployment(small, "--no-such-argument"),),
-            "unknown-argument",
-            "--no-such-argument",
+            (("unknown-argument", "--no-such-argument"),),
             knowledge,
         ),
         Tripwire(
             "an argument that was removed",
             (deployment(small, "--swap-space=4"),),
-            "removed-argument",
-            "--swap",
+            (("removed-argument", "--swap"),),
             knowledge,
         ),
         Tripwire(
             "more ranks than accelerators",
             (deployment(small, "--tensor-parallel-size=2"),),
-            "accelerator-count",
-            "runs on 2 accelerators",
+            (("accelerator-count", "runs on 2 accelerators"),),
             knowledge,
         ),
         Tripwire(
             "arguments in a file",
             (deployment(small, "--config", "a.yaml"),),
-            "not-judged",
-            "cannot be judged",
+            (("not-judged", "cannot be judged"),),
+            knowledge,
+        ),
+        Tripwire(
+            "a server that nobody reaches, that does not stay up, and that asks nobody for a key",
+            (bad,),
+            _BAD,
+            knowledge,
+        ),
+        Tripwire(
+            "a server on a socket",
+            (deployment(small, "--uds=/tmp/vllm.sock", readinessProbe=_PROBE),),
+            (("not-reachable", "--uds"),),
             knowledge,
         ),
     )

@@ -180,8 +180,9 @@ class Gitea:
             "other": {"SHOW_FOOTER_VERSION": True, "ENABLE_SITEMAP": False},
             "git": {"HOME_PATH": self.folder / "home", "DISABLE_DIFF_HIGHLIGHT": True},
             # Which protected files a change touches, Gitea reads from `git diff --name-only`: there a renamed file
-            # must show its old name, and a name with other letters than ASCII must not be quoted.
-            "git.config": {"diff.renames": "false", "core.quotePath": "false"},
+            # must show its old name, and a name with other letters than ASCII must not be quoted. Trees that git reads
+            # in one way and checks out in another are refused when they are pushed.
+            "git.config": {"diff.renames": "false", "core.quotePath": "false", "transfer.fsckObjects": "true"},
         }
         parser = configparser.RawConfigParser()
         parser.optionxform = str  # type: ignore[assignment,method-assign]

@@ -24,7 +24,7 @@ from neuroscale.git import Git
 from neuroscale.local.errors import LocalError
 from neuroscale.local.gitea import Gitea
 from neuroscale.local.state import PRIVATE, State
-from neuroscale.repository import PROTECTED
+from neuroscale.repository import PROTECTED, WRITTEN
 
 OWNER = "neuroscale"
 REPOSITORY = "platform"
@@ -385,11 +385,14 @@ def protection() -> dict[str, Any]:
 
 
 def protected_patterns() -> str:
-    """PROTECTED as Gitea's patterns: a folder is `name/**`.
+    """PROTECTED as Gitea's patterns, where a folder is `name/**`, and WRITTEN, in every folder.
 
     Git quotes a path with a quotation mark or a control character in it, so each folder stands there quoted as well.
     """
     patterns = [f"{path}**" if path.endswith("/") else path for path in PROTECTED]
+    for name in WRITTEN:
+        anywhere = name.replace("*", "**")  # one star ends at a point or a slash
+        patterns += [pattern for place in (anywhere, f"**/{anywhere}") for pattern in (place, f"{place}/**")]
     return ";".join([*patterns, *(f'"{pattern}' for pattern in patterns if pattern.endswith("**"))])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 Group = Literal[
@@ -49,7 +50,7 @@ class Tensor:
     sharding: Sharding
     linear: bool
 
-    @property
+    @cached_property
     def params(self) -> int:
         """Of all copies."""
         return math.prod(self.shape) * self.copies

@@ -173,7 +173,12 @@ class Keys:
 
     def _name(self, key: str) -> str:
         """The spelling under which the file, or else the class, has the key."""
-        names = [key, *(b if a == key else a for a, b in self._aliases.items() if key in (a, b))]
+        names = [key]
+        for alias, meant in self._aliases.items():
+            if key == alias:
+                names.append(meant)
+            elif key == meant:
+                names.append(alias)
         self._here.update(names)
         for known in (self.values, self._defaults):
             for name in names:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from neuroscale.catalog import Catalog, Team
 from neuroscale.platform.filling import Verbatim, filled
+from neuroscale.repository import TENANCY
 from neuroscale.yaml_io import quoted
 
-FOLDER = "platform/tenancy"
+FOLDER = TENANCY
 SMOKE_TESTS = "neuroscale:smoke-tests"
 """The group that may test what is served, as the templates name it."""
 

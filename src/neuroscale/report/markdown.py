@@ -26,9 +26,10 @@ MARKER = "<!-- neuroscale-gate -->"  # by which a later run finds its comment an
 _BYTES = {
     "top": 5_000,
     "problems": 7_000,
-    "findings": 16_000,
-    "cost": 8_000,
-    "services": 9_000,
+    "findings": 12_000,
+    "effects": 6_000,
+    "cost": 7_000,
+    "services": 8_000,
     "notices": 4_000,
     "checks": 4_000,
     "not checked": 3_000,
@@ -62,6 +63,7 @@ def markdown(verdict: Verdict) -> str:
         _top(verdict),
         _problems(verdict),
         _findings(verdict),
+        _effects(verdict),
         _cost(verdict),
         _services(verdict),
         _notices(verdict),
@@ -80,6 +82,8 @@ def _top(verdict: Verdict) -> str:
         facts.append(plural(numbers.services, "service"))
     if change := words.cost_headline(verdict.cost):
         facts.append(f"**{change}**")
+    if effects := words.effects_headline(verdict.effects):
+        facts.append(f"**{effects}**")
     lines = [MARKER, f"## {_SYMBOLS[ended]} {prose(_title(verdict))}", "", " · ".join(facts)]
     if ended is ExitStatus.UNTRUSTED:
         lines += ["", "**This is no judgement of the change.** Repair the gate and run it again before you merge."]
@@ -138,6 +142,20 @@ def _finding(finding: Finding) -> str:
     subject = f" · {code(finding.subject, 160)}" if finding.subject else ""
     fix = f"<br>**Fix:** {prose(finding.fix)}" if finding.fix.strip() else ""
     return f"- {where} · {code(summary.rule(finding), 120)}{subject}<br>{prose(finding.message)}{fix}"
+
+
+def _effects(verdict: Verdict) -> str:
+    """What services would get when they are next rendered; nothing where the change does not touch what makes them."""
+    if (effects := verdict.effects) is None:
+        return ""
+    heading = f"### What services would get\n\n{words.effects_lead(effects)}"
+    total = len(effects.differences) + effects.left_out
+    rows = (f"- {words.effect(one, _field)}" for one in effects.differences[: summary.FINDINGS_SHOWN])
+    return _section(heading, rows, total, "effects", "difference") if total else heading
+
+
+def _field(text: str) -> str:
+    return code(text, 240)
 
 
 def _cost(verdict: Verdict) -> str:

@@ -22,7 +22,7 @@ from neuroscale.report.plan_view import (
 )
 from neuroscale.report.text import lines, terminal
 from neuroscale.report.words import plural
-from neuroscale.verdict import Check, Finding, Outcome, ServiceReport, Verdict
+from neuroscale.verdict import Check, Effects, Finding, Outcome, ServiceReport, Verdict
 
 # A symbol of its own shape for each outcome, with a stand-in where the terminal has only ASCII.
 _SYMBOLS = {
@@ -43,6 +43,7 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
     """Show a verdict to a person: what is wrong first, the title last, where a terminal leaves the eye."""
     _print_checks(verdict.checks, summary.title(verdict), console)
     _print_findings("Findings", summary.errors_of(verdict), "red", console)
+    _print_effects(verdict.effects, console)
     _print_cost(verdict.cost, console)
     _print_services(verdict, console)
     _print_findings("Notices", summary.notices_of(verdict), "cyan", console)
@@ -92,6 +93,17 @@ def _print_finding(finding: Finding, style: str, console: Console) -> None:
     line(console, terminal(finding.message), 6)
     if finding.fix.strip():
         line(console, Text.assemble(("Fix: ", "bold"), terminal(finding.fix)), 6)
+
+
+def _print_effects(effects: Effects | None, console: Console) -> None:
+    """What services would get when they are next rendered."""
+    if effects is None:
+        return
+    _print_heading("What services would get", console)
+    line(console, words.effects_lead(effects), 2)
+    for one in effects.differences[: summary.FINDINGS_SHOWN]:
+        line(console, f"- {words.effect(one, _item)}", 2)
+    _print_rest(len(effects.differences) + effects.left_out, "difference", console)
 
 
 def _print_cost(cost: CostChange | None, console: Console) -> None:
@@ -197,6 +209,8 @@ def _print_title(verdict: Verdict, console: Console) -> None:
         facts.append(f"{plural(numbers.not_run, 'check')} not run")
     if change := words.cost_headline(verdict.cost):
         facts.append(change)
+    if effects := words.effects_headline(verdict.effects):
+        facts.append(effects)
     line(console, f"{', '.join(facts)}, exit status {ended.value}", 2)
 
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from neuroscale.costs.model import CostChange, Range, ServiceCost, TokenPrice, UnpricedItem
 from neuroscale.planning.plan import Alternative, AppliedOverride, Plan, Replicas, Speed, Startup
-from neuroscale.verdict import Check, Outcome, ServiceReport
+from neuroscale.verdict import Check, Effect, Effects, Outcome, ServiceReport
 
 Escape = Callable[[str], str]
 
@@ -153,6 +153,37 @@ def cost_notes(cost: CostChange, prose: Escape) -> list[str]:
             f"At the prices before, the difference {told}."
         )
     return notes
+
+
+def effects_headline(effects: Effects | None) -> str:
+    """How many services would differ, in a few words; empty where the question does not arise."""
+    if effects is None:
+        return ""
+    if not effects.changed:
+        return f"{plural(effects.rendered, 'service')} rendered anew, none differs"
+    return f"{effects.changed:,} of {plural(effects.rendered, 'service')} rendered anew would differ"
+
+
+def effects_lead(effects: Effects) -> str:
+    """What the list of differences is about."""
+    if not effects.rendered:
+        return "No service and no example can be rendered with what the change brings."
+    told = f"{plural(effects.rendered, 'service')} and examples were rendered by the base's files and by the change's"
+    if not effects.differences:
+        return f"{told}: their objects are the same."
+    return f"{told}. This is what would become of {effects.changed:,} of them when they are next planned and rendered."
+
+
+def effect(value: Effect, name: Escape) -> str:
+    """One difference, with how many services it is of."""
+    sides = [_side(text, name) for text in (value.before, value.after)]
+    field = f" {name(value.field)}" if value.field else ""
+    of = f" ({plural(value.services, 'service')}, such as {name(value.example)})" if value.example else " (no service)"
+    return f"{name(value.kind)}{field}: {sides[0]} → {sides[1]}{of}"
+
+
+def _side(text: str | None, name: Escape) -> str:
+    return "not there" if text is None else name(text) if text.strip() else "empty"
 
 
 def output_tokens(value: TokenPrice) -> str:

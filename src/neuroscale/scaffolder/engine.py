@@ -12,6 +12,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from neuroscale.errors import InputError, Problem
 
+_LARGEST = 128 * 1024
+"""Characters of a filled file; a request or a plan may have as many bytes."""
+
 
 @dataclass(frozen=True)
 class Whitespace:
@@ -40,9 +43,20 @@ def _compiled(text: str, whitespace: Whitespace) -> Template:
 
 
 def fill(text: str, values: Mapping[str, Any], whitespace: Whitespace, where: str) -> str:
-    """`text` with `values` substituted. Raises InputError where Backstage would print nothing, or fail."""
+    """`text` with `values` substituted.
+
+    Raises InputError where Backstage would print nothing, or fail, and where the result is larger than a manifest is.
+    """
+    parts: list[str] = []
+    room = _LARGEST
     try:
-        return _compiled(text, whitespace).render(values=values)
+        for part in _compiled(text, whitespace).generate(values=values):
+            parts.append(part)
+            room -= len(part)
+            if room < 0:
+                told = f"becomes longer than {_LARGEST} characters"
+                raise InputError(Problem(where, "", told, "Keep the files of a service small."))
+        return "".join(parts)
     except TemplateError as error:
         line = getattr(error, "lineno", None)
         raise InputError(

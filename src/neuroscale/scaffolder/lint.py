@@ -21,13 +21,16 @@ _ALLOWED = (
     "`{% for ITEM in values.LIST %}`, `${{ ITEM }}`, `${{ ITEM.name }}`, `${{ ITEM.value }}` and `{% endfor %}`, "
     "with single spaces."
 )
-_TAG = re.compile(r"\$\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+# A tag ends before another begins: otherwise each sign of one would be looked for to the end of the text.
+TAG = re.compile(r"\$\{\{(?:(?!\$\{\{|\{%).)*?\}\}|\{%(?:(?!\$\{\{|\{%).)*?%\}", re.DOTALL)
 _DELIMITER = re.compile(r"\$\{\{|\{\{|\}\}|\{%|%\}|\{#|#\}")
 _VALUE = re.compile(rf"\$\{{\{{ values\.({_NAME}) \}}\}}")
 _ITEM = re.compile(rf"\$\{{\{{ ({_NAME})(?:\.({_NAME}))? \}}\}}")
-_IF = re.compile(rf"\{{% if values\.({_NAME}) %\}}")
-_FOR = re.compile(rf"\{{% for ({_NAME}) in values\.({_NAME}) %\}}")
+IF = re.compile(rf"\{{% if values\.({_NAME}) %\}}")
+FOR = re.compile(rf"\{{% for ({_NAME}) in values\.({_NAME}) %\}}")
 _UNPRINTABLE = re.compile(r"[^\n\x20-\x7e]")
+# Each loop within a loop multiplies the time that a file takes, and its length.
+_MOST_LOOPS, _MOST_BLOCKS = 2, 8
 # Names with a meaning of their own in one of the engines.
 _RESERVED = frozenset({"values", "loop", "self", "caller", "super", "varargs", "kwargs", "range", "dict", "lipsum"})
 _KEYWORDS = re.compile(
@@ -71,9 +74,12 @@ def lint(text: str, where: str, kinds: Mapping[str, Kind] = KINDS) -> list[Probl
         refuse(len(text), "does not end with a line break", "End the last line with a line break.")
 
     position = 0
-    for match in _TAG.finditer(text):
+    for match in TAG.finditer(text):
         _stray(text, position, match.start(), refuse)
         _tag(match[0], match.start(), text, kinds, blocks, refuse)
+        if len(blocks) > _MOST_BLOCKS:
+            refuse(match.start(), f"more than {_MOST_BLOCKS} blocks stand within each other", "Write them flat.")
+            return problems
         position = match.end()
     _stray(text, position, len(text), refuse)
     for block in blocks:
@@ -100,7 +106,7 @@ def lint_name(path: str, where: str) -> list[Problem]:
 
 
 def _stray(text: str, start: int, end: int, refuse: _Refuse) -> None:
-    for match in _DELIMITER.finditer(text, start, end):
+    if match := _DELIMITER.search(text, start, end):
         refuse(match.start(), f"{match[0]!r} stands alone or belongs to syntax that is not allowed")
 
 
@@ -130,15 +136,17 @@ def _tag(tag: str, position: int, text: str, kinds: Mapping[str, Kind], blocks: 
                 f"{match[1]} is a name with a value",
                 f"Write ${{{{ {match[1]}.name }}}} or ${{{{ {match[1]}.value }}}}.",
             )
-    elif match := _IF.fullmatch(tag):
+    elif match := IF.fullmatch(tag):
         known(match[1], ("flag",), "a condition")
         blocks.append(_Block("if", text.count("\n", 0, position) + 1))
-    elif match := _FOR.fullmatch(tag):
+    elif match := FOR.fullmatch(tag):
         item, name = match[1], match[2]
         kind = kinds[name] if known(name, ("scalars", "named"), "looped over") else "scalars"
         if item in _RESERVED or _KEYWORDS.fullmatch(item) or any(block.item == item for block in blocks):
             refuse(position, f"{item!r} cannot name a loop's item here", "Choose another name.")
         blocks.append(_Block("for", text.count("\n", 0, position) + 1, item, kind))
+        if sum(block.keyword == "for" for block in blocks) == _MOST_LOOPS + 1:
+            refuse(position, f"more than {_MOST_LOOPS} loops stand within each other", "Write them one after another.")
     elif tag == "{% else %}":
         if not blocks or blocks[-1].keyword != "if" or blocks[-1].has_else:
             refuse(position, "{% else %} has no {% if %} of its own")

@@ -16,12 +16,14 @@ from neuroscale.scaffolder import expressions, shape
 from neuroscale.scaffolder.actions import ACTIONS, FETCH, PLAN_PATH, PUBLISH, REQUEST
 from neuroscale.scaffolder.engine import Whitespace
 from neuroscale.scaffolder.lint import lint, lint_name
-from neuroscale.snapshot import Snapshot, read_text
+from neuroscale.snapshot import Snapshot, Texts
 from neuroscale.yaml_io import Document, Path, dotted, read_mapping
 
 DEFINITION = "template.yaml"
 VERSION_ANNOTATION = "neuroscale.dev/template-version"
 
+_MOST_BYTES = 256 * 1024  # of all its files
+_MOST_FILES = 50
 _STEP_FIELDS = frozenset({"id", "name", "action", "input"})
 
 
@@ -85,14 +87,19 @@ def load_template(snapshot: Snapshot, root: str = TEMPLATE) -> Template:
     """The template of a repository, checked. Raises InputError listing every problem of every file."""
     problems: list[Problem] = []
     files: dict[str, str] = {}
-    for entry in snapshot.entries(root):
+    entries = snapshot.entries(root)
+    if len(entries) > _MOST_FILES:
+        told = f"holds {len(entries)} files"
+        raise InputError(Problem(root, "", told, f"Keep a template to {_MOST_FILES} files."))
+    texts = Texts(snapshot, root, _MOST_BYTES)
+    for entry in entries:
         if entry.kind != "file":
             problems.append(
                 Problem(entry.path, "", f"is a {entry.kind}, not a plain file", "Keep plain text files in a template.")
             )
             continue
         try:
-            files[entry.path.removeprefix(f"{root}/")] = read_text(snapshot, entry.path)
+            files[entry.path.removeprefix(f"{root}/")] = texts.read(entry.path)
         except InputError as error:
             problems += error.problems
     where = f"{root}/{DEFINITION}"

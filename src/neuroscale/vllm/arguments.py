@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from threading import Lock
 from typing import Any, Literal, NoReturn
 
@@ -76,6 +76,12 @@ class Parsed:
 
 def parse_arguments(words: Iterable[str], version: str, *, program: Program = "serve") -> Parsed:
     """Read the words that follow `vllm serve` (or the module's name), variables filled in."""
+    return _parsed(tuple(words), version, program)
+
+
+# The gate reads the commands of its known-bad services at every run, and of one service in several commits.
+@lru_cache(maxsize=256)
+def _parsed(words: tuple[str, ...], version: str, program: Program) -> Parsed:
     snapshot = nearest(version)
     given = list(words)
     problems: list[ArgumentProblem] = []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 from neuroscale.vllm.arguments import Program
@@ -20,6 +21,7 @@ _MODULES = (
 )
 _SCRIPT = re.compile(r"(^|/)vllm/entrypoints/(openai/)?api_server\.py$")
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh")
+_MOST_FILLED = 64 * 1024  # characters, of all references of a container: a long command line has a few thousand
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _TEMPLATE = re.compile(r"\{\{-?\s*\.[^}]*\}\}")
 _IMAGE = re.compile(r"(^|-)vllm(-|$)|^llm-d-(cuda|cpu|aws|xpu|hpu|rocm)$")
@@ -39,6 +41,7 @@ _WRAPPERS = frozenset(
     }
 )
 """Programs that start the one that their words name."""
+_DURATION = re.compile(r"[0-9]+(\.[0-9]*)?[smhd]?")
 _OF_WRAPPER = re.compile(r"-|\d|[A-Za-z_]\w*=")
 """What stands between such a program and the one that it starts: options, numbers and variables."""
 
@@ -58,7 +61,7 @@ class ServeCommand:
 
     `unreadable`: why the command line cannot be told, with the place of what hides it. `version`: of the image, ""
     where its tag is none. `environment`: the variables that the server gets, as far as they are known; `hidden`: why
-    others are not ("": any other may be set).
+    others are not ("": any other may be set). `ended`: the words that end the server after a while, "" for none.
     """
 
     program: Program
@@ -67,6 +70,7 @@ class ServeCommand:
     unreadable: tuple[tuple[Place, str], ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     hidden: Mapping[str, str] = field(default_factory=dict)
+    ended: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,15 +82,17 @@ class _Found:
     environment: Mapping[str, str] | None = None
     hidden: Mapping[str, str] | None = None
     unreadable: tuple[tuple[Place, str], ...] = ()
+    ended: str = ""
 
 
 @dataclass(frozen=True)
 class _Start:
-    """Where vLLM's own words begin, and variables that stand before them."""
+    """Where vLLM's own words begin, variables that stand before them, and what ends it after a while."""
 
     program: Program
     index: int
     environment: Mapping[str, str]
+    ended: str = ""
 
 
 class _NoCommand(Exception):  # noqa: N818
@@ -98,12 +104,13 @@ def serve_command(container: Mapping[str, Any], extra: Mapping[str, str] | None 
 
     `extra`: variables that whoever starts the container adds.
     """
-    environment, hidden = _environment(container, extra or {})
+    filling = _Filling()
+    environment, hidden = _environment(container, extra or {}, filling)
     command, arguments = (
         [Word(str(text), (key, index)) for index, text in enumerate(_list(container.get(key)))]
         for key in ("command", "args")
     )
-    words = [_filled(word, environment, hidden) for word in (*command, *arguments)]
+    words = [filling.fill(word, environment, hidden) for word in (*command, *arguments)]
     image = str(container.get("image") or "")
     try:
         found = _find(words, environment, hidden, bool(command), image)
@@ -118,6 +125,7 @@ def serve_command(container: Mapping[str, Any], extra: Mapping[str, str] | None 
         tuple(dict.fromkeys(told)),
         known,
         hidden if found.hidden is None else found.hidden,
+        found.ended,
     )
 
 
@@ -145,7 +153,7 @@ def _find(
         return _of_script(words[script], words[script + 1 :], environment, hidden, ours=ours)
     if (start := _start([word.text for word in words])) is not None:
         told = {**environment, **start.environment}
-        return _Found(start.program, words[start.index :], told, hidden)
+        return _Found(start.program, words[start.index :], told, hidden, ended=start.ended)
     if entered:
         return _Found("serve", words)
     if not ours and not _IN_SCRIPT.search(" ".join(word.text for word in words)):
@@ -166,6 +174,22 @@ def _base(text: str) -> str:
 
 def _start(words: Sequence[str]) -> _Start | None:
     """Where vLLM's own words begin: at the front, or behind programs that start another one."""
+    found = _start_of(words)
+    return None if found is None else replace(found, ended=_ended(words[: found.index]))
+
+
+def _ended(words: Sequence[str]) -> str:
+    """The `timeout` among the programs before a command, with its duration; "" for none, or for one that waits."""
+    for index, word in enumerate(words):
+        if _base(word) == "timeout":
+            given = list(takewhile(_OF_WRAPPER.match, words[index + 1 :]))
+            durations = [one for one in given if _DURATION.fullmatch(one)]
+            if durations and float(durations[-1].rstrip("smhd")) > 0:
+                return f"timeout {durations[-1]}"
+    return ""
+
+
+def _start_of(words: Sequence[str]) -> _Start | None:
     index, assigned = _behind_wrappers(words)
     if index is None:
         return None
@@ -246,10 +270,12 @@ def _of_script(
     told = {name: value.text for name, value in found[0].environment.items() if value.unknown is None}
     kept = {name: value.unknown for name, value in found[0].environment.items() if value.unknown is not None}
     words = [Word(word.text, place, word.unknown) for word in found[0].words[start.index :]]
-    return _Found(start.program, words, {**told, **start.environment}, kept)
+    return _Found(start.program, words, {**told, **start.environment}, kept, ended=start.ended)
 
 
-def _environment(container: Mapping[str, Any], extra: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def _environment(
+    container: Mapping[str, Any], extra: Mapping[str, str], filling: _Filling
+) -> tuple[dict[str, str], dict[str, str]]:
     """The variables whose values stand in the manifest, and why others do not."""
     known: dict[str, str] = dict(extra)
     hidden: dict[str, str] = {}
@@ -261,7 +287,7 @@ def _environment(container: Mapping[str, Any], extra: Mapping[str, str]) -> tupl
             hidden[name] = f"the variable {name} gets its value in the cluster"
             known.pop(name, None)
         else:
-            filled = _filled(Word(str(entry.get("value") or ""), ()), known, hidden)
+            filled = filling.fill(Word(str(entry.get("value") or ""), ()), known, hidden)
             if filled.unknown:
                 hidden[name] = filled.unknown
                 known.pop(name, None)
@@ -277,22 +303,32 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _filled(word: Word, known: Mapping[str, str], hidden: Mapping[str, str]) -> Word:
-    """As a kubelet: `$(NAME)` replaced, `$$` for `$`, and a name that there is not left as it stands."""
-    unknown: list[str] = []
+class _Filling:
+    """References of one container, as a kubelet fills them: `$(NAME)` is replaced, `$$` is `$`, and a name that there
+    is not stays as it stands. Each variable can hold another one twice, so what they make has an end."""
 
-    def value(found: re.Match[str]) -> str:
-        name = found[1]
-        if name is None:
-            return "$"
-        if name in known:
-            return known[name]
-        if name in hidden or "" in hidden:
-            unknown.append(hidden.get(name) or hidden[""])
-        return found[0]
+    def __init__(self) -> None:
+        self._room = _MOST_FILLED
 
-    # A shell's own `$(command)` looks the same and stays as it stands.
-    text = _REFERENCE.sub(value, word.text)
-    if (left := _TEMPLATE.search(text)) is not None:
-        unknown.append(f"KServe fills in {left[0]} in the cluster")
-    return Word(text, word.place, unknown[0] if unknown else None)
+    def fill(self, word: Word, known: Mapping[str, str], hidden: Mapping[str, str]) -> Word:
+        """The word with its references replaced, as far as they are known."""
+        unknown: list[str] = []
+
+        def value(found: re.Match[str]) -> str:
+            name = found[1]
+            if name is None:
+                return "$"
+            if name in known:
+                self._room -= len(known[name])
+                if self._room >= 0:
+                    return known[name]
+                unknown.append(f"references make more than {_MOST_FILLED} characters of it")
+            elif name in hidden or "" in hidden:
+                unknown.append(hidden.get(name) or hidden[""])
+            return found[0]
+
+        # A shell's own `$(command)` looks the same and stays as it stands.
+        text = _REFERENCE.sub(value, word.text)
+        if (left := _TEMPLATE.search(text)) is not None:
+            unknown.append(f"KServe fills in {left[0]} in the cluster")
+        return Word(text, word.place, unknown[0] if unknown else None)

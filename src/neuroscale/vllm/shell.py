@@ -24,6 +24,8 @@ _MISREAD = re.compile(r"\$(?:[ \t\n]|$)|\\\n[ \t]*#|[ \t]\\[ \t]")
 """What the grammar reads otherwise than bash: a dollar sign by itself, a comment in a continued line, and a word that
 begins with a blank."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Each variable can hold another one twice, and `set -- "$@" "$@"` doubles the arguments.
+_MOST_MADE = 256 * 1024
 _EXPANSION = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*|[@*0-9])(?:(?P<with>:?-)(?P<default>[^$`\"'\\{}]*))?\}")
 _WHOLE_ARRAY = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)\[[@*]\]\}")
 _ALTERNATIVES = re.compile(r"\{[^{}]*(?:,|\.\.)")
@@ -105,7 +107,10 @@ def commands_of(
         {name: Value(text) for name, text in environment.items()}, set(environment), dict(hidden), list(positional)
     )
     reader = _Reader(state, wanted, named)
-    reader.read(script)
+    try:
+        reader.read(script)
+    except RecursionError:
+        raise ScriptError("is nested too deeply to be read") from None
     return reader.found
 
 
@@ -120,6 +125,13 @@ class _Reader:
         self.wanted = wanted
         self.named = named
         self.found: list[Ran] = []
+        self._room = _MOST_MADE
+
+    def _take(self, size: int) -> None:
+        """Account for what is made. Raises ScriptError where there is no room for it."""
+        self._room -= size
+        if self._room < 0:
+            raise ScriptError(f"makes more than {_MOST_MADE} characters and words, which are not read")
 
     def read(self, script: str) -> None:
         if (found := _MISREAD.search(script)) is not None:
@@ -188,6 +200,7 @@ class _Reader:
     def _apart(self, nodes: Sequence[Node]) -> None:
         """Statements in shells of their own: what they assign is gone with them."""
         for node in nodes:
+            self._take(len(self.state.variables) + len(self.state.hidden))
             kept = self.state.copy()
             self._statement(node)
             self.state = kept
@@ -283,7 +296,9 @@ class _Reader:
         adds = any(child.type == "+=" for child in node.children)
         if value is not None and value.type == "array":
             items = [one for child in value.named_children for one in self._fields(child)]
-            self.state.arrays[name] = [*(self.state.arrays.get(name, []) if adds else []), *items]
+            there = self.state.arrays.get(name, []) if adds else []
+            self._take(len(there))
+            self.state.arrays[name] = [*there, *items]
             self.state.variables.pop(name, None)
             return
         given = self._joined(value) if value is not None else Value("")
@@ -292,6 +307,7 @@ class _Reader:
             if name in self.state.arrays:
                 self._unknown(name)
                 return
+            self._take(len(before.text))
             given = Value(before.text + given.text, before.unknown or given.unknown)
         self.state.arrays.pop(name, None)
         self.state.variables[name] = given
@@ -385,20 +401,23 @@ class _Reader:
     def _fields(self, node: Node) -> list[Value]:
         """The words that a word becomes."""
         found: list[Value] = []
-        current: Value | None = None
+        texts: list[str] = []  # of the word that is being made; none of them: there is no such word
+        why: str | None = None
 
         def add(text: str, unknown: str | None) -> None:
-            nonlocal current
-            before = current or Value("")
-            current = Value(before.text + text, before.unknown or unknown)
+            nonlocal why
+            texts.append(text)
+            why = why or unknown
 
         def end() -> None:
-            nonlocal current
-            if current is not None:
-                found.append(current)
-            current = None
+            nonlocal why
+            if texts:
+                found.append(Value("".join(texts), why))
+            texts.clear()
+            why = None
 
         for piece in self._pieces(node, quoted=False):
+            self._take(len(piece.text) + 1)
             if piece.breaks:
                 end()
             elif piece.bare and not piece.unknown and _PATTERN.search(piece.text):
@@ -417,6 +436,7 @@ class _Reader:
     def _joined(self, node: Node) -> Value:
         """The value of an assignment, which is never split."""
         pieces = list(self._pieces(node, quoted=True))
+        self._take(sum(len(piece.text) + 1 for piece in pieces))
         text = "".join(" " if piece.breaks else piece.text for piece in pieces)
         return Value(text, next((piece.unknown for piece in pieces if piece.unknown), None))
 

@@ -46,15 +46,13 @@ class Server:
 
 @dataclass(frozen=True)
 class Launch:
-    """A process. `volumes`: the pod's empty folders that it needs; `memory`: bytes that it may use, None without limit;
-    `threads`: how many it may run at a time."""
+    """A process. `volumes`: the empty folders of its pod that it needs; `memory`: bytes that it may use, or None."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(repr=False)
     folder: Path
     volumes: tuple[str, ...]
     memory: int | None
-    threads: int
 
 
 def plan(pod: Object, container: Object, sources: Sources, server: Server, place: Place, root: Path) -> Launch:
@@ -69,12 +67,10 @@ def plan(pod: Object, container: Object, sources: Sources, server: Server, place
     mounts = _mounts(pod, container, server, root)
     variables = resolve(pod, container, sources, place)
     arguments = expand_all(_arguments(container), variables)
-    limit = amount(container, "limits", "cpu")
-    threads = max(1, min(place.cpu, place.cpu if limit is None else rounded_up(limit)))
     own = scratch(root, container["name"])
     working = translate(container.get("workingDir") or "", mounts)
     environment = {
-        **_usual(pod, own, server, place, threads),
+        **_usual(pod, own, server, place),
         **{name: translate(value, mounts) for name, value in variables.items()},
     }
     memory = amount(container, "limits", "memory")
@@ -84,7 +80,6 @@ def plan(pod: Object, container: Object, sources: Sources, server: Server, place
         folder=Path(working) if working.startswith(str(root)) else own,
         volumes=tuple(sorted(_empty_folders(pod, container))),
         memory=None if memory is None else rounded_up(memory),
-        threads=threads,
     )
 
 
@@ -195,7 +190,7 @@ def _empty_folders(pod: Object, container: Object) -> set[str]:
     return found
 
 
-def _usual(pod: Object, own: Path, server: Server, place: Place, threads: int) -> dict[str, str]:
+def _usual(pod: Object, own: Path, server: Server, place: Place) -> dict[str, str]:
     """What a container gets without asking, and what vLLM needs to stay on this machine and within its cores."""
     return {
         "PATH": os.pathsep.join((str(server.python.parent), os.defpath)),
@@ -210,7 +205,8 @@ def _usual(pod: Object, own: Path, server: Server, place: Place, threads: int) -
         # Its own processes meet there; and at sockets in their common folder, whose whole path is too long for one.
         "VLLM_HOST_IP": place.address,
         "VLLM_RPC_BASE_PATH": ".",
-        "OMP_NUM_THREADS": str(threads),
+        # This node serves models of a few megabytes: a second thread would spin for the first and speed up nothing.
+        "OMP_NUM_THREADS": "1",
         # The engine computes itself: a worker beside it would import all that it imports once more.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         **({"LD_LIBRARY_PATH": str(server.libraries)} if server.libraries else {}),

@@ -22,11 +22,17 @@ _UNCHUNKED = 32768
 """Up to this context the first engine computes a prompt in one step."""
 
 
-def resolve(facts: ModelFacts, device: Device, arguments: EngineArguments, does: Behaviour) -> Resolved:
-    """As vLLM's engine/arg_utils.py and platforms do it."""
+def resolve(
+    facts: ModelFacts,
+    device: Device,
+    arguments: EngineArguments,
+    does: Behaviour,
+    asked_sequences: int | None = None,
+) -> Resolved:
+    """As vLLM's engine/arg_utils.py and platforms do it. `asked_sequences` stands for the arguments' own number."""
     length = arguments.max_model_len or facts.default_context(windows=not arguments.disable_sliding_window)
     tokens, sequences = _batch(device, arguments, does)
-    asked_tokens, asked_sequences = arguments.max_num_batched_tokens, arguments.max_num_seqs
+    asked_tokens, asked_sequences = arguments.max_num_batched_tokens, asked_sequences or arguments.max_num_seqs
     if arguments.performance_mode == "throughput":
         tokens, sequences = 2 * tokens, 2 * sequences
     sequences = asked_sequences or sequences

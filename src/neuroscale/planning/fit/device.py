@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from neuroscale.catalog import Accelerator
@@ -27,7 +28,7 @@ class Device:
     counts: tuple[int, ...] = ()
     kv_cache_dtypes: tuple[str, ...] = ("auto", "fp8")
 
-    @property
+    @cached_property
     def shared(self) -> bool:
         """Whether host and accelerator share one memory (GB10 and Jetson): vLLM's processes lie in it as well, and its
         size cannot be asked for in the common way, so that the defaults are those of a small card."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device
@@ -147,7 +148,11 @@ _PLAIN = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen3ForCausalLM"
 
 def graph_sizes(sequences: int) -> tuple[int, ...]:
     """The batch sizes that vLLM captures: 1, 2, 4, then steps of 8 below 256 and of 16 from there."""
-    most = min(2 * sequences, LARGEST_GRAPH)
+    return _graph_sizes(min(2 * sequences, LARGEST_GRAPH))
+
+
+@cache
+def _graph_sizes(most: int) -> tuple[int, ...]:
     return tuple(size for size in (1, 2, 4, *range(8, 256, 8), *range(256, LARGEST_GRAPH + 1, 16)) if size <= most)
 
 

@@ -60,25 +60,25 @@ class Server:
 
     def beyond(self, held: int, at_once: int | None = None) -> list[str]:
         """What does not fit outside the share that vLLM takes; each a complete sentence."""
-        arguments, resolved, beside = self._computing(held, at_once)
-        usable = math.floor(self.device.memory_bytes * share(self.device, arguments, resolved))
-        return too_much(self.device, arguments, resolved, beside, usable, self._weights.total)
+        resolved, beside = self._computing(held, at_once)
+        usable = math.floor(self.device.memory_bytes * share(self.device, self.arguments, resolved))
+        return too_much(self.device, self.arguments, resolved, beside, usable, self._weights.total)
 
     def band_gib(self, at_once: int) -> float:
         """How far the memory that is left for the cache may be off."""
-        _, _, beside = self._computing(at_once, None)
+        _, beside = self._computing(at_once, None)
         return band(self.facts, self.device, self._weights, beside, self.version)
 
     def unsupported(self, at_once: int | None = None) -> list[str]:
         """Why vLLM would not start with this on any memory."""
-        arguments, resolved, _ = self._computing(1, at_once)
-        found = unsupported(self.facts, self.device, arguments, resolved)
+        resolved, _ = self._computing(1, at_once)
+        found = unsupported(self.facts, self.device, self.arguments, resolved)
         if self._pool is None:
             found.append(f"The layers of {self.facts.name} keep caches that vLLM cannot put into one.")
         return found
 
     def _need(self, held: int, at_once: int | None) -> _Need:
-        arguments, resolved, beside = self._computing(held, at_once)
+        resolved, beside = self._computing(held, at_once)
         cache = 0
         if self._pool is not None:
             cache = self._pool.held_bytes(held, resolved.max_model_len, resolved.in_flight_tokens)
@@ -89,20 +89,19 @@ class Server:
             weights=self._weights.total,
             cache=cache,
             beside=sum(beside.counted.values()),
-            usable=math.floor(self.device.memory_bytes * share(self.device, arguments, resolved)),
+            usable=math.floor(self.device.memory_bytes * share(self.device, self.arguments, resolved)),
         )
 
-    def _computing(self, held: int, at_once: int | None) -> tuple[EngineArguments, Resolved, Overhead]:
+    def _computing(self, held: int, at_once: int | None) -> tuple[Resolved, Overhead]:
         sequences = max(held if at_once is None else at_once, 1)
         if sequences not in self._known:
-            arguments = replace(self.arguments, max_num_seqs=sequences)
-            resolved = resolve(self.facts, self.device, arguments, self._does)
-            beside = overhead(self.facts, self.device, arguments, resolved, self._does)
-            self._known[sequences] = arguments, resolved, beside
+            resolved = resolve(self.facts, self.device, self.arguments, self._does, sequences)
+            beside = overhead(self.facts, self.device, self.arguments, resolved, self._does)
+            self._known[sequences] = resolved, beside
         return self._known[sequences]
 
     @cached_property
-    def _known(self) -> dict[int, tuple[EngineArguments, Resolved, Overhead]]:
+    def _known(self) -> dict[int, tuple[Resolved, Overhead]]:
         """By the number of requests that are computed."""
         return {}
 
@@ -116,7 +115,7 @@ class Server:
 
     @cached_property
     def _pool(self) -> Pool | None:
-        _, resolved, _ = self._computing(1, None)
+        resolved, _ = self._computing(1, None)
         try:
             return cache_pool(self.facts, self.arguments, resolved, self._does)
         except PagesDiffer:

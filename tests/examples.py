@@ -1,0 +1,25 @@
+"""How many cases a property test generates: as many as it says, fewer for `make check`, more by night."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+from comparisons import ALL
+
+_QUICK = bool(os.environ.get("NEUROSCALE_TEST_QUICK"))
+
+
+def examples(many: int) -> int:
+    """The number of cases for `max_examples`."""
+    if _QUICK:
+        return min(many, max(5, many // 10))
+    return many * (5 if os.environ.get(ALL) else 1)
+
+
+def use_fewer_where_asked() -> None:
+    """The same for tests that name no number."""
+    if _QUICK:
+        settings.register_profile("quick", max_examples=examples(100), deadline=None)
+        settings.load_profile("quick")

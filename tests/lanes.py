@@ -1,0 +1,69 @@
+"""Which worker runs which tests: files that share a server go to one worker, and what takes long starts first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+_FORGE = (
+    *("test_request_command.py", "test_revert.py", "test_pull_request_gate.py", "test_forge_adapters.py"),
+    *("test_pull_request_trust.py", "test_smoke_workflow.py", "test_local_runner.py", "test_local_forge.py"),
+    "test_comment_command.py",
+)
+_API_SERVER = (
+    *("test_metrics_command.py", "test_endpoint_access.py", "test_platform_install.py", "test_node_agent.py"),
+    *("test_keys_command.py", "test_smoke_access.py", "test_smoke_command.py", "test_cluster_capacity_command.py"),
+    *("test_cluster_status_reader.py", "test_platform_tenancy.py", "test_control_plane.py"),
+)
+# A worker holds what it takes next while it runs its last test: beside the one long test of the demo, something short.
+_DEMO = ("test_demo.py", "test_startup.py", "test_startup_probes.py")
+
+_LANES = {file: lane for lane in (_FORGE, _API_SERVER, _DEMO) for file in lane}
+"""By file: all files that one worker runs together, in their order."""
+
+_ON_THE_SHARED_PLATFORM = (
+    *("test_smoke_breakages.py", "test_node_live.py", "test_endpoint_live.py", "test_gitops.py"),
+    *("test_repo_server_parity.py", "test_gateway_live.py", "test_after_merge_live.py", "test_metrics_live.py"),
+    *("test_platform_faults.py", "test_cluster_status_platform.py", "test_prometheus_platform.py"),
+    "test_local_argocd.py",
+)
+"""The platform ends with the last of them, and leaves its part of the processors to the others."""
+
+_DEAREST = (
+    *("test_demo.py", "test_kv_oracle.py", "test_admission.py", "test_metrics_command.py", "test_local_life.py"),
+    *("test_vllm_arguments.py", "test_gate_server.py", "test_gateway.py", "test_gate_attacks.py", "test_policies.py"),
+    *("test_gate_runner.py", "test_gate_fit.py", "test_cli.py", "test_parameter_oracle.py"),
+)
+"""What `scripts/test-times` shows to take longest; all other files follow, those with most tests first."""
+
+# Two workers use the platform from the start; the third has no use for it, and much to do.
+_FIRST = (*_ON_THE_SHARED_PLATFORM[:2], "test_request_command.py", *_ON_THE_SHARED_PLATFORM[2:], *_DEAREST)
+
+
+class Lanes(LoadScopeScheduling):  # type: ignore[misc]
+    """A file is one piece of work, and so is a lane of files."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return lane_of(nodeid)
+
+
+def lane_of(nodeid: str) -> str:
+    """The lane of a test, named after its first file."""
+    file = nodeid.split("::", 1)[0].rpartition("/")[2]
+    return _LANES.get(file, (file,))[0]
+
+
+def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """The tests in the order in which workers take their lanes. Within a file the order stays."""
+    sizes = Counter(lane_of(item.nodeid) for item in items)
+    first = {lane: place for place, lane in enumerate(_FIRST)}
+
+    def place(item: pytest.Item) -> tuple[int, int, str, int]:
+        lane, file = lane_of(item.nodeid), item.path.name
+        within = _LANES.get(file, (file,)).index(file)
+        return first.get(lane, len(first)), -sizes[lane], lane, within
+
+    return sorted(items, key=place)

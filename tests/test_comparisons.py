@@ -1,0 +1,61 @@
+"""When a long comparison runs in full, and when as a sample."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import comparisons
+from comparisons import COMPARISONS, Comparison
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A repository with one input, which was proven as it is."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "one.py").write_text("1\n")
+    monkeypatch.setattr(comparisons, "ROOT", tmp_path)
+    monkeypatch.setattr(comparisons, "PROVEN", tmp_path / "proven.json")
+    monkeypatch.delenv(comparisons.ALL, raising=False)
+    (tmp_path / "proven.json").write_text(json.dumps({"compared": ONE.digest()}))
+    comparisons._proven.cache_clear()
+    yield tmp_path
+    comparisons._proven.cache_clear()
+
+
+ONE = Comparison("compared", ("src",))
+
+
+def test_what_was_proven_as_it_is_runs_as_a_sample(root: Path) -> None:
+    assert ONE.sample([1, 2, 3], [1]) == [1]
+
+
+def test_what_changed_runs_in_full(root: Path) -> None:
+    (root / "src" / "one.py").write_text("2\n")
+    assert ONE.sample([1, 2, 3], [1]) == [1, 2, 3]
+
+
+def test_a_new_or_renamed_input_counts_as_a_change_and_a_compiled_module_does_not(root: Path) -> None:
+    (root / "src" / "__pycache__").mkdir()
+    (root / "src" / "__pycache__" / "one.pyc").write_bytes(b"x")
+    assert not ONE.in_full
+    shutil.move(root / "src" / "one.py", root / "src" / "two.py")
+    assert ONE.in_full
+
+
+def test_what_was_never_proven_runs_in_full_and_so_does_all_where_that_is_asked(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Comparison("another", ("src",)).in_full
+    assert not ONE.in_full
+    monkeypatch.setenv(comparisons.ALL, "1")
+    assert ONE.in_full
+
+
+@pytest.mark.parametrize("comparison", COMPARISONS, ids=lambda one: one.name)
+def test_every_input_is_there(comparison: Comparison) -> None:
+    assert len(comparison.digest()) == 64
