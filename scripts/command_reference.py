@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from neuroscale.cli import app
+from neuroscale.cli.app import app
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 _WIDTH = 100

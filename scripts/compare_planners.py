@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from neuroscale.accuracy.cases import StartCase
-from neuroscale.accuracy.others import Others
+from neuroscale.accuracy.other_planners import Others
 from neuroscale.accuracy.reading import Cases, read_cases
-from neuroscale.errors import NeuroscaleError
+from neuroscale.core.errors import NeuroscaleError
+from neuroscale.core.tool_cache import cache_folder
+from neuroscale.core.yaml_io import dump
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import PINNED
 from neuroscale.planning.fit.versions import behaviour
-from neuroscale.toolcache import cache_folder
 from neuroscale.vllm.arguments import parse_arguments
-from neuroscale.yaml_io import dump
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CASES = REPOSITORY / "tests/ground_truth"

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from neuroscale.endpoint.access import open_endpoint, pods_of
-from neuroscale.endpoint.connection import Endpoint
-from neuroscale.endpoint.errors import EndpointError
-from neuroscale.errors import NeuroscaleError
+from neuroscale.cluster.endpoint.access import open_endpoint, pods_of
+from neuroscale.cluster.endpoint.connection import Endpoint
+from neuroscale.cluster.endpoint.errors import EndpointError
+from neuroscale.core.errors import NeuroscaleError
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
 from neuroscale.smoke.asking import Prompts
+from neuroscale.smoke.expected_services import Service, Target, load_target
 from neuroscale.smoke.facts import Api, Opened, who_am_i
 from neuroscale.smoke.outcomes import NeedsError
-from neuroscale.smoke.plugin import distrust, hide
+from neuroscale.smoke.pytest_plugin import distrust, hide
 from neuroscale.smoke.spec import Spec
-from neuroscale.smoke.target import Service, Target, load_target
 
 
 @pytest.fixture(scope="session")

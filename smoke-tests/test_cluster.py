@@ -6,7 +6,7 @@ import pytest
 
 from neuroscale.smoke.facts import Api
 from neuroscale.smoke.outcomes import FindingError, NeedsError, require
-from neuroscale.smoke.plugin import Notes
+from neuroscale.smoke.pytest_plugin import Notes
 
 
 @pytest.mark.check("api-server")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from neuroscale.cluster.pods import part
+from neuroscale.cluster.pod_state import part
 from neuroscale.kube.client import Object
+from neuroscale.smoke.expected_services import COST_LABELS, Service
 from neuroscale.smoke.outcomes import require
-from neuroscale.smoke.plugin import Notes
-from neuroscale.smoke.target import COST_LABELS, Service
+from neuroscale.smoke.pytest_plugin import Notes
 
 
 @pytest.mark.check("cost-labels")

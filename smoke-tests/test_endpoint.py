@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from neuroscale.endpoint import chat
-from neuroscale.endpoint.connection import Endpoint
+from neuroscale.cluster.endpoint import chat
+from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.smoke import asking
+from neuroscale.smoke.expected_services import Service
 from neuroscale.smoke.facts import Opened
 from neuroscale.smoke.garbage import garbage
 from neuroscale.smoke.outcomes import CannotTellError, FindingError, require
-from neuroscale.smoke.plugin import Notes
+from neuroscale.smoke.pytest_plugin import Notes
 from neuroscale.smoke.spec import Spec
-from neuroscale.smoke.target import Service
 
 _FEW = 16
 _SOME = 32

@@ -6,14 +6,14 @@ import math
 
 import pytest
 
-from neuroscale.endpoint import chat
-from neuroscale.endpoint.connection import Endpoint
+from neuroscale.cluster.endpoint import chat
+from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.smoke import asking
 from neuroscale.smoke.asking import Prompts, percentile
+from neuroscale.smoke.expected_services import Service
 from neuroscale.smoke.outcomes import require
-from neuroscale.smoke.plugin import Notes
+from neuroscale.smoke.pytest_plugin import Notes
 from neuroscale.smoke.spec import Spec
-from neuroscale.smoke.target import Service
 
 _TIMES = 20
 """The fewest of which a p95 is not the slowest one."""

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from neuroscale.endpoint import chat, metrics
-from neuroscale.endpoint.connection import Endpoint
+from neuroscale.cluster.endpoint import chat, metrics
+from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.smoke import asking
 from neuroscale.smoke.outcomes import require
-from neuroscale.smoke.plugin import Notes
+from neuroscale.smoke.pytest_plugin import Notes
 from neuroscale.smoke.spec import Spec
 
 _WITHIN = 15.0  # seconds until a request is counted

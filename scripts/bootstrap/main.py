@@ -18,9 +18,9 @@ from bootstrap.go import Go
 from bootstrap.packages import NodePackages, PythonPackages, install_go
 from bootstrap.running import SetupError, run, say
 from bootstrap.serving import Serving
-from neuroscale import toolcache
-from neuroscale.module_zip import ModuleError
-from neuroscale.toolcache import REPOSITORY
+from neuroscale.core import tool_cache
+from neuroscale.core.module_zip import ModuleError
+from neuroscale.core.tool_cache import REPOSITORY
 
 PURPOSES = {
     "all": "everything",
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     try:
         prerequisites.check(prerequisites.inspect())
         prerequisites.check_untracked(REPOSITORY)
-        cache = toolcache.cache_folder()
+        cache = tool_cache.cache_folder()
         steps = steps_of(REPOSITORY, cache, purpose)
         todo = [step for step in steps if not step.done()]
         if not todo:
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] = ()) -> int:
                 held.enter_context(locked(cache / "setup.lock"))
                 remove_unfinished(cache)
             perform(steps)
-    except (SetupError, ModuleError, toolcache.PinError) as error:
+    except (SetupError, ModuleError, tool_cache.PinError) as error:
         say(f"set-up: {error}")
         return 1
     except OSError as error:
@@ -99,14 +99,14 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
         return [install_python, install_node]
     go = Go(repository, cache, logs)
     serving = Serving(repository, packages.uv, packages.python, logs)
-    names: tuple[str, ...] = toolcache.TOOL_NAMES if everything else toolcache.GATE_TOOLS
+    names: tuple[str, ...] = tool_cache.TOOL_NAMES if everything else tool_cache.GATE_TOOLS
     if demo:
-        names = tuple(name for name in names if name not in toolcache.SERVER_TOOLS)
-    tools = {name: toolcache.tool(name, repository) for name in names}
-    pins = toolcache.schema_pins(repository)
+        names = tuple(name for name in names if name not in tool_cache.SERVER_TOOLS)
+    tools = {name: tool_cache.tool(name, repository) for name in names}
+    pins = tool_cache.schema_pins(repository)
 
     def built(name: str) -> bool:
-        return toolcache.problem(tools[name]) is None
+        return tool_cache.problem(tools[name]) is None
 
     def have_schemas() -> bool:
         return (pins.folder / "kinds.json").is_file()
@@ -132,7 +132,7 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
                 packages.python,
                 "-I",
                 "-m",
-                "neuroscale.schema_build",
+                "neuroscale.core.schema_build",
                 *(f"{path}={zip_}" for path, zip_ in zips.items()),
             ],
             doing="Writing the JSON schemas",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bootstrap.machine import read_seal, write_seal
 from bootstrap.running import SetupError, run, say
-from neuroscale.toolcache import digest, locked_version
+from neuroscale.core.tool_cache import digest, locked_version
 
 _STAMP = "neuroscale-setup.json"
 _STARTED = "neuroscale-setup.started"

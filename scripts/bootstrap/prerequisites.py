@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bootstrap.running import SetupError
-from neuroscale.repository import WRITTEN
+from neuroscale.repo.layout import WRITTEN
 
 GIT = (2, 38)  # the first whose `git merge-tree --write-tree` merges without a work tree
 GIB = 2**30

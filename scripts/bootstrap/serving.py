@@ -9,7 +9,7 @@ from pathlib import Path
 from bootstrap.machine import write_stamp
 from bootstrap.packages import environment
 from bootstrap.running import run
-from neuroscale.model_server import MODELS, STAMP, ModelServer
+from neuroscale.local.model_server import MODELS, STAMP, ModelServer
 
 # Nothing is looked up anywhere, and nothing told.
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}

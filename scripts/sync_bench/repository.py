@@ -14,16 +14,16 @@ from typing import Any
 import yaml
 
 from neuroscale.catalog import load_catalog
+from neuroscale.catalog.settings import load_settings
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.http import Client, segments
-from neuroscale.git import Git
 from neuroscale.local.seed import ADMIN, MAIN, LocalForge
 from neuroscale.planning.planner import plan
-from neuroscale.platform.files import render_repository, write
-from neuroscale.rendering import load_template, render
-from neuroscale.request import Request
-from neuroscale.settings import load_settings
-from neuroscale.snapshot import FolderSnapshot
+from neuroscale.rendering.platform.files import render_repository, write
+from neuroscale.rendering.service_folder import load_template, render
+from neuroscale.repo.git import Git
+from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.request.service_request import Request
 
 ENVIRONMENT = "dev"
 _BRANCH = "many-services"

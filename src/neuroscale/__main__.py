@@ -1,5 +1,5 @@
 """`python -m neuroscale`."""
 
-from neuroscale.cli import main
+from neuroscale.cli.app import main
 
 main()

@@ -1,1 +1,4 @@
-"""How right planning is: figures that others measured, what planning says of the same cases, and the difference."""
+"""How right planning is.
+
+Comes in: figures that others measured. Goes out: the difference between them and what planning says of the same cases.
+"""

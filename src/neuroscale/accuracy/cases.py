@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from neuroscale.model import Frozen
+from neuroscale.core.frozen import Frozen
+from neuroscale.core.validation import wrong
 from neuroscale.planning.fit.versions import number
-from neuroscale.validation import wrong
 
 Figure = Literal[
     "verdict",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from neuroscale.accuracy.cases import FIGURES, Figure, Published, StartCase, held_out
-from neuroscale.accuracy.planner import Planner, State
+from neuroscale.accuracy.planner_answers import Planner, State
 from neuroscale.accuracy.reading import Cases
 from neuroscale.models.facts import Basis, Group, ModelFacts
 

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, model_validator
 
 from neuroscale.accuracy.cases import ModelCase, StartCase
-from neuroscale.accuracy.others import Others
-from neuroscale.errors import InputError, Problem
-from neuroscale.model import Frozen
-from neuroscale.validation import parse, suggest, wrong
-from neuroscale.yaml_io import decode
+from neuroscale.accuracy.other_planners import Others
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.frozen import Frozen
+from neuroscale.core.validation import parse, suggest, wrong
+from neuroscale.core.yaml_io import decode
 
 LARGEST_FILE = 8 * 2**20
 

@@ -1,15 +1,9 @@
-"""Models, accelerators, prices, runtimes and teams: data in `platform/catalog/`, one file an entry."""
+"""Models, accelerators, prices, runtimes, teams and the settings: data in `platform/`, one file an entry.
 
-from neuroscale.catalog.entries import (
-    Accelerator,
-    Figure,
-    ModelEntry,
-    Price,
-    PriceList,
-    Quota,
-    RuntimeEntry,
-    Team,
-)
+Comes in: the files of one moment, or the name of a model. Goes out: checked entries, or every mistake in them.
+"""
+
+from neuroscale.catalog.entries import Accelerator, Figure, ModelEntry, Price, PriceList, Quota, RuntimeEntry, Team
 from neuroscale.catalog.loading import Catalog, load_catalog, sha256
 
 __all__ = [

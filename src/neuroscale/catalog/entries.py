@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from neuroscale.model import Frozen
+from neuroscale.core.frozen import Frozen
+from neuroscale.core.validation import Money, wrong
 from neuroscale.models.config import read_entry
 from neuroscale.models.facts import ModelFacts
-from neuroscale.validation import Money, wrong
 
 Quantization = Literal["none", "compressed-tensors-w4a16", "fp8", "mxfp4"]
 KvCacheDtype = Literal["auto", "fp8"]

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from neuroscale.catalog.entries import Accelerator, ModelEntry, Price, PriceList, RuntimeEntry, Team
-from neuroscale.errors import InputError, Problem
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.validation import from_document, suggest
+from neuroscale.core.yaml_io import Document, canonical_json, read_mapping
 from neuroscale.models.facts import ModelFacts
-from neuroscale.repository import CATALOG
-from neuroscale.snapshot import Snapshot, Texts
-from neuroscale.validation import from_document, suggest
-from neuroscale.yaml_io import Document, canonical_json, read_mapping
+from neuroscale.repo.layout import CATALOG
+from neuroscale.repo.snapshot import Snapshot, Texts
 
 _FOLDERS: dict[str, tuple[str, type[BaseModel]]] = {
     "models": ("model", ModelEntry),

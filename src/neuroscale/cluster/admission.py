@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neuroscale.gates.manifests import Manifest
-from neuroscale.gates.policy_set import PolicySet
 from neuroscale.kube.client import Cluster, RefusedError
+from neuroscale.manifests.objects import Manifest
+from neuroscale.policies.policy_set import PolicySet
 
 _TRIED_IN = "default"  # tripwires name a namespace that is nowhere
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
-from neuroscale.cluster.pods import condition, items, part
-from neuroscale.cluster.share import Share, judge_limits, judge_quotas, told
-from neuroscale.costs.pods import requests
-from neuroscale.costs.quantity import quantity
+from neuroscale.cluster.pod_state import condition, items, part
+from neuroscale.cluster.quotas import Share, judge_limits, judge_quotas, told
 from neuroscale.kube.client import Object
+from neuroscale.manifests.pod_resources import requests
+from neuroscale.manifests.quantity import quantity
 
 Verdict = Literal["fits", "fits the fewest", "does not fit", "no node now", "unknown"]
 Amounts = Mapping[str, Decimal]

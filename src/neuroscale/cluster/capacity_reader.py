@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from neuroscale.catalog import Catalog
+from neuroscale.catalog.settings import Environment
 from neuroscale.cluster.capacity import Demand, Other, Read
-from neuroscale.cluster.pods import part
-from neuroscale.errors import InputError, Problem
+from neuroscale.cluster.pod_state import part
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.yaml_io import read_mapping
 from neuroscale.kube.client import Cluster, Object, RefusedError
 from neuroscale.planning.plan import Plan
-from neuroscale.settings import Environment
-from neuroscale.yaml_io import read_mapping
 
 _MANIFEST = "inferenceservice.yaml"
 _DENIED = (401, 403)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from neuroscale import toolcache
-from neuroscale.errors import InputError, NeuroscaleError, Problem
+from neuroscale.core import tool_cache
+from neuroscale.core.errors import InputError, NeuroscaleError, Problem
 from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object, RefusedError
-from neuroscale.platform.argocd import ENVIRONMENT_LABEL, NAMESPACE
+from neuroscale.rendering.platform.argocd import ENVIRONMENT_LABEL, NAMESPACE
 
 Result = Literal["created", "changed", "unchanged"]
 
@@ -97,7 +97,7 @@ def _check_argocd(cluster: Cluster) -> None:
 
 def argocd_command() -> str:
     """The commands that install the version of Argo CD which this repository pins."""
-    version = toolcache.tool("argocd").module.version
+    version = tool_cache.tool("argocd").module.version
     manifest = f"https://raw.githubusercontent.com/argoproj/argo-cd/{version}/manifests/install.yaml"
     return (
         f"  kubectl create namespace {NAMESPACE}\n"

@@ -17,21 +17,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from neuroscale import api_key
-from neuroscale.cluster.containing import differences
-from neuroscale.cluster.pods import (
-    SERVER,
-    PodState,
-    condition,
-    items,
-    look,
-    moment,
-    part,
-    seconds_since,
-    sentence,
-)
+from neuroscale.cluster.object_matching import differences
+from neuroscale.cluster.pod_state import SERVER, PodState, condition, items, look, moment, part, seconds_since, sentence
 from neuroscale.kube.client import Object
 from neuroscale.planning.probes import PROGRESS_DEADLINE
+from neuroscale.rendering import api_key
 
 Verdict = Literal["ready", "starting", "out of date", "not synced", "failed", "stopped", "missing", "unknown"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from neuroscale.cluster.clone import Clone
-from neuroscale.cluster.pods import SERVICE_LABEL as POD_LABEL
-from neuroscale.cluster.pods import items, part
+from neuroscale.cluster.pod_state import SERVICE_LABEL as POD_LABEL
+from neuroscale.cluster.pod_state import items, part
+from neuroscale.cluster.services_in_git import Clone
 from neuroscale.cluster.status import Observed, ServiceStatus, judge
+from neuroscale.core.validation import suggest
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
-from neuroscale.platform.argocd import ENVIRONMENT_LABEL, NAMESPACE, SERVICE_LABEL, application_name
-from neuroscale.repository import ServicePath
-from neuroscale.validation import suggest
+from neuroscale.rendering.platform.argocd import ENVIRONMENT_LABEL, NAMESPACE, SERVICE_LABEL, application_name
+from neuroscale.repo.layout import ServicePath
 
 MANAGED = "app.kubernetes.io/managed-by=neuroscale"
 _TRACKING = "argocd.argoproj.io/tracking-id"

@@ -1,1 +1,4 @@
-"""What a change costs, worked out of the Kubernetes objects themselves: decimals only, nothing read or written."""
+"""What a change costs, in decimals. Nothing is read or written here.
+
+Comes in: the workloads of both sides of a change, and price lists. Goes out: US dollars per month, before and after.
+"""

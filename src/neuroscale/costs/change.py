@@ -9,7 +9,7 @@ from datetime import date, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Literal
 
-from neuroscale.costs.model import (
+from neuroscale.costs.bill import (
     CenterCost,
     CostChange,
     PriceListUsed,
@@ -21,7 +21,7 @@ from neuroscale.costs.model import (
     WorkloadCost,
 )
 from neuroscale.costs.pricing import Prices, price_workload
-from neuroscale.costs.workloads import Unpriced, read_workloads
+from neuroscale.manifests.workloads import Unpriced, read_workloads
 from neuroscale.planning.plan import Plan
 
 PRICES_ARE_OLD_AFTER = timedelta(days=90)

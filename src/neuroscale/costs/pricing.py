@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
 from neuroscale.catalog import Catalog
-from neuroscale.costs.accelerators import find_accelerator
-from neuroscale.costs.model import Range, WorkloadCost
-from neuroscale.costs.pods import Pod
-from neuroscale.costs.workloads import Unpriced, Workload
-from neuroscale.planning.cost import HOURS_PER_MONTH, PodPrice, pod_price
-from neuroscale.settings import Environment
+from neuroscale.catalog.settings import Environment
+from neuroscale.costs.bill import Range, WorkloadCost
+from neuroscale.manifests.accelerators import find_accelerator
+from neuroscale.manifests.pod_resources import Pod
+from neuroscale.manifests.workloads import Unpriced, Workload
+from neuroscale.planning.price import HOURS_PER_MONTH, PodPrice, pod_price
 
 NO_COST_CENTER = "(no cost centre)"
 

@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from neuroscale.errors import InputError, Problem
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.web_address import checked_address
 from neuroscale.forge.http import ADDRESS, SECRET
-from neuroscale.forge.model import ForgeError, Token
-from neuroscale.web_address import checked_address
+from neuroscale.forge.interface import ForgeError, Token
 
 _SERVICE = "twirp/github.actions.results.api.v1.ArtifactService"
 _SECONDS = 60.0

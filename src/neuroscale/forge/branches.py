@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from neuroscale.errors import InputError, Problem
-from neuroscale.forge.model import Account, ForgeError, ForgeUnavailableError, RepositoryRef, Token
-from neuroscale.git import Git, GitError, GitTimeoutError
-from neuroscale.report.text import one_line
-from neuroscale.secret_text import redact
-from neuroscale.snapshot import GitSnapshot
-from neuroscale.web_address import is_loopback
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.printable import one_line
+from neuroscale.core.secret_text import redact
+from neuroscale.core.web_address import is_loopback
+from neuroscale.forge.interface import Account, ForgeError, ForgeUnavailableError, RepositoryRef, Token
+from neuroscale.repo.git import Git, GitError, GitTimeoutError
+from neuroscale.repo.snapshot import GitSnapshot
 
 _ATTEMPTS = 3
 # Seconds of one git command that talks to the forge: one that only reads names, and one that moves objects.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from neuroscale.errors import InputError, Problem
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.web_address import checked_address
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.github import PUBLIC_SERVER, GitHubForge
 from neuroscale.forge.http import ADDRESS, SECRET, Client, Limits
-from neuroscale.forge.model import Forge, RepositoryRef, Token
+from neuroscale.forge.interface import Forge, RepositoryRef, Token
 from neuroscale.forge.remote import parse_remote
-from neuroscale.web_address import checked_address
 
 
 def connect(

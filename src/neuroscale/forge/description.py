@@ -12,17 +12,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
-from neuroscale.forge.model import PullRequest, RepositoryRef
-from neuroscale.planning.considered import Considered, NotChosen
+from neuroscale.core.printable import markdown as prose
+from neuroscale.core.printable import markdown_code as code
+from neuroscale.core.printable import one_line
+from neuroscale.forge.interface import PullRequest, RepositoryRef
+from neuroscale.gate.verdict import ServiceReport
 from neuroscale.planning.plan import Plan
-from neuroscale.report import words
+from neuroscale.planning.rejected_choices import Considered, NotChosen
+from neuroscale.rendering.scaffolder.form import FORM_FIELDS
+from neuroscale.report import phrases
 from neuroscale.report.memory_bar import memory_bar
-from neuroscale.report.text import markdown as prose
-from neuroscale.report.text import markdown_code as code
-from neuroscale.report.text import one_line
-from neuroscale.request import Request
-from neuroscale.scaffolder.form import FORM_FIELDS
-from neuroscale.verdict import ServiceReport
+from neuroscale.request.service_request import Request
 
 LONGEST_TITLE = 200
 _LONGEST = 50_000  # characters of the section; forges take 65,536 of a description
@@ -112,7 +112,7 @@ def _asked(request: Request) -> str:
 
 def _plan(subject: Subject) -> str:
     plan = subject.plan
-    facts = [words.placement(plan, code)]
+    facts = [phrases.placement(plan, code)]
     report = ServiceReport(
         environment=plan.environment,
         name=plan.service,
@@ -120,17 +120,17 @@ def _plan(subject: Subject) -> str:
         plan=plan,
         plan_before=subject.before,
     )
-    if changed := words.differences(report, code):
+    if changed := phrases.differences(report, code):
         facts.append(f"Changed: {'; '.join(changed)}")
     if plan.accelerator_count > 1:
-        facts.append(words.memory_caption(plan))
-    price = words.price(plan)
-    if words.unpriced(report) is not None:
+        facts.append(phrases.memory_caption(plan))
+    price = phrases.price(plan)
+    if phrases.unpriced(report) is not None:
         price += f": the catalog has no price for {code(plan.accelerator, 80)}"
-    rows = [f"**Price** {price}", f"**Startup** {words.startup(plan.startup)}"]
-    if speed := words.speed(plan.speed):
+    rows = [f"**Price** {price}", f"**Startup** {phrases.startup(plan.startup)}"]
+    if speed := phrases.speed(plan.speed):
         rows.append(f"**Speed** {speed}")
-    rows += [f"**Override** {words.override(override, code, prose)}" for override in plan.overrides]
+    rows += [f"**Override** {phrases.override(override, code, prose)}" for override in plan.overrides]
     return "\n\n".join(
         [
             f"### The plan: {_VERDICTS[plan.verdict]} (confidence {plan.confidence})",
@@ -148,20 +148,20 @@ def _why(subject: Subject) -> str:
 
 def _not_chosen(plan: Plan, choices: Iterable[Considered]) -> str:
     rows = [f"- {_choice(plan, choice)}" for choice in choices]
-    rows += [f"- {words.alternative(alternative, code, prose)}" for alternative in plan.alternatives]
+    rows += [f"- {phrases.alternative(alternative, code, prose)}" for alternative in plan.alternatives]
     return _section("What was not chosen", rows or ["- Nothing else is offered in this environment."])
 
 
 def _choice(plan: Plan, choice: Considered) -> str:
-    price = "price unknown" if choice.hourly is None else f"{words.amount(choice.hourly)} USD an hour"
-    pods = f" with {words.plural(choice.replicas, 'replica')}" if choice.replicas > 1 else ""
+    price = "price unknown" if choice.hourly is None else f"{phrases.amount(choice.hourly)} USD an hour"
+    pods = f" with {phrases.plural(choice.replicas, 'replica')}" if choice.replicas > 1 else ""
     label = f"{code(choice.label, 120)}{pods}, {price}"
     if choice.against:
         return f"{label}: {prose(choice.against)}"
     if choice.hourly is None or plan.cost.hourly is None:
         return f"{label}: works, and its price cannot be compared."
     if choice.hourly > plan.cost.hourly:
-        return f"{label}: works, and costs {words.amount(choice.hourly - plan.cost.hourly)} USD an hour more."
+        return f"{label}: works, and costs {phrases.amount(choice.hourly - plan.cost.hourly)} USD an hour more."
     return f"{label}: works, and is not what the override says." if plan.overrides else f"{label}: works as well."
 
 

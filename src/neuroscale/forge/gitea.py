@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from neuroscale.forge.http import AnswerError, Client, Limits, Query
-from neuroscale.forge.model import Account, CommitStatus, RepositoryInfo, RepositoryRef, StatusState, Token
+from neuroscale.forge.interface import Account, CommitStatus, RepositoryInfo, RepositoryRef, StatusState, Token
 from neuroscale.forge.rest import RepositoryShape, RestForge, newest, path_of, read
 
 _PAGE: Query = {"limit": 50}

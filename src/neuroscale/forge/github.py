@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 
 from neuroscale.forge.http import AnswerError, Client, Limits, Query
-from neuroscale.forge.model import (
+from neuroscale.forge.interface import (
     Account,
     CommitStatus,
     ForgeError,

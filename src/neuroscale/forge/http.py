@@ -19,12 +19,12 @@ from urllib.parse import parse_qsl, quote, urljoin, urlsplit
 import httpx
 
 from neuroscale import __version__
-from neuroscale.errors import InputError, Problem
-from neuroscale.forge.model import ForgeError, ForgeUnavailableError, Token
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.printable import one_line
+from neuroscale.core.secret_text import redact
+from neuroscale.core.web_address import checked_address, is_loopback
+from neuroscale.forge.interface import ForgeError, ForgeUnavailableError, Token
 from neuroscale.forge.token import check_secret
-from neuroscale.report.text import one_line
-from neuroscale.secret_text import redact
-from neuroscale.web_address import checked_address, is_loopback
 
 ADDRESS, SECRET = "the forge's address", "the token"
 Query = Mapping[str, str | int | bool]

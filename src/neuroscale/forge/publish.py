@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from neuroscale.errors import InputError, Problem
+from neuroscale.core.errors import InputError, Problem
 from neuroscale.forge import description
 from neuroscale.forge.branches import (
     Branches,
@@ -22,7 +22,7 @@ from neuroscale.forge.branches import (
     same_commit,
     with_folder,
 )
-from neuroscale.forge.model import (
+from neuroscale.forge.interface import (
     Account,
     Forge,
     ForgeError,

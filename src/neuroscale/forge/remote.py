@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote, urlsplit
 
-from neuroscale.errors import InputError, Problem
-from neuroscale.forge.model import RepositoryRef
-from neuroscale.validation import shorten
-from neuroscale.web_address import is_loopback
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.validation import shorten
+from neuroscale.core.web_address import is_loopback
+from neuroscale.forge.interface import RepositoryRef
 
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")

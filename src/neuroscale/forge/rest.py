@@ -12,7 +12,7 @@ from urllib.parse import urljoin
 from pydantic import BaseModel, ValidationError
 
 from neuroscale.forge.http import AnswerError, Client, OutcomeUnknownError, Query, segments
-from neuroscale.forge.model import (
+from neuroscale.forge.interface import (
     Account,
     Comment,
     CommitStatus,

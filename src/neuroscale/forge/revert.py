@@ -13,10 +13,10 @@ from typing import Literal
 
 from neuroscale.forge import description
 from neuroscale.forge.branches import Branches, BranchMovedError, is_ancestor, make_commit
-from neuroscale.forge.model import Forge, ForgeError, PullRequest, RepositoryRef
+from neuroscale.forge.interface import Forge, ForgeError, PullRequest, RepositoryRef
 from neuroscale.forge.publish import Base, Prepared, Proposal, Publisher
-from neuroscale.git import Git
-from neuroscale.snapshot import GitSnapshot
+from neuroscale.repo.git import Git
+from neuroscale.repo.snapshot import GitSnapshot
 
 PREFIX = "neuroscale/revert/"
 _COMMITS = 250  # of a pull request, as GitHub lists them

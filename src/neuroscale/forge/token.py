@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from neuroscale.errors import InputError, Problem
-from neuroscale.forge.model import Token
-from neuroscale.secret_text import read_secret_file
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.secret_text import read_secret_file
+from neuroscale.forge.interface import Token
 
 VARIABLE = "NEUROSCALE_FORGE_TOKEN"
 FILE_VARIABLE = "NEUROSCALE_FORGE_TOKEN_FILE"

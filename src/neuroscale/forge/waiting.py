@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from neuroscale.forge.model import CommitStatus, Forge, ForgeUnavailableError
+from neuroscale.forge.interface import CommitStatus, Forge, ForgeUnavailableError
 
 _PAUSE = 0.5
 

@@ -1,1 +1,4 @@
-"""Speaking to a Kubernetes API server, and running one: shared by the gate, the local platform and the commands."""
+"""Speaks to a Kubernetes API server, and runs one.
+
+Comes in: objects and a way to a server. Goes out: what the server answers, as plain dictionaries.
+"""

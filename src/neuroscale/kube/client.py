@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from neuroscale.errors import InputError, NeuroscaleError, Problem
+from neuroscale.core.errors import InputError, NeuroscaleError, Problem
 from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane
 
 Object = dict[str, Any]

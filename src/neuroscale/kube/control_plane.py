@@ -18,10 +18,10 @@ from pathlib import Path
 
 import httpx
 
-from neuroscale import tools
-from neuroscale.files import Owner, write_private
+from neuroscale.core import tools
+from neuroscale.core.files import Owner, write_private
+from neuroscale.core.tools import ToolName
 from neuroscale.kube.certificates import LOOPBACK, Authority, Pair, signing_key
-from neuroscale.tools import ToolName
 
 SERVICE_NETWORK = "10.96.0.0/16"
 ADMINISTRATORS = "system:masters"

@@ -20,7 +20,8 @@ from typing import Any, Final, cast
 
 import yaml
 
-from neuroscale.files import write_private, write_public
+from neuroscale.core.files import write_private, write_public
+from neuroscale.core.tools import find_tool
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster, Object
@@ -34,7 +35,6 @@ from neuroscale.local.runner import find_python, search_path
 from neuroscale.local.state import PASSABLE, State
 from neuroscale.local.tool_copies import copied, copy_tool
 from neuroscale.local.upstream import add_service_account, definitions, namespace
-from neuroscale.tools import find_tool
 
 NAMESPACE: Final = "argocd"
 REPO_SERVER: Final = "argocd-repo-server"

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from neuroscale.core.tools import ToolName
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster
 from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane, Ports
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import State
 from neuroscale.local.tool_copies import copied, copy_tool
-from neuroscale.tools import ToolName
 
 ETCD: Final = "etcd"
 API_SERVER: Final = "kube-apiserver"

@@ -7,20 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from neuroscale.catalog import load_catalog
+from neuroscale.catalog.settings import load_settings
 from neuroscale.cluster.install import install
-from neuroscale.gates.policy_set import load_policy_set
+from neuroscale.core.printable import one_line
+from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.local.argocd import ArgoCD
 from neuroscale.local.control_plane import cluster
 from neuroscale.local.errors import LocalError
 from neuroscale.local.kyverno import await_policies
 from neuroscale.local.seed import LocalForge
-from neuroscale.platform.argocd import ENVIRONMENT_LABEL, environment_objects, render
-from neuroscale.platform.charts import load_charts
-from neuroscale.report.text import one_line
-from neuroscale.settings import load_settings
-from neuroscale.snapshot import FolderSnapshot
-from neuroscale.toolcache import REPOSITORY
+from neuroscale.policies.policy_set import load_policy_set
+from neuroscale.rendering.platform.argocd import ENVIRONMENT_LABEL, environment_objects, render
+from neuroscale.rendering.platform.charts import load_charts
+from neuroscale.repo.snapshot import FolderSnapshot
 
 ENVIRONMENT = "local"
 """The environment that the cluster is. Services of others may be deployed onto it too, onto simulated nodes."""

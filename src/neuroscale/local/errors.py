@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neuroscale.errors import NeuroscaleError
+from neuroscale.core.errors import NeuroscaleError
 
 
 class LocalError(NeuroscaleError):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from neuroscale.files import write_private, write_public
+from neuroscale.core.files import write_private, write_public
 from neuroscale.local.control_plane import control_plane
 from neuroscale.local.errors import LocalError
 from neuroscale.local.process import Process, answers, run_once

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import httpx
 
-from neuroscale.files import write_public
+from neuroscale.core.files import write_public
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster, KubernetesError, Object

@@ -16,8 +16,7 @@ from typing import Any, Final
 import httpx
 
 from neuroscale.cluster.admission import try_tripwires
-from neuroscale.files import write_public
-from neuroscale.gates.policy_set import PolicySet, load_policy_set
+from neuroscale.core.files import write_public
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
@@ -30,7 +29,8 @@ from neuroscale.local.state import PASSABLE, State, read_json
 from neuroscale.local.tool_copies import copy_tool
 from neuroscale.local.upstream import add_service_account, definitions, namespace
 from neuroscale.local.webhooks import hold, registered
-from neuroscale.snapshot import FolderSnapshot
+from neuroscale.policies.policy_set import PolicySet, load_policy_set
+from neuroscale.repo.snapshot import FolderSnapshot
 
 NAME: Final = "kyverno-controller"
 NAMESPACE = "kyverno"

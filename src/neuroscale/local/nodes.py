@@ -10,7 +10,7 @@ from typing import Any
 
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.entries import Accelerator
-from neuroscale.settings import Settings
+from neuroscale.catalog.settings import Settings
 
 SIMULATED = "neuroscale.dev/simulated"
 """The label of a node that no machine stands behind."""

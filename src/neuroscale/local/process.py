@@ -18,9 +18,9 @@ from typing import IO
 import httpx
 import psutil
 
+from neuroscale.core.printable import one_line
 from neuroscale.local.errors import LocalError
 from neuroscale.local.users import User, popen_arguments
-from neuroscale.report.text import one_line
 
 INSTANCE_VARIABLE = "NEUROSCALE_LOCAL_INSTANCE"
 PROCESS_VARIABLE = "NEUROSCALE_LOCAL_PROCESS"

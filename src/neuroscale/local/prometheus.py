@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from neuroscale.files import write_public
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.files import write_public
+from neuroscale.core.yaml_io import read_mapping
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, environment
@@ -21,7 +23,6 @@ from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, State
 from neuroscale.local.tool_copies import copied, copy_tool
 from neuroscale.local.upstream import rights
-from neuroscale.yaml_io import read_mapping
 
 NAME: Final = "prometheus"
 PORTS = (NAME,)
@@ -41,6 +42,14 @@ _HERE: Final[tuple[dict[str, Any], ...]] = (
         "replacement": "127.$1",
     },
 )
+
+
+def address_in(folder: Path) -> str:
+    """Where the Prometheus of the platform in a state folder answers. Raises InputError where there is none."""
+    found = State.read(folder)
+    if found is None or not found.instance.cluster or NAME not in found.instance.ports:
+        raise InputError(Problem(str(folder), "", "holds no Prometheus", "Start one: neuroscale local up --cluster"))
+    return Prometheus(found).url
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from neuroscale.errors import UntrustedError
-from neuroscale.files import write_private
+from neuroscale.core.errors import UntrustedError
+from neuroscale.core.files import write_private
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.local.control_plane import environment
 from neuroscale.local.process import Process

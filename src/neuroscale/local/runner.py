@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from neuroscale.errors import InputError, Problem
-from neuroscale.files import write_public
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.files import write_public
 from neuroscale.local.errors import LocalError
 from neuroscale.local.gitea import NAME as FORGE
 from neuroscale.local.gitea import Gitea

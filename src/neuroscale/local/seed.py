@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neuroscale.errors import InputError, Problem
-from neuroscale.files import write_private
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.files import write_private
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.http import AnswerError, Client, Limits, segments
-from neuroscale.forge.model import ForgeError, RepositoryRef, Token
+from neuroscale.forge.interface import ForgeError, RepositoryRef, Token
 from neuroscale.forge.token import VARIABLE, read_token
-from neuroscale.git import Git
 from neuroscale.local.errors import LocalError
 from neuroscale.local.gitea import Gitea
 from neuroscale.local.state import PRIVATE, State
-from neuroscale.repository import PROTECTED, WRITTEN
+from neuroscale.repo.git import Git
+from neuroscale.repo.layout import PROTECTED, WRITTEN
 
 OWNER = "neuroscale"
 REPOSITORY = "platform"

@@ -10,7 +10,7 @@ from neuroscale.local.deployment import ENVIRONMENT
 from neuroscale.local.gateway import NAME as GATEWAY
 from neuroscale.local.seed import LocalForge
 from neuroscale.local.state import State
-from neuroscale.platform.tenancy import SMOKE_TESTS
+from neuroscale.rendering.platform.tenancy import SMOKE_TESTS
 
 USER = "smoke-tests"
 

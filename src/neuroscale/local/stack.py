@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from neuroscale.catalog import load_catalog
-from neuroscale.errors import InputError, Problem
+from neuroscale.catalog.settings import Settings, load_settings
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.core.validation import suggest
 from neuroscale.kube.client import Object
 from neuroscale.local import argocd, control_plane, gateway, gitea, kserve, kwok, kyverno, prometheus, redis, runner
 from neuroscale.local.argocd import ArgoCD
@@ -22,12 +25,9 @@ from neuroscale.local.prometheus import Prometheus
 from neuroscale.local.redis import Redis
 from neuroscale.local.runner import Runner
 from neuroscale.local.state import State
-from neuroscale.platform import monitoring
-from neuroscale.platform.argocd import VALUES, config_maps
-from neuroscale.settings import Settings, load_settings
-from neuroscale.snapshot import FolderSnapshot
-from neuroscale.toolcache import REPOSITORY
-from neuroscale.validation import suggest
+from neuroscale.rendering.platform import monitoring
+from neuroscale.rendering.platform.argocd import VALUES, config_maps
+from neuroscale.repo.snapshot import FolderSnapshot
 
 _FORGE_PORTS = (gitea.NAME, runner.NAME)
 _CLUSTER_PARTS = (control_plane, kwok, service, kserve, kyverno, redis, argocd, gateway, prometheus)

@@ -23,11 +23,11 @@ from typing import IO, Annotated
 
 from pydantic import Field, ValidationError
 
-from neuroscale.errors import InputError, Problem
-from neuroscale.files import write_private
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.files import write_private
+from neuroscale.core.frozen import Frozen
 from neuroscale.local.errors import LocalError
 from neuroscale.local.users import User, may_enter, nobody, unused_uid
-from neuroscale.model import Frozen
 
 PRIVATE, PASSABLE = 0o700, 0o711
 """Modes of folders: for their owner alone; and for others to pass through, who cannot list what is there."""

@@ -23,8 +23,8 @@ from typing import IO, Any, Literal
 
 import psutil
 
-from neuroscale.errors import NeuroscaleError
-from neuroscale.files import write_private
+from neuroscale.core.errors import NeuroscaleError
+from neuroscale.core.files import write_private
 from neuroscale.kube.client import KubernetesError, RefusedError
 from neuroscale.local.errors import LocalError
 from neuroscale.local.process import (

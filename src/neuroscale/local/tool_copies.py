@@ -13,10 +13,10 @@ import tempfile
 from pathlib import Path
 from typing import cast
 
-from neuroscale import toolcache
-from neuroscale.errors import UntrustedError
+from neuroscale.core import tool_cache
+from neuroscale.core.errors import UntrustedError
+from neuroscale.core.tools import ToolName, find_tool
 from neuroscale.local.state import State
-from neuroscale.tools import ToolName, find_tool
 
 
 def copy_cache(target: Path) -> None:
@@ -24,11 +24,11 @@ def copy_cache(target: Path) -> None:
 
     Raises UntrustedError where set-up has not built it.
     """
-    source = toolcache.cache_folder()
-    schemas = toolcache.schema_pins().folder
+    source = tool_cache.cache_folder()
+    schemas = tool_cache.schema_pins().folder
     if not schemas.is_dir():
         raise UntrustedError("The JSON schemas are missing. Run `make setup`.")
-    for folder in (*(find_tool(cast("ToolName", name)).folder for name in toolcache.GATE_TOOLS), schemas):
+    for folder in (*(find_tool(cast("ToolName", name)).folder for name in tool_cache.GATE_TOOLS), schemas):
         copy_folder(folder, target, folder.relative_to(source))
 
 
@@ -44,7 +44,7 @@ def copied(state: State, name: ToolName) -> Path:
 
 def copied_files(state: State, name: ToolName) -> Path:
     """The folder with what the tool reads at run time, beside its binary."""
-    return _programs(state) / _place(name) / toolcache.FILES
+    return _programs(state) / _place(name) / tool_cache.FILES
 
 
 def _programs(state: State) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from neuroscale import schemas
+from neuroscale.core import schemas
 from neuroscale.kube.client import Object
 from neuroscale.kube.control_plane import ControlPlane
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+from neuroscale.core.validation import suggest
 from neuroscale.models.context import context_of
 from neuroscale.models.facts import Basis, Group, ModelFacts, Quantization
 from neuroscale.models.families import Decoder, layer_count, routed_experts
@@ -20,7 +21,6 @@ from neuroscale.models.registry import estimate, family_of, refuse_unplanned, te
 from neuroscale.models.rotary import rotary_tables
 from neuroscale.models.towers import towers
 from neuroscale.models.weights import Weight, Weights, together
-from neuroscale.validation import suggest
 
 Dtype = Literal["bfloat16", "float16", "float32"]
 

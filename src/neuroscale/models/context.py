@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from neuroscale.core.validation import shorten
 from neuroscale.models.keys import Keys
-from neuroscale.validation import shorten
 
 _KEYS = (
     *("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length"),

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neuroscale.errors import InputError, Problem
-from neuroscale.files import read_bounded
-from neuroscale.validation import shorten
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.files import read_bounded
+from neuroscale.core.validation import shorten
 
 LARGEST_HEADER = 64 * 2**20
 """Bytes of one file's header that are still read. Real ones with a hundred thousand tensors take about 15 MB."""

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neuroscale.errors import InputError, Problem
+from neuroscale.core.errors import InputError, Problem
 from neuroscale.models.headers import INDEX, MOST_FILES, SINGLE, Header, entry_header
 from neuroscale.models.keys import LARGEST_CONFIG
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from neuroscale.errors import InputError, Problem
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.validation import shorten, suggest
 from neuroscale.models.defaults import class_defaults
-from neuroscale.validation import shorten, suggest
 
 LARGEST_CONFIG = 4 * 2**20
 """Bytes of a config.json that is still read: real ones with long lists of unquantised modules take under 100 kB."""

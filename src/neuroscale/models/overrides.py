@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from neuroscale.errors import InputError, Problem
+from neuroscale.core.errors import InputError, Problem
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
 

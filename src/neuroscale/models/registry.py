@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from neuroscale.errors import InputError
+from neuroscale.core.errors import InputError
+from neuroscale.core.validation import shorten
 from neuroscale.models import families
 from neuroscale.models.families import Decoder, Family
 from neuroscale.models.keys import Keys
-from neuroscale.validation import shorten
 
 FAMILIES: dict[str, Family] = {
     "apertus": families.apertus,

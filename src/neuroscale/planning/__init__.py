@@ -1,1 +1,4 @@
-"""From a request and the catalog to a plan. Everything here is pure."""
+"""Chooses an accelerator, replicas and vLLM's arguments. Everything here is pure.
+
+Comes in: a request, the catalog and the settings. Goes out: a plan with its reasons, or what else could be asked for.
+"""

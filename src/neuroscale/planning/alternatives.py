@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from neuroscale.catalog.settings import Environment
 from neuroscale.planning.choose import CHAT_TEMPLATE_TOKENS, Candidate, Case, candidates
-from neuroscale.planning.cost import cost
 from neuroscale.planning.plan import Alternative
-from neuroscale.settings import Environment
+from neuroscale.planning.price import cost
 
 _MOST = 5
 _SHORTEST = 256  # tokens; nobody is helped by a prompt or an answer below it

@@ -10,15 +10,15 @@ from functools import cached_property
 from typing import Literal
 
 from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
+from neuroscale.catalog.settings import Environment
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning import memory
-from neuroscale.planning.cost import PodPrice, pod_price
-from neuroscale.planning.flags import model_source
-from neuroscale.planning.memory import WeightsBasis
+from neuroscale.planning import replica_memory
 from neuroscale.planning.plan import Memory, Replicas, Resources, Speed
+from neuroscale.planning.price import PodPrice, pod_price
+from neuroscale.planning.replica_memory import WeightsBasis
 from neuroscale.planning.speed import speed
-from neuroscale.request import Request
-from neuroscale.settings import Environment
+from neuroscale.planning.vllm_flags import model_source
+from neuroscale.request.service_request import Request
 
 CHAT_TEMPLATE_TOKENS = 128
 """Room for role markers and the start of the answer. A prompt of exactly the limit leaves none for an answer."""
@@ -46,14 +46,14 @@ class Case:
     @cached_property
     def facts(self) -> ModelFacts:
         """The model's, with the weights that are known best."""
-        return memory.served_facts(self.model)
+        return replica_memory.served_facts(self.model)
 
     @property
     def wanted_model_len(self) -> int:
         """Longest prompt, longest answer and the chat template, in whole KV cache blocks."""
         request = self.request
         tokens = request.longest_prompt_tokens + request.longest_answer_tokens + CHAT_TEMPLATE_TOKENS
-        whole = math.ceil(tokens / memory.BLOCK) * memory.BLOCK
+        whole = math.ceil(tokens / replica_memory.BLOCK) * replica_memory.BLOCK
         # The template's margin may be what crosses the model's own limit: then the limit itself is the length.
         asked = request.longest_prompt_tokens + request.longest_answer_tokens
         limit = self.model.facts.max_position_embeddings
@@ -162,8 +162,8 @@ def judge(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: in
     model, request = case.model, case.request
     forced = case.overrides.get("gpu_memory_utilization")
     utilization = forced if isinstance(forced, float) else runtime.memory_utilization
-    tokens = memory.batched_tokens(model, accelerator)
-    server = memory.server(
+    tokens = replica_memory.batched_tokens(model, accelerator)
+    server = replica_memory.server(
         case.facts,
         accelerator,
         runtime,
@@ -221,7 +221,7 @@ def judge(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: in
         batched_tokens=tokens,
         memory=needed,
         band_gib=server.band_gib(at_once),
-        weights_basis=memory.weights(model).basis,
+        weights_basis=replica_memory.weights(model).basis,
         sequences=at_once,
         held=held,
         capacity=capacity,
@@ -249,7 +249,7 @@ def pod_resources(case: Case, accelerator: Accelerator, count: int) -> Resources
             cpu=cpu, memory_gib=budget, shared_memory_gib=1, accelerator_resource="", node_selector=selector
         )
     shared = _PARALLEL_SHARED_MEMORY_GIB if count > 1 else _SHARED_MEMORY_GIB
-    peak = max(case.model.checkpoint.host_memory_gib.value or 0.0, memory.download_gib(case.model))
+    peak = max(case.model.checkpoint.host_memory_gib.value or 0.0, replica_memory.download_gib(case.model))
     return Resources(
         cpu=cpu,
         memory_gib=math.ceil((1.25 * peak + 8 + shared) / 8) * 8,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import date
 from typing import Literal
 
-from neuroscale.model import Frozen
-from neuroscale.validation import Money, parse
-from neuroscale.yaml_io import dump
+from neuroscale.core.frozen import Frozen
+from neuroscale.core.validation import Money, parse
+from neuroscale.core.yaml_io import dump
 
 
 class Replicas(Frozen):

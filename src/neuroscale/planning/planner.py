@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from neuroscale.catalog import Catalog, sha256
-from neuroscale.planning import flags
+from neuroscale.catalog.settings import Environment, Settings, check_settings
+from neuroscale.planning import vllm_flags
 from neuroscale.planning.alternatives import alternatives
 from neuroscale.planning.architecture import architecture
 from neuroscale.planning.choose import Candidate, Case, candidates
-from neuroscale.planning.cost import cost
 from neuroscale.planning.explain import confidence, reasons
+from neuroscale.planning.lock_version import PLANNER_VERSION, TEMPLATE_VERSION
 from neuroscale.planning.plan import AppliedOverride, Lock, Plan, Runtime, Surroundings, Tenancy
+from neuroscale.planning.price import cost
 from neuroscale.planning.startup import drain_seconds, startup_of
-from neuroscale.planning.version import PLANNER_VERSION, TEMPLATE_VERSION
-from neuroscale.request import Request, check_request
-from neuroscale.settings import Environment, Settings, check_settings
+from neuroscale.request.service_request import Request, check_request
 
 
 def plan(request: Request, catalog: Catalog, settings: Settings, template_version: str = TEMPLATE_VERSION) -> Plan:
@@ -48,7 +48,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
         service=request.service,
         environment=request.environment,
         model=model.name,
-        model_source=flags.model_source(model, environment),
+        model_source=vllm_flags.model_source(model, environment),
         accelerator=chosen.accelerator.name,
         accelerator_count=chosen.count,
         tensor_parallel_size=chosen.count,
@@ -57,7 +57,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
         architecture=architecture(model.facts),
         max_model_len=case.max_model_len,
         max_concurrency=chosen.capacity,
-        vllm_args=flags.vllm_args(
+        vllm_args=vllm_flags.vllm_args(
             model,
             chosen.runtime,
             environment,
@@ -69,7 +69,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
             kv_cache_dtype=chosen.kv_cache_dtype,
             shutdown_timeout=drain_seconds(start),
         ),
-        environment_variables=flags.environment_variables(model, chosen.runtime, kv_cache),
+        environment_variables=vllm_flags.environment_variables(model, chosen.runtime, kv_cache),
         needs_hugging_face_token=model.weights.kind == "hub" and model.weights.gated is not False,
         startup=start,
         speed=chosen.speed,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 
 from neuroscale.catalog import ModelEntry, RuntimeEntry
+from neuroscale.catalog.settings import Environment
 from neuroscale.planning.choose import Candidate, Case
 from neuroscale.planning.fit.overhead import graph_sizes
-from neuroscale.planning.memory import download_gib
 from neuroscale.planning.plan import Startup
 from neuroscale.planning.probes import (
     BUSY_SECONDS,
@@ -22,7 +22,7 @@ from neuroscale.planning.probes import (
     judge_probe,
     judge_probes,
 )
-from neuroscale.settings import Environment
+from neuroscale.planning.replica_memory import download_gib
 
 __all__ = [
     "BUSY_SECONDS",

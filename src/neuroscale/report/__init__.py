@@ -1,1 +1,4 @@
-"""Reports of one verdict: Markdown for a pull request, JSON, JUnit, workflow annotations, and the terminal."""
+"""Writes verdicts, plans and fits for people and programs: Markdown, JSON, JUnit, annotations, terminal, pictures.
+
+Comes in: a value of another stage. Goes out: text or a picture.
+"""

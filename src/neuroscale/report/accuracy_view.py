@@ -11,9 +11,9 @@ from rich.text import Text
 from neuroscale.accuracy.comparison import FROM_HEADERS, Kind, Row
 from neuroscale.accuracy.reading import Cases
 from neuroscale.accuracy.summary import Summary, Tally, holds
+from neuroscale.core.printable import terminal
+from neuroscale.report.phrases import plural
 from neuroscale.report.plan_view import line
-from neuroscale.report.text import terminal
-from neuroscale.report.words import plural
 
 NAMES: dict[Kind, tuple[str, str]] = {
     "total_params": ("parameters", "10^9"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neuroscale.errors import ExitStatus
+from neuroscale.core.errors import ExitStatus
+from neuroscale.core.printable import workflow_message, workflow_property
+from neuroscale.gate.verdict import Finding, Verdict
 from neuroscale.report import summary
-from neuroscale.report.text import workflow_message, workflow_property
-from neuroscale.report.words import plural
-from neuroscale.verdict import Finding, Verdict
+from neuroscale.report.phrases import plural
 
 LIMIT = 10  # of each severity in one step; GitHub drops what is beyond
 

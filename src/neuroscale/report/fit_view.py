@@ -5,11 +5,11 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+from neuroscale.core.printable import terminal
 from neuroscale.planning.fit import Choice, Fit
 from neuroscale.report.memory_bar import memory_bar
+from neuroscale.report.phrases import plural
 from neuroscale.report.plan_view import field, line
-from neuroscale.report.text import terminal
-from neuroscale.report.words import plural
 
 _WIDEST_BAR = 72
 _STYLES = {"fits": "green", "tight": "yellow", "refused": "red"}

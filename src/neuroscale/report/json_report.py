@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from neuroscale.report.text import encodable
-from neuroscale.verdict import Verdict
+from neuroscale.core.printable import encodable
+from neuroscale.gate.verdict import Verdict
 
 
 def to_json(verdict: Verdict) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from neuroscale.verdict import SCHEMA_VERSION, Verdict
+from neuroscale.gate.verdict import SCHEMA_VERSION, Verdict
 
 SCHEMA_FILE = Path(__file__).with_name("verdict.schema.json")
 

@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from xml.etree import ElementTree as ET
 
-from neuroscale.errors import ExitStatus
-from neuroscale.report import summary, words
-from neuroscale.report.text import one_line, xml
-from neuroscale.verdict import Check, Finding, Outcome, Verdict
+from neuroscale.core.errors import ExitStatus
+from neuroscale.core.printable import one_line, xml
+from neuroscale.gate.verdict import Check, Finding, Outcome, Verdict
+from neuroscale.report import phrases, summary
 
 _LONGEST = 1e9  # seconds; what is longer was not measured
 
@@ -78,7 +78,7 @@ def _add_check(suite: _Suite, check: Check) -> None:
     elif check.outcome is Outcome.NOT_RUN:
         suite.add(check.title, tag="skipped", message=check.detail or "not run")
     elif check.outcome is not Outcome.FINDINGS:
-        detail = f"{check.title}: {words.outcome(check)}"
+        detail = f"{check.title}: {phrases.outcome(check)}"
         suite.add(check.title, check.seconds, "error", detail, check.outcome.value, check.detail)
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from neuroscale.costs.model import Range, ServiceCost
-from neuroscale.errors import ExitStatus
+from neuroscale.core.errors import ExitStatus
+from neuroscale.core.printable import lines as lines_of
+from neuroscale.core.printable import markdown as prose
+from neuroscale.core.printable import markdown_cell as cell
+from neuroscale.core.printable import markdown_code as code
+from neuroscale.core.printable import one_line
+from neuroscale.costs.bill import Range, ServiceCost
+from neuroscale.gate.verdict import Check, Finding, Outcome, ServiceReport, Verdict
 from neuroscale.planning.plan import Plan
-from neuroscale.report import summary, words
+from neuroscale.report import phrases, summary
 from neuroscale.report.memory_bar import memory_bar
 from neuroscale.report.memory_chart import memory_chart
-from neuroscale.report.text import lines as lines_of
-from neuroscale.report.text import markdown as prose
-from neuroscale.report.text import markdown_cell as cell
-from neuroscale.report.text import markdown_code as code
-from neuroscale.report.text import one_line
-from neuroscale.report.words import plural
-from neuroscale.verdict import Check, Finding, Outcome, ServiceReport, Verdict
+from neuroscale.report.phrases import plural
 
 MARKER = "<!-- neuroscale-gate -->"  # by which a later run finds its comment and replaces it
 
@@ -80,9 +80,9 @@ def _top(verdict: Verdict) -> str:
     facts = [f"**{plural(numbers.errors, 'error')}**", plural(numbers.notices, "notice")]
     if numbers.services:
         facts.append(plural(numbers.services, "service"))
-    if change := words.cost_headline(verdict.cost):
+    if change := phrases.cost_headline(verdict.cost):
         facts.append(f"**{change}**")
-    if effects := words.effects_headline(verdict.effects):
+    if effects := phrases.effects_headline(verdict.effects):
         facts.append(f"**{effects}**")
     lines = [MARKER, f"## {_SYMBOLS[ended]} {prose(_title(verdict))}", "", " · ".join(facts)]
     if ended is ExitStatus.UNTRUSTED:
@@ -101,7 +101,7 @@ def _problems(verdict: Verdict) -> str:
     if summary.status(verdict) is ExitStatus.UNTRUSTED and not checks:
         return "### Why\n\n- No check passed, so nothing was shown to be right."
     blocks = (
-        f"- **{prose(check.title, 100)}** {words.outcome(check)}: {'<br>'.join(map(prose, lines_of(check.detail)))}"
+        f"- **{prose(check.title, 100)}** {phrases.outcome(check)}: {'<br>'.join(map(prose, lines_of(check.detail)))}"
         for check in checks
     )
     return _section("### Why", blocks, len(checks), "problems", "check")
@@ -148,9 +148,9 @@ def _effects(verdict: Verdict) -> str:
     """What services would get when they are next rendered; nothing where the change does not touch what makes them."""
     if (effects := verdict.effects) is None:
         return ""
-    heading = f"### What services would get\n\n{words.effects_lead(effects)}"
+    heading = f"### What services would get\n\n{phrases.effects_lead(effects)}"
     total = len(effects.differences) + effects.left_out
-    rows = (f"- {words.effect(one, _field)}" for one in effects.differences[: summary.FINDINGS_SHOWN])
+    rows = (f"- {phrases.effect(one, _field)}" for one in effects.differences[: summary.FINDINGS_SHOWN])
     return _section(heading, rows, total, "effects", "difference") if total else heading
 
 
@@ -163,17 +163,17 @@ def _cost(verdict: Verdict) -> str:
     if (cost := verdict.cost) is None:
         return ""
     room = _BYTES["cost"]
-    services = (_row(_cost_title(one), one.past, one.new, one.difference) for one in words.by_size(cost.services))
+    services = (_row(_cost_title(one), one.past, one.new, one.difference) for one in phrases.by_size(cost.services))
     centers = (_row(cell(one.cost_center, 80), one.past, one.new, one.difference) for one in cost.cost_centers)
     total = _row("**Total**", cost.total.past, cost.total.new, cost.total.difference)
     tokens = [
-        f"- {code(words.place(one.environment, one.name), 80)}: {words.output_tokens(one.output_tokens)}"
+        f"- {code(phrases.place(one.environment, one.name), 80)}: {phrases.output_tokens(one.output_tokens)}"
         for one in cost.services
         if one.output_tokens
     ]
     estimates = _fitting(tokens, len(tokens), room * 9 // 100, "service")
-    unpriced = [f"- {words.no_price(item, _item, _reason)}" for item in cost.unpriced]
-    notes = [f"- {note}" for note in words.cost_notes(cost, lambda text: prose(text, 60))]
+    unpriced = [f"- {phrases.no_price(item, _item, _reason)}" for item in cost.unpriced]
+    notes = [f"- {note}" for note in phrases.cost_notes(cost, lambda text: prose(text, 60))]
     parts = [
         "### Cost\n\nUS dollars a month of 730 h at the catalog's prices, with the fewest to the most replicas.",
         _table("Service", services, total, len(cost.services), room * 28 // 100, "service"),
@@ -194,7 +194,7 @@ def _reason(text: str) -> str:
 
 
 def _cost_title(service: ServiceCost) -> str:
-    title = f"{cell(words.place(service.environment, service.name), 80)} {service.change}"
+    title = f"{cell(phrases.place(service.environment, service.name), 80)} {service.change}"
     return f"{title}, partly priced" if service.partly and service.difference else title
 
 
@@ -220,7 +220,7 @@ def _row(title: str, past: Range | None, new: Range | None, difference: Range | 
 
 
 def _amount(value: Range | None, signed: bool = False) -> str:
-    return words.amounts(value.min, value.max, signed) if value else "not known"
+    return phrases.amounts(value.min, value.max, signed) if value else "not known"
 
 
 def _services(verdict: Verdict) -> str:
@@ -241,11 +241,11 @@ def _service(service: ServiceReport, chart_open: bool) -> str:
     if plan is None:
         lines.append("Removed." if service.change == "removed" else "It has no plan that can be read.")
         return "\n".join(lines) + "\n"
-    facts = [words.placement(plan, code)]
-    if changed := words.differences(service, code):
+    facts = [phrases.placement(plan, code)]
+    if changed := phrases.differences(service, code):
         facts.append(f"Changed: {'; '.join(changed)}")
     if plan.accelerator_count > 1:
-        facts.append(words.memory_caption(plan))
+        facts.append(phrases.memory_caption(plan))
     lines.append("<br>".join(facts))
     # The bar is seen in mails, too; where Mermaid is drawn, the chart is to scale and has an axis.
     lines.append(f"\n```text\n{memory_bar(plan.memory_gib)}\n```\n")
@@ -254,12 +254,12 @@ def _service(service: ServiceReport, chart_open: bool) -> str:
     lines.append(f"<details{opened}><summary>Memory as a chart</summary>\n\n```mermaid\n{chart}\n```\n\n</details>\n")
     if plan.verdict != "refused":
         lines.append(f"**Price** {_price(service, plan)}")
-    overrides = (f"- **Override** {words.override(override, code, prose)}" for override in plan.overrides)
+    overrides = (f"- **Override** {phrases.override(override, code, prose)}" for override in plan.overrides)
     lines.append(_fitting(overrides, len(plan.overrides), _BYTES["services"] // 4, "override"))
     lines.append(_reasons(plan))
     if plan.alternatives:
         lines += ["**What works instead**\n"]
-        alternatives = (f"- {words.alternative(alternative, code, prose)}" for alternative in plan.alternatives)
+        alternatives = (f"- {phrases.alternative(alternative, code, prose)}" for alternative in plan.alternatives)
         lines.append(_fitting(alternatives, len(plan.alternatives), _BYTES["services"] // 4, "alternative"))
     return "\n".join(lines)
 
@@ -270,8 +270,8 @@ def _service_title(service: ServiceReport) -> str:
 
 
 def _price(service: ServiceReport, plan: Plan) -> str:
-    known = words.price(plan)
-    if words.unpriced(service) is not None:
+    known = phrases.price(plan)
+    if phrases.unpriced(service) is not None:
         return f"{known}: the catalog has no price for {code(plan.accelerator, 80)}"
     return known
 
@@ -288,24 +288,24 @@ def _reasons(plan: Plan) -> str:
 
 def _short_service(service: ServiceReport) -> str:
     plan = service.plan
-    facts = f": {words.accelerators(plan, code)}, {words.price(plan)}" if plan else ""
+    facts = f": {phrases.accelerators(plan, code)}, {phrases.price(plan)}" if plan else ""
     more = [plural(len(plan.overrides), "override")] if plan and plan.overrides else []
     return "; ".join([f"- {_service_title(service)}{facts}", *more])
 
 
 def _checks(verdict: Verdict) -> str:
     numbers = summary.counts(verdict)
-    ran = [check for check in verdict.checks if words.account(check, prose)]
+    ran = [check for check in verdict.checks if phrases.account(check, prose)]
     if not ran:
         return ""
     rows = (
-        f"- {_CHECK_SYMBOLS[check.outcome]} **{prose(check.title, 80)}** {words.outcome(check)}: "
-        + ", ".join([*words.account(check, lambda unit: prose(unit, 40)), words.seconds(check.seconds)])
+        f"- {_CHECK_SYMBOLS[check.outcome]} **{prose(check.title, 80)}** {phrases.outcome(check)}: "
+        + ", ".join([*phrases.account(check, lambda unit: prose(unit, 40)), phrases.seconds(check.seconds)])
         for check in ran
     )
     head = (
-        f"What was checked: {plural(len(ran), 'check')}, {words.tripwires(numbers.caught, numbers.tripwires)}, "
-        f"{words.seconds(numbers.seconds)}"
+        f"What was checked: {plural(len(ran), 'check')}, {phrases.tripwires(numbers.caught, numbers.tripwires)}, "
+        f"{phrases.seconds(numbers.seconds)}"
     )
     body = _section("", rows, len(ran), "checks", "check")
     return f"<details><summary>{head}</summary>\n\n{body}\n\n</details>"

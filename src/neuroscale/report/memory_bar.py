@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from neuroscale.planning.plan import Memory
-from neuroscale.report.words import gib
+from neuroscale.report.phrases import gib
 
 # Told apart by shape and not by colour.
 _BLOCKS = "█▓▒░"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neuroscale.planning.plan import Memory
-from neuroscale.report.words import gib
+from neuroscale.report.phrases import gib
 
 # Gantt, of Mermaid's charts, lays bars end to end on an axis: a second of its time stands for a GiB.
 _HEAD = ("gantt", "    title GiB on each accelerator", "    dateFormat x", "    axisFormat %s")

@@ -11,10 +11,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neuroscale.errors import InputError, Problem
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.printable import one_line
 from neuroscale.planning.plan import Memory
-from neuroscale.report.text import one_line
-from neuroscale.report.words import gib
+from neuroscale.report.phrases import gib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

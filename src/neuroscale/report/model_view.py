@@ -6,10 +6,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from neuroscale.core.printable import terminal
 from neuroscale.models.facts import ModelFacts
 from neuroscale.models.summary import kv_group, params_by_group
 from neuroscale.report.plan_view import field, line
-from neuroscale.report.text import terminal
 
 _BASIS = {
     "headers": "the headers of its files",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+from neuroscale.core.printable import terminal
 from neuroscale.planning.plan import Plan
-from neuroscale.report import words
+from neuroscale.report import phrases
 from neuroscale.report.memory_bar import memory_bar
-from neuroscale.report.text import terminal
-from neuroscale.report.words import plural
+from neuroscale.report.phrases import plural
 
 _WIDEST_BAR = 72
 _PLAN_STYLES = {"fits": "green", "tight": "yellow", "refused": "red"}
@@ -24,8 +24,8 @@ def print_plan(plan: Plan, console: Console) -> None:
     print_placement(plan, console)
     if plan.verdict != "refused":
         field(console, "Price", price(plan))
-        field(console, "Startup", words.startup(plan.startup))
-        if speed := words.speed(plan.speed):
+        field(console, "Startup", phrases.startup(plan.startup))
+        if speed := phrases.speed(plan.speed):
             field(console, "Speed", speed)
         field(console, "Runtime", f"{terminal(plan.runtime.name)} {terminal(plan.runtime.version)}")
         field(console, "vLLM", terminal(" ".join(plan.vllm_args), 4000))
@@ -41,9 +41,9 @@ def verdict_word(plan: Plan) -> tuple[str, str]:
 
 def print_placement(plan: Plan, console: Console) -> None:
     """The model and its accelerators, and the memory bar."""
-    line(console, words.placement(plan, terminal), 2)
+    line(console, phrases.placement(plan, terminal), 2)
     if plan.accelerator_count > 1:
-        line(console, words.memory_caption(plan), 2)
+        line(console, phrases.memory_caption(plan), 2)
     width = max(20, min(_WIDEST_BAR, console.width - 4))
     bar = memory_bar(plan.memory_gib, width, ascii_only=console.options.ascii_only)
     for row in bar.split("\n"):
@@ -52,7 +52,7 @@ def print_placement(plan: Plan, console: Console) -> None:
 
 def price(plan: Plan) -> str:
     """The price in words; names what has none."""
-    known = words.price(plan)
+    known = phrases.price(plan)
     missing = None in (plan.cost.monthly_min, plan.cost.monthly_max)
     return f"{known}: the catalog has no price for {terminal(plan.accelerator)}" if missing else known
 
@@ -60,7 +60,7 @@ def price(plan: Plan) -> str:
 def print_overrides(plan: Plan, console: Console) -> None:
     """The overrides of a plan, with reason and expiry."""
     for override in plan.overrides:
-        field(console, "Override", words.override(override, terminal, terminal), "yellow")
+        field(console, "Override", phrases.override(override, terminal, terminal), "yellow")
 
 
 def print_reasons(plan: Plan, console: Console) -> None:
@@ -75,7 +75,7 @@ def print_alternatives(plan: Plan, console: Console) -> None:
     if plan.alternatives:
         field(console, "Instead", "these work")
     for alternative in plan.alternatives:
-        line(console, f"- {words.alternative(alternative, terminal, terminal)}", 4)
+        line(console, f"- {phrases.alternative(alternative, terminal, terminal)}", 4)
 
 
 def field(console: Console, name: str, value: str, style: str = "") -> None:

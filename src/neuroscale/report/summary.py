@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from neuroscale.errors import ExitStatus
-from neuroscale.report.text import lines
-from neuroscale.verdict import Check, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
+from neuroscale.core.errors import ExitStatus
+from neuroscale.core.printable import lines
+from neuroscale.gate.verdict import Check, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
 
 FINDINGS_SHOWN = 30  # in a report that a person reads from top to bottom; JSON and JUnit hold all
 SERVICES_IN_FULL = 8  # a change that touches more is shown with one line for each

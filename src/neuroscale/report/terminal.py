@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from neuroscale.costs.model import CostChange, Range
-from neuroscale.errors import ExitStatus
-from neuroscale.report import summary, words
+from neuroscale.core.errors import ExitStatus
+from neuroscale.core.printable import lines, terminal
+from neuroscale.costs.bill import CostChange, Range
+from neuroscale.gate.verdict import Check, Effects, Finding, Outcome, ServiceReport, Verdict
+from neuroscale.report import phrases, summary
+from neuroscale.report.phrases import plural
 from neuroscale.report.plan_view import (
     field,
     line,
@@ -20,9 +23,6 @@ from neuroscale.report.plan_view import (
     print_reasons,
     verdict_word,
 )
-from neuroscale.report.text import lines, terminal
-from neuroscale.report.words import plural
-from neuroscale.verdict import Check, Effects, Finding, Outcome, ServiceReport, Verdict
 
 # A symbol of its own shape for each outcome, with a stand-in where the terminal has only ASCII.
 _SYMBOLS = {
@@ -54,14 +54,14 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
 
 def _print_checks(checks: Sequence[Check], title: str, console: Console) -> None:
     titles = max((len(terminal(check.title, 40)) for check in checks), default=0)
-    outcomes = max((len(words.outcome(check)) for check in checks), default=0)
+    outcomes = max((len(phrases.outcome(check)) for check in checks), default=0)
     for check in checks:
         ended = _OUTCOMES.get(check.outcome)
         mark = _symbol(ended, console) if ended is not None else ("-", "dim")
-        facts = words.outcome(check)
+        facts = phrases.outcome(check)
         if check.outcome is not Outcome.NOT_RUN:
-            account = ", ".join(words.account(check, lambda unit: terminal(unit, 40)))
-            facts = f"{facts:{outcomes}}  {words.seconds(check.seconds):>7}  {account}"
+            account = ", ".join(phrases.account(check, lambda unit: terminal(unit, 40)))
+            facts = f"{facts:{outcomes}}  {phrases.seconds(check.seconds):>7}  {account}"
         name = terminal(check.title, 40).ljust(titles)
         line(console, Text.assemble(mark, " ", (name, "bold"), "  ", facts))
         if check.outcome is not Outcome.PASSED and not summary.says(title, check):
@@ -100,9 +100,9 @@ def _print_effects(effects: Effects | None, console: Console) -> None:
     if effects is None:
         return
     _print_heading("What services would get", console)
-    line(console, words.effects_lead(effects), 2)
+    line(console, phrases.effects_lead(effects), 2)
     for one in effects.differences[: summary.FINDINGS_SHOWN]:
-        line(console, f"- {words.effect(one, _item)}", 2)
+        line(console, f"- {phrases.effect(one, _item)}", 2)
     _print_rest(len(effects.differences) + effects.left_out, "difference", console)
 
 
@@ -111,24 +111,24 @@ def _print_cost(cost: CostChange | None, console: Console) -> None:
     if cost is None:
         return
     _print_heading("Cost, in US dollars a month of 730 h with the fewest to the most replicas", console)
-    for one in words.by_size(cost.services)[: summary.FINDINGS_SHOWN]:
+    for one in phrases.by_size(cost.services)[: summary.FINDINGS_SHOWN]:
         partly = ", partly priced" if one.partly and one.difference else ""
-        title = f"{terminal(words.place(one.environment, one.name), 160)} {one.change}{partly}"
+        title = f"{terminal(phrases.place(one.environment, one.name), 160)} {one.change}{partly}"
         _print_amounts(title, one.past, one.new, one.difference, console)
     _print_rest(len(cost.services), "service", console)
     for center in cost.cost_centers[: summary.FINDINGS_SHOWN]:
         _print_amounts(terminal(center.cost_center, 80), center.past, center.new, center.difference, console)
     _print_rest(len(cost.cost_centers), "cost centre", console)
     _print_amounts("Total", cost.total.past, cost.total.new, cost.total.difference, console)
-    for note in words.cost_notes(cost, lambda text: terminal(text, 80)):
+    for note in phrases.cost_notes(cost, lambda text: terminal(text, 80)):
         line(console, note, 2)
     fast = [one for one in cost.services if one.output_tokens][: summary.FINDINGS_SHOWN]
     for one in fast:
         if one.output_tokens:
-            name = terminal(words.place(one.environment, one.name), 160)
-            field(console, "Output tokens", f"{name}, {words.output_tokens(one.output_tokens)}")
+            name = terminal(phrases.place(one.environment, one.name), 160)
+            field(console, "Output tokens", f"{name}, {phrases.output_tokens(one.output_tokens)}")
     for item in cost.unpriced[: summary.FINDINGS_SHOWN]:
-        field(console, "Without a price", words.no_price(item, _item, _item), "yellow")
+        field(console, "Without a price", phrases.no_price(item, _item, _item), "yellow")
     _print_rest(len(cost.unpriced), "thing without a price", console)
 
 
@@ -139,8 +139,8 @@ def _item(text: str) -> str:
 def _print_amounts(
     name: str, past: Range | None, new: Range | None, difference: Range | None, console: Console
 ) -> None:
-    told = [words.amounts(one.min, one.max) if one else "not known" for one in (past, new)]
-    change = words.amounts(difference.min, difference.max, signed=True) if difference else "not known"
+    told = [phrases.amounts(one.min, one.max) if one else "not known" for one in (past, new)]
+    change = phrases.amounts(difference.min, difference.max, signed=True) if difference else "not known"
     line(console, Text.assemble((name, "bold"), f"  past {told[0]}, new {told[1]}, difference {change}"), 2)
 
 
@@ -166,7 +166,7 @@ def _print_service(service: ServiceReport, console: Console) -> None:
     line(console, _service_title(service), 2)
     if (plan := service.plan) is not None:
         print_placement(plan, console)
-        if changed := words.differences(service, terminal):
+        if changed := phrases.differences(service, terminal):
             field(console, "Changed", "; ".join(changed))
         if plan.verdict != "refused":
             field(console, "Price", price(plan))
@@ -178,7 +178,7 @@ def _print_service(service: ServiceReport, console: Console) -> None:
 
 def _print_short_service(service: ServiceReport, console: Console) -> None:
     plan = service.plan
-    facts = f": {words.accelerators(plan, terminal)}, {words.price(plan)}" if plan else ""
+    facts = f": {phrases.accelerators(plan, terminal)}, {phrases.price(plan)}" if plan else ""
     line(console, Text.assemble(_service_title(service), facts), 2)
 
 
@@ -207,9 +207,9 @@ def _print_title(verdict: Verdict, console: Console) -> None:
     facts = [plural(numbers.errors, "error"), plural(numbers.notices, "notice")]
     if numbers.not_run:
         facts.append(f"{plural(numbers.not_run, 'check')} not run")
-    if change := words.cost_headline(verdict.cost):
+    if change := phrases.cost_headline(verdict.cost):
         facts.append(change)
-    if effects := words.effects_headline(verdict.effects):
+    if effects := phrases.effects_headline(verdict.effects):
         facts.append(effects)
     line(console, f"{', '.join(facts)}, exit status {ended.value}", 2)
 

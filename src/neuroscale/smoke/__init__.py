@@ -1,1 +1,4 @@
-"""Smoke tests of what is deployed: their facts, how they are run, and what becomes of their results."""
+"""Smoke tests check that a running service matches its request.
+
+Comes in: an environment and a merged commit. Goes out: one result a check and service.
+"""

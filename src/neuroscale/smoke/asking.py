@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import httpx
 
-from neuroscale.endpoint.chat import Answer, Options, complete, post_json
-from neuroscale.endpoint.connection import Endpoint, unreachable
-from neuroscale.endpoint.errors import EndpointError
+from neuroscale.cluster.endpoint.chat import Answer, Options, complete, post_json
+from neuroscale.cluster.endpoint.connection import Endpoint, unreachable
+from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.smoke.outcomes import CannotTellError
 
 SLOWEST: Final = 0.25

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neuroscale.cluster.pods import part
-from neuroscale.endpoint.connection import Endpoint
-from neuroscale.endpoint.errors import EndpointError
-from neuroscale.errors import InputError, NeuroscaleError
+from neuroscale.cluster.endpoint.connection import Endpoint
+from neuroscale.cluster.endpoint.errors import EndpointError
+from neuroscale.cluster.pod_state import part
+from neuroscale.core.errors import InputError, NeuroscaleError
 from neuroscale.kube.client import Cluster, KubernetesError, RefusedError
 
 

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from neuroscale.errors import ExitStatus
-from neuroscale.report.text import markdown, markdown_cell, one_line, terminal, xml
+from neuroscale.core.errors import ExitStatus
+from neuroscale.core.printable import markdown, markdown_cell, one_line, terminal, xml
 from neuroscale.smoke.results import OUTCOMES, Report, Result
 
 _WORDS = {"passed": "passed", "failed": "FAILED", "error": "not looked at", "skipped": "not checked"}

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from neuroscale.git import Git, GitError
+from neuroscale.repo.git import Git, GitError
 
 _FETCH_SECONDS = 60.0
 

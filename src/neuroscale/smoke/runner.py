@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import neuroscale
-from neuroscale.errors import UntrustedError
-from neuroscale.repository import SMOKE_TESTS
+from neuroscale.core.errors import UntrustedError
+from neuroscale.repo.layout import SMOKE_TESTS
 from neuroscale.smoke.results import Report, Result, from_record, settled
 from neuroscale.smoke.spec import VARIABLE, Spec
 
@@ -156,7 +156,7 @@ def _command(folder: Path, scratch: Path, *options: str) -> list[str]:
     return [
         *(sys.executable, "-P", "-s", "-m", "pytest"),
         *("-c", str(scratch / _INI), "--rootdir", str(folder), "--confcutdir", str(folder)),
-        *("-p", "neuroscale.smoke.plugin", "-p", "no:cacheprovider", "--import-mode=importlib"),
+        *("-p", "neuroscale.smoke.pytest_plugin", "-p", "no:cacheprovider", "--import-mode=importlib"),
         # Values stay out of the log: among them may be a key.
         *("--assert=plain", "--tb=short", "-q", "--strict-markers", *options, str(folder)),
     ]

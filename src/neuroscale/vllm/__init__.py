@@ -1,1 +1,4 @@
-"""vLLM as its command line tells it: the arguments that a version accepts, and the values that they resolve to."""
+"""What a command line of `vllm serve` means.
+
+Comes in: the words that a container runs. Goes out: the values of its arguments, and what vLLM would refuse.
+"""

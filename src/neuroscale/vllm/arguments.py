@@ -11,12 +11,12 @@ from threading import Lock
 from typing import Any, Literal, NoReturn
 
 from neuroscale.models.overrides import of_context
-from neuroscale.vllm.engine import EngineArguments
-from neuroscale.vllm.removed import REMOVED
-from neuroscale.vllm.snapshot import Argument, Snapshot, load, nearest
-from neuroscale.vllm.unplanned import unplanned
-from neuroscale.vllm.values import convert
-from neuroscale.vllm.words import UnfinishedError, Word, gathered, misses_its_model, model_first, spelled
+from neuroscale.vllm.argument_spelling import UnfinishedError, Word, gathered, misses_its_model, model_first, spelled
+from neuroscale.vllm.argument_values import convert
+from neuroscale.vllm.engine_arguments import EngineArguments
+from neuroscale.vllm.known_arguments import Argument, Snapshot, load, nearest
+from neuroscale.vllm.removed_arguments import REMOVED
+from neuroscale.vllm.unplanned_arguments import unplanned
 
 Program = Literal["serve", "module"]
 """`vllm serve`, or `python -m vllm.entrypoints.openai.api_server`, which reads the same arguments."""

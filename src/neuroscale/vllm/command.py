@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from neuroscale.vllm.arguments import Program
-from neuroscale.vllm.shell import ScriptError, Value, commands_of
+from neuroscale.vllm.shell_script import ScriptError, Value, commands_of
 
 Place = tuple[str | int, ...]
 """A path inside a container, such as `("args", 3)`."""

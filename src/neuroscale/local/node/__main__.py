@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from neuroscale.errors import NeuroscaleError
+from neuroscale.core.errors import NeuroscaleError
 from neuroscale.local.node.service import run
 from neuroscale.local.state import State
 from neuroscale.local.supervisor import say

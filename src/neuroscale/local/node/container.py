@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from neuroscale.files import write_private
+from neuroscale.core.files import write_private
 from neuroscale.kube.client import Object
 from neuroscale.local.node import shim
 from neuroscale.local.node.backoff import BackOff

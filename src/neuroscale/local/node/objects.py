@@ -6,8 +6,8 @@ import math
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from neuroscale.costs.quantity import quantity
 from neuroscale.kube.client import Object
+from neuroscale.manifests.quantity import quantity
 
 
 def timestamp(seconds: float) -> str:

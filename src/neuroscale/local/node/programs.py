@@ -13,11 +13,11 @@ import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
+from neuroscale.core.tool_cache import PinError
 from neuroscale.local.errors import LocalError
+from neuroscale.local.model_server import ModelServer
 from neuroscale.local.node.launch import Server
 from neuroscale.local.users import User, tried
-from neuroscale.model_server import ModelServer
-from neuroscale.toolcache import PinError
 
 _PYTHON, _ENVIRONMENT, _MODELS = "python", "environment", "models"
 _SETTINGS = "pyvenv.cfg"

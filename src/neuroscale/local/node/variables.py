@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from neuroscale.costs.quantity import quantity
 from neuroscale.kube.client import Object
 from neuroscale.local.node.objects import amount, rounded_up
 from neuroscale.local.node.waiting import CONFIGURATION, WaitingError
+from neuroscale.manifests.quantity import quantity
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")

@@ -10,7 +10,7 @@ from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.engine import fit
 from neuroscale.planning.fit.result import Choice, Fit
-from neuroscale.vllm.engine import EngineArguments
+from neuroscale.vllm.engine_arguments import EngineArguments
 
 _MOST = 8
 _SHORTEST = 256  # tokens; nobody is helped by a context below it

@@ -7,7 +7,7 @@ from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.result import Resolved
 from neuroscale.planning.fit.versions import Behaviour
-from neuroscale.vllm.engine import EngineArguments
+from neuroscale.vllm.engine_arguments import EngineArguments
 
 BLOCK = 16
 """Tokens of a block on accelerators."""

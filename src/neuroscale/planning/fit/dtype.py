@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from neuroscale.models.facts import ModelFacts
-from neuroscale.vllm.engine import EngineArguments
+from neuroscale.vllm.engine_arguments import EngineArguments
 
 
 def served_dtype(facts: ModelFacts, arguments: EngineArguments) -> Literal["bfloat16", "float16", "float32"]:

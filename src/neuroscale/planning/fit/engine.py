@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from neuroscale.errors import InputError
+from neuroscale.core.errors import InputError
 from neuroscale.models.facts import CacheLayers, ModelFacts
 from neuroscale.models.overrides import with_overrides
 from neuroscale.planning.fit.cache_values import EDGES, PACKED, head_bytes
@@ -15,13 +15,13 @@ from neuroscale.planning.fit.defaults import resolve
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, pool
+from neuroscale.planning.fit.messages import explained, log_lines
 from neuroscale.planning.fit.overhead import Overhead, overhead
 from neuroscale.planning.fit.result import Confidence, Fit, Resolved, Verdict, memory_of
 from neuroscale.planning.fit.support import too_long, unsupported
 from neuroscale.planning.fit.versions import MEASURED, PINNED, Behaviour, behaviour, number
 from neuroscale.planning.fit.weights import RankWeights, rank_weights
-from neuroscale.planning.fit.words import explained, log_lines
-from neuroscale.vllm.engine import EngineArguments
+from neuroscale.vllm.engine_arguments import EngineArguments
 
 GIB = 2**30
 

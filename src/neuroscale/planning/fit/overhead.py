@@ -14,11 +14,11 @@ from functools import cache
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.dtype import served_dtype
+from neuroscale.planning.fit.loaded_towers import loads_audio, loads_vision
 from neuroscale.planning.fit.result import Resolved
-from neuroscale.planning.fit.towers import loads_audio, loads_vision
 from neuroscale.planning.fit.versions import Behaviour, Runner, behaviour
 from neuroscale.planning.fit.weights import DTYPE_BYTES
-from neuroscale.vllm.engine import EngineArguments
+from neuroscale.vllm.engine_arguments import EngineArguments
 
 GIB = 2**30
 

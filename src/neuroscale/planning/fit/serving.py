@@ -17,7 +17,7 @@ from neuroscale.planning.fit.support import unsupported
 from neuroscale.planning.fit.versions import PINNED, Behaviour, behaviour
 from neuroscale.planning.fit.weights import RankWeights, rank_weights, rotary_bytes
 from neuroscale.planning.plan import Memory
-from neuroscale.vllm.engine import EngineArguments
+from neuroscale.vllm.engine_arguments import EngineArguments
 
 GIB = 2**30
 

@@ -6,7 +6,7 @@ from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.defaults import VIDEO_TOKENS, looks_both_ways
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.result import Resolved
-from neuroscale.vllm.engine import EngineArguments
+from neuroscale.vllm.engine_arguments import EngineArguments
 
 
 def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, resolved: Resolved) -> list[str]:

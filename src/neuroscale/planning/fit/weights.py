@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from neuroscale.models.facts import TOWERS, ModelFacts, Tensor
 from neuroscale.planning.fit.dtype import served_dtype
-from neuroscale.planning.fit.towers import loads
-from neuroscale.vllm.engine import EngineArguments
+from neuroscale.planning.fit.loaded_towers import loads
+from neuroscale.vllm.engine_arguments import EngineArguments
 
 VOCABULARY_STEP = 64
 """vLLM pads the vocabulary to a multiple of this before it splits it (vocab_parallel_embedding.py)."""

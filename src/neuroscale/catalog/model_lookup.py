@@ -1,0 +1,84 @@
+"""The facts of a model by its name: an entry of the catalog, a folder, a config.json, or a model of the Hub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.files import read_bounded
+from neuroscale.core.validation import suggest
+from neuroscale.models.config import read_config
+from neuroscale.models.facts import ModelFacts
+from neuroscale.models.headers import folder_headers
+from neuroscale.models.keys import LARGEST_CONFIG, parse_config
+
+if TYPE_CHECKING:
+    from neuroscale.catalog import Catalog
+
+HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+
+_QUANTIZED = "hf_quant_config.json"
+"""Beside a config.json: what NVIDIA ModelOpt did to the weights. vLLM reads it where the config says nothing."""
+
+
+def load_model(name: str, catalog: Catalog | None = None) -> ModelFacts:
+    """The facts of a model: by name out of the catalog, by path, or from the Hub.
+
+    The Hub is asked only for a name that is neither in the catalog nor a path, and only for the config and the headers
+    of the safetensors files. Raises InputError.
+    """
+    if catalog is not None and name in catalog.models:
+        return catalog.models[name].facts
+    path = Path(name)
+    if path.is_dir():
+        return read_folder(path)
+    if path.is_file():
+        named = path.resolve()
+        return read_config(
+            _config_text(path), named.parent.name if path.name == "config.json" else named.stem, str(path)
+        )
+    if HUB_ID.fullmatch(name) and not name.endswith((".json", ".yaml")) and not path.parent.is_dir():
+        return read_hub(name)
+    known = catalog.models if catalog is not None else ()
+    raise InputError(
+        Problem(name, "", "is neither a model of the catalog nor a path nor a name of the Hub", suggest(name, known))
+    )
+
+
+def read_folder(folder: Path, name: str | None = None) -> ModelFacts:
+    """The facts of the model in a folder: its config.json, and the headers of its safetensors files."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise InputError(Problem(str(path), "", "is not there", "Name the folder that holds the model's config.json."))
+    config = parse_config(_config_text(path), str(path))
+    beside = folder / _QUANTIZED
+    if beside.is_file():
+        config = with_quantization(config, parse_config(_config_text(beside), str(beside)))
+    return read_config(config, name or folder.resolve().name, str(path), folder_headers(folder))
+
+
+def read_hub(name: str, revision: str | None = None) -> ModelFacts:
+    """The facts of a model of the Hub."""
+    from neuroscale.models.hub import HubModel
+
+    model = HubModel(name, revision)
+    text = model.text("config.json")
+    if text is None:
+        raise InputError(Problem(model.source, "", "has no config.json", "Name a model that transformers can read."))
+    config = parse_config(text, f"{model.source}: config.json")
+    beside = model.text(_QUANTIZED)
+    if beside is not None:
+        config = with_quantization(config, parse_config(beside, f"{model.source}: {_QUANTIZED}"))
+    return read_config(config, name, f"{model.source}: config.json", model.headers())
+
+
+def with_quantization(config: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with what ModelOpt's own file says, unless it says something itself."""
+    return {"quantization_config": dict(beside), **config}
+
+
+def _config_text(path: Path) -> bytes:
+    return read_bounded(path, LARGEST_CONFIG, "Name the model's config.json.")

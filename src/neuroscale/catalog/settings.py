@@ -1,0 +1,205 @@
+"""`platform/settings.yaml`: what an organisation changes when it forks the repository."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from neuroscale.catalog import Catalog
+from neuroscale.catalog.entries import Label, LabelValue, Positive, Source
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.frozen import Frozen
+from neuroscale.core.validation import parse, suggest, wrong
+from neuroscale.repo.layout import SETTINGS
+from neuroscale.repo.snapshot import Snapshot, read_text
+
+Host = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+
+
+class Repository(Frozen):
+    """Where pull requests go."""
+
+    url: Annotated[str, Field(pattern=r"^https://[^\s@]+$")]
+    default_branch: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,100}$")]
+
+
+class TokenSecret(Frozen):
+    """The Secret in every team's namespace that holds the Hugging Face token."""
+
+    name: Label
+    key: Annotated[str, Field(pattern=r"^[-._A-Za-z0-9]{1,253}$")]
+
+
+class Throughput(Frozen):
+    """MiB (2^20 bytes) per second, with its source. It may not be unknown: the startup probe depends on it."""
+
+    value: Positive
+    source: Source
+
+
+Way = Literal["hub", "bucket", "gcs-fuse", "pvc", "disk"]
+"""How weights come: downloaded from the hub by vLLM, copied out of a bucket by KServe before the server starts, read
+from a bucket mounted with Cloud Storage FUSE, from another volume, or from a disk of the node, where downloads lie."""
+
+
+class ModelStore(Frozen):
+    """Where weights come from: the hub, and a store of the organisation's own for models that the hub lacks.
+
+    `store` is a URI prefix (null: the environment has none). `store_kind`: how it is read, where its scheme does not
+    say that (a volume claim that is a bucket mounted with Cloud Storage FUSE). `throughput_mib_s`: the slowest rates
+    to plan with.
+    """
+
+    hub: bool
+    store: Annotated[str, Field(pattern=r"^(gs|s3|pvc|file)://[A-Za-z0-9._/-]*[A-Za-z0-9]$")] | None
+    store_kind: Literal["bucket", "gcs-fuse", "pvc", "disk"] | None = None
+    throughput_mib_s: dict[Way, Throughput]
+
+    @model_validator(mode="after")
+    def _complete(self) -> ModelStore:
+        if self.store_kind is not None and self.store is None:
+            raise wrong("store_kind says how a store is read, and there is no store", "Leave store_kind out.")
+        copied = self.store is not None and self.store.startswith(("gs://", "s3://"))
+        if self.store_kind is not None and copied != (self.store_kind == "bucket"):
+            raise wrong(
+                f"KServe {'copies' if copied else 'does not copy'} {self.store} before the server starts",
+                "Write `store_kind: bucket` for gs:// and s3:// alone; name a mounted bucket by its volume, pvc://CLAIM.",
+            )
+        needed = {"hub": self.hub, "disk": True, self.way_of_store: self.store is not None}
+        for way, is_needed in needed.items():
+            if is_needed and way not in self.throughput_mib_s:
+                raise wrong(
+                    f"throughput_mib_s lacks {way}",
+                    f"Write how many MiB a second come that way: `{way}: {{value: 100, source: ...}}`.",
+                )
+        return self
+
+    @property
+    def way_of_store(self) -> Way:
+        """How the store's files are read."""
+        scheme = (self.store or "").partition("://")[0]
+        ways: dict[str, Way] = {"gs": "bucket", "s3": "bucket", "pvc": "pvc"}
+        return self.store_kind or ways.get(scheme, "disk")
+
+
+class Prometheus(Frozen):
+    """The cluster's Prometheus: the Service that `neuroscale metrics` reaches it by.
+
+    `operator`: it is run by Prometheus' Operator, and gets a PodMonitor and a PrometheusRule in `namespace`.
+    """
+
+    namespace: Label = "monitoring"
+    # The Operator's own Service, whatever its Prometheus is called.
+    service: Label = "prometheus-operated"
+    port: Annotated[int, Field(ge=1, le=65535)] = 9090
+    operator: bool = True
+
+
+class Environment(Frozen):
+    """A cluster (or part of one). `accelerators` in no order: the planner takes the cheapest that fits.
+
+    `cluster`: which of platform/clusters it is given (local: none, the platform on this machine runs the programs).
+    """
+
+    cluster: Literal["local", "kind", "gke", "eks"] = "local"
+    accelerators: Annotated[tuple[Label, ...], Field(min_length=1)]
+    price_lists: tuple[Label, ...]
+    models: ModelStore
+    token_secret: TokenSecret
+    ingress_namespaces: Annotated[tuple[Label, ...], Field(min_length=1)]
+    monitoring_namespaces: tuple[Label, ...]
+    prometheus: Prometheus = Field(default_factory=Prometheus)
+    default_availability: Literal["standard", "high"]
+    max_replicas: Annotated[int, Field(ge=1, le=1000)]
+    max_cpu_per_pod: Annotated[int, Field(ge=1)]
+    node_selector: dict[str, LabelValue] = Field(default_factory=dict)
+
+    @field_validator("accelerators", "price_lists")
+    @classmethod
+    def _once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(names)) != len(names):
+            raise wrong("a name stands twice", "List each name once.")
+        return names
+
+
+class OwnAuthority(Frozen):
+    """An authority of the cluster's own signs: its clients must be given that authority's certificate."""
+
+    issuer: Literal["own"]
+
+
+class Acme(Frozen):
+    """A public authority signs. `dns01` is cert-manager's solver, which says how the domain's DNS is written."""
+
+    issuer: Literal["acme"]
+    server: Annotated[str, Field(pattern=r"^https://[^\s@]+$")]
+    email: Annotated[str, Field(pattern=r"^[^\s@]+@[^\s@]+$", max_length=254)]
+    dns01: Annotated[dict[str, Any], Field(min_length=1)]
+
+
+LONGEST_DAYS = 366
+"""How many days ahead an override or an exception may end where the settings do not say it."""
+
+
+class Exceptions(Frozen):
+    """Overrides of plans and exceptions from policies. `longest_days`: how many days ahead one may end at most."""
+
+    longest_days: Annotated[int, Field(ge=1, le=3653)] = LONGEST_DAYS
+
+
+class Settings(Frozen):
+    """The whole file. `certificates`: who signs those of the gateways in each of platform/clusters (default: own)."""
+
+    schema_version: Literal[1]
+    organization: Annotated[str, Field(min_length=1, max_length=100)]
+    domain: Host
+    registry: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9./]{0,200}[a-z0-9])?$")]
+    repository: Repository
+    certificates: dict[Literal["kind", "gke", "eks"], Annotated[OwnAuthority | Acme, Field(discriminator="issuer")]] = (
+        Field(default_factory=dict)
+    )
+    exceptions: Exceptions = Field(default_factory=Exceptions)
+    environments: Annotated[
+        # With a service's name and a point, it names an Argo CD application, and names end at 63 characters.
+        dict[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,20}[a-z0-9])?$")], Environment],
+        Field(min_length=1),
+    ]
+
+
+def load_settings(snapshot: Snapshot) -> Settings:
+    """The settings of a repository. Raises InputError with every problem."""
+    return parse(Settings, read_text(snapshot, SETTINGS), SETTINGS)
+
+
+def check_settings(settings: Settings, catalog: Catalog) -> None:
+    """Raises InputError where the settings name an accelerator or a price list that the catalog lacks, or a Prometheus
+    that the services' network policies keep out."""
+    problems = []
+    for name, environment in settings.environments.items():
+        for field, used, known in (
+            ("accelerators", environment.accelerators, catalog.accelerators),
+            ("price_lists", environment.price_lists, catalog.prices),
+        ):
+            problems += [
+                Problem(
+                    SETTINGS,
+                    f"environments.{name}.{field}",
+                    f"{entry!r} is not in the catalog",
+                    suggest(entry, known),
+                )
+                for entry in used
+                if entry not in known
+            ]
+        namespaces, namespace = environment.monitoring_namespaces, environment.prometheus.namespace
+        if namespaces and namespace not in namespaces:
+            problems.append(
+                Problem(
+                    SETTINGS,
+                    f"environments.{name}.prometheus.namespace",
+                    f"{namespace!r} is not one of the monitoring_namespaces, which alone may look at a service's pods",
+                    suggest(namespace, namespaces),
+                )
+            )
+    if problems:
+        raise InputError(problems)

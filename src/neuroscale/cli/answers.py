@@ -1,0 +1,129 @@
+"""A form's answers: from a file, or asked for one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from neuroscale.catalog.settings import Settings
+from neuroscale.cli.context import read_file
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.validation import shorten, suggest
+from neuroscale.core.yaml_io import dotted, read_mapping
+from neuroscale.rendering.scaffolder.plan_step import FORM, request_of
+from neuroscale.rendering.service_folder import RefusedPlanError, Template
+
+_WHOLE = re.compile(r"-?[0-9]{1,15}")
+_DECIMAL = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,15}")
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers by field, and where they are from: a file's name and the line of each field, or the form."""
+
+    values: Mapping[str, Any]
+    where: str = FORM
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def located(self) -> Iterator[None]:
+        """Within it, problems of the form name the file and the line that the answers are from."""
+        try:
+            yield
+        except RefusedPlanError:
+            raise
+        except InputError as error:
+            raise InputError(
+                [
+                    replace(problem, where=self.where, line=self.lines.get(problem.field))
+                    if problem.where == FORM
+                    else problem
+                    for problem in error.problems
+                ]
+            ) from error
+
+
+def check_source(answers: Path | None, *, interactive: bool) -> None:
+    """Raises InputError unless there is exactly one source of answers."""
+    if interactive == (answers is not None):
+        raise InputError(
+            Problem(
+                "the command line",
+                "",
+                "gives no answers, or two kinds of them",
+                "Give --answers FILE or --interactive.",
+            )
+        )
+
+
+def read_answers(path: Path) -> Answers:
+    """The answers in a file, not checked yet. Raises InputError where it holds no mapping."""
+    document = read_mapping(read_file(path), str(path))
+    return Answers(document.value, str(path), {dotted(place): line for place, line in document.lines.items() if place})
+
+
+def ask(template: Template, settings: Settings, *, on_stderr: bool = False) -> Answers:
+    """Ask for every field of the template's form, each until its answer can be used. Raises InputError at the end of
+    the input."""
+    answers: dict[str, Any] = {}
+    for name, schema in template.form().items():
+        typer.echo(err=on_stderr)
+        typer.echo(schema.get("title", name), err=on_stderr)
+        if description := schema.get("description"):
+            typer.echo(f"  {description}", err=on_stderr)
+        default = schema.get("default")
+        if name == "availability" and (environment := settings.environments.get(answers["environment"])):
+            default = environment.default_availability
+        try:
+            answers[name] = _ask_one(name, schema, default, on_stderr)
+        except UnicodeDecodeError as error:
+            raise InputError(Problem("the answers", name, "is not UTF-8 text", "Write plain text.")) from error
+        except typer.Abort as error:
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from error
+            raise InputError(
+                Problem("the answers", name, "end here", "Answer every question, or give a file with --answers.")
+            ) from error
+    typer.echo(err=on_stderr)
+    return Answers(answers)
+
+
+def _ask_one(name: str, schema: Mapping[str, Any], default: Any, on_stderr: bool) -> Any:
+    choices = schema.get("enum")
+    if choices:
+        typer.echo(f"  One of: {', '.join(choices)}", err=on_stderr)
+    while True:
+        text = typer.prompt(f"  {name}", type=str, default=default, err=on_stderr).strip()
+        answer = _typed(text, schema.get("type", ""))
+        problem = _problem(name, answer, choices)
+        if problem is None:
+            return answer
+        typer.echo(f"  {problem}", err=on_stderr)
+
+
+def _typed(text: str, kind: str) -> str | int | float:
+    """A number where the form asks for one and a plain one stands there; else the text, which is refused by name."""
+    if kind in ("integer", "number") and _WHOLE.fullmatch(text):
+        return int(text)
+    if kind == "number" and _DECIMAL.fullmatch(text):
+        return float(text)
+    return text
+
+
+def _problem(name: str, answer: Any, choices: list[str] | None) -> str | None:
+    """What is wrong with one answer and what to write instead, by the same rules as for a file."""
+    if choices and answer not in choices:
+        return f"{shorten(answer)} is not in the list. {suggest(str(answer), choices)}"
+    try:
+        request_of({name: answer})
+    except InputError as error:
+        for problem in error.problems:
+            if problem.field == name:
+                return f"{problem.message}. {problem.fix}"
+    return None

@@ -1,0 +1,200 @@
+"""The second half of the demo: pull requests on a real forge, two merged and deployed, one refused."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neuroscale.cli import demo_live, demo_steps
+from neuroscale.cli.demo_cluster import show as show_cluster
+from neuroscale.cli.demo_steps import LIVE
+from neuroscale.core.errors import ExitStatus, UntrustedError
+from neuroscale.forge.branches import Access, Branches
+from neuroscale.forge.connect import connect
+from neuroscale.forge.interface import Forge, MergeRefusedError, PullRequest, RepositoryRef
+from neuroscale.forge.waiting import wait_for_status
+from neuroscale.local.control import Options, down, up
+from neuroscale.local.control_plane import kubeconfig
+from neuroscale.local.seed import DEVELOPER, MAINTAINER, REQUIRED_STATUS, LocalForge
+from neuroscale.repo.git import Git
+from neuroscale.report.markdown import MARKER
+
+if TYPE_CHECKING:
+    from neuroscale.cli.demo_steps import Demo
+
+_EDITED = "support-chat-newest"
+_RUN_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class _Pulls:
+    """What was opened: the service that really runs, and one that was edited by hand."""
+
+    live: PullRequest
+    edited: PullRequest
+
+
+def show(demo: Demo, state: Path, *, keep: bool) -> None:
+    """Start forge and cluster, open pull requests as a developer, let the runner judge, merge, and see them served.
+
+    They are ended and their folder removed, unless `keep`; what an earlier demo left there is removed first. Raises
+    what its parts raise.
+    """
+    demo.git("switch", "--quiet", "--force-create", "main", demo.start)
+    if state.exists():
+        demo.say("An earlier demo's forge and cluster are removed.")
+        down(state, demo.say, delete=True)
+    try:
+        clock = time.monotonic()
+        local = up(state, demo.root, Options(cluster=True), demo.say)
+        target = local.platform
+        demo.say(f"All of it is healthy after {time.monotonic() - clock:.0f} s. {local.url}/{target.slug}")
+        asked = time.time()
+        pulls = _open(demo, local, target)
+        _judged(demo, local, target, pulls, asked)
+        merged = _merged(demo, local, target, pulls)
+        demo_live.make_key(demo, local)
+        show_cluster(demo, local, _second_service(demo, local, target))
+        demo_live.show(demo, local, demo_live.Times(asked, merged))
+        demo_live.told_on_the_merged_one(demo, connect(target.clone_url, local.account(MAINTAINER).token()), pulls.live)
+    except BaseException:
+        if not keep:
+            down(state, demo.say, delete=True)
+        raise
+    demo.heading("18. Where to look")
+    if keep:
+        demo.say(f"The forge runs on at {local.url}: its pages have no styles, which its source lacks.")
+        for role in (DEVELOPER, MAINTAINER):
+            account = local.account(role)
+            demo.say(f"Sign in as {account.login}; the password lies in {account.password_file}.")
+        demo.say(f"export KUBECONFIG={kubeconfig(local.state)}")
+        demo.say(f"neuroscale local status --state {state}")
+        demo.say(f"neuroscale local down --delete --state {state}")
+    else:
+        down(state, demo.say, delete=True)
+        demo.say("Forge and cluster are gone. `neuroscale demo --keep` leaves them running, to look around.")
+
+
+def _open(demo: Demo, local: LocalForge, target: RepositoryRef) -> _Pulls:
+    """Both pull requests, by the developer, who may only read the repository and so works in a fork."""
+    demo.heading("6. A developer, who may only read the repository, asks for a model that runs on this machine")
+    developer = local.account(DEVELOPER)
+    clone = demo.developers_clone
+    subprocess.run(["git", "clone", "--quiet", target.clone_url, str(clone)], check=True, capture_output=True)
+    live = _requested(demo, local, target, LIVE.path, LIVE.example)
+    demo.say("Asked again, nothing changes:")
+    _requested(demo, local, target, LIVE.path, LIVE.example)
+
+    demo.heading("7. A second pull request: an image edited by hand to :latest")
+    forge = connect(target.clone_url, developer.token())
+    commit = _edited_commit(demo, clone)
+    git = Git(clone)
+    try:
+        fork = forge.fork().ref
+        Branches(git, Access(target.clone_url, developer.token())).push(fork, _EDITED, commit, None)
+    finally:
+        git.close()
+    edited = forge.open_pull("Use the newest image", "Always the newest image.", fork, _EDITED, "main")
+    demo.say(edited.url)
+    return _Pulls(live, edited)
+
+
+def _requested(demo: Demo, local: LocalForge, target: RepositoryRef, service: str, answers: str) -> PullRequest:
+    """The pull request that asks for a service, by the developer."""
+    developer = local.account(DEVELOPER)
+    clone = demo.developers_clone
+    request = ("request", "--answers", answers, "--token-file", str(developer.token_file))
+    demo.neuroscale(*request, expect=ExitStatus.PASSED, folder=clone)
+    forge = connect(target.clone_url, developer.token())
+    pull = forge.find_pull(developer.login, f"neuroscale/{service}", "main")
+    if pull is None:
+        raise UntrustedError(f"the demo expected a pull request that asks for {service}.")
+    return pull
+
+
+def _edited_commit(demo: Demo, clone: Path) -> str:
+    """A service as rendered, with an image tag that moves."""
+    scratch = demo_steps.Demo(clone, demo.console, demo.start)
+    scratch.git("switch", "--quiet", "--create", _EDITED)
+    scratch.neuroscale(*("new", "--answers", demo_steps.EXAMPLE), expect=ExitStatus.PASSED)
+    demo_steps.edit(clone / demo_steps.MANIFEST, "vllm/vllm-openai:v0.32.0", "vllm/vllm-openai:latest")
+    scratch.commit("Use the newest image")
+    return Git(clone).commit("HEAD", "HEAD")
+
+
+def _judged(demo: Demo, local: LocalForge, target: RepositoryRef, pulls: _Pulls, began: float) -> None:
+    demo.heading("8. The runner judges both, by the workflow of main")
+    forge = connect(target.clone_url, local.account(MAINTAINER).token())
+    for pull, wanted in ((pulls.live, "success"), (pulls.edited, "failure")):
+        _await_verdict(demo, forge, pull, wanted)
+        for line in _without_details(_comment(forge, pull)):
+            demo.say(f"  | {line}")
+    demo.results.append(
+        demo_steps.Result("Two pull requests", f"judged by the runner {time.time() - began:.0f} s after the form")
+    )
+
+
+def _await_verdict(demo: Demo, forge: Forge, pull: PullRequest, wanted: str) -> None:
+    status = wait_for_status(forge, pull.head_sha, REQUIRED_STATUS, _RUN_SECONDS)
+    demo.say("")
+    demo.say(f"{pull.url}  {status.context}: {status.state} ({status.description})", style="bold")
+    if status.state != wanted:
+        raise UntrustedError(f"the demo expected the status {wanted} for {pull.url} and got {status.state}.")
+
+
+def _comment(forge: Forge, pull: PullRequest) -> str:
+    found = [comment.body for comment in forge.comments(pull.number) if comment.body.startswith(MARKER)]
+    if len(found) != 1:
+        raise UntrustedError(f"the demo expected one comment of the gate on {pull.url} and found {len(found)}.")
+    return "\n".join(line for line in found[0].splitlines() if not line.startswith("<!--"))
+
+
+def _without_details(comment: str) -> list[str]:
+    """The lines of a comment without what its page shows folded."""
+    lines, folded = [], False
+    for line in comment.splitlines():
+        folded = folded or line.startswith("<details>")
+        if not folded or "<summary>" in line:
+            lines.append(line)
+        folded = folded and line != "</details>"
+    return lines
+
+
+def _merged(demo: Demo, local: LocalForge, target: RepositoryRef, pulls: _Pulls) -> float:
+    """Try to merge both; when the green one was merged, in seconds since 1970."""
+    demo.heading("9. An owner approves both; only the green one can be merged")
+    forge = connect(target.clone_url, local.account(MAINTAINER).token())
+    forge.approve(pulls.edited.number, pulls.edited.head_sha)
+    try:
+        forge.merge(pulls.edited.number, pulls.edited.head_sha)
+    except MergeRefusedError as error:
+        demo.say(f"{pulls.edited.url}: {error}")
+    else:
+        raise UntrustedError(f"the demo expected the forge to refuse the merge of {pulls.edited.url}.")
+    merged = _merge(demo, forge, pulls.live)
+    demo.results.append(demo_steps.Result("The green pull request", "merged; the red one's merge was refused"))
+    return merged
+
+
+def _second_service(demo: Demo, local: LocalForge, target: RepositoryRef) -> float:
+    """A service on an accelerator that nobody has here; when it was merged, in seconds since 1970."""
+    demo.heading("10. While the model loads: the same way for Gemma 4 26B-A4B, on an L4 that is simulated")
+    service = f"{demo_steps.ENVIRONMENT}/{demo_steps.SERVICE}"
+    pull = _requested(demo, local, target, service, demo_steps.EXAMPLE)
+    forge = connect(target.clone_url, local.account(MAINTAINER).token())
+    _await_verdict(demo, forge, pull, "success")
+    return _merge(demo, forge, pull)
+
+
+def _merge(demo: Demo, forge: Forge, pull: PullRequest) -> float:
+    """Approve and merge; when that was, in seconds since 1970."""
+    forge.approve(pull.number, pull.head_sha)
+    began = time.time()
+    forge.merge(pull.number, pull.head_sha)
+    if forge.pull(pull.number).state != "merged":
+        raise UntrustedError(f"the demo expected {pull.url} to be merged.")
+    demo.say(f"{pull.url}: merged")
+    return began

@@ -1,0 +1,99 @@
+"""The last part of the demo: a model that really runs on this machine answers, and is tested as it is served."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from neuroscale.cli.demo_steps import LIVE, Result
+from neuroscale.cluster.endpoint.access import pods_of
+from neuroscale.core.errors import ExitStatus, UntrustedError
+from neuroscale.forge.after_merge.remembered import MARKER
+from neuroscale.local.control_plane import cluster
+
+if TYPE_CHECKING:
+    from neuroscale.cli.demo_steps import Demo
+    from neuroscale.forge.interface import Forge, PullRequest
+    from neuroscale.kube.client import Object
+    from neuroscale.local.seed import LocalForge
+
+_READY_SECONDS = 900
+_TOLD_SECONDS = 900.0
+_PASSED = "Smoke test passed"
+_PROMPT = "Which model are you, and who pays for you?"
+
+
+@dataclass(frozen=True)
+class Times:
+    """When the form was handed in and when its pull request was merged, in seconds since 1970."""
+
+    asked: float
+    merged: float
+
+
+def make_key(demo: Demo, local: LocalForge) -> None:
+    """The service's API key, before its pods ask for it: the smoke workflow would make it too, a minute later."""
+    demo.follow_main()
+    demo.neuroscale("key", LIVE.path, *_state(local), expect=ExitStatus.PASSED, folder=demo.developers_clone)
+
+
+def show(demo: Demo, local: LocalForge, times: Times) -> None:
+    """Wait until the model answers, ask it, and test what is served. Raises UntrustedError where that fails."""
+    clone = demo.developers_clone
+    demo.heading("14. A real vLLM loads the tiny model, on this machine's CPU")
+    wait = ("--wait", str(_READY_SECONDS))
+    demo.neuroscale("status", LIVE.path, *wait, *_state(local), expect=ExitStatus.PASSED, folder=clone)
+    ready = _ready_since(local)
+    demo.heading("15. It answers (its weights are random, and so are its words)")
+    answering = demo.answered("query", LIVE.path, _PROMPT, "--max-tokens", "40", *_state(local), folder=clone)
+    demo.heading("16. Smoke tests: what is served is what was asked for")
+    tested = ("--environment", LIVE.environment, "--service", LIVE.service)
+    demo.neuroscale("smoke", *tested, *_state(local), expect=ExitStatus.PASSED, folder=clone)
+    demo.neuroscale("metrics", LIVE.path, *_state(local), expect=ExitStatus.PASSED, folder=clone)
+    demo.results += [
+        Result("The live model", "answered, and passed every smoke test"),
+        Result("Form to merge", f"{times.merged - times.asked:.0f} s"),
+        Result("Merge to Ready", f"{ready - times.merged:.0f} s"),
+        Result("Ready to first token", f"{answering - ready:.1f} s"),
+    ]
+
+
+def told_on_the_merged_one(demo: Demo, forge: Forge, pull: PullRequest) -> None:
+    """Wait for what the forge's own run of the smoke tests tells the pull request that was merged."""
+    demo.heading("17. The forge's runner tests it too, and tells the merged pull request")
+    ends = time.monotonic() + _TOLD_SECONDS
+    while True:
+        # A run that could not tell is followed by one of the next merge.
+        found = [one.body for one in forge.comments(pull.number) if one.body.startswith(MARKER)]
+        passed = next((body for body in found if _PASSED in body), None)
+        if passed is not None:
+            break
+        if time.monotonic() > ends:
+            told = found[0] if found else "nothing"
+            raise UntrustedError(f"the demo expected {pull.url} to tell that its smoke test passed; it tells: {told}")
+        time.sleep(1.0)
+    demo.say(pull.url, style="bold")
+    for line in passed.splitlines():
+        if not line.startswith("<!--"):
+            demo.say(f"  | {line}")
+    demo.results.append(Result("The merged pull request", "tells what the smoke tests saw, and how to ask the service"))
+
+
+def _state(local: LocalForge) -> tuple[str, str]:
+    return "--state", str(local.state.folder)
+
+
+def _ready_since(local: LocalForge) -> float:
+    """When the service's first pod became ready, in whole seconds since 1970."""
+    with cluster(local.state) as live:
+        pods = pods_of(live, "", LIVE.service)
+    return min(_became_ready(pod) for pod in pods)
+
+
+def _became_ready(pod: Object) -> float:
+    for condition in pod["status"].get("conditions") or ():
+        if condition["type"] == "Ready" and condition["status"] == "True":
+            return datetime.fromisoformat(condition["lastTransitionTime"]).timestamp()
+    return float("inf")

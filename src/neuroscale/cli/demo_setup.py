@@ -1,0 +1,64 @@
+"""What the demo's later parts need is built beside the first ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from neuroscale.core import tool_cache
+from neuroscale.core.errors import UntrustedError
+from neuroscale.core.printable import one_line
+
+_TELL_EVERY = 20.0
+_LONGEST = 3600.0
+
+
+class SetUp:
+    """A set-up that runs beside the demo, with a log of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    def wait(self, tell: Callable[[str], None]) -> None:
+        """Until it has ended; says now and then how far it is. Raises UntrustedError where it failed."""
+        began = told = time.monotonic()
+        while self._process.poll() is None:
+            now = time.monotonic()
+            if now - began > _LONGEST:
+                raise UntrustedError(f"Set-up did not end within {_LONGEST / 60:.0f} minutes. See {self._log}.")
+            if now - told >= _TELL_EVERY:
+                told = now
+                tell(f"  set-up goes on: {self._last()}")
+            time.sleep(0.1)
+        if self._process.returncode != 0:
+            raise UntrustedError(f"Set-up failed: {self._last()} See {self._log}, then run `make setup`.")
+
+    def _last(self) -> str:
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return one_line(lines[-1].strip(), 200) if lines else "it has begun"
+
+
+@contextmanager
+def set_up_beside() -> Iterator[SetUp]:
+    """Set up what is missing of this package's repository, beside what the caller does; ended with the block."""
+    folder = tool_cache.REPOSITORY / ".state" / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "demo-setup.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(tool_cache.REPOSITORY / "scripts" / "setup.py")],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield SetUp(process, log)
+    finally:
+        if process.poll() is None:
+            process.terminate()  # set-up ends its own children
+            process.wait(60)

@@ -1,0 +1,177 @@
+"""`neuroscale gate`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from neuroscale import __version__
+from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, Problem, UntrustedError
+from neuroscale.gate.verdict import Check, Outcome, Verdict
+from neuroscale.repo.git import Git
+from neuroscale.repo.layout import find_root
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Where to write the verdict; `-` prints the JSON in place of the text."""
+
+    json: Path | None = None
+    junit: Path | None = None
+    markdown: Path | None = None
+
+
+def run_gate(
+    paths: list[Path],
+    base: str,
+    head: str,
+    repository: Path | None,
+    reports: Reports,
+    *,
+    only_read_head: bool = False,
+    server: bool = False,
+    strict: bool | None = None,
+) -> int:
+    """Judge, write the reports, print the verdict; returns the exit status.
+
+    `only_read_head`: no code of the change is run, not even beside the base's. `server`: an API server is asked, too.
+    `strict`: an object of a kind that nothing judges is a finding; by default it is for a change and not for paths.
+    """
+    for path in (reports.json, reports.junit, reports.markdown):
+        if path is not None and path.is_file():
+            path.unlink()  # an older run's report must never be taken for this run's
+    try:
+        verdict = _judge(paths, base, head, repository, only_read_head=only_read_head, server=server, strict=strict)
+    except NeuroscaleError as error:
+        verdict = _no_verdict(error)
+    except Exception as error:
+        if os.environ.get("NEUROSCALE_DEBUG"):
+            raise
+        verdict = _no_verdict(UntrustedError(f"a defect of this program: {type(error).__name__}: {error}"))
+    try:
+        _write(verdict, reports)
+    except InputError as error:
+        # Untrusted outranks unusable, and the terminal still shows what was found.
+        sys.stderr.write(f"neuroscale: {error}\n")
+        status = ExitStatus(max(verdict.exit_status, error.exit_status))
+    else:
+        status = ExitStatus(verdict.exit_status)
+    if reports.json is not None and str(reports.json) == "-":
+        return status
+    from rich.console import Console
+
+    from neuroscale.report.terminal import print_verdict
+
+    print_verdict(verdict, Console(highlight=False))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        from neuroscale.report.annotations import to_annotations
+
+        sys.stdout.write(to_annotations(verdict))
+    return status
+
+
+def _judge(
+    paths: list[Path],
+    base: str,
+    head: str,
+    repository: Path | None,
+    *,
+    only_read_head: bool,
+    server: bool,
+    strict: bool | None,
+) -> Verdict:
+    from neuroscale.gate.change import find_change
+    from neuroscale.gate.runner import gate_change, gate_paths
+
+    today = datetime.now(UTC).date()
+    if bool(paths) == bool(base or head) or bool(base) != bool(head):
+        raise InputError(
+            Problem("the command line", "", "names neither paths nor a change", "Give PATH..., or --base and --head.")
+        )
+    if paths:
+        return gate_paths(paths, _root(repository), today, server=server, strict=bool(strict))
+    # The revisions are those of the repository around here, and never of the one that this program lies in.
+    git = Git(find_root(repository or Path.cwd()))
+    try:
+        change = find_change(git, base, head)
+        from neuroscale.gate.base_gate import judge_by_base, judge_by_both, needs_judges
+
+        if not needs_judges(change):
+            return gate_change(change, today, server=server, strict=strict is not False)
+        judge = judge_by_base if only_read_head else judge_by_both
+        return judge(change, server=server, strict=strict is not False)
+    finally:
+        git.close()
+
+
+def _root(repository: Path | None) -> Path:
+    """The repository whose policies judge: the named one, the one around here, or the one this program lies in."""
+    if repository is not None:
+        return find_root(repository)
+    try:
+        return find_root(Path.cwd())
+    except InputError:
+        return find_root(Path(__file__).parent)
+
+
+def _no_verdict(error: NeuroscaleError) -> Verdict:
+    outcome = Outcome.UNTRUSTED if error.exit_status is ExitStatus.UNTRUSTED else Outcome.UNUSABLE
+    what = "The gate cannot be trusted" if outcome is Outcome.UNTRUSTED else "The input cannot be judged"
+    return Verdict(
+        tool_version=__version__,
+        exit_status=error.exit_status.value,
+        headline=f"{what}: {error}",
+        checks=(Check(name="input", title="Input", outcome=outcome, detail=str(error)),),
+        not_checked=("Everything: no check ran.",),
+    )
+
+
+def _write(verdict: Verdict, reports: Reports) -> None:
+    for path, text in (
+        (reports.json, _json),
+        (reports.junit, _junit),
+        (reports.markdown, _markdown),
+    ):
+        if path is None:
+            continue
+        if str(path) == "-":
+            sys.stdout.write(text(verdict))
+            continue
+        _replace(path, text, verdict)
+
+
+def _replace(path: Path, text: Callable[[Verdict], str], verdict: Verdict) -> None:
+    """Write a report so that a half-written one never stands under its name."""
+    if path.is_dir():
+        raise InputError(Problem(str(path), "", "is a folder", "Name a file for the report."))
+    half = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        half.write_text(text(verdict), encoding="utf-8")
+        half.replace(path)
+    except OSError as error:
+        half.unlink(missing_ok=True)
+        raise InputError(
+            Problem(str(path), "", f"cannot be written: {error.strerror}", "Name a file in a folder that is there.")
+        ) from error
+
+
+def _json(verdict: Verdict) -> str:
+    from neuroscale.report.json_report import to_json
+
+    return to_json(verdict)
+
+
+def _junit(verdict: Verdict) -> str:
+    from neuroscale.report.junit import to_junit
+
+    return to_junit(verdict)
+
+
+def _markdown(verdict: Verdict) -> str:
+    from neuroscale.report.markdown import markdown
+
+    return markdown(verdict)

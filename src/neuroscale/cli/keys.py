@@ -1,0 +1,68 @@
+"""`neuroscale keys`: the API keys that an environment's services lack. Run after a merge."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+
+from neuroscale.cli.clusters import Where, open_cluster
+from neuroscale.cli.context import open_repository
+from neuroscale.cluster.endpoint import key
+from neuroscale.core.errors import ExitStatus, InputError
+from neuroscale.core.printable import terminal
+from neuroscale.kube.client import Cluster
+from neuroscale.rendering.api_key import secret_name
+from neuroscale.repo.git import Git
+from neuroscale.smoke.expected_services import Service, load_target
+
+_BETWEEN = 1.0
+
+
+def make_keys(environment: str, where: Where, repository: Path | None, *, wait: float) -> int:
+    """Make the Secret of every service of the commit that is checked out, where it is missing. No key is shown.
+
+    A Secret goes with its service when it is made after that: for `wait` seconds, services are waited for. Exit status
+    1: a Secret that is there cannot be used. Raises KubernetesError where the cluster does not answer.
+    """
+    context = open_repository(repository)
+    git = Git(context.root)
+    try:
+        target = load_target(context.root, environment, git.commit("HEAD", "HEAD"))
+    finally:
+        git.close()
+    wanted = [one for one in target.services if key.reference(one.wanted) is not None]
+    problems = []
+    with open_cluster(where) as cluster:
+        for one in _in_time(cluster, wanted, time.monotonic() + wait):
+            try:
+                made = key.ensure(cluster, one.namespace, one.name, labels=one.labels)
+            except InputError as error:
+                problems.append(f"{environment}/{one.name}: {error}")
+                continue
+            if made.created:
+                typer.echo(f"{environment}/{one.name}: made a key")
+    typer.echo(f"{environment}: {len(wanted) - len(problems)} of {len(wanted)} services have a key")
+    for problem in problems:
+        typer.echo(terminal(problem), err=True)
+    return ExitStatus.FINDINGS if problems else ExitStatus.PASSED
+
+
+def _in_time(cluster: Cluster, services: list[Service], ends: float) -> Iterator[Service]:
+    """The services, each as soon as it or its Secret is in the cluster, and the rest when the time is over."""
+    waiting = services
+    while waiting:
+        over = time.monotonic() >= ends
+        there = [one for one in waiting if over or _is_there(cluster, one)]
+        yield from there
+        waiting = [one for one in waiting if one not in there]
+        if waiting:
+            time.sleep(_BETWEEN)
+
+
+def _is_there(cluster: Cluster, service: Service) -> bool:
+    if cluster.get("serving.kserve.io/v1beta1", "InferenceService", service.name, service.namespace) is not None:
+        return True
+    return cluster.get("v1", "Secret", secret_name(service.name), service.namespace) is not None

@@ -1,0 +1,60 @@
+"""`neuroscale new`: the form, filled in by a file or by questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from neuroscale.cli.answers import ask, check_source, read_answers
+from neuroscale.cli.context import open_repository
+from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.rendering.scaffolder.interpreter import Publish
+from neuroscale.rendering.service_folder import PullRequest, RefusedPlanError, scaffold, to_work_tree
+from neuroscale.repo.layout import REQUEST_FILE
+
+
+def new_service(answers: Path | None, repository: Path | None, *, interactive: bool) -> int:
+    """Run the template's steps for the answers and write the service's folder. A refused plan writes nothing."""
+    check_source(answers, interactive=interactive)
+    context = open_repository(repository)
+    publish = _publish_new(context.root)
+    given = ask(context.template, context.settings) if answers is None else read_answers(answers)
+    try:
+        with given.located():
+            outcome = scaffold(given.values, context.template, context.catalog, context.settings, publish)
+    except RefusedPlanError as error:
+        from rich.console import Console
+
+        from neuroscale.report.plan_view import print_plan
+
+        print_plan(error.plan, Console(highlight=False))
+        typer.echo("Nothing was written.")
+        return error.exit_status
+    for path in sorted(outcome.files):
+        typer.echo(f"  {path}")
+    typer.echo("Commit these files on a branch and check them: neuroscale gate --base main --head BRANCH")
+    return ExitStatus.PASSED
+
+
+def _publish_new(root: Path) -> Publish:
+    """Writes the folder, unless a service with other answers (or reviewed overrides) lies there."""
+    write_to_work_tree = to_work_tree(root)
+
+    def publish(request: PullRequest) -> Mapping[str, Any]:
+        for path, text in request.files.items():
+            there = root / path
+            if path.endswith(f"/{REQUEST_FILE}") and there.is_file() and there.read_text(encoding="utf-8") != text:
+                raise InputError(
+                    Problem(
+                        path,
+                        "",
+                        "is there already and holds other answers",
+                        f"Edit it and run `neuroscale replan {Path(path).parent}`, or choose another service name.",
+                    )
+                )
+        return write_to_work_tree(request)
+
+    return publish

@@ -1,0 +1,158 @@
+"""The way to a served model: through the API server to one of its pods, or by its address; with its key."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from neuroscale.cluster.endpoint import chat, key
+from neuroscale.cluster.endpoint.connection import Endpoint, client
+from neuroscale.cluster.endpoint.errors import EndpointError
+from neuroscale.cluster.endpoint.forward import port_forward
+from neuroscale.cluster.pod_state import SERVER, SERVICE_LABEL, PodState, items, look, part
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.secret_text import SecretText
+from neuroscale.core.web_address import checked_address
+from neuroscale.kube.client import Cluster, Object
+
+__all__ = ["Endpoint", "EndpointError", "ReadyPod", "open_endpoint", "pods_of", "ready_pods"]
+
+PORT = 8080
+"""What the template lets vLLM listen on."""
+
+_SERVICE_KIND = ("serving.kserve.io/v1beta1", "InferenceService")
+_NAME_FLAG = "--served-model-name"
+
+
+@dataclass(frozen=True)
+class ReadyPod:
+    """A pod that answers. `port`: of its server. `model`: the name that it serves it by ("" where it does not say)."""
+
+    name: str
+    port: int
+    model: str
+    key: key.Reference | None
+
+
+def pods_of(cluster: Cluster, namespace: str, service: str) -> list[Object]:
+    """All pods of a service, whatever they do."""
+    return cluster.list("v1", "Pod", namespace, f"{SERVICE_LABEL}={service}")
+
+
+def ready_pods(cluster: Cluster, namespace: str, service: str) -> tuple[ReadyPod, ...]:
+    """The pods of a service that are ready and stay, the newest first. Raises EndpointError where there is none."""
+    pods = pods_of(cluster, namespace, service)
+    now = datetime.now(UTC)
+    states: list[tuple[Object, PodState]] = [(pod, look(pod, now)) for pod in pods]
+    staying = [pod for pod, state in states if state.state == "ready" and not _ends(pod)]
+    if not staying:
+        told = "; ".join(f"{state.name}: {state.told}" for _, state in states[:3])
+        if not told and cluster.get(*_SERVICE_KIND, service, namespace) is None:
+            told = f"there is no InferenceService of this name in the namespace {namespace}"
+        raise EndpointError(
+            f"{service} has no pod that is ready: {told or 'it has no pods'}. See: neuroscale status {service}"
+        )
+    staying.sort(key=lambda pod: str(part(pod, "metadata").get("creationTimestamp")), reverse=True)
+    return tuple(_ready(pod) for pod in staying)
+
+
+@contextlib.contextmanager
+def open_endpoint(
+    cluster: Cluster | None,
+    namespace: str,
+    service: str,
+    *,
+    base_url: str = "",
+    api_key: SecretText | None = None,
+    pod: str = "",
+) -> Iterator[Endpoint]:
+    """A service's endpoint, for as long as it is held open.
+
+    Without `base_url` by a port-forward through the API server to a ready pod (`pod`: to that one); with one, by that
+    address, for which `cluster` may be None. The key is `api_key`, else that of the environment (see
+    `key.from_environment`), else that of the Secret which the service names.
+
+    Raises InputError (an address that a key must not go to, a key that is missing or useless, no kubectl),
+    EndpointError (no ready pod, no port-forward), KubernetesError.
+    """
+    given = api_key or key.from_environment()
+    if base_url:
+        url = checked_address(base_url, "--base-url", "the key")
+        model = ""
+        if cluster is not None:
+            model, found = _of_service(cluster, namespace, service)
+            if given is None and found is not None:
+                given = key.read(cluster, namespace, service, found)
+        elif given is None:
+            raise InputError(
+                Problem(
+                    "the key",
+                    "",
+                    f"of {service or 'the service'} lies in a cluster, and none is named",
+                    f"Set ${key.KEY_VARIABLE} or ${key.KEY_FILE_VARIABLE}, or name the cluster.",
+                )
+            )
+        with client(url, direct=False) as http:
+            yield _named(Endpoint(url, model, given, http, "url", namespace, service))
+        return
+    if cluster is None:
+        raise InputError(Problem("the endpoint", "", "is named by nothing", "Name a cluster, or its address."))
+    chosen = _chosen(ready_pods(cluster, namespace, service), pod, service)
+    if given is None and chosen.key is not None:
+        given = key.read(cluster, namespace, service, chosen.key)
+    with port_forward(cluster, namespace, chosen.name, chosen.port) as port:
+        url = f"http://127.0.0.1:{port}"
+        with client(url, direct=True) as http:
+            yield _named(Endpoint(url, chosen.model, given, http, "port-forward", namespace, service, chosen.name))
+
+
+def _chosen(pods: tuple[ReadyPod, ...], name: str, service: str) -> ReadyPod:
+    found = next((one for one in pods if name in ("", one.name)), None)
+    if found is None:
+        raise EndpointError(f"{name} is not a ready pod of {service}. Those are: {', '.join(one.name for one in pods)}")
+    return found
+
+
+def _named(endpoint: Endpoint) -> Endpoint:
+    """With the name that the server gives its model, where nothing else told it."""
+    if endpoint.model:
+        return endpoint
+    listed = chat.models(endpoint)
+    if not listed:
+        raise EndpointError(f"{endpoint.url} serves no model.", 200)
+    return replace(endpoint, model=listed[0].id)
+
+
+def _of_service(cluster: Cluster, namespace: str, service: str) -> tuple[str, key.Reference | None]:
+    """The model's name and where its key is, from the InferenceService."""
+    found = cluster.get(*_SERVICE_KIND, service, namespace)
+    if found is None:
+        raise EndpointError(
+            f"There is no InferenceService {service} in the namespace {namespace}. See: neuroscale status {service}"
+        )
+    return _model(part(found, "spec", "predictor", "model")), key.reference(found)
+
+
+def _ready(pod: Object) -> ReadyPod:
+    containers = items(pod, "spec", "containers")
+    server = next((one for one in containers if one.get("name") == SERVER), containers[0] if containers else {})
+    ports = [one.get("containerPort") for one in items(server, "ports")]
+    port = next((one for one in ports if isinstance(one, int)), PORT)
+    return ReadyPod(str(part(pod, "metadata").get("name")), port, _model(server), key.reference(pod))
+
+
+def _model(container: dict[str, Any]) -> str:
+    given = container.get("args")
+    arguments = [str(one) for one in given] if isinstance(given, list) else []
+    for index, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == _NAME_FLAG:
+            return value if equals else next(iter(arguments[index + 1 :]), "")
+    return ""
+
+
+def _ends(pod: Object) -> bool:
+    return bool(part(pod, "metadata").get("deletionTimestamp"))

@@ -1,0 +1,334 @@
+"""Asking a served model by the API that vLLM shares with OpenAI: chats and completions, streamed or at once.
+
+Tokens are counted by the server (its `usage`), never by parts of a stream: a part may hold several tokens, or none.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from httpx_sse import EventSource, SSEError
+
+from neuroscale.cluster.endpoint.connection import (
+    Endpoint,
+    TookTooLongError,
+    bounded,
+    refused,
+    server_words,
+    unreachable,
+)
+from neuroscale.cluster.endpoint.errors import EndpointError
+from neuroscale.core.printable import one_line
+
+_DONE = "[DONE]"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a model is asked. None: as the server does it.
+
+    `seconds`: for the whole answer. `silence`: the most seconds between two parts, and until the first. `extra`: other
+    fields of the request, such as vLLM's `ignore_eos` or `min_tokens`.
+    """
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    seconds: float = 600.0
+    silence: float = 120.0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one event of a stream brought.
+
+    `seconds`: since the request was sent. `completion_tokens`: of the whole answer until here (None: not told).
+    `reasoning`: whether the text is what the model thinks before its answer.
+    """
+
+    text: str
+    seconds: float
+    completion_tokens: int | None = None
+    reasoning: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer.
+
+    `prompt_tokens` and `completion_tokens`: as the server counts them. `ttft_seconds`: from sending the request to the
+    first part with text (None: not streamed, or no text came). `seconds`: until the end of the answer.
+    `tokens_per_second`: of decoding, tokens after the first part by the time they took (None: not streamed, or fewer
+    than two tokens). `finish_reason`: `stop`, `length`, ... `reasoning`: what the model thought before its answer.
+    """
+
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    finish_reason: str
+    ttft_seconds: float | None = None
+    tokens_per_second: float | None = None
+    reasoning: str = ""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that the server lists. `max_model_len`: tokens of prompt and answer together (None: not told)."""
+
+    id: str
+    max_model_len: int | None = None
+
+
+OnPart = Callable[[Part], None]
+
+
+def chat(
+    endpoint: Endpoint,
+    messages: str | Sequence[Mapping[str, Any]],
+    options: Options | None = None,
+    *,
+    stream: bool = True,
+    on_part: OnPart | None = None,
+) -> Answer:
+    """Ask by `/v1/chat/completions`; a text is a user's only message. Raises EndpointError.
+
+    `on_part` is given each part of a stream as it comes. What it raises ends the request.
+    """
+    said = [{"role": "user", "content": messages}] if isinstance(messages, str) else [dict(one) for one in messages]
+    return _ask(endpoint, "/v1/chat/completions", {"messages": said}, options or Options(), stream, on_part)
+
+
+def complete(
+    endpoint: Endpoint,
+    prompt: str | Sequence[int],
+    options: Options | None = None,
+    *,
+    stream: bool = True,
+    on_part: OnPart | None = None,
+) -> Answer:
+    """Ask by `/v1/completions`, with a text or with the numbers of its tokens. Raises EndpointError."""
+    given = prompt if isinstance(prompt, str) else list(prompt)
+    return _ask(endpoint, "/v1/completions", {"prompt": given}, options or Options(), stream, on_part)
+
+
+def models(endpoint: Endpoint) -> tuple[Model, ...]:
+    """What `/v1/models` lists. Raises EndpointError."""
+    found = get_json(endpoint, "/v1/models")
+    rows = found.get("data") if isinstance(found, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and isinstance(row.get("id"), str) for row in rows):
+        raise EndpointError(f"{endpoint.url}/v1/models does not list models.", 200)
+    return tuple(Model(row["id"], _count(row, "max_model_len")) for row in rows)
+
+
+def get_json(endpoint: Endpoint, path: str, *, seconds: float = 30.0) -> Any:
+    """The JSON value that a path answers to GET, with the endpoint's key. Raises EndpointError."""
+    return _json(endpoint, "GET", path, None, seconds)
+
+
+def post_json(endpoint: Endpoint, path: str, body: Mapping[str, Any], *, seconds: float = 30.0) -> Any:
+    """The JSON value that a path answers to POST, such as `/tokenize`. Raises EndpointError."""
+    return _json(endpoint, "POST", path, body, seconds)
+
+
+# ------------------------------------------------------------ one request
+
+
+def _json(endpoint: Endpoint, method: str, path: str, body: Mapping[str, Any] | None, seconds: float) -> Any:
+    try:
+        with endpoint.http.stream(
+            method, path, json=body, headers=endpoint.headers(), timeout=httpx.Timeout(seconds, connect=10.0)
+        ) as response:
+            bounded(response, time.monotonic() + seconds)
+            if not response.is_success:
+                raise refused(endpoint, response)
+            response.read()
+    except httpx.HTTPError as error:
+        raise unreachable(endpoint, path, error) from error
+    try:
+        return response.json()
+    except ValueError as error:
+        shown = one_line(response.text, 200)
+        raise EndpointError(f"{endpoint.url}{path} answers something else than JSON: {shown}", 200, shown) from error
+
+
+def _ask(
+    endpoint: Endpoint,
+    path: str,
+    question: Mapping[str, Any],
+    options: Options,
+    stream: bool,
+    on_part: OnPart | None,
+) -> Answer:
+    body: dict[str, Any] = {"model": endpoint.model, **question, **options.extra}
+    wanted = {"max_tokens": options.max_tokens, "temperature": options.temperature, "seed": options.seed}
+    body |= {name: value for name, value in wanted.items() if value is not None}
+    if not stream:
+        began = time.monotonic()
+        return _whole(endpoint, path, _json(endpoint, "POST", path, body, options.seconds), time.monotonic() - began)
+    body |= {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    reading = _Reading(endpoint, path, on_part)
+    timeout = httpx.Timeout(min(options.silence, options.seconds), connect=10.0)
+    headers = {**endpoint.headers(), "Accept": "text/event-stream", "Cache-Control": "no-store"}
+    try:
+        with endpoint.http.stream("POST", path, json=body, headers=headers, timeout=timeout) as response:
+            bounded(response, time.monotonic() + options.seconds)
+            if not response.is_success:
+                raise refused(endpoint, response)
+            # JSON is UTF-8, whatever the header says.
+            response.encoding = "utf-8"
+            reading.take(event.data for event in EventSource(response).iter_sse())
+    except SSEError as error:
+        raise EndpointError(f"{endpoint.url}{path} answers something else than a stream of events.", 200) from error
+    except httpx.HTTPError as error:
+        if reading.began is None:
+            raise unreachable(endpoint, path, error) from error
+        raise reading.broken(f"broke off ({_why(error)})") from error
+    return reading.answer()
+
+
+def _why(error: httpx.HTTPError) -> str:
+    if isinstance(error, httpx.TimeoutException) and not isinstance(error, TookTooLongError):
+        return "nothing came for too long"
+    return one_line(str(error), 200) or type(error).__name__
+
+
+def _whole(endpoint: Endpoint, path: str, found: Any, seconds: float) -> Answer:
+    choice = _choice(found)
+    usage = found.get("usage") if isinstance(found, dict) else None
+    if choice is None or not isinstance(usage, dict):
+        raise EndpointError(f"{endpoint.url}{path} answers JSON that is no completion with its usage.", 200)
+    message = choice.get("message") if isinstance(choice.get("message"), dict) else choice
+    prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    if prompt is None or completion is None:
+        raise EndpointError(f"{endpoint.url}{path} does not say how many tokens it counted.", 200)
+    return Answer(
+        text=_text(message, "content") or _text(message, "text"),
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        seconds=seconds,
+        finish_reason=_text(choice, "finish_reason"),
+        reasoning=_text(message, "reasoning") or _text(message, "reasoning_content"),
+    )
+
+
+class _Reading:
+    """A stream's events, put together."""
+
+    def __init__(self, endpoint: Endpoint, path: str, on_part: OnPart | None) -> None:
+        self._place = f"{endpoint.url}{path}"
+        self._endpoint = endpoint
+        self._on_part = on_part
+        self._sent = time.monotonic()
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._finish = ""
+        self._done = False
+        self._prompt: int | None = None
+        self._completion: int | None = None
+        self._first: tuple[float, int] | None = None  # seconds, and tokens until then
+        self._last: tuple[float, int] | None = None
+        self.began: float | None = None
+
+    def take(self, events: Iterator[str]) -> None:
+        """Read until the server says that it is done."""
+        self.began = time.monotonic()
+        for data in events:
+            if data.strip() == _DONE:
+                self._done = True
+                return
+            if data:
+                self._event(data, time.monotonic() - self._sent)
+
+    def _event(self, data: str, seconds: float) -> None:
+        try:
+            found = json.loads(data)
+        except ValueError:
+            raise self.broken(f"sent an event that is not JSON ({one_line(data, 100)})") from None
+        if not isinstance(found, dict):
+            raise self.broken(f"sent an event that is no completion ({one_line(data, 100)})")
+        if found.get("error"):
+            said = server_words(found)
+            raise self.broken(f"ended with an error: {said}", said)
+        usage = found.get("usage")
+        tokens = None
+        if isinstance(usage, dict):
+            prompt, tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+            self._prompt = self._prompt if prompt is None else prompt
+        grown = tokens is not None and tokens > (self._completion or 0)
+        self._completion = tokens if tokens is not None else self._completion
+        choice = _choice(found)
+        if choice is None:
+            return
+        self._finish = _text(choice, "finish_reason") or self._finish
+        delta = choice.get("delta") if isinstance(choice.get("delta"), dict) else choice
+        thought = _text(delta, "reasoning") or _text(delta, "reasoning_content")
+        text = _text(delta, "content") or _text(delta, "text")
+        if (thought or text) and self._first is None:
+            self._first = (seconds, max(1, tokens or 1))
+        if thought or text or grown:
+            self._last = (seconds, tokens or 0)
+        for words, kept, reasoning in ((thought, self._reasoning, True), (text, self._text, False)):
+            if words:
+                kept.append(words)
+                if self._on_part is not None:
+                    self._on_part(Part(words, seconds, tokens, reasoning))
+
+    def broken(self, what: str, said: str = "") -> EndpointError:
+        """The error that says how far it came."""
+        arrived = "".join(self._text) or "".join(self._reasoning)
+        counted = f"{self._completion} tokens" if self._completion else f"{len(arrived)} characters"
+        came = f"after {counted} had arrived" if arrived else "before any text had arrived"
+        told = (
+            f"{self._place} {what} {came}. What came is not the whole answer: look at the server "
+            f"({self._endpoint.look})."
+        )
+        return EndpointError(told, 200, said, arrived)
+
+    def answer(self) -> Answer:
+        """The whole of it. Raises EndpointError where the stream ended too early, or lacks its counts."""
+        if not self._done:
+            raise self.broken("ended the stream without saying that it is done")
+        if self._prompt is None or self._completion is None:
+            raise EndpointError(
+                f"{self._place} does not say how many tokens it counted (usage). Is it vLLM?",
+                200,
+                arrived="".join(self._text),
+            )
+        rate = None
+        if self._first is not None and self._last is not None:
+            tokens, seconds = self._completion - self._first[1], self._last[0] - self._first[0]
+            rate = tokens / seconds if tokens > 0 and seconds > 0 else None
+        return Answer(
+            text="".join(self._text),
+            prompt_tokens=self._prompt,
+            completion_tokens=self._completion,
+            seconds=time.monotonic() - self._sent,
+            finish_reason=self._finish,
+            ttft_seconds=None if self._first is None else self._first[0],
+            tokens_per_second=rate,
+            reasoning="".join(self._reasoning),
+        )
+
+
+def _choice(found: Any) -> dict[str, Any] | None:
+    choices = found.get("choices") if isinstance(found, dict) else None
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+        return choices[0]
+    return None
+
+
+def _text(found: Any, name: str) -> str:
+    value = found.get(name) if isinstance(found, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def _count(found: Mapping[str, Any], name: str) -> int | None:
+    value = found.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -1,0 +1,175 @@
+"""An endpoint that can be asked, and what its refusals mean."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import httpx
+
+from neuroscale.cluster.endpoint.errors import EndpointError
+from neuroscale.core.printable import one_line
+from neuroscale.core.secret_text import SecretText, redact
+
+How = Literal["port-forward", "url"]
+
+_LONGEST_WORDS = 500
+_LARGEST_ERROR = 64 * 1024
+_LARGEST_ANSWER = 64 * 1024 * 1024
+"""Bytes. A token takes some 300 of them in a stream."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A served model, for as long as `open_endpoint` holds it open.
+
+    `url`: without a slash at its end. `model`: the name that the server knows it by. `http`: has `url` as its base and
+    sends no key of its own: `headers()` holds it. `how`: by a port-forward through the API server to `pod`, or by an
+    address. To ask with another key, or with none: `dataclasses.replace(endpoint, key=...)`.
+    """
+
+    url: str
+    model: str
+    key: SecretText | None
+    http: httpx.Client
+    how: How
+    namespace: str = ""
+    service: str = ""
+    pod: str = ""
+
+    def headers(self) -> dict[str, str]:
+        """The header that shows the key; none where there is no key."""
+        return {} if self.key is None else {"Authorization": f"Bearer {self.key.secret}"}
+
+    @property
+    def look(self) -> str:
+        """The command that shows what the server says."""
+        where = f"-n {self.namespace} " if self.namespace else ""
+        if self.pod:
+            return f"kubectl logs {where}{self.pod}"
+        return f"kubectl logs {where}-l serving.kserve.io/inferenceservice={self.service or 'SERVICE'}"
+
+
+def client(url: str, *, direct: bool) -> httpx.Client:
+    """The HTTP client of an endpoint. `direct`: not by the proxies that the environment names.
+
+    Certificates are verified with what Python trusts, or what `$SSL_CERT_FILE` names.
+    """
+    # vLLM closes a connection that was idle for 5 s: one that was idle for less is not closed while a request is sent.
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=2.0)
+    return httpx.Client(
+        base_url=url,
+        headers={"Accept-Encoding": "identity"},
+        timeout=httpx.Timeout(30.0, connect=10.0),
+        limits=limits,
+        trust_env=not direct,
+    )
+
+
+class TookTooLongError(httpx.TimeoutException):
+    """The whole of an answer took longer than it may."""
+
+
+class _Bounded(httpx.SyncByteStream):
+    """The bytes of a response, as long as they are not too many or too late."""
+
+    def __init__(self, inner: httpx.SyncByteStream, ends: float, most: int) -> None:
+        self._inner = inner
+        self._ends = ends
+        self._most = most
+
+    def __iter__(self) -> Iterator[bytes]:
+        size = 0
+        for chunk in self._inner:
+            size += len(chunk)
+            if size > self._most:
+                raise httpx.DecodingError(f"more than {self._most:,} bytes")
+            if time.monotonic() > self._ends:
+                raise TookTooLongError("it took longer than it may")
+            yield chunk
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def bounded(response: httpx.Response, ends: float) -> None:
+    """Let a response that is about to be read end at a time (`time.monotonic`) and at a size.
+
+    Raises httpx.DecodingError where it is compressed, which was not asked for and hides its size.
+    """
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise httpx.DecodingError("compressed, which was not asked for")
+    most = _LARGEST_ANSWER if response.is_success else _LARGEST_ERROR
+    stream = response.stream
+    if isinstance(stream, httpx.SyncByteStream):
+        response.stream = _Bounded(stream, ends, most)
+
+
+def server_words(found: Any) -> str:
+    """What a server says in the JSON of an error, on one line and bounded."""
+    error = found.get("error", found) if isinstance(found, dict) else found
+    if isinstance(error, dict):
+        error = error.get("message") or error.get("detail") or error
+    return one_line(error if isinstance(error, str) else json.dumps(error), _LONGEST_WORDS)
+
+
+def refused(endpoint: Endpoint, response: httpx.Response) -> EndpointError:
+    """What a response that is no success means, with the server's words."""
+    status = response.status_code
+    try:
+        response.read()
+        said = response.text
+    except httpx.HTTPError as error:
+        said = f"its words could not be read: {type(error).__name__}"
+    try:
+        said = server_words(json.loads(said))
+    except ValueError:
+        said = one_line(said, _LONGEST_WORDS)
+    said = redact(said, endpoint.key)
+    place = response.url.copy_with(query=None)
+    told = f"{place} answers {status}: {said or 'without a word'}".removesuffix(".")
+    return EndpointError(f"{told}. {_next(endpoint, status, said)}", status, said)
+
+
+def _next(endpoint: Endpoint, status: int, said: str) -> str:
+    service = endpoint.service or "SERVICE"
+    if status in (401, 403):
+        if endpoint.key is None:
+            return f"No key was shown. Make the service's key, or read it: neuroscale key {service} --print"
+        return (
+            f"It refuses the key. The service's own is: neuroscale key {service} --print. While it is replaced, "
+            "pods that are not new yet take the earlier one."
+        )
+    if status == 400 and ("context length" in said or "maximum model length" in said or "max_tokens" in said):
+        return "Shorten the prompt, or ask for a shorter answer (--max-tokens)."
+    if status == 404 and "model" in said:
+        return f"The server knows another model: see {endpoint.url}/v1/models."
+    if status == 429:
+        return "It is asked too often: wait and ask again."
+    if 300 <= status < 400:
+        return "Name the address that it answers at itself."
+    if status in (404, 502, 503, 504):
+        return f"Is the service ready? See: neuroscale status {service}"
+    if status >= 500:
+        return f"See what the server says: {endpoint.look}"
+    return "See the words of the server."
+
+
+def unreachable(endpoint: Endpoint, path: str, error: httpx.HTTPError) -> EndpointError:
+    """What it means that no answer came."""
+    place = f"{endpoint.url}{path}"
+    if isinstance(error, TookTooLongError):
+        told = f"{place} did not end its answer in time"
+    elif isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
+        told = f"{place} takes no connection in time"
+    elif isinstance(error, httpx.TimeoutException):
+        told = f"{place} does not answer in time"
+    else:
+        told = f"{place} does not answer: {one_line(str(error), 200) or type(error).__name__}"
+    do = f"Is it ready? See: neuroscale status {endpoint.service or 'SERVICE'}"
+    if "CERTIFICATE_VERIFY_FAILED" in told:
+        do = "Name the file with the authority that signed its certificate in $SSL_CERT_FILE."
+    return EndpointError(f"{redact(told, endpoint.key)}. {do}")

@@ -1,0 +1,21 @@
+"""What goes wrong with an endpoint."""
+
+from __future__ import annotations
+
+from neuroscale.core.errors import ExitStatus, NeuroscaleError
+
+
+class EndpointError(NeuroscaleError):
+    """The endpoint refused, did not answer, or broke off; the message says what, and what to do. Never holds a key.
+
+    `status`: HTTP's (None: there was no answer). `said`: the server's own words on one line, at most 500 characters.
+    `arrived`: the text that had come until then.
+    """
+
+    exit_status = ExitStatus.FINDINGS
+
+    def __init__(self, message: str, status: int | None = None, said: str = "", arrived: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.said = said
+        self.arrived = arrived

@@ -1,0 +1,149 @@
+"""A way to a pod from this machine: kubectl's port-forward through the API server, watched over.
+
+kubectl and not kr8s' PortForward, which tries a pod that is gone again and again without a pause. kubectl ends when a
+connection is refused, as while a server restarts: it is started again then, on the same port.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from neuroscale.cluster.endpoint.errors import EndpointError
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.printable import one_line
+from neuroscale.kube.client import Cluster
+
+_STARTS_WITHIN = 30.0
+_STOPS_WITHIN = 5.0
+_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+_LISTENS = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) -> ")
+# Becomes kubectl. The kernel ends it when the thread that started it ends, so also when this program is killed.
+_ENDS_WITH_US = """\
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    if os.getppid() != int(sys.argv[1]):
+        sys.exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def find_kubectl() -> Path:
+    """The program: on PATH, or beside this Python. Raises InputError."""
+    beside = Path(sys.executable).parent / "kubectl"
+    found = shutil.which("kubectl") or (str(beside) if os.access(beside, os.X_OK) else None)
+    if found is None:
+        raise InputError(
+            Problem(
+                "kubectl",
+                "",
+                "is not on PATH, and the way to a pod is a port-forward of it",
+                "Install kubectl, or name the endpoint's address with --base-url.",
+            )
+        )
+    return Path(found)
+
+
+@contextlib.contextmanager
+def port_forward(cluster: Cluster, namespace: str, pod: str, port: int) -> Iterator[int]:
+    """The loopback port that leads to a pod's port, for as long as it is held open.
+
+    Raises InputError where there is no kubectl, EndpointError where it does not begin to listen.
+    """
+    forward = _Forward(cluster, namespace, pod, port)
+    forward.start()
+    try:
+        yield forward.wait()
+    finally:
+        forward.stop()
+
+
+class _Forward:
+    def __init__(self, cluster: Cluster, namespace: str, pod: str, port: int) -> None:
+        options = [] if cluster.kubeconfig is None else [f"--kubeconfig={cluster.kubeconfig}"]
+        options += [] if cluster.context is None else [f"--context={cluster.context}"]
+        options += [f"--namespace={namespace}"]
+        self._command = [str(find_kubectl()), *options, "port-forward", "--address=127.0.0.1", f"pod/{pod}"]
+        self._what = f"{namespace}/{pod}"
+        self._pod_port = port
+        self._port: int | None = None
+        self._said: collections.deque[str] = collections.deque(maxlen=20)
+        self._known = threading.Event()  # that it listens, or will not
+        self._stopping = threading.Event()
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._watch, name=f"port-forward {self._what}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wait(self) -> int:
+        self._known.wait(_STARTS_WITHIN)
+        if self._port is None:
+            said = one_line(" ".join(self._said), 400) or f"nothing within {_STARTS_WITHIN:g} s"
+            raise EndpointError(
+                f"The port-forward to the pod {self._what} does not begin: {said}. May you forward ports there? Try: "
+                f"kubectl auth can-i create pods/portforward -n {self._what.partition('/')[0]}"
+            )
+        return self._port
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopping.set()
+            process = self._process
+            if process is not None:
+                process.terminate()
+        self._thread.join(_STOPS_WITHIN)
+        if process is not None and self._thread.is_alive():
+            process.kill()
+            self._thread.join(_STOPS_WITHIN)
+
+    def _watch(self) -> None:
+        """Run kubectl until it is to stop; this thread lives as long as it does."""
+        pause = _PAUSE
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            try:
+                self._run()
+            except OSError as error:
+                self._said.append(f"kubectl cannot be started: {error.strerror}")
+            if self._port is None:
+                break
+            # One that lasted was broken by what it met, and may come back at once.
+            pause = _PAUSE if time.monotonic() - began > _LONGEST_PAUSE else min(2 * pause, _LONGEST_PAUSE)
+            self._stopping.wait(pause)
+        self._known.set()
+
+    def _run(self) -> None:
+        ports = f"{self._port or ''}:{self._pod_port}"
+        launcher = [sys.executable, "-I", "-S", "-c", _ENDS_WITH_US, str(os.getpid())]
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            self._process = subprocess.Popen(
+                [*launcher, *self._command, ports],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+        with self._process as process:
+            output: IO[str] | None = process.stdout
+            for line in output or ():
+                if found := _LISTENS.match(line):
+                    self._port = int(found[1])
+                    self._known.set()
+                elif not line.startswith("Handling connection"):
+                    self._said.append(line.strip())

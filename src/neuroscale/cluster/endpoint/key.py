@@ -1,0 +1,190 @@
+"""The API key of a service: a Secret beside it, from which its container takes VLLM_API_KEY. It is never in Git."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neuroscale.cluster.pod_state import SERVER, items, part
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.secret_text import SecretText, read_secret_file
+from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
+from neuroscale.rendering.api_key import ENTRY, VARIABLE, secret_name
+
+KEY_VARIABLE = "NEUROSCALE_API_KEY"
+KEY_FILE_VARIABLE = "NEUROSCALE_API_KEY_FILE"
+
+_BYTES = 32
+_SHORTEST, _LARGEST = 16, 4096
+_ALLOWED = re.compile(r"[\x21-\x7e]+")
+_SERVICE_KIND = ("serving.kserve.io/v1beta1", "InferenceService")
+_COPIED_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/managed-by", "app.kubernetes.io/owner", "cost-center")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The entry of a Secret that a container takes its key from."""
+
+    name: str
+    entry: str = ENTRY
+
+
+@dataclass(frozen=True)
+class Ensured:
+    """A service's key, and whether it was made just now."""
+
+    key: SecretText
+    created: bool
+
+
+def reference(service: Object) -> Reference | None:
+    """What an InferenceService (or a pod of it) takes its key from; None where it has none and asks nobody for one."""
+    spec = part(service, "spec", "predictor", "model") or part(service, "spec", "predictor")
+    containers = [spec, *items(service, "spec", "predictor", "containers"), *items(service, "spec", "containers")]
+    named = [one for one in containers if one.get("name") in (None, SERVER)] or containers
+    for container in named:
+        for variable in items(container, "env"):
+            found = part(variable, "valueFrom", "secretKeyRef")
+            if variable.get("name") == VARIABLE and found.get("name"):
+                return Reference(str(found["name"]), str(found.get("key") or ENTRY))
+    return None
+
+
+def new_key() -> str:
+    """32 random bytes, as text that needs no quoting in a URL or a shell."""
+    return secrets.token_urlsafe(_BYTES)
+
+
+def from_environment(environment: Mapping[str, str] | None = None) -> SecretText | None:
+    """The key in $NEUROSCALE_API_KEY, else in the file (mode 0600) that $NEUROSCALE_API_KEY_FILE names; None: neither.
+
+    Raises InputError, which never holds what was read.
+    """
+    environment = os.environ if environment is None else environment
+    if secret := environment.get(KEY_VARIABLE):
+        return _checked(secret, f"${KEY_VARIABLE}", "Write the key alone there.")
+    if path := environment.get(KEY_FILE_VARIABLE):
+        secret = read_secret_file(Path(path), "the API key", _LARGEST)
+        return _checked(secret, path, "Write the key alone there; one line break at its end is allowed.")
+    return None
+
+
+def read(cluster: Cluster, namespace: str, service: str, where: Reference | None = None) -> SecretText:
+    """The key in a service's Secret. Raises InputError where there is none, or none that can be used."""
+    where = where or Reference(secret_name(service))
+    found = get(cluster, namespace, where.name)
+    if found is None:
+        raise InputError(
+            Problem(
+                f"the Secret {namespace}/{where.name}",
+                "",
+                "is missing, and without it the service's pods cannot start",
+                f"Make it: neuroscale key {service}",
+            )
+        )
+    return key_of(found, service, where.entry)
+
+
+def get(cluster: Cluster, namespace: str, name: str) -> Object | None:
+    """The Secret, or None where there is none. Raises InputError where it may not be read."""
+    try:
+        return cluster.get("v1", "Secret", name, namespace)
+    except RefusedError as error:
+        if error.code not in (401, 403):
+            raise
+        raise InputError(
+            Problem(
+                f"the Secret {namespace}/{name}",
+                "",
+                "may not be read by you",
+                f"Ask the team that owns the service, or set ${KEY_VARIABLE} or ${KEY_FILE_VARIABLE}.",
+            )
+        ) from error
+
+
+def key_of(secret: Object, service: str, entry: str = ENTRY) -> SecretText:
+    """The key in a Secret. Raises InputError, which does not show it, where it cannot be used."""
+    metadata = part(secret, "metadata")
+    where = f"the Secret {metadata.get('namespace')}/{metadata.get('name')}"
+    encoded = part(secret, "data").get(entry)
+    try:
+        text = base64.b64decode(encoded or "", validate=True).decode("ascii")
+    except (binascii.Error, UnicodeDecodeError, TypeError, ValueError):
+        text = "\0"
+    return _checked(text, f"{where}: {entry}", f"Replace it: neuroscale key {service} --rotate")
+
+
+def ensure(cluster: Cluster, namespace: str, service: str, *, labels: Mapping[str, str] | None = None) -> Ensured:
+    """Make a service's Secret with a new key where it is missing, and return the key that it holds.
+
+    What is there is never overwritten. The Secret goes with the service: where the InferenceService is in the cluster,
+    it becomes the Secret's owner, and its labels are copied; `labels` are those of one that is not there yet.
+    Raises InputError where the Secret that is there cannot be used, KubernetesError.
+    """
+    owner = cluster.get(*_SERVICE_KIND, service, namespace)
+    name = secret_name(service)
+    there = get(cluster, namespace, name)
+    if there is None:
+        wanted = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name, "namespace": namespace, **_belonging(service, owner, labels or {})},
+            "type": "Opaque",
+            "immutable": False,
+            "data": {ENTRY: encoded(new_key())},
+        }
+        try:
+            made = cluster.create(wanted)
+        except RefusedError as error:
+            if error.code in (401, 403):
+                where, fix = f"the Secret {namespace}/{name}", "Ask who runs the platform for: neuroscale key"
+                raise InputError(
+                    Problem(where, "", "is missing, and you may not make it", f"{fix} {service}")
+                ) from error
+            if error.reason != "AlreadyExists":
+                raise
+            there = get(cluster, namespace, name) or {}
+        else:
+            return Ensured(key_of(made, service), created=True)
+    key = key_of(there, service)
+    if owner is not None and not items(there, "metadata", "ownerReferences"):
+        # Made before the service was there.
+        identity = Identity("v1", "Secret", namespace, name)
+        belonging = {"metadata": _belonging(service, owner, part(there, "metadata", "labels"))}
+        with contextlib.suppress(RefusedError):  # who may only read it has it nevertheless
+            cluster.merge(identity, belonging)
+    return Ensured(key, created=False)
+
+
+def encoded(key: str) -> str:
+    """A key as a Secret's `data` holds it."""
+    return base64.b64encode(key.encode("ascii")).decode("ascii")
+
+
+def _belonging(service: str, owner: Object | None, labels: Mapping[str, str]) -> dict[str, Any]:
+    """The metadata that ties a Secret to its service."""
+    own = {"app.kubernetes.io/name": service, "app.kubernetes.io/managed-by": "neuroscale", **labels}
+    if owner is None:
+        return {"labels": own}
+    copied = {name: str(value) for name, value in part(owner, "metadata", "labels").items() if name in _COPIED_LABELS}
+    group_version, kind = _SERVICE_KIND
+    reference = {"apiVersion": group_version, "kind": kind, "name": service, "uid": owner["metadata"]["uid"]}
+    return {"labels": {**own, **copied}, "ownerReferences": [reference]}
+
+
+def _checked(secret: str, where: str, fix: str) -> SecretText:
+    if not secret:
+        told = "holds no key, with which an endpoint would be open to everybody"
+        raise InputError(Problem(where, "", told, fix))
+    if not _SHORTEST <= len(secret) <= _LARGEST or not _ALLOWED.fullmatch(secret):
+        told = f"holds no key: one has {_SHORTEST} to {_LARGEST:,} characters without spaces or line breaks"
+        raise InputError(Problem(where, "", told, fix))
+    return SecretText(secret)

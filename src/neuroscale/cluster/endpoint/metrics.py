@@ -1,0 +1,208 @@
+"""What a model server says of its own work: its `/metrics`, read once or while something runs.
+
+Names as vLLM 0.32 has them. Counts of several engines of one server are added up; of their caches the fullest counts.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from neuroscale.cluster.endpoint.connection import Endpoint, bounded, refused, unreachable
+from neuroscale.cluster.endpoint.errors import EndpointError
+
+RUNNING: Final = "vllm:num_requests_running"
+WAITING: Final = "vllm:num_requests_waiting"
+KV_CACHE: Final = "vllm:kv_cache_usage_perc"
+TTFT: Final = "vllm:time_to_first_token_seconds"
+END_TO_END: Final = "vllm:e2e_request_latency_seconds"
+ITL: Final = "vllm:inter_token_latency_seconds"
+QUEUE: Final = "vllm:request_queue_time_seconds"
+PROMPT_TOKENS: Final = "vllm:prompt_tokens_total"
+GENERATION_TOKENS: Final = "vllm:generation_tokens_total"
+
+NAMES: Final = (
+    *(RUNNING, WAITING, KV_CACHE),
+    *(TTFT, END_TO_END, ITL, QUEUE),
+    *(PROMPT_TOKENS, GENERATION_TOKENS),
+)
+"""What autoscaling, alerts and charts use; a histogram by its name without `_bucket`."""
+
+_HISTOGRAMS: Final = (TTFT, END_TO_END, ITL, QUEUE)
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Seconds, as Prometheus counts them.
+
+    `buckets`: (at most so many seconds, how many were), rising, the last of them infinite.
+    """
+
+    sum: float
+    count: float
+    buckets: tuple[tuple[float, float], ...] = ()
+
+    def since(self, earlier: Histogram) -> Histogram:
+        """What came since an earlier look at the same server; all of it where the server was started anew."""
+        before = dict(earlier.buckets)
+        if self.count < earlier.count or before.keys() != dict(self.buckets).keys():
+            return self
+        buckets = tuple((bound, max(0.0, count - before[bound])) for bound, count in self.buckets)
+        return Histogram(self.sum - earlier.sum, self.count - earlier.count, buckets)
+
+    @property
+    def mean(self) -> float | None:
+        """None where nothing was counted."""
+        return self.sum / self.count if self.count > 0 else None
+
+    def quantile(self, share: float) -> float | None:
+        """Seconds within which a share (0..1) was, as Prometheus' `histogram_quantile`; None where nothing was."""
+        total = self.buckets[-1][1] if self.buckets else 0.0
+        if total <= 0:
+            return None
+        rank = share * total
+        low, below = 0.0, 0.0
+        for bound, count in self.buckets:
+            if count >= rank:
+                if math.isinf(bound):
+                    return low
+                inside = count - below
+                return low + (bound - low) * ((rank - below) / inside if inside > 0 else 1.0)
+            low, below = bound, count
+        return low
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One look at `/metrics`. None: the server has no such metric (see `missing`).
+
+    `running` and `waiting`: requests. `kv_cache_usage`: the filled share of the KV cache, 0..1. `prompt_tokens` and
+    `generation_tokens`: since the server's start. `at`: when it was looked, by `time.monotonic`.
+    """
+
+    running: float | None = None
+    waiting: float | None = None
+    kv_cache_usage: float | None = None
+    ttft: Histogram | None = None
+    e2e: Histogram | None = None
+    itl: Histogram | None = None
+    queue: Histogram | None = None
+    prompt_tokens: float | None = None
+    generation_tokens: float | None = None
+    names: frozenset[str] = frozenset()
+    at: float = 0.0
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Those of NAMES that the server lacks."""
+        return tuple(name for name in NAMES if name not in self.names)
+
+
+def parse(text: str, at: float = 0.0) -> Snapshot:
+    """The snapshot in a text of Prometheus' format. Raises EndpointError where it is none."""
+    samples: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+    names: set[str] = set()
+    try:
+        for family in text_string_to_metric_families(text):
+            if family.type == "histogram":
+                names.add(family.name)
+            for sample in family.samples:
+                samples.setdefault(sample.name, []).append((sample.labels, sample.value))
+                names.add(sample.name)
+    except (ValueError, KeyError, IndexError) as error:
+        raise EndpointError(f"The metrics cannot be read: {type(error).__name__}. Is it vLLM?") from error
+    histograms = {name: _histogram(name, samples) for name in _HISTOGRAMS}
+    return Snapshot(
+        running=_sum(RUNNING, samples),
+        waiting=_sum(WAITING, samples),
+        kv_cache_usage=max((value for _, value in samples.get(KV_CACHE, ())), default=None),
+        ttft=histograms[TTFT],
+        e2e=histograms[END_TO_END],
+        itl=histograms[ITL],
+        queue=histograms[QUEUE],
+        prompt_tokens=_sum(PROMPT_TOKENS, samples),
+        generation_tokens=_sum(GENERATION_TOKENS, samples),
+        names=frozenset(names),
+        at=at,
+    )
+
+
+def _sum(name: str, samples: Mapping[str, list[tuple[Mapping[str, str], float]]]) -> float | None:
+    found = samples.get(name)
+    return None if not found else sum(value for _, value in found)
+
+
+def _histogram(name: str, samples: Mapping[str, list[tuple[Mapping[str, str], float]]]) -> Histogram | None:
+    total, count = _sum(f"{name}_sum", samples), _sum(f"{name}_count", samples)
+    if total is None or count is None:
+        return None
+    buckets: dict[float, float] = {}
+    for labels, value in samples.get(f"{name}_bucket", ()):
+        bound = float(labels["le"])
+        buckets[bound] = buckets.get(bound, 0.0) + value
+    return Histogram(total, count, tuple(sorted(buckets.items())))
+
+
+def read(endpoint: Endpoint, *, seconds: float = 10.0) -> Snapshot:
+    """Look at the endpoint's `/metrics` now. Raises EndpointError."""
+    try:
+        with endpoint.http.stream("GET", "/metrics", headers=endpoint.headers(), timeout=seconds) as response:
+            bounded(response, time.monotonic() + seconds)
+            if response.status_code == 404 and endpoint.how == "url":
+                told = (
+                    f"{endpoint.url} does not hand on /metrics (404), as a gateway should not. Ask without an address."
+                )
+                raise EndpointError(told, 404)
+            if not response.is_success:
+                raise refused(endpoint, response)
+            response.read()
+    except httpx.HTTPError as error:
+        raise unreachable(endpoint, "/metrics", error) from error
+    return parse(response.text, time.monotonic())
+
+
+@dataclass
+class Sampler:
+    """Looks at `/metrics` again and again while something runs: `with Sampler(endpoint) as sampler: ...`.
+
+    It looks once before and once after. `snapshots`: what it saw, in order. `problem`: why it saw nothing more, or "".
+    `every`: seconds between two looks.
+    """
+
+    endpoint: Endpoint
+    every: float = 0.1
+    snapshots: list[Snapshot] = field(default_factory=list)
+    problem: str = ""
+
+    def __post_init__(self) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+
+    def __enter__(self) -> Sampler:
+        self._look()
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join(30.0)
+        if kind is None and not self.problem:
+            self._look()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self.every) and not self.problem:
+            self._look()
+
+    def _look(self) -> None:
+        try:
+            self.snapshots.append(read(self.endpoint, seconds=5.0))
+        except EndpointError as error:
+            self.problem = str(error)

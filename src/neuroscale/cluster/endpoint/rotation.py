@@ -1,0 +1,242 @@
+"""A new API key for a service: written, taken up by pods that replace each other, and proven at each of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from neuroscale.cluster.endpoint import chat, key
+from neuroscale.cluster.endpoint.access import ReadyPod, open_endpoint, pods_of, ready_pods
+from neuroscale.cluster.endpoint.errors import EndpointError
+from neuroscale.cluster.pod_state import look, part, startup_budget
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.secret_text import SecretText
+from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
+from neuroscale.rendering.api_key import ENTRY, secret_name
+
+_BETWEEN = 0.5
+_BEYOND = 60.0
+"""Seconds for controllers and scheduler, beside what a pod takes to end and to start."""
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """What was done. `replaced`: pods that took the earlier key.
+
+    `proven`: each pod that is ready now was seen to take the new key and to refuse the earlier one. `unproven`: what
+    could not be looked at, or "".
+    """
+
+    replaced: tuple[str, ...]
+    proven: bool
+    unproven: str
+
+
+def rotate(cluster: Cluster, namespace: str, service: str, tell: Tell, *, seconds: float | None = None) -> Rotation:
+    """Give a service a new key.
+
+    The Secret gets it first; then each pod that was there is ended by the Eviction API, and the next one only when the
+    one that replaces it is ready. While that lasts, a pod takes the key that it was started with. `seconds`: for
+    each pod (None: what its grace period and startup probe allow, and a minute). `tell` is given each step.
+
+    Raises InputError (no Secret, or one that is not ours to change; no right to evict) and EndpointError (a
+    PodDisruptionBudget forbids it) before anything is changed; later EndpointError for a pod that is not replaced in
+    time, or that takes the earlier key still. Raises KubernetesError.
+    """
+    name = secret_name(service)
+    secret = key.get(cluster, namespace, name)
+    if secret is None:
+        raise InputError(
+            Problem(f"the Secret {namespace}/{name}", "", "is missing", f"Make it: neuroscale key {service}")
+        )
+    _check_ours(secret, namespace, name)
+    before = [pod for pod in pods_of(cluster, namespace, service) if not _ends(pod)]
+    for pod in before:
+        _check_evictable(cluster, namespace, service, pod)
+    old = _earlier(secret, service)
+    new = SecretText(key.new_key())
+    _write(cluster, secret, new)
+    tell(f"The Secret {namespace}/{name} holds a new key.")
+    now = datetime.now(UTC)
+    needed = max(1, sum(look(pod, now).state == "ready" for pod in before))
+    if len(before) == 1:
+        tell("There is one pod: until the next one is ready, nobody answers.")
+    for index, pod in enumerate(before):
+        patience = _patience(pod) if seconds is None else seconds
+        _replace(cluster, namespace, service, pod, patience, needed=needed)
+        tell(f"{index + 1} of {len(before)}: {_name(pod)} is replaced by a pod that is ready.")
+    if not before:
+        return Rotation((), proven=False, unproven=f"{service} has no pods")
+    replaced = tuple(_name(pod) for pod in before)
+    problem = _prove(cluster, namespace, service, new, old)
+    return Rotation(replaced, proven=not problem, unproven=problem)
+
+
+def _check_ours(secret: Object, namespace: str, name: str) -> None:
+    """What another controller writes would be written back."""
+    owner = next((one for one in part(secret, "metadata").get("ownerReferences") or () if one.get("controller")), None)
+    problem = None
+    if secret.get("immutable"):
+        problem = ("is immutable", "Delete it, and make it anew: neuroscale key")
+    elif owner is not None:
+        problem = (f"belongs to {owner.get('kind')} {owner.get('name')}", "Change the key where that takes it from.")
+    if problem is not None:
+        raise InputError(Problem(f"the Secret {namespace}/{name}", "", *problem))
+
+
+def _earlier(secret: Object, service: str) -> SecretText | None:
+    """None where it held nothing that could be a key."""
+    try:
+        return key.key_of(secret, service)
+    except InputError:
+        return None
+
+
+def _write(cluster: Cluster, secret: Object, new: SecretText) -> None:
+    metadata = secret["metadata"]
+    change = {
+        # Refused where somebody else has written meanwhile.
+        "metadata": {"resourceVersion": metadata["resourceVersion"]},
+        "data": {ENTRY: key.encoded(new.secret)},
+    }
+    try:
+        cluster.merge(Identity("v1", "Secret", metadata["namespace"], metadata["name"]), change)
+    except RefusedError as error:
+        if error.code != 409:
+            raise
+        where = f"the Secret {metadata['namespace']}/{metadata['name']}"
+        raise InputError(Problem(where, "", "was changed by somebody else just now", "Look, and try again.")) from error
+
+
+def _replace(cluster: Cluster, namespace: str, service: str, pod: Object, seconds: float, *, needed: int) -> None:
+    """Evict one pod, and wait until it is gone and as many as `needed` are ready."""
+    ends = time.monotonic() + seconds
+    _evict(cluster, namespace, service, pod, ends)
+    uid = part(pod, "metadata").get("uid")
+    while True:
+        now = datetime.now(UTC)
+        there = pods_of(cluster, namespace, service)
+        gone = all(part(one, "metadata").get("uid") != uid for one in there)
+        staying = [look(one, now) for one in there if not _ends(one)]
+        ready = sum(one.state == "ready" for one in staying)
+        if gone and ready >= needed:
+            return
+        if time.monotonic() >= ends:
+            told = "; ".join(f"{one.name}: {one.told}" for one in staying if one.state != "ready")
+            raise EndpointError(
+                f"{_name(pod)} was not replaced within {seconds:g} s: {ready} of {needed} pods are ready"
+                f"{f' ({told})' if told else ''}. The pods that were not replaced yet take the earlier key. See: "
+                f"neuroscale status {service}; and then: neuroscale key {service} --rotate"
+            )
+        time.sleep(_BETWEEN)
+
+
+def _check_evictable(cluster: Cluster, namespace: str, service: str, pod: Object) -> None:
+    """Asks by a dry run. Raises InputError or EndpointError where the pod may not be evicted now."""
+    try:
+        _post_eviction(cluster, namespace, pod, dry_run=True)
+    except RefusedError as error:
+        where, said = f"the pod {namespace}/{_name(pod)}", error.message.rstrip(".")
+        if error.code == 403:
+            fix = f"Nothing was changed. Ask who runs the platform for: neuroscale key {service} --rotate"
+            raise InputError(Problem(where, "", "may not be evicted by you", fix)) from error
+        if error.code == 429:
+            raise EndpointError(
+                f"{where} may not be evicted: {said}. Nothing was changed. Are all pods of {service} ready? See: "
+                f"kubectl -n {namespace} get pdb"
+            ) from error
+        if not _is_another(cluster, namespace, pod):
+            raise
+
+
+def _evict(cluster: Cluster, namespace: str, service: str, pod: Object, ends: float) -> None:
+    """Evict it as soon as its PodDisruptionBudget allows that."""
+    while True:
+        try:
+            _post_eviction(cluster, namespace, pod)
+        except RefusedError as error:
+            if _is_another(cluster, namespace, pod):
+                return
+            if error.code not in (409, 429):
+                raise
+            if time.monotonic() >= ends:
+                raise EndpointError(
+                    f"The pod {_name(pod)} may not be evicted: {error.message.rstrip('.')}. Until it is replaced, it "
+                    f"takes the earlier key. See: kubectl -n {namespace} get pdb; and then: "
+                    f"neuroscale key {service} --rotate"
+                ) from error
+            time.sleep(_BETWEEN)
+        else:
+            return
+
+
+def _post_eviction(cluster: Cluster, namespace: str, pod: Object, *, dry_run: bool = False) -> None:
+    # Not one of the same name that came since.
+    options: Object = {"preconditions": {"uid": part(pod, "metadata").get("uid")}}
+    cluster.request(
+        "POST",
+        f"{cluster.path('v1', 'Pod', namespace, _name(pod))}/eviction",
+        {"dryRun": "All"} if dry_run else {},
+        {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": _name(pod), "namespace": namespace},
+            "deleteOptions": {**options, **({"dryRun": ["All"]} if dry_run else {})},
+        },
+    )
+
+
+def _is_another(cluster: Cluster, namespace: str, pod: Object) -> bool:
+    """Whether the pod is gone, or another one has its name."""
+    there = cluster.get("v1", "Pod", _name(pod), namespace)
+    return there is None or part(there, "metadata").get("uid") != part(pod, "metadata").get("uid")
+
+
+def _prove(cluster: Cluster, namespace: str, service: str, new: SecretText, old: SecretText | None) -> str:
+    """Why it could not be seen that every pod takes the new key and refuses the earlier one; "" where it was.
+
+    Raises EndpointError where a pod was seen to do otherwise.
+    """
+    for pod in ready_pods(cluster, namespace, service):
+        if pod.key is None:
+            raise EndpointError(f"The pod {pod.name} takes no key at all. See: kubectl -n {namespace} describe pod")
+        try:
+            _prove_pod(cluster, namespace, service, pod, new, old)
+        except EndpointError as error:
+            if error.status is not None:
+                raise
+            return f"{pod.name} could not be asked: {error}"
+    return ""
+
+
+def _prove_pod(
+    cluster: Cluster, namespace: str, service: str, pod: ReadyPod, new: SecretText, old: SecretText | None
+) -> None:
+    with open_endpoint(cluster, namespace, service, api_key=new, pod=pod.name) as endpoint:
+        chat.models(endpoint)
+        refused = [(None, "no key"), *([(old, "the earlier key")] if old is not None else [])]
+        for shown, what in refused:
+            try:
+                chat.models(replace(endpoint, key=shown))
+            except EndpointError as error:
+                if error.status == 401:
+                    continue
+                raise
+            raise EndpointError(f"The pod {pod.name} answers to {what} still. What does it take its key from?", 200)
+
+
+def _patience(pod: Object) -> float:
+    grace = part(pod, "spec").get("terminationGracePeriodSeconds")
+    return (grace if isinstance(grace, int) else 30) + startup_budget(pod) + _BEYOND
+
+
+def _name(pod: Object) -> str:
+    return str(part(pod, "metadata").get("name"))
+
+
+def _ends(pod: Object) -> bool:
+    return bool(part(pod, "metadata").get("deletionTimestamp"))

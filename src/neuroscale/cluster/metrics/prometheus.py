@@ -1,0 +1,141 @@
+"""Prometheus' HTTP API, as far as a service's metrics need it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from neuroscale.cluster.endpoint.connection import bounded
+from neuroscale.core.errors import InputError, NeuroscaleError, Problem
+from neuroscale.core.printable import one_line
+
+_TIMEOUT = 30.0  # seconds for a whole answer
+
+
+class PrometheusError(NeuroscaleError):
+    """Prometheus cannot be asked, or refuses; the message says where, and what to do."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One value of one series. `at`: seconds since 1970."""
+
+    labels: Mapping[str, str]
+    value: float
+    at: float
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values of one series over time: pairs of seconds since 1970 and value, rising."""
+
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float], ...]
+
+
+class Prometheus:
+    """A Prometheus. `url`: where it is asked; `place`: how people call it. The caller closes the client."""
+
+    def __init__(self, url: str, http: httpx.Client, place: str = "") -> None:
+        self.url = url
+        self.place = place or url
+        self._http = http
+
+    def now(self) -> float:
+        """Its own time, in seconds since 1970: other clocks differ. Raises PrometheusError, as all of these."""
+        found = self._query("query", {"query": "time()"})
+        try:
+            return float(found["result"][1])
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise self._is_none("tells no time") from None
+
+    def vector(self, query: str, at: float) -> list[Sample]:
+        """The values of an expression at a time."""
+        rows = self._rows("query", {"query": query, "time": f"{at:.3f}"}, "vector")
+        return [Sample(row["metric"], float(row["value"][1]), float(row["value"][0])) for row in rows]
+
+    def scalar(self, query: str, at: float) -> float | None:
+        """The value of an expression that has at most one; None where it has none, or is not a number."""
+        found = self.vector(query, at)
+        return None if not found or math.isnan(found[0].value) else found[0].value
+
+    def samples(self, selector: str, at: float) -> list[Series]:
+        """The samples as they were taken, of a selector with a range."""
+        return [_series(row) for row in self._rows("query", {"query": selector, "time": f"{at:.3f}"}, "matrix")]
+
+    def over(self, query: str, start: float, end: float, step: float) -> list[Series]:
+        """The values of an expression from `start` to `end`, every `step` seconds."""
+        parameters = {"query": query, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
+        return [_series(row) for row in self._rows("query_range", parameters, "matrix")]
+
+    def targets(self, state: str) -> list[dict[str, Any]]:
+        """What it looks at ("active"), or leaves out ("dropped"). Not every server that speaks PromQL tells."""
+        found = self._get("targets", {"state": state})
+        rows = found.get(f"{state}Targets") if isinstance(found, dict) else None
+        return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+    def _rows(self, path: str, parameters: Mapping[str, str], kind: str) -> list[Any]:
+        found = self._query(path, parameters)
+        if found.get("resultType") != kind or not isinstance(found.get("result"), list):
+            raise self._is_none(f"answers no {kind}")
+        return list(found["result"])
+
+    def _query(self, path: str, parameters: Mapping[str, str]) -> dict[str, Any]:
+        # In the body: a query may be longer than an address.
+        found = self._answer("POST", path, {"data": dict(parameters)})
+        if not isinstance(found, dict):
+            raise self._is_none("answers without a result")
+        return found
+
+    def _get(self, path: str, parameters: Mapping[str, str]) -> Any:
+        return self._answer("GET", path, {"params": dict(parameters)})
+
+    def _answer(self, method: str, path: str, options: Mapping[str, Any]) -> Any:
+        try:
+            with self._http.stream(method, f"{self.url}/api/v1/{path}", **options) as response:
+                bounded(response, time.monotonic() + _TIMEOUT)
+                response.read()
+        except httpx.HTTPError as error:
+            told = one_line(str(error), 200) or type(error).__name__
+            raise PrometheusError(
+                f"Prometheus at {self.place} does not answer: {told}. Does it run, and is that its address?"
+            ) from error
+        try:
+            found = response.json()
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or found.get("status") not in ("success", "error"):
+            raise self._is_none(f"answers {response.status_code}, and not as Prometheus does")
+        if found["status"] == "error":
+            raise PrometheusError(f"Prometheus at {self.place} refuses: {one_line(str(found.get('error')), 400)}")
+        return found.get("data")
+
+    def _is_none(self, what: str) -> PrometheusError:
+        return PrometheusError(
+            f"{self.place} {what}. Name the address below which /api/v1/query answers, such as http://127.0.0.1:9090."
+        )
+
+
+def address(url: str, where: str) -> str:
+    """`url` without a slash at its end. Raises InputError where it is no web address, or holds a password."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        parts, usable = urlsplit(""), False
+    if not usable or parts.query or parts.fragment:
+        raise InputError(Problem(where, "", "is no web address", "Write something like http://127.0.0.1:9090."))
+    if parts.username is not None or parts.password is not None:
+        message = "holds a user or a password, which everybody can read who sees the processes"
+        raise InputError(Problem(where, "", message, "Take it out, and go through a port-forward (--context)."))
+    return url.rstrip("/")
+
+
+def _series(row: Any) -> Series:
+    return Series(row["metric"], tuple((float(at), float(value)) for at, value in row["values"]))

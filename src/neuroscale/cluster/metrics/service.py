@@ -1,0 +1,353 @@
+"""What Prometheus knows of one service: how it is now, and how it went."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from neuroscale.cluster.endpoint.metrics import (
+    END_TO_END,
+    GENERATION_TOKENS,
+    ITL,
+    KV_CACHE,
+    PROMPT_TOKENS,
+    QUEUE,
+    RUNNING,
+    TTFT,
+    WAITING,
+)
+from neuroscale.cluster.metrics.chart import Gap, Point, highest
+from neuroscale.cluster.metrics.prometheus import Prometheus, PrometheusError, Series
+from neuroscale.cluster.metrics.promql import duration, quoted, selector
+from neuroscale.core.validation import suggest
+from neuroscale.rendering.platform.monitoring import CONTAINER, JOB
+
+FINISHED: Final = "vllm:request_success_total"
+_NOW = 60.0  # seconds that "now" is, for what needs a time
+_SAMPLES = 4  # that a rate needs, so that one lost scrape does not leave a hole
+_SCRAPED_EVERY = 15.0  # seconds, where it is not known yet
+_MOST_MOMENTS = 2000  # of which a mean is taken
+_LATE = 3  # scrapes that may be missed until the newest sample is told to be old
+_LATE_AT_LEAST = 60.0
+_FIRST_LOOK = 3600.0  # seconds in which the newest sample is looked for
+
+Unit = Literal["seconds", "per second", "requests", "share"]
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """Seconds, interpolated in a bucket of the server's histogram.
+
+    All that is known is that they are more than `above` and at most `up_to` (None: the histogram ends there).
+    """
+
+    seconds: float
+    above: float
+    up_to: float | None
+
+
+Value = Quantile | float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing over time. None where there is nothing to measure.
+
+    `whole`: over the whole time. `points`: one a column, the last one now; quantiles as interpolated, in seconds.
+    `highest`: of the points.
+    """
+
+    name: str
+    title: str
+    unit: Unit
+    now: Value | None
+    whole: Value | None
+    points: tuple[Point, ...]
+    highest: Value | None
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod that Prometheus looks at. `why`: what it met where the pod does not answer."""
+
+    name: str
+    node: str
+    answers: bool
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What the servers that answer now have counted since they started, exactly."""
+
+    requests: float
+    prompt_tokens: float
+    generation_tokens: float
+
+
+@dataclass(frozen=True)
+class ServiceMetrics:
+    """A service as Prometheus knows it at `at` (seconds since 1970) over `since` seconds, `step` of them a column.
+
+    `age`: seconds since the newest sample of its server, None where there is none; `interval`: between two samples.
+    `restarts`: within the time, None where nobody could count them. `now`: the seconds that "now" is.
+    """
+
+    namespace: str
+    service: str
+    at: float
+    since: float
+    step: float
+    interval: float | None
+    age: float | None
+    pods: tuple[Pod, ...]
+    restarts: int | None
+    counted: Counted | None
+    rows: tuple[Row, ...]
+    now: float = _NOW
+
+    @property
+    def answering(self) -> int:
+        return sum(pod.answers for pod in self.pods)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether a pod answers, and the newest sample is not old."""
+        limit = max(_LATE_AT_LEAST, _LATE * (self.interval or 0.0))
+        return self.answering > 0 and self.age is not None and self.age <= limit
+
+
+def namespaces(prometheus: Prometheus, service: str, at: float, since: float) -> list[str]:
+    """The namespaces in which Prometheus looked at pods of a service with this name."""
+    seen = selector("up", {"job": JOB, "service": service}, since)
+    found = prometheus.vector(f"group by (namespace) (last_over_time({seen}))", at)
+    return sorted(one.labels.get("namespace", "") for one in found)
+
+
+def unseen(prometheus: Prometheus, service: str, at: float, since: float) -> str:
+    """Why there is nothing of a service, in sentences."""
+    with contextlib.suppress(PrometheusError):
+        label = "__meta_kubernetes_pod_label_serving_kserve_io_inferenceservice"
+        dropped = [row.get("discoveredLabels") or {} for row in prometheus.targets("dropped")]
+        own = [labels for labels in dropped if labels.get(label) == service]
+        nodes = sorted({str(labels.get("__meta_kubernetes_pod_node_name") or "no node") for labels in own})
+        if own and all(node.startswith("simulated-") for node in nodes):
+            return f"Its pods are simulated ({', '.join(nodes)}): nothing runs that could be measured."
+        if own:
+            return f"Prometheus leaves its pods out (on {', '.join(nodes)}): see platform/monitoring/scrape.yaml."
+    known = prometheus.vector(f"group by (service) (last_over_time({selector('up', {'job': JOB}, since)}))", at)
+    names = [one.labels.get("service", "") for one in known]
+    if names:
+        return f"Prometheus looks at no pod of it. {suggest(service, names)}"
+    return "Prometheus looks at no service's pods. See: neuroscale status"
+
+
+def read(prometheus: Prometheus, namespace: str, service: str, at: float, since: float, columns: int) -> ServiceMetrics:
+    """Ask for everything of `since` seconds until `at`, cut into so many columns. Raises PrometheusError."""
+    return _Reader(prometheus, namespace, service, at, since, columns).read()
+
+
+class _Reader:
+    def __init__(
+        self, prometheus: Prometheus, namespace: str, service: str, at: float, since: float, columns: int
+    ) -> None:
+        self._prometheus = prometheus
+        self._namespace = namespace
+        self._service = service
+        self._labels = {"job": JOB, "namespace": namespace, "service": service}
+        self._at = at
+        self._since = since
+        self._size = columns
+        self._step = round(since / columns, 3)
+        self._interval: float | None = None
+        self._seen: tuple[bool, ...] = (False,) * columns
+        self._counting: tuple[bool, ...] = (False,) * columns
+
+    def read(self) -> ServiceMetrics:
+        pods = self._pods()
+        looked = self._prometheus.samples(self._of(RUNNING, min(self._since, _FIRST_LOOK)), self._at)
+        newest = max((series.points[-1][0] for series in looked if series.points), default=None)
+        self._interval = _interval(looked)
+        up = self._columns(f"max({self._of('up')})")
+        self._seen = tuple(value is not None and value > 0 for value in up)
+        return ServiceMetrics(
+            self._namespace,
+            self._service,
+            self._at,
+            self._since,
+            self._step,
+            self._interval,
+            None if newest is None else max(0.0, self._at - newest),
+            pods,
+            self._restarts(),
+            self._counted(),
+            self._rows(),
+            self._window(_NOW),
+        )
+
+    # ------------------------------------------------------------ parts
+
+    def _pods(self) -> tuple[Pod, ...]:
+        up = self._prometheus.vector(self._of("up"), self._at)
+        why: dict[str, str] = {}
+        if not up or any(one.value == 0 for one in up):
+            with contextlib.suppress(PrometheusError):
+                for target in self._prometheus.targets("active"):
+                    labels: Mapping[str, Any] = target.get("labels") or {}
+                    if {key: labels.get(key) for key in self._labels} == self._labels:
+                        why[str(labels.get("pod"))] = str(target.get("lastError") or "")
+        found = [
+            Pod(one.labels.get("pod", ""), one.labels.get("node", ""), one.value > 0, why.get(one.labels["pod"], ""))
+            for one in up
+            if "pod" in one.labels
+        ]
+        return tuple(sorted(found, key=lambda pod: pod.name))
+
+    def _restarts(self) -> int | None:
+        """Kubernetes' count where kube-state-metrics tells it, else how often a server began anew."""
+        labels = {"namespace": self._namespace, "container": CONTAINER}
+        told = selector("kube_pod_container_status_restarts_total", labels)
+        # A regular expression stands for the whole value, and its own signs are quoted once for it, once for PromQL.
+        pattern = quoted(f"{_literal(self._service)}-predictor-.*")
+        told = f"{told.removesuffix('}')},pod=~{pattern}}}[{duration(self._since)}]"
+        began = self._of("process_start_time_seconds", self._since)
+        query = f"sum(max_over_time({told}) - min_over_time({told})) or sum(changes({began}))"
+        found = self._prometheus.scalar(query, self._at)
+        return None if found is None else round(found)
+
+    def _counted(self) -> Counted | None:
+        found = [
+            self._prometheus.scalar(f"sum({self._of(name)})", self._at)
+            for name in (FINISHED, PROMPT_TOKENS, GENERATION_TOKENS)
+        ]
+        requests, prompt, generated = found
+        return None if requests is None or prompt is None or generated is None else Counted(requests, prompt, generated)
+
+    def _rows(self) -> tuple[Row, ...]:
+        finished = self._rate("requests_finished", "requests", FINISHED)
+        # Where nobody counted, nobody can say that there were none.
+        self._counting = tuple(point is not Gap.UNSEEN for point in finished.points)
+        return (
+            *self._latency("time_to_first_token", "first token", TTFT),
+            *self._latency("end_to_end_latency", "end to end", END_TO_END),
+            *self._latency("inter_token_latency", "inter-token", ITL),
+            *self._latency("queue_time", "in the queue", QUEUE, shares=(0.95,)),
+            self._rate("tokens_in", "tokens in", PROMPT_TOKENS),
+            self._rate("tokens_out", "tokens out", GENERATION_TOKENS),
+            finished,
+            self._gauge("requests_running", "running", f"sum({self._of(RUNNING)})", "requests"),
+            self._gauge("requests_waiting", "waiting", f"sum({self._of(WAITING)})", "requests"),
+            self._gauge("kv_cache_usage", "KV cache used", f"max({self._of(KV_CACHE)})", "share"),
+        )
+
+    # ------------------------------------------------------------ rows
+
+    def _latency(self, name: str, title: str, metric: str, shares: tuple[float, ...] = (0.5, 0.95)) -> list[Row]:
+        buckets = f"last_over_time({self._of(f'{metric}_bucket', self._since)})"
+        found = self._prometheus.vector(f"group by (le) ({buckets})", self._at)
+        bounds = sorted(float(one.labels["le"]) for one in found if "le" in one.labels)
+        rows = []
+        for share in shares:
+            now, whole = (
+                self._prometheus.scalar(self._quantile(share, metric, within), self._at)
+                for within in (self._window(_NOW), self._since)
+            )
+            values = self._columns(self._quantile(share, metric, self._window(self._step)))
+            part = f"p{share * 100:.0f}"
+            rows.append(
+                Row(
+                    f"{name}_{part}",
+                    f"{title} {part}",
+                    "seconds",
+                    _bounded(now, bounds),
+                    _bounded(whole, bounds),
+                    points := self._points(values, idle=True),
+                    _bounded(highest(points), bounds),
+                )
+            )
+        return rows
+
+    def _rate(self, name: str, title: str, metric: str) -> Row:
+        def rate(within: float) -> str:
+            return f"sum(rate({self._of(metric, within)}))"
+
+        now, whole = (self._prometheus.scalar(rate(one), self._at) for one in (self._window(_NOW), self._since))
+        values = self._columns(rate(self._window(self._step)))
+        points = self._points(values)
+        return Row(name, title, "per second", now, whole, points, highest(points))
+
+    def _gauge(self, name: str, title: str, query: str, unit: Unit) -> Row:
+        """A value of its own moment: over a time its mean, in a column its highest, so that no peak is left out."""
+        between = max(self._interval or _SCRAPED_EVERY, self._since / _MOST_MOMENTS)
+
+        def over(function: str, seconds: float) -> str:
+            within = f"{duration(max(seconds, between))}:{duration(between)}"
+            return f"{function}_over_time(({query})[{within}])"
+
+        points = self._points(self._columns(over("max", self._window(self._step))))
+        now, mean = (self._prometheus.scalar(one, self._at) for one in (query, over("avg", self._since)))
+        return Row(name, title, unit, now, mean, points, highest(points))
+
+    def _quantile(self, share: float, metric: str, within: float) -> str:
+        return f"histogram_quantile({share}, sum by (le) (rate({self._of(f'{metric}_bucket', within)})))"
+
+    # ------------------------------------------------------------ time
+
+    def _of(self, metric: str, within: float | None = None) -> str:
+        return selector(metric, self._labels, within)
+
+    def _window(self, seconds: float) -> float:
+        """As many seconds, or as many as hold enough samples for a rate."""
+        return max(seconds, _SAMPLES * (self._interval or 0.0))
+
+    def _columns(self, query: str) -> tuple[float | None, ...]:
+        """A value for each column; None where there is none, or it is not a number."""
+        start = self._at - (self._size - 1) * self._step
+        found = self._prometheus.over(query, start, self._at, self._step)
+        values: list[float | None] = [None] * self._size
+        for at, value in found[0].points if found else ():
+            column = round((at - start) / self._step)
+            if 0 <= column < self._size and not math.isnan(value):
+                values[column] = value
+        return tuple(values)
+
+    def _points(self, values: tuple[float | None, ...], *, idle: bool = False) -> tuple[Point, ...]:
+        """`idle`: where there is no value though it was counted, there was nothing to measure."""
+        seen = zip(self._seen, self._counting, strict=True)
+        gaps = (Gap.IDLE if idle and up and counting else Gap.UNSEEN for up, counting in seen)
+        points: list[Point] = []
+        for value, up, gap in zip(values, self._seen, gaps, strict=True):
+            points.append(value if up and value is not None else gap)
+        return tuple(points)
+
+
+def _interval(looked: list[Series]) -> float | None:
+    """Seconds between two samples: the middle one of those that were seen."""
+    between = sorted(
+        later - earlier
+        for series in looked
+        for (earlier, _), (later, _) in zip(series.points, series.points[1:], strict=False)
+    )
+    return between[len(between) // 2] if between else None
+
+
+def _bounded(seconds: float | None, bounds: list[float]) -> Quantile | None:
+    """The quantile with the bucket that it lies in, of rising upper bounds."""
+    if seconds is None:
+        return None
+    finite = [bound for bound in bounds if math.isfinite(bound)]
+    # What lies beyond the last bound is told as that bound.
+    at = bisect.bisect_left(finite, seconds)
+    above = finite[at - 1] if at > 0 else 0.0
+    if finite and seconds >= finite[-1]:
+        return Quantile(seconds, finite[-1], None)
+    return Quantile(seconds, above, finite[at] if at < len(finite) else None)
+
+
+def _literal(text: str) -> str:
+    """`text` as a regular expression of RE2 that matches it alone."""
+    return "".join(character if character.isalnum() or character in "-_" else f"\\{character}" for character in text)

@@ -1,0 +1,47 @@
+"""Whether one object holds what another asks for: API servers and controllers add to what they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from neuroscale.manifests.quantity import quantity
+
+# Where `4` and `4000m` are the same.
+_QUANTITIES = ("limits", "requests", "sizeLimit")
+
+
+def differences(wanted: Any, actual: Any, path: str = "") -> list[str]:
+    """The dotted fields of `wanted` that `actual` lacks or holds with another value; what `actual` has more is ignored.
+
+    Each item of a list of mappings must be held by some item; other lists must be equal.
+    """
+    if wanted is None or wanted == "" or (isinstance(wanted, Mapping | list) and not wanted):
+        return []
+    if isinstance(wanted, Mapping):
+        if not isinstance(actual, Mapping):
+            return [path]
+        return [
+            field
+            for key, value in wanted.items()
+            for field in differences(value, actual.get(key), f"{path}.{key}" if path else str(key))
+        ]
+    if isinstance(wanted, list) and all(isinstance(item, Mapping) for item in wanted):
+        there = actual if isinstance(actual, list) else []
+        return [
+            f"{path}[{item.get('name', index)}]"
+            for index, item in enumerate(wanted)
+            if not any(not differences(item, other, path) for other in there)
+        ]
+    return [] if _same(wanted, actual, path) else [path]
+
+
+def _same(wanted: Any, actual: Any, path: str) -> bool:
+    if wanted == actual and isinstance(wanted, bool) == isinstance(actual, bool):
+        return True
+    if not any(part in _QUANTITIES for part in path.split(".")):
+        return False
+    try:
+        return quantity(wanted) == quantity(actual)
+    except ValueError:
+        return False

@@ -1,0 +1,226 @@
+"""What a pod of a service does, in words: what KServe's conditions and Argo CD's health leave out."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from neuroscale.kube.client import Object
+from neuroscale.planning.probes import PROGRESS_DEADLINE, probe_window
+from neuroscale.rendering import api_key
+
+SERVER = "kserve-container"
+SERVICE_LABEL = "serving.kserve.io/inferenceservice"
+"""The label by which KServe marks what it makes of a service."""
+
+# All that a container waits for that is not a failure.
+_USUAL = ("", "ContainerCreating", "PodInitializing")
+_LOST = ("NodeLost", "NodeNotReady", "NodeStatusUnknown")
+# A kubelet's words for a Secret that is missing, and for one that lacks a key.
+_NO_SECRET = re.compile(r'secret "(?P<missing>[^"]+)" not found|find key \S+ in Secret [^/\s]+/(?P<lacking>\S+)')
+
+State = Literal["ready", "starting", "failed", "ended"]
+
+
+@dataclass(frozen=True)
+class PodState:
+    """One pod. `used_seconds` of the `budget_seconds` that it may take until it answers, None where nothing counts.
+
+    `told` says in words what it does; `ended`: it is over, and the ReplicaSet replaces it. `waiting`: Kubernetes' word
+    for what a container waits for, where that is a trouble; `secret`: the Secret that it is.
+    """
+
+    name: str
+    node: str
+    state: State
+    told: str
+    restarts: int = 0
+    used_seconds: int | None = None
+    budget_seconds: int | None = None
+    waiting: str = ""
+    secret: str = ""
+
+
+def look(pod: Object, now: datetime) -> PodState:
+    """The state of a pod as its API object tells it."""
+    return _Look(pod, now).state()
+
+
+def moment(text: Any) -> datetime | None:
+    """A time of the API (`2026-01-31T12:00:00Z`); None for what is none."""
+    try:
+        found = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None
+
+
+def seconds_since(text: Any, now: datetime) -> int | None:
+    """Whole seconds from a time of the API until now, at least 0 (clocks differ); None where there is no time."""
+    then = moment(text)
+    return None if then is None else max(0, int((now - then).total_seconds()))
+
+
+def part(value: Any, *path: str) -> dict[str, Any]:
+    """The mapping at a path within an API object; {} where there is none."""
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def items(value: Any, *path: str) -> list[dict[str, Any]]:
+    """The mappings of the list at a path within an API object; [] where there is none."""
+    found = part(value, *path[:-1]).get(path[-1])
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+def condition(value: Any, kind: str) -> dict[str, Any]:
+    """A condition of an object's status by its type; {} where there is none."""
+    return next((found for found in items(value, "status", "conditions") if found.get("type") == kind), {})
+
+
+def sentence(*parts: Any) -> str:
+    """Reason and message as `reason: message`, without what is empty."""
+    return ": ".join(str(one).strip().rstrip(".") for one in parts if one not in (None, ""))
+
+
+class _Look:
+    def __init__(self, pod: Object, now: datetime) -> None:
+        self.pod = pod
+        self.now = now
+        self.name = str(part(pod, "metadata").get("name", ""))
+        self.node = str(part(pod, "spec").get("nodeName") or "")
+        self.containers = items(pod, "status", "containerStatuses")
+        self.restarts = sum(count for status in self.containers if isinstance(count := status.get("restartCount"), int))
+        self.budget = startup_budget(pod)
+
+    def state(self) -> PodState:
+        phase = part(self.pod, "status").get("phase")
+        if phase in ("Failed", "Succeeded"):
+            status = part(self.pod, "status")
+            return self._is("ended", sentence(f"has ended ({phase})", status.get("reason"), status.get("message")))
+        if not self.node:
+            return self._unscheduled()
+        ready = condition(self.pod, "Ready")
+        if ready.get("reason") in _LOST:
+            told = f"its node {self.node} does not report"
+            return self._is("failed", sentence(told, ready.get("message")))
+        if phase == "Running" and ready.get("status") == "True":
+            return self._is("ready", "answers")
+        return self._init() or self._main()
+
+    def _is(self, state: State, told: str, used: int | None = None) -> PodState:
+        budget = None if used is None else self.budget
+        return PodState(self.name, self.node, state, told, self.restarts, used, budget)
+
+    def _troubled(self, told: str, status: Mapping[str, Any]) -> PodState:
+        """Failed, unless it waits for the key of its endpoint, which is made once the service is there."""
+        waiting = part(status, "state", "waiting")
+        reason = str(waiting.get("reason") or "")
+        match = _NO_SECRET.search(str(waiting.get("message") or ""))
+        secret = (match["missing"] or match["lacking"]) if match and reason == "CreateContainerConfigError" else ""
+        labels = part(self.pod, "metadata", "labels")
+        found = replace(self._is("failed", told), waiting=reason, secret=secret)
+        if not secret or secret != api_key.secret_name(str(labels.get(SERVICE_LABEL) or "")):
+            return found
+        used = seconds_since(condition(self.pod, "PodScheduled").get("lastTransitionTime"), self.now)
+        late = used is not None and used > PROGRESS_DEADLINE
+        return replace(found, state="failed" if late else "starting", told=f"waits for its Secret {secret}")
+
+    def _within(self, told: str, used: int | None) -> PodState:
+        """Starting as long as its budget lasts, failed after it."""
+        if used is None:
+            return self._is("starting", told)
+        if used <= self.budget:
+            left = self.budget - used
+            return self._is("starting", f"{told}; {used:,} of {self.budget:,} s used, {left:,} s left", used)
+        return self._is("failed", f"{told}; its {self.budget:,} s are used up ({used:,} s)", used)
+
+    def _unscheduled(self) -> PodState:
+        scheduled = condition(self.pod, "PodScheduled")
+        since = scheduled.get("lastTransitionTime") or part(self.pod, "metadata").get("creationTimestamp")
+        used = seconds_since(since, self.now)
+        told = sentence(
+            "no node takes it" if scheduled.get("status") == "False" else "waits for the scheduler",
+            scheduled.get("message") or scheduled.get("reason"),
+        )
+        # A node may be on its way, or a pod about to end: as long as Kubernetes itself waits.
+        state: State = "failed" if used is not None and used > PROGRESS_DEADLINE else "starting"
+        return PodState(self.name, "", state, told, self.restarts, used, None if used is None else PROGRESS_DEADLINE)
+
+    def _init(self) -> PodState | None:
+        """What its first init container that is not done does."""
+        for status in items(self.pod, "status", "initContainerStatuses"):
+            running, ended = part(status, "state", "running"), part(status, "state", "terminated")
+            if (ended and ended.get("exitCode") == 0) or (running and status.get("started") and status.get("ready")):
+                continue
+            if trouble := _trouble(status):
+                return self._troubled(trouble, status)
+            if running:
+                used = seconds_since(running.get("startedAt"), self.now)
+                return self._within(f"{status.get('name')} runs before the server", used)
+            return self._creating()
+        return None
+
+    def _main(self) -> PodState:
+        for status in self.containers:
+            if trouble := _trouble(status):
+                return self._troubled(trouble, status)
+        waiting = [status for status in self.containers if not status.get("ready")]
+        # The server last: the others are there when it starts.
+        waiting.sort(key=lambda status: status.get("name") == SERVER)
+        for status in waiting:
+            running = part(status, "state", "running")
+            if not running:
+                return self._creating()
+            used = seconds_since(running.get("startedAt"), self.now)
+            told = (
+                "answers, but its readiness probe fails" if status.get("started") else "loads, and does not answer yet"
+            )
+            last = part(status, "lastState", "terminated")
+            if last and last.get("exitCode") != 0:
+                again = "" if used is None else f"; started again {used:,} s ago"
+                return self._is("failed", _ended(status, last) + again, used)
+            return self._within(told, used)
+        return self._creating()
+
+    def _creating(self) -> PodState:
+        since = condition(self.pod, "PodScheduled").get("lastTransitionTime")
+        since = since or part(self.pod, "metadata").get("creationTimestamp")
+        return self._within("its containers are being made", seconds_since(since, self.now))
+
+
+def _trouble(status: Mapping[str, Any]) -> str:
+    """What is wrong with a container that does not run; empty where nothing is."""
+    waiting, ended = part(status, "state", "waiting"), part(status, "state", "terminated")
+    reason = str(waiting.get("reason") or "")
+    if reason and reason not in _USUAL:
+        last = part(status, "lastState", "terminated")
+        told = _ended(status, last) if last else ""
+        return sentence(f"{status.get('name')}: {reason}", told or waiting.get("message"))
+    return _ended(status, ended) if ended else ""
+
+
+def _ended(status: Mapping[str, Any], ended: Mapping[str, Any]) -> str:
+    reason = ended.get("reason")
+    told = f"{status.get('name')} ended with exit code {ended.get('exitCode', 'unknown')}"
+    if reason == "OOMKilled":
+        told = f"{status.get('name')} needed more memory than its limit (OOMKilled)"
+        reason = None
+    elif reason in ("Error", "Completed"):
+        reason = None
+    return sentence(told, reason, ended.get("message"))
+
+
+def startup_budget(pod: Object) -> int:
+    """Seconds that the server's startup probe allows; Kubernetes' own patience where it has none."""
+    for container in items(pod, "spec", "containers"):
+        probe = part(container, "startupProbe")
+        if container.get("name") == SERVER and probe:
+            with contextlib.suppress(ValueError):
+                return probe_window(probe)[1]
+    return PROGRESS_DEADLINE

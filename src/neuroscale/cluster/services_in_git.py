@@ -1,0 +1,123 @@
+"""What a clone of the repository knows of the services: the folders of its default branch, and what a commit holds."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from neuroscale.core.errors import InputError
+from neuroscale.core.yaml_io import decode, read_mapping
+from neuroscale.kube.client import Object
+from neuroscale.repo.git import Git, GitError
+from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE, ServicePath
+from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, Snapshot
+
+_MANIFEST = "inferenceservice.yaml"
+
+
+class Clone:
+    """A clone, as it was last fetched; its work tree counts only where there is no git."""
+
+    def __init__(self, root: Path, branch: str) -> None:
+        self._git = Git(root)
+        self._root = root
+        self._branch = branch
+        self._source = ""
+        self._trees: dict[tuple[str, str], dict[str, str]] = {}
+        self._commits: dict[str, str | None] = {}
+
+    def follow(self, source: str) -> None:
+        """Take the remote of this address as the one that counts, where there is one: what Argo CD reads."""
+        if source != self._source:
+            self._source = source
+            for name in ("tip", "services", "_snapshot"):
+                self.__dict__.pop(name, None)
+
+    def close(self) -> None:
+        """End git's helper process."""
+        self._git.close()
+
+    @cached_property
+    def tip(self) -> str | None:
+        """The newest commit of the default branch that is known here; None without git."""
+        named = [f"refs/remotes/{name}/{self._branch}" for name in self._remotes()]
+        for name in (*named, f"refs/heads/{self._branch}", "HEAD"):
+            if (found := self._commit(name)) is not None:
+                return found
+        return None
+
+    @cached_property
+    def services(self) -> frozenset[ServicePath]:
+        """The services of the default branch."""
+        found = (ServicePath.of(entry.path) for entry in self._snapshot.entries(MANIFESTS))
+        names = {service for service in found if service is not None}
+        if self.tip is None:
+            return frozenset(one for one in names if self._snapshot.read(f"{one.folder}/{REQUEST_FILE}") is not None)
+        return frozenset(names)
+
+    def wanted(self, service: ServicePath, revision: str = "") -> Object | None:
+        """The InferenceService that a commit of this clone (empty: the default branch) holds.
+
+        None where there is none that can be read.
+        """
+        path = f"{service.folder}/{_MANIFEST}"
+        data = (GitSnapshot(self._git, revision) if revision else self._snapshot).read(path)
+        try:
+            found: Any = None if data is None else read_mapping(decode(data, path), path).value
+        except InputError:
+            return None
+        return found if isinstance(found, dict) else None
+
+    def contains(self, revision: str, service: ServicePath) -> bool | None:
+        """Whether a commit has the last change of a service. None where this clone does not know the commit."""
+        if revision not in self._commits:
+            self._commits[revision] = self._commit(revision) if revision else None
+        commit = self._commits[revision]
+        if self.tip is None or commit is None or service not in self.services:
+            return None
+        there, newest = (self._folders(one, service.environment).get(service.folder) for one in (commit, self.tip))
+        if there == newest:
+            return True
+        # Another content is newer only where the commit comes after all that is known here.
+        return self._git.run("merge-base", "--is-ancestor", self.tip, commit, check=False).returncode == 0
+
+    @cached_property
+    def _snapshot(self) -> Snapshot:
+        return FolderSnapshot(self._root) if self.tip is None else GitSnapshot(self._git, self.tip)
+
+    def _folders(self, commit: str, environment: str) -> dict[str, str]:
+        """The tree of each folder of an environment, by its path."""
+        key = (commit, environment)
+        if key not in self._trees:
+            below = f"{MANIFESTS}/{environment}/"
+            rows = self._git.records("ls-tree", "-z", "--full-tree", commit, "--", below)
+            self._trees[key] = {path: meta.split(" ")[2] for meta, path in (row.split("\t", 1) for row in rows)}
+        return self._trees[key]
+
+    def _commit(self, name: str) -> str | None:
+        arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        try:
+            done = self._git.run(*arguments, check=False)
+        except GitError:
+            return None
+        return done.stdout.decode().strip() if done.returncode == 0 else None
+
+    def _remotes(self) -> list[str]:
+        """The remotes by name: the one that Argo CD reads, then origin."""
+        try:
+            done = self._git.run("config", "--null", "--get-regexp", r"^remote\..*\.url$", check=False)
+        except GitError:
+            return []
+        rows = [row.split("\n", 1) for row in done.stdout.decode(errors="replace").split("\0") if "\n" in row]
+        remotes = {key.removeprefix("remote.").removesuffix(".url"): _address(url) for key, url in rows}
+        same = [name for name, url in remotes.items() if self._source and url == _address(self._source)]
+        return [*same, *(name for name in ("origin",) if name in remotes and name not in same)]
+
+
+def _address(url: str) -> str:
+    """`host/path` of a remote, however it is reached."""
+    bare = re.sub(r"^[a-z+]+://", "", url.strip().lower())
+    bare = re.sub(r"^[^/@]*@", "", bare).removesuffix("/").removesuffix(".git")
+    return re.sub(r"^([^/:]+):(?!\d+/)", r"\1/", bare)

@@ -1,0 +1,271 @@
+"""Where the upstream tools and the schemas lie, and which versions of them this repository pins.
+
+Set-up writes the cache and the gate reads it; both ask this module, so that they cannot disagree. Set-up runs before
+anything is installed: only the standard library may be imported here.
+
+The pins are those of the repository that this package is installed from (set-up installs it editable), not those of
+the folder that is being judged: the gate runs on foreign folders too, and a change must not choose its own tools.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+SERVER_TOOLS = ("etcd", "kube-apiserver")
+GATE_TOOLS = ("kubeconform", "gitleaks", "kyverno", *SERVER_TOOLS)
+FORGE_TOOLS = ("gitea-runner", "gitea")
+CLUSTER_TOOLS = (
+    *("kube-controller-manager", "kube-scheduler", "kwok"),
+    *("kserve-controller", "kyverno-controller", "argocd", "helm"),
+    *("caddy", "prometheus"),
+)
+LINT_TOOLS = ("actionlint", "promtool")
+TOOL_NAMES = (*GATE_TOOLS, *FORGE_TOOLS, *CLUSTER_TOOLS, *LINT_TOOLS)
+BUILD_FLAGS = ("-trimpath", "-ldflags=-s -w")
+STAMP = "stamp.json"
+FILES = "files"
+"""The folder beside a binary that holds what it reads at run time."""
+
+_TOOLS_FOLDER = Path("platform/local/tools")
+_REQUIREMENT = re.compile(r"^(?P<path>[^\s()]+)\s+(?P<version>v[^\s]+)")
+_LOCKED = re.compile(r"^(?P<name>[A-Za-z0-9_.-]+)==(?P<version>[^\s;\\]+)", re.MULTILINE)
+
+
+class PinError(Exception):
+    """A file that pins a version is missing or does not say what is looked for; the message names it."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """A Go module at a pinned version; `checksum` is its `h1:` sum from go.sum."""
+
+    path: str
+    version: str
+    checksum: str
+
+    def __str__(self) -> str:
+        return f"{self.path}@{self.version}"
+
+
+@dataclass(frozen=True)
+class Build:
+    """What a tool's build needs beyond a plain `go build`.
+
+    `files` are folders of its module that it, or who runs it, reads at run time; `version` are the arguments that try
+    the binary. `source` is the folder that pins it, where that has another name; `package` is the one of it to build,
+    where it pins several.
+    """
+
+    version: tuple[str, ...]
+    source: str = ""
+    package: str = ""
+    tags: tuple[str, ...] = ()
+    cgo: bool = False
+    files: tuple[str, ...] = ()
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags of `go build`."""
+        return (*BUILD_FLAGS, *([f"-tags={','.join(self.tags)}"] if self.tags else []))
+
+
+_KUBERNETES_ALONE = ("remove_all_sd", "enable_kubernetes_sd")
+_BUILDS = {
+    "actionlint": Build(version=("-version",)),
+    "kubeconform": Build(version=("-v",)),
+    "gitleaks": Build(version=("version",)),
+    "kyverno": Build(version=("version",), package="cmd/cli/kubectl-kyverno"),
+    # SQLite comes as C, so this build needs a C compiler. Pages, locales and hooks lie in files beside the binary.
+    "gitea": Build(
+        version=("--version",),
+        tags=("sqlite", "sqlite_unlock_notify"),
+        cgo=True,
+        files=("options", "public", "templates"),
+    ),
+    "gitea-runner": Build(version=("--version",)),
+    "etcd": Build(version=("--version",)),
+    "kube-apiserver": Build(version=("--version",), source="kubernetes", package="cmd/kube-apiserver"),
+    "kube-controller-manager": Build(
+        version=("--version",), source="kubernetes", package="cmd/kube-controller-manager"
+    ),
+    "kube-scheduler": Build(version=("--version",), source="kubernetes", package="cmd/kube-scheduler"),
+    # The stages that make its nodes and pods look alive, and the kinds of its port-forwards and logs.
+    "kwok": Build(version=("--version",), files=("kustomize/stage", "kustomize/crd")),
+    # KServe's and Kyverno's controllers know no version argument; their help is printed without a cluster.
+    "kserve-controller": Build(version=("--help",), source="kserve", files=("config", "charts")),
+    "kyverno-controller": Build(version=("--help",), source="kyverno", package="cmd/kyverno", files=("charts",)),
+    # It calls a script of its own for every commit that it reads.
+    "argocd": Build(version=("version", "--client"), files=("hack", "manifests")),
+    "helm": Build(version=("version",)),
+    "caddy": Build(version=("version",)),
+    # Of its ways to find what it scrapes, those that only talk to some cloud are half of its code.
+    "prometheus": Build(version=("--version",), package="cmd/prometheus", tags=_KUBERNETES_ALONE),
+    "promtool": Build(version=("--version",), source="prometheus", package="cmd/promtool", tags=_KUBERNETES_ALONE),
+}
+
+
+@dataclass(frozen=True)
+class Tool:
+    """An upstream tool: its pinned module, the folder that pins it, its package, and its place in the cache."""
+
+    name: str
+    module: Module
+    source: Path
+    package: str
+    folder: Path
+
+    @property
+    def build(self) -> Build:
+        return _BUILDS[self.name]
+
+    @property
+    def files(self) -> Path:
+        return self.folder / FILES
+
+    @property
+    def binary(self) -> Path:
+        return self.folder / self.name
+
+
+@dataclass(frozen=True)
+class SchemaPins:
+    """What the schemas are made of: the modules that hold CRDs, the version of kubernetes-validate, and the place."""
+
+    modules: tuple[Module, ...]
+    kubernetes_validate: str
+    folder: Path
+
+
+def cache_folder() -> Path:
+    """`$NEUROSCALE_CACHE`, else `$XDG_CACHE_HOME/neuroscale`, else `~/.cache/neuroscale`."""
+    if own := os.environ.get("NEUROSCALE_CACHE"):
+        return Path(own).expanduser().absolute()
+    # The XDG specification says to ignore a relative path.
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "neuroscale"
+
+
+def tool(name: str, repository: Path = REPOSITORY) -> Tool:
+    """The pinned tool `name`. Raises PinError when the repository does not pin it."""
+    build = _BUILDS[name]
+    source = repository / _TOOLS_FOLDER / (build.source or name)
+    go_mod, go_sum = _read(source / "go.mod"), _read(source / "go.sum")
+    package = _package(go_mod, build.package, source)
+    paths = [path for path in _requirements(go_mod) if package == path or package.startswith(f"{path}/")]
+    if not paths:
+        raise PinError(f"{source / 'go.mod'} requires no module that holds {package}.")
+    module = _module(source, max(paths, key=len))
+    flags = "\n".join([*build.flags, *build.files])
+    key = digest(flags, platform.system(), platform.machine(), go_mod, go_sum)
+    return Tool(name, module, source, package, cache_folder() / "tools" / name / f"{module.version}-{key}")
+
+
+def problem(wanted: Tool) -> str | None:
+    """Why the tool cannot be used, or None where it is there as set-up left it.
+
+    The size is compared with the stamp's: hashing a binary of 300 MB on each run would cost more than the run.
+    """
+    try:
+        stamp = json.loads((wanted.folder / STAMP).read_text())
+        size = wanted.binary.stat().st_size
+    except (OSError, ValueError):
+        return f"{wanted.name} {wanted.module.version} is not built"
+    if not isinstance(stamp, dict) or stamp.get("size") != size:
+        return f"{wanted.binary} is not the file that set-up built"
+    if not os.access(wanted.binary, os.X_OK):
+        return f"{wanted.binary} is not executable"
+    return None
+
+
+def schema_pins(repository: Path = REPOSITORY) -> SchemaPins:
+    """What the schemas are made of, and where they belong in the cache. Raises PinError."""
+    crds = repository / _TOOLS_FOLDER / "crds"
+    modules = [_module(crds, path) for path in _requirements(_read(crds / "go.mod"))]
+    # Kyverno's CRDs come out of the very module that its command line is built from.
+    modules.append(tool("kyverno", repository).module)
+    requirements = repository / "requirements" / "runtime.txt"
+    version = locked_version(_read(requirements), "kubernetes-validate")
+    if version is None:
+        raise PinError(f"{requirements} does not pin kubernetes-validate.")
+    # The code that converts them decides what the schemas say as much as their sources do.
+    code = [_read(Path(__file__).with_name(name)) for name in ("schema_build.py", "schemas.py")]
+    key = digest(*code, version, *(f"{module} {module.checksum}" for module in modules))
+    return SchemaPins(tuple(modules), version, cache_folder() / "schemas" / key)
+
+
+def minimum_go(repository: Path = REPOSITORY) -> tuple[int, ...]:
+    """The newest Go version that a pinned tool asks for, such as (1, 26, 6)."""
+    folders = {repository / _TOOLS_FOLDER / (_BUILDS[name].source or name) for name in TOOL_NAMES}
+    versions = [_directive(_read(folder / "go.mod"), "go", folder) for folder in folders]
+    return max(tuple(int(part) for part in version.split(".")) for version in versions)
+
+
+def locked_version(requirements: str, name: str) -> str | None:
+    """The version that a requirements file pins `name` to."""
+    return next((match["version"] for match in _LOCKED.finditer(requirements) if match["name"] == name), None)
+
+
+def digest(*parts: str) -> str:
+    """Sixteen hexadecimal digits that name this sequence of texts."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise PinError(f"{path} cannot be read ({error.strerror}).") from error
+
+
+def _directive(go_mod: str, name: str, folder: Path) -> str:
+    found = re.findall(rf"^{name}\s+(\S+)\s*$", go_mod, re.MULTILINE)
+    if len(found) != 1:
+        raise PinError(f"{folder / 'go.mod'} must hold exactly one `{name}` line.")
+    return str(found[0])
+
+
+def _package(go_mod: str, wanted: str, folder: Path) -> str:
+    """The one package that the go.mod's `tool` lines name, among several the one that ends with `wanted`."""
+    packages = [text for text in _lines(go_mod, "tool") if text == wanted or text.endswith(f"/{wanted}".rstrip("/"))]
+    if len(packages) != 1:
+        which = f"for {wanted}" if wanted else "line"
+        raise PinError(f"{folder / 'go.mod'} must hold exactly one `tool` {which}.")
+    return packages[0]
+
+
+def _requirements(go_mod: str) -> dict[str, str]:
+    """The `require`d modules of a go.mod, path to version, in its order."""
+    matches = [match for text in _lines(go_mod, "require") if (match := _REQUIREMENT.match(text))]
+    return {match["path"]: match["version"] for match in matches}
+
+
+def _lines(go_mod: str, directive: str) -> list[str]:
+    """What a directive of a go.mod names, on lines of its own or in blocks."""
+    found = []
+    block = ""
+    for line in go_mod.splitlines():
+        text = line.split("//")[0].strip()
+        if text.endswith("("):
+            block = text[:-1].strip()
+        elif text == ")":
+            block = ""
+        elif block == directive and text:
+            found.append(text)
+        elif text.startswith(f"{directive} "):
+            found.append(text.removeprefix(directive).strip())
+    return found
+
+
+def _module(folder: Path, path: str) -> Module:
+    version = _requirements(_read(folder / "go.mod"))[path]
+    match = re.search(rf"^{re.escape(path)} {re.escape(version)} (h1:\S+)$", _read(folder / "go.sum"), re.MULTILINE)
+    if match is None:
+        raise PinError(f"{folder / 'go.sum'} holds no checksum of {path} {version}.")
+    return Module(path, version, match[1])

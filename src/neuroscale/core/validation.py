@@ -1,0 +1,175 @@
+"""Typed values out of YAML: every problem at once, each with file, field, line and what to write instead."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Annotated, Any, TypeVar, get_args
+
+from pydantic import BaseModel, BeforeValidator, PlainSerializer, ValidationError
+from pydantic_core import PydanticCustomError
+
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.yaml_io import Document, dotted, read_mapping
+
+MOST_PROBLEMS = 100
+"""How many problems of one file a message lists."""
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def wrong(message: str, fix: str) -> PydanticCustomError:
+    """What a validator raises: what is wrong, and what to write instead."""
+    return PydanticCustomError("wrong", "{message}", {"message": message, "fix": fix})
+
+
+def _decimal(value: Any) -> Decimal:
+    if isinstance(value, Decimal):
+        return value
+    if not isinstance(value, str) or not re.fullmatch(r"-?[0-9]{1,12}(\.[0-9]{1,10})?", value):
+        raise wrong(f"{shorten(value)} is not an amount", 'Write quoted text with digits and a point, such as "1.375".')
+    return Decimal(value)
+
+
+Money = Annotated[
+    Decimal,
+    BeforeValidator(_decimal),
+    PlainSerializer(lambda value: format(value, "f"), return_type=str, when_used="json"),
+]
+"""US dollars. Quoted text in files, and never a binary floating-point number."""
+
+
+def parse(model: type[Model], text: str, where: str, fixes: Mapping[str, str] | None = None) -> Model:
+    """The value that `text` (one strict YAML mapping) holds.
+
+    `fixes` maps a field's name to the sentence that says what to write there. Raises InputError with every problem, up
+    to MOST_PROBLEMS of them.
+    """
+    return from_document(model, read_mapping(text, where), where, fixes)
+
+
+def from_document(model: type[Model], document: Document, where: str, fixes: Mapping[str, str] | None = None) -> Model:
+    """As `parse`, for a document that is read already."""
+    try:
+        text = json.dumps(document.value)
+        # JSON mode stays strict and yet reads dates, decimals and tuples from what YAML can hold.
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        entries = error.errors(include_url=False)
+        problems = [_problem(model, document, where, entry, fixes or {}) for entry in entries[:MOST_PROBLEMS]]
+        if len(entries) > MOST_PROBLEMS:
+            more = f"has {len(entries) - MOST_PROBLEMS} more problems"
+            problems.append(Problem(where, "", more, "Correct the first ones, and run this again."))
+        raise InputError(problems) from error
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """`Did you mean X?` and the valid names, for the fix of a problem."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if not close and len(name) > 1:
+        close = sorted((known for known in names if name.lower() in known.lower()), key=len)[:1]
+    hint = f"Did you mean {close[0]!r}? " if close else ""
+    return f"{hint}Valid: {', '.join(names) if names else 'none'}."
+
+
+def shorten(value: Any, limit: int = 60) -> str:
+    """`value` as printable text of at most `limit` characters, for messages."""
+    text = ascii(value)
+    return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+def _problem(model: type[BaseModel], document: Document, where: str, entry: Any, fixes: Mapping[str, str]) -> Problem:
+    kind: str = entry["type"]
+    location = _clip(document.value, entry["loc"])
+    name = str(location[-1]) if location else ""
+    line = document.line(*location)
+    field = dotted(location)
+    last = next((part for part in reversed(location) if isinstance(part, str)), "")
+    if kind == "extra_forbidden":
+        allowed = _fields(model, location[:-1])
+        return Problem(where, field, f"{shorten(name)} is not a field here", suggest(name, allowed), line)
+    if kind == "missing":
+        missing = str(entry["loc"][-1])
+        fix = fixes.get(missing, f"Add `{missing}:` with its value.")
+        return Problem(where, dotted((*location, missing)), "is missing", fix, line)
+    if kind == "json_invalid":
+        return Problem(where, "", "holds a character that is not text", "Remove it.", line)
+    message = str(entry["msg"])
+    if kind == "wrong":
+        return Problem(where, field, message.rstrip("."), entry["ctx"]["fix"], line)
+    message = message[:1].lower() + message[1:]
+    if not isinstance(given := entry.get("input"), dict | list):
+        # A pattern tells a reader less than the fix does.
+        detail = "" if kind == "string_pattern_mismatch" else f": {message}"
+        message = f"{shorten(given)} is wrong{detail}"
+    fix = fixes.get(last) or fixes.get(name) or _fix(kind, entry)
+    return Problem(where, field, message.rstrip("."), fix, line)
+
+
+_LIMITS = {
+    "gt": "a number above {}",
+    "ge": "a number from {} on",
+    "lt": "a number below {}",
+    "le": "a number up to {}",
+    "min_length": "at least {}",
+    "max_length": "at most {}",
+}
+
+
+def _fix(kind: str, entry: Any) -> str:
+    context = entry.get("ctx", {})
+    if kind in ("literal_error", "enum"):
+        return f"Write {context['expected']}."
+    if "pattern" in context:
+        return f"Write text that matches {context['pattern']}."
+    if kind.startswith("date_"):
+        return 'Write a quoted date such as "2027-01-31".'
+    for limit, words in _LIMITS.items():
+        if limit in context:
+            return f"Write {words.format(context[limit])}."
+    return {
+        "string_type": "Write text; quote it if it looks like a number or date.",
+        "int_type": "Write a whole number.",
+        "int_from_float": "Write a whole number.",
+        "float_type": "Write a number.",
+        "bool_type": "Write true or false.",
+        "tuple_type": "Write a list.",
+        "dict_type": "Write `key: value` lines.",
+        "model_type": "Write `key: value` lines.",
+    }.get(kind, "Correct the value.")
+
+
+def _clip(value: Any, location: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """The part of an error's location that exists in the document; tags of unions and missing fields fall away."""
+    path: list[str | int] = []
+    for part in location:
+        within_mapping = isinstance(value, dict) and part in value
+        within_list = isinstance(value, list) and isinstance(part, int) and part < len(value)
+        if within_mapping or within_list:
+            value = value[part]
+            path.append(part)
+    return tuple(path)
+
+
+def _fields(model: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
+    """The names that a mapping at `location` below `model` may hold."""
+    here: type[BaseModel] | None = model
+    for part in location:
+        if here is None:
+            break
+        if isinstance(part, str) and part in here.model_fields:
+            here = _inner(here.model_fields[part].annotation)
+        # A list index or a free key (of a dict) stays at the model that the container holds.
+    return list(here.model_fields) if here else []
+
+
+def _inner(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in get_args(annotation):
+        if (found := _inner(argument)) is not None:
+            return found
+    return None

@@ -1,0 +1,123 @@
+"""What a change does to the bill, as the verdict and its reports hold it. Amounts are US dollars, decimals as text."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Literal
+
+from neuroscale.core.frozen import Frozen
+from neuroscale.core.validation import Money
+
+
+class Range(Frozen):
+    """US dollars a month of 730 hours: with the fewest replicas and with the most. A fall is negative."""
+
+    min: Money
+    max: Money
+
+
+class WorkloadCost(Frozen):
+    """Pods that come and go together, at the prices of the merge result.
+
+    `accelerators` (of the kind `accelerator`, "" where there is none), `cpu` in cores, `memory_gib` in GiB (2^30
+    bytes) and `hourly` in US dollars are those of one replica.
+    """
+
+    subject: str
+    cost_center: str
+    replicas_min: int
+    replicas_max: int
+    accelerator: str
+    accelerators: int
+    cpu: Money
+    memory_gib: Money
+    hourly: Money
+    monthly: Range
+    price_lists: tuple[str, ...]
+
+
+class TokenPrice(Frozen):
+    """An estimate: US dollars for a million output tokens while each replica serves one user without a pause.
+
+    `tokens_per_second` is what the service's plan expects one user of an idle replica to get. More users at once
+    share the price.
+    """
+
+    usd_per_million: Money
+    tokens_per_second: Money
+
+
+class ServiceCost(Frozen):
+    """Past, new and the difference of one service; `environment` is "" for a file that lies in none.
+
+    None is an amount that is not known. `partly`: something of the service has no price (see the verdict's `unpriced`)
+    and is not in the amounts. `output_tokens` is None where no plan of the service says how fast it is.
+    """
+
+    environment: str
+    name: str
+    change: Literal["added", "changed", "removed"]
+    past: Range | None
+    new: Range | None
+    difference: Range | None
+    partly: bool
+    workloads_before: tuple[WorkloadCost, ...]
+    workloads: tuple[WorkloadCost, ...]
+    output_tokens: TokenPrice | None = None
+
+
+class CenterCost(Frozen):
+    """One cost centre's share in the services of the change whose difference is known."""
+
+    cost_center: str
+    past: Range
+    new: Range
+    difference: Range
+
+
+class Totals(Frozen):
+    """Past, new and difference together."""
+
+    past: Range
+    new: Range
+    difference: Range
+
+
+class UnpricedItem(Frozen):
+    """Something that no amount counts, with the reason. `side`: whether it was there before the change, or is after."""
+
+    environment: str
+    service: str
+    subject: str
+    reason: str
+    side: Literal["before", "after", "both"]
+
+
+class PriceListUsed(Frozen):
+    """Where prices are from. `old`: they are more than 90 days old."""
+
+    name: str
+    date: date
+    region: str
+    tier: str
+    source: str
+    old: bool
+
+
+class CostChange(Frozen):
+    """The change of the monthly cost, worked out of the manifests of base and merge result.
+
+    Both sides are priced with the prices of the merge result. `total` and `cost_centers` are over the services whose
+    difference is known; `left_out` counts the others. `prices_altered`: the change alters prices or accelerators of
+    the catalog; `at_base_prices` is then the total at the prices before (None where those cannot be read).
+    """
+
+    hours_per_month: Literal[730] = 730
+    total: Totals
+    left_out: int
+    services: tuple[ServiceCost, ...]
+    cost_centers: tuple[CenterCost, ...]
+    unpriced: tuple[UnpricedItem, ...]
+    price_lists: tuple[PriceListUsed, ...]
+    prices_altered: bool
+    at_base_prices: Totals | None

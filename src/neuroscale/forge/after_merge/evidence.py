@@ -1,0 +1,176 @@
+"""What was seen of an environment after a merge: the smoke tests' report, and the status of its services."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from neuroscale.repo.layout import ServicePath
+from neuroscale.smoke.results import Report, Result, from_record
+
+SMOKE, STATUS = "smoke.json", "status.json"
+"""The files of an environment, in a folder of its name: what `smoke --json` and `status --json` wrote."""
+LARGEST_BYTES = 16 * 1024 * 1024
+
+Outcome = Literal["passed", "failed", "waiting", "untrusted"]
+"""`waiting`: it is not deployed or still starts within its budget. `untrusted`: it could not be looked at."""
+
+# What a cluster's status says of a service that is as Git wants it. Every other one is on its way, or stands still for
+# a reason that is not the change's.
+_SETTLED = ("ready", "failed")
+
+
+@dataclass(frozen=True)
+class ServiceEvidence:
+    """One service: how its tests ended, and why where that is not in `checks`.
+
+    `url` is "" where it has none, `model` the name that requests use ("": not told).
+    """
+
+    path: ServicePath
+    outcome: Outcome
+    why: str = ""
+    checks: tuple[Result, ...] = ()
+    url: str = ""
+    model: str = ""
+
+    @property
+    def name(self) -> str:
+        """`ENVIRONMENT/SERVICE`."""
+        return f"{self.path.environment}/{self.path.service}"
+
+    @property
+    def failed(self) -> tuple[Result, ...]:
+        return tuple(one for one in self.checks if one.outcome == "failed")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One environment. `revision` is the commit that was tested ("" where nothing was). `checks`: of the environment
+    as a whole. `problems`: why nothing of it can be trusted."""
+
+    environment: str
+    revision: str = ""
+    services: tuple[ServiceEvidence, ...] = ()
+    checks: tuple[Result, ...] = ()
+    problems: tuple[str, ...] = field(default=())
+
+    @property
+    def trusted(self) -> bool:
+        return not self.problems
+
+
+@dataclass(frozen=True)
+class _Status:
+    verdict: str
+    reason: str
+    url: str = ""
+    model: str = ""
+
+
+class _UnreadableError(Exception):
+    """A file is not there, or not what its command writes."""
+
+
+def read_evidence(folder: Path, environment: str) -> Evidence:
+    """What the files in the folder of an environment say. A file that is missing or broken makes it untrusted."""
+    try:
+        report = _report(_json(folder / environment / SMOKE))
+    except _UnreadableError as error:
+        return Evidence(environment, problems=(f"The smoke tests left no report that can be read: {error}.",))
+    problems = [f"{problem}." for problem in report.problems]
+    if report.environment != environment:
+        problems.append(f"The report is one of the environment {report.environment}.")
+    if not any(one.outcome in ("passed", "failed") for one in report.checks):
+        problems.append("The smoke tests looked at nothing.")
+    try:
+        statuses = _statuses(_json(folder / environment / STATUS), environment)
+    except _UnreadableError as error:
+        # Without it nobody can tell a service that fails from one that still starts.
+        statuses = {}
+        problems.append(f"The status of the services is not known: {error}.")
+    shared = tuple(one for one in report.checks if not one.service)
+    names = sorted({one.service for one in report.checks if one.service})
+    could_not = [one for one in shared if one.outcome == "error"]
+    problems += [f"{one.title}: {one.message or 'could not be looked at'}." for one in could_not]
+    return Evidence(
+        environment,
+        report.revision,
+        tuple(_judged(report, environment, name, statuses.get(name), trusted=not problems) for name in names),
+        shared,
+        tuple(problems),
+    )
+
+
+def _judged(report: Report, environment: str, name: str, status: _Status | None, *, trusted: bool) -> ServiceEvidence:
+    checks = tuple(one for one in report.checks if one.service == name)
+    outcomes = {one.outcome for one in checks}
+    outcome: Outcome
+    why = ""
+    if not trusted:
+        outcome, why = "untrusted", "The run as a whole cannot be trusted."
+    elif "failed" in outcomes and status is None:
+        outcome, why = "untrusted", "What the cluster says of it is not known."
+    elif "failed" in outcomes and status is not None and status.verdict not in _SETTLED:
+        outcome, why = "waiting", f"It is not settled ({status.verdict}): {status.reason}"
+    elif "failed" in outcomes:
+        outcome = "failed"
+    elif "error" in outcomes or "passed" not in outcomes:
+        outcome, why = "untrusted", "Not everything could be looked at."
+    else:
+        outcome = "passed"
+    url, model = (status.url, status.model) if status else ("", "")
+    return ServiceEvidence(ServicePath(environment, name), outcome, why, checks, url, model)
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_BYTES + 1)
+    except OSError as error:
+        raise _UnreadableError(f"{path.name}: {error.strerror}") from error
+    if len(data) > LARGEST_BYTES:
+        raise _UnreadableError(f"{path.name} is too large")
+    try:
+        found = json.loads(data)
+    except ValueError as error:
+        raise _UnreadableError(f"{path.name} is not JSON") from error
+    if not isinstance(found, dict) or found.get("schema_version") != 1:
+        raise _UnreadableError(f"{path.name} is not of schema version 1")
+    return found
+
+
+def _report(found: Mapping[str, Any]) -> Report:
+    checks, problems, seconds = found.get("checks"), found.get("problems") or [], found.get("seconds")
+    texts = [found.get(name) for name in ("environment", "revision", "started")]
+    if not isinstance(checks, list) or not isinstance(problems, list) or not isinstance(seconds, int | float):
+        raise _UnreadableError(f"{SMOKE} lacks a field")
+    if not all(isinstance(text, str) for text in [*texts, *problems]):
+        raise _UnreadableError(f"{SMOKE} lacks a field")
+    environment, revision, started = map(str, texts)
+    try:
+        read = tuple(from_record({"needs": "", **one}) for one in checks)
+    except (ValueError, TypeError) as error:
+        raise _UnreadableError(f"a check in {SMOKE} lacks a field") from error
+    report = Report(environment, revision, started, float(seconds), read, tuple(map(str, problems)))
+    if report.passed is not found.get("passed"):
+        raise _UnreadableError(f"{SMOKE} says of itself that it {'did not pass' if report.passed else 'passed'}")
+    return report
+
+
+def _statuses(found: Mapping[str, Any], environment: str) -> dict[str, _Status]:
+    services = found.get("services")
+    if not isinstance(services, list):
+        raise _UnreadableError(f"{STATUS} lacks a field")
+    read = {}
+    for one in services:
+        texts = [one.get(name) if isinstance(one, dict) else None for name in ("name", "verdict", "reason")]
+        if not all(isinstance(text, str) for text in texts):
+            raise _UnreadableError(f"a service in {STATUS} lacks a field")
+        if one.get("environment") == environment:
+            name, verdict, reason = map(str, texts)
+            read[name] = _Status(verdict, reason, str(one.get("url") or ""), str(one.get("model") or ""))
+    return read

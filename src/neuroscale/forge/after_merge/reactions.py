@@ -1,0 +1,221 @@
+"""From what was seen of the environments to comments on the merged pull requests, and to reverts.
+
+It asks Git which merge changed a service last, not which event started it: so a run that was dropped, killed or came by
+schedule does what is left to do, and one that is repeated does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from neuroscale.core.errors import ExitStatus
+from neuroscale.forge.after_merge import texts
+from neuroscale.forge.after_merge.evidence import Evidence, ServiceEvidence
+from neuroscale.forge.after_merge.remembered import MARKER, Record, read_record
+from neuroscale.forge.branches import is_ancestor
+from neuroscale.forge.interface import Forge, ForgeError
+from neuroscale.forge.revert import Change, Merge, Reverted, Reverter, last_change
+from neuroscale.forge.sticky_comment import Run, publish
+from neuroscale.repo.git import Git
+
+NEWEST = timedelta(hours=24)
+"""How long after a merge a failure is still taken for the merge's: until then it has a comment, and may be reverted."""
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """The run that tells. `number` and `attempt` order runs; `page` is its address."""
+
+    number: int
+    attempt: int
+    page: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was done. `lines` are sentences for the log; `status` is the exit status."""
+
+    status: ExitStatus
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A service with the merge that changed it last, as far as that is new enough to be blamed."""
+
+    service: ServiceEvidence
+    merge: Merge | None
+    why_not: str = ""
+
+
+Curl = Callable[[ServiceEvidence], str]
+
+
+class AfterMerge:
+    """Tells of the evidence and acts on it. `now`: seconds since 1970. Raises what the forge raises."""
+
+    def __init__(self, forge: Forge, reverter: Reverter, git: Git, run: Workflow, now: float, curl: Curl) -> None:
+        self._forge = forge
+        self._reverter = reverter
+        self._git = git
+        self._run = run
+        self._now = now
+        self._curl = curl
+        self._merges: dict[str, Merge | None] = {}
+
+    def act(self, found: Sequence[Evidence]) -> Outcome:
+        """Tell each merge that is not settled, and revert what it broke."""
+        rows = [self._row(one, environment) for environment in found for one in environment.services]
+        merges = {row.merge.pull.number: row.merge for row in rows if row.merge is not None}
+        lines, failures = [], []
+        for number, merge in sorted(merges.items()):
+            mine = [row.service for row in rows if row.merge is not None and row.merge.pull.number == number]
+            try:
+                lines += self._settle(merge, mine, found)
+            except ForgeError as error:
+                # The others are told of nevertheless; the next run completes this one.
+                failures.append(f"Pull request {number}: {error}")
+        lines += [
+            f"{row.service.name}: not reverted. {row.why_not}"
+            for row in rows
+            if row.merge is None and row.service.outcome == "failed"
+        ]
+        if failures:
+            raise ForgeError("\n".join([*lines, *failures]))
+        return Outcome(status_of(found), tuple(lines))
+
+    def _row(self, service: ServiceEvidence, environment: Evidence) -> _Row:
+        base = self._reverter.base
+        revision = environment.revision
+        if not self._git.knows(revision) or not is_ancestor(self._git, revision, base.commit):
+            return _Row(service, None, f"The commit that was tested, {revision[:12]}, is not one of {base.branch}.")
+        change = last_change(self._git, revision, service.path.folder)
+        if change is None:
+            return _Row(service, None, f"{base.branch} never had {service.path.folder}.")
+        age = self._now - change.when
+        if age > NEWEST.total_seconds():
+            return _Row(
+                service,
+                None,
+                f"Its last change, {change.commit[:12]}, is {age / 3600:.0f} hours old, and a failure is taken for a "
+                f"change's for {NEWEST.total_seconds() / 3600:.0f} hours. Look at the cluster, or revert it by hand.",
+            )
+        merge = self._merge_of(change)
+        if merge is None:
+            why = f"No pull request brought its last change, {change.commit[:12]}. Revert that by hand."
+            return _Row(service, None, why)
+        return _Row(service, merge)
+
+    def _merge_of(self, change: Change) -> Merge | None:
+        if change.commit not in self._merges:
+            self._merges[change.commit] = self._reverter.merge_of(change)
+        return self._merges[change.commit]
+
+    def _settle(self, merge: Merge, services: list[ServiceEvidence], found: Sequence[Evidence]) -> list[str]:
+        """Tell one merge, once for each result, and revert what of it fails and never passed."""
+        pull = merge.pull
+        told_before = self._record_of(merge)
+        blamed = [one for one in services if one.outcome == "failed" and not told_before.passed(one.name)]
+        later = [one for one in services if one.outcome != "passed" and told_before.passed(one.name)]
+        lines = [f"{one.name}: not reverted. It passed after pull request {pull.number} was merged." for one in later]
+        # What passed once is settled; what fails later is not told on the merged pull request.
+        news = [one for one in services if one not in later]
+        if all(told_before.passed(one.name) for one in news):
+            return lines
+        names = {one.name for one in services}
+        every = [one for environment in found for one in environment.services]
+        told = texts.Told(
+            services=tuple(news),
+            others=tuple(one for one in every if one.outcome == "failed" and one.name not in names),
+            shared=tuple(
+                check
+                for environment in found
+                if any(one.path.environment == environment.environment for one in news)
+                for check in environment.checks
+                if check.outcome in ("failed", "error")
+            ),
+            run_page=self._run.page,
+            curl={one.name: line for one in news if one.outcome == "passed" and (line := self._curl(one))},
+        )
+        reverted = self._revert(merge, blamed, told) if blamed else None
+        record = self._recorded(told_before, news, reverted)
+        lines += _lines(merge, news, reverted)
+        if record == told_before:
+            return lines
+        text = f"{record.line()}\n{texts.comment(told, reverted, self._notes(told_before, news))}"
+        run = Run(self._run.number, self._run.attempt, pull.head_sha)
+        published = publish(self._forge, pull.number, text, run, MARKER)
+        return [*lines, f"The comment on pull request {pull.number}: {published.outcome}."]
+
+    def _revert(self, merge: Merge, blamed: list[ServiceEvidence], told: texts.Told) -> Reverted:
+        again = {one.path.folder: why for one in blamed if (why := self._failed_before(merge, one))}
+        folders = [one.path.folder for one in blamed if one.path.folder not in again]
+        if not folders:
+            there = self._reverter.existing(merge)
+            if there is None:
+                return Reverted("refused", refusals={**again, **self._reverter.refusals(merge, list(again))})
+        reverted = self._reverter.revert(
+            merge,
+            folders,
+            texts.title(merge, [one for one in blamed if one.path.folder in folders]),
+            lambda restored, removed: texts.evidence(merge, told, restored, removed),
+        )
+        return Reverted(
+            reverted.done, reverted.pull, reverted.folders, reverted.removed, {**reverted.refusals, **again}
+        )
+
+    def _failed_before(self, merge: Merge, service: ServiceEvidence) -> str:
+        """Why the state before a merge is not worth going back to; "" where nothing is known against it.
+
+        So a revert that somebody made by hand is not taken back to what it removed.
+        """
+        if merge.is_revert or not merge.change.before:
+            return ""
+        earlier = last_change(self._git, merge.change.before, service.path.folder)
+        before = None if earlier is None else self._merge_of(earlier)
+        if before is None:
+            return ""
+        outcome, _ = self._record_of(before).services.get(service.name, ("", ()))
+        if outcome != "failed":
+            return ""
+        return f"What was there before, of pull request {before.pull.number}, failed its smoke test as well."
+
+    def _record_of(self, merge: Merge) -> Record:
+        return read_record(self._forge.comments(merge.pull.number), self._forge.account()) or Record()
+
+    @staticmethod
+    def _recorded(before: Record, services: list[ServiceEvidence], reverted: Reverted | None) -> Record:
+        number = reverted.pull.number if reverted is not None and reverted.pull is not None else 0
+        told: Mapping[str, tuple[str, tuple[str, ...]]] = Record.of(services, number).services
+        return Record({**before.services, **told}, number or before.revert)
+
+    @staticmethod
+    def _notes(before: Record, services: list[ServiceEvidence]) -> list[str]:
+        if before.revert and all(one.outcome == "passed" for one in services):
+            return [f"It failed before. The revert, pull request {before.revert}, can be closed where it is open."]
+        return []
+
+
+def status_of(found: Sequence[Evidence]) -> ExitStatus:
+    """0 only where every environment was looked at and everything passed."""
+    services = [one for environment in found for one in environment.services]
+    shared = [check for environment in found for check in environment.checks]
+    if not found or any(not one.trusted for one in found):
+        return ExitStatus.UNTRUSTED
+    if any(one.outcome in ("failed", "waiting") for one in services) or any(one.outcome == "failed" for one in shared):
+        return ExitStatus.FINDINGS
+    if any(one.outcome == "untrusted" for one in services):
+        return ExitStatus.UNTRUSTED
+    return ExitStatus.PASSED
+
+
+def _lines(merge: Merge, services: Sequence[ServiceEvidence], reverted: Reverted | None) -> list[str]:
+    named = ", ".join(f"{one.name} {one.outcome}" for one in services)
+    lines = [f"Pull request {merge.pull.number} ({merge.change.commit[:12]}): {named}"]
+    if reverted is not None and reverted.pull is not None:
+        lines.append(f"Revert {reverted.pull.url}: {reverted.done}")
+    if reverted is not None:
+        lines += [f"{folder}: not reverted. {why}" for folder, why in reverted.refusals.items()]
+    return lines

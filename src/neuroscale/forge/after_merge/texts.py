@@ -1,0 +1,184 @@
+"""The words on a merged pull request, on its revert, and in the job's log.
+
+What the tests saw is text of unknown origin (a model's answer, a pod's message): it becomes neither Markdown nor HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from neuroscale.core.printable import markdown as prose
+from neuroscale.core.printable import markdown_cell as cell
+from neuroscale.core.printable import markdown_code as code
+from neuroscale.core.printable import terminal
+from neuroscale.forge.after_merge.evidence import Evidence, Outcome, ServiceEvidence
+from neuroscale.forge.revert import Merge, Reverted
+from neuroscale.report.phrases import plural
+from neuroscale.smoke.results import Result
+
+_LONGEST = 50_000  # characters; forges take 65,536
+_ROWS = 60
+_SYMBOLS: dict[Outcome, str] = {"passed": "✅", "failed": "❌", "waiting": "⏳", "untrusted": "🛑"}
+_WORDS: dict[Outcome, str] = {
+    "passed": "passed",
+    "failed": "failed",
+    "waiting": "not deployed yet",
+    "untrusted": "not tested",
+}
+_CHECKS = {"passed": "✅", "failed": "❌", "error": "🛑", "skipped": "⏭️"}
+_ORDER = ("failed", "error", "passed", "skipped")
+_WORST: tuple[Outcome, ...] = ("failed", "untrusted", "waiting", "passed")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What there is to tell of one merge. `others` failed too, and this merge did not touch them; `shared` are checks
+    of the whole environment that failed. `curl`: by `ENVIRONMENT/SERVICE` a command that asks it."""
+
+    services: tuple[ServiceEvidence, ...]
+    others: tuple[ServiceEvidence, ...]
+    shared: tuple[Result, ...]
+    run_page: str
+    curl: dict[str, str]
+
+
+def worst(services: Iterable[ServiceEvidence]) -> Outcome:
+    """The outcome that counts of several."""
+    outcomes = {one.outcome for one in services}
+    return next((one for one in _WORST if one in outcomes), "untrusted")
+
+
+def comment(told: Told, reverted: Reverted | None, notes: Sequence[str]) -> str:
+    """The comment on the merged pull request."""
+    outcome = worst(told.services)
+    named = ", ".join(code(one.name, 120) for one in told.services)
+    parts = [f"## {_SYMBOLS[outcome]} Smoke test {_WORDS[outcome]}: {named}"]
+    if reverted is not None:
+        parts.append(_revert_line(reverted))
+    parts += [f"- {prose(note)}" for note in notes]
+    parts += _about(told)
+    parts.append(f"[The run]({told.run_page}) keeps the reports.")
+    return _bounded(parts)
+
+
+def title(merge: Merge, failing: Sequence[ServiceEvidence]) -> str:
+    """The title of a revert."""
+    named = ", ".join(one.name for one in failing)
+    return f"Revert {named} of pull request {merge.pull.number}: the smoke test failed"
+
+
+def evidence(merge: Merge, told: Told, restored: Sequence[str], removed: Sequence[str]) -> str:
+    """The description of a revert: what it does, why, and what to do."""
+    failing = ", ".join(code(one.name, 120) for one in told.services if one.outcome == "failed")
+    merged = f"{_link(merge.pull.title, merge.pull.url)} was merged as `{merge.change.commit[:12]}`"
+    parts = [f"After {merged}, the smoke test of {failing} failed."]
+    rows = [f"- It restores {code(one)} as it was before that merge, to the byte." for one in restored]
+    rows += [
+        f"- It **removes** {code(one)}, which that merge brought: there is nothing before it to go back to, and "
+        "merging this ends the service."
+        for one in removed
+    ]
+    parts += ["### What this does", "\n".join(rows), "### What to do"]
+    parts.append(
+        "1. Read what failed below. Where the service is at fault, approve and merge this.\n"
+        "2. Where something else is (the cluster, the network, the test), close this and repair that. Nothing opens it "
+        "again.\n"
+        "3. Then ask for the change anew, as a pull request of its own."
+    )
+    if told.others:
+        named = ", ".join(code(one.name, 120) for one in told.others[:10])
+        parts.append(
+            f"**Look at the cluster first**: {plural(len(told.others), 'service')} that this merge did not touch "
+            f"{'fails' if len(told.others) == 1 else 'fail'} as well: {named}."
+        )
+    parts += _about(told, only_failed=True)
+    parts.append(f"[The run]({told.run_page}) that opened this keeps the reports.")
+    return _bounded(parts)
+
+
+def log(found: Evidence) -> list[str]:
+    """An environment's result for the job's log: what failed, what was seen, and what to do next."""
+    counts = ", ".join(
+        f"{sum(one.outcome == outcome for one in found.services)} {_WORDS[outcome]}"
+        for outcome in _WORST
+        if any(one.outcome == outcome for one in found.services)
+    )
+    lines = [f"{found.environment}: {counts or 'no service was tested'}"]
+    lines += [f"  {problem}" for problem in found.problems]
+    lines += _log_checks(found.checks)
+    for one in found.services:
+        if one.outcome != "passed":
+            lines.append(f"  {one.name}: {_WORDS[one.outcome]}{f': {one.why}' if one.why else ''}")
+            lines += [f"  {line}" for line in _log_checks(one.checks)]
+    return [" " * (len(line) - len(line.lstrip())) + terminal(line) for line in lines]
+
+
+def _log_checks(checks: Iterable[Result]) -> list[str]:
+    bad = [one for one in checks if one.outcome in ("failed", "error")]
+    return [f"  {one.outcome}: {one.title}: {one.message} Next: {one.next or 'nothing is told'}" for one in bad]
+
+
+def _revert_line(reverted: Reverted) -> str:
+    pull = reverted.pull
+    if pull is None:
+        rows = [f"- {code(folder)}: {prose(why)}" for folder, why in reverted.refusals.items()]
+        return "\n".join(["**Not reverted:**", "", *rows])
+    link = _link(pull.title, pull.url)
+    said = {
+        "opened": f"**{link}** takes the failing service back. It waits for the gate and for a review.",
+        "open": f"**{link}** takes the failing service back. It waits for the gate and for a review.",
+        "closed": f"The revert {link} was closed unmerged, so that none is opened again.",
+        "merged": f"The revert {link} is merged already, so that none is opened again.",
+        "refused": "",
+    }[reverted.done]
+    rows = [f"- Not in it: {code(folder)}: {prose(why)}" for folder, why in reverted.refusals.items()]
+    return "\n".join([said, *([""] if rows else []), *rows])
+
+
+def _about(told: Told, *, only_failed: bool = False) -> list[str]:
+    parts = []
+    if told.shared:
+        parts += ["### The environment as a whole", _table(told.shared)]
+    for one in told.services:
+        if only_failed and one.outcome != "failed":
+            continue
+        parts.append(f"### {_SYMBOLS[one.outcome]} {code(one.name, 120)}: {_WORDS[one.outcome]}")
+        if one.why:
+            parts.append(prose(one.why))
+        if one.url and not only_failed:
+            parts.append(f"URL: {code(one.url)}")
+        if one.outcome == "passed" and one.name in told.curl:
+            parts.append(f"```sh\n{told.curl[one.name]}\n```")
+        if one.checks:
+            parts.append(_table(one.checks))
+    return parts
+
+
+def _table(checks: Sequence[Result]) -> str:
+    ordered = sorted(checks, key=lambda one: _ORDER.index(one.outcome))
+    rows = ["| | Check | Seconds | What was seen |", "|---|---|--:|---|"]
+    for one in ordered[:_ROWS]:
+        told = cell(one.message)
+        if one.next and one.outcome in ("failed", "error"):
+            told += f" **Next:** {cell(one.next)}"
+        rows.append(f"| {_CHECKS[one.outcome]} | {cell(one.title, 150)} | {one.seconds:.1f} | {told} |")
+    if len(ordered) > _ROWS:
+        rows.append(f"\nand {len(ordered) - _ROWS} more checks.")
+    return "\n".join(rows)
+
+
+def _link(text: str, url: str) -> str:
+    """A link; the address is the forge's own, and a title somebody's."""
+    return f"[{prose(text, 200)}]({url})"
+
+
+def _bounded(parts: Sequence[str]) -> str:
+    kept, size = [], 0
+    for part in parts:
+        if size + len(part) > _LONGEST:
+            kept.append("The rest is too long to be shown here; the run keeps it.")
+            break
+        kept.append(part)
+        size += len(part) + 2
+    return "\n\n".join(kept) + "\n"

@@ -1,0 +1,163 @@
+"""What a forge holds and can do, in words that its kinds share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from neuroscale.core.errors import ExitStatus, NeuroscaleError
+from neuroscale.core.secret_text import SecretText
+
+Kind = Literal["github", "gitea"]
+PullState = Literal["open", "closed", "merged"]
+StatusState = Literal["pending", "success", "failure"]
+"""`failure` also stands for what forges call error, cancelled, timed out, skipped or warning: none of it is a pass."""
+
+
+class ForgeError(NeuroscaleError):
+    """The forge did not do what it was asked; the message says what, why, and what to do. Never holds a token."""
+
+
+class ForgeUnavailableError(ForgeError):
+    """The forge is down, too slow, limits the rate or answers with errors, after a bounded number of attempts."""
+
+
+class MergeRefusedError(ForgeError):
+    """The forge refuses to merge: a required status, a review or a protected file stands against it."""
+
+    exit_status = ExitStatus.FINDINGS
+
+
+Token = SecretText
+"""What a forge knows an account by."""
+
+
+@dataclass(frozen=True)
+class RepositoryRef:
+    """A repository on a forge. `server` is its address without a trailing slash, such as `https://github.com`."""
+
+    server: str
+    owner: str
+    name: str
+
+    @property
+    def slug(self) -> str:
+        return f"{self.owner}/{self.name}"
+
+    @property
+    def clone_url(self) -> str:
+        return f"{self.server}/{self.slug}.git"
+
+
+@dataclass(frozen=True)
+class Account:
+    """Whom a token belongs to. `name` and `email` are never empty: they fall back on the login."""
+
+    login: str
+    name: str
+    email: str
+
+
+@dataclass(frozen=True)
+class RepositoryInfo:
+    """A repository as the token sees it; `may_push` says whether it may push branches to it."""
+
+    ref: RepositoryRef
+    default_branch: str
+    may_push: bool
+
+
+@dataclass(frozen=True)
+class PullRequest:
+    """A pull request. `head_owner` is the owner of the repository that the branch lies in ("" where it is gone)."""
+
+    number: int
+    url: str
+    title: str
+    body: str
+    state: PullState
+    author: str
+    head_owner: str
+    head_branch: str
+    head_sha: str
+    base_branch: str
+
+
+@dataclass(frozen=True)
+class Comment:
+    """A comment in the conversation of a pull request."""
+
+    id: int
+    author: str
+    body: str
+
+
+@dataclass(frozen=True)
+class CommitStatus:
+    """The newest status (or check run) of a commit under one name."""
+
+    context: str
+    state: StatusState
+    description: str
+    url: str
+
+
+class Forge(Protocol):
+    """One repository on a forge.
+
+    Every method raises ForgeUnavailableError when the forge cannot be reached in a bounded time, and ForgeError for an
+    answer that means no. What creates is idempotent: asked twice, or answered with an error after it was done, it
+    leaves one pull request, one fork.
+    """
+
+    @property
+    def kind(self) -> Kind: ...
+
+    @property
+    def repository(self) -> RepositoryRef: ...
+
+    def account(self) -> Account:
+        """Whom the token belongs to; the forge's own bot where the token is a workflow's."""
+
+    def info(self) -> RepositoryInfo: ...
+
+    def fork(self) -> RepositoryInfo:
+        """The account's fork of the repository, made where there is none, ready to be pushed to."""
+
+    def branch(self, repository: RepositoryRef, name: str) -> str | None:
+        """The commit that a branch of the repository (or of a fork) points to; None where there is no such branch."""
+
+    def pull(self, number: int) -> PullRequest: ...
+
+    def find_pull(self, head_owner: str, head_branch: str, base_branch: str) -> PullRequest | None:
+        """The open pull request from that branch, or None."""
+
+    def last_pull(self, head: RepositoryRef, head_branch: str, base_branch: str) -> PullRequest | None:
+        """The newest pull request from that branch, open, closed or merged; None where there never was one."""
+
+    def merged_pull(self, sha: str, base_branch: str) -> PullRequest | None:
+        """The merged pull request that brought a commit to its base, or None: somebody pushed it."""
+
+    def open_pull(self, title: str, body: str, head: RepositoryRef, head_branch: str, base_branch: str) -> PullRequest:
+        """Open a pull request, or return the open one that is there already (unchanged)."""
+
+    def update_pull(self, number: int, title: str, body: str) -> PullRequest: ...
+
+    def comments(self, number: int) -> list[Comment]:
+        """All of them, oldest first."""
+
+    def create_comment(self, number: int, body: str) -> Comment:
+        """Not idempotent by itself: who must not repeat a comment looks for it first."""
+
+    def update_comment(self, comment_id: int, body: str) -> Comment: ...
+
+    def delete_comment(self, comment_id: int) -> None:
+        """Also where it is gone already."""
+
+    def statuses(self, sha: str) -> list[CommitStatus]:
+        """The newest of each name."""
+
+    def approve(self, number: int, head_sha: str) -> None: ...
+
+    def merge(self, number: int, head_sha: str) -> None:
+        """Squash it into its base, if its head is still `head_sha`. Done already: nothing. Raises MergeRefusedError."""

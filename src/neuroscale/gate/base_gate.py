@@ -1,0 +1,171 @@
+"""A change to the gate's own code is judged by the base's version of it, with the change's version beside.
+
+What judges must not come from what is judged: a change that turns the gate into `exit 0` is refused by the gate that it
+would replace. The change's own version runs too, so that a broken gate is seen before it is merged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from neuroscale.core.errors import ExitStatus, InputError, Problem, UntrustedError
+from neuroscale.gate.change import Change
+from neuroscale.gate.verdict import Check, Outcome, Verdict, exit_status
+from neuroscale.repo.layout import GATE_CODE
+from neuroscale.repo.snapshot import GitSnapshot
+
+_SECONDS = 1800
+_ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR", "NEUROSCALE_CACHE", "XDG_CACHE_HOME")
+_PARTS = ("src", "platform/local/tools", "pyproject.toml", "requirements")
+# Set in the environment of a judge, so that it judges itself instead of calling judges again.
+JUDGE = "NEUROSCALE_JUDGE"
+
+
+@dataclass(frozen=True)
+class _Answer:
+    status: int
+    verdict: Verdict | None
+    errors: str
+
+
+@dataclass(frozen=True)
+class _BaseAnswer:
+    status: int
+    verdict: Verdict
+
+
+def needs_judges(change: Change) -> bool:
+    """Whether the change alters the code that judges it (and this process is not one of the judges already)."""
+    return JUDGE not in os.environ and change.touches(*GATE_CODE)
+
+
+def judge_by_base(change: Change, *, server: bool = False, strict: bool = True) -> Verdict:
+    """The base's verdict alone: for where the change's code must not run, since secrets are in reach.
+
+    `server`: an API server is asked, too. `strict`: an object of a kind that nothing judges is a finding.
+
+    Raises UntrustedError when the base's gate gives no readable verdict.
+    """
+    verdict = _judge_of_base(change, server=server, strict=strict).verdict
+    note = "The change alters the gate's own code: the base's version decided."
+    unseen = "The change's own gate: no code of a change runs here. Run `neuroscale gate --base --head` on its branch."
+    return verdict.model_copy(
+        update={"notes": (*verdict.notes, note), "not_checked": (unseen, *verdict.not_checked)},
+    )
+
+
+def judge_by_both(change: Change, *, server: bool = False, strict: bool = True) -> Verdict:
+    """The base's verdict, made stricter by what the change's own gate says.
+
+    Raises UntrustedError when the base's gate gives no readable verdict.
+    """
+    base = _judge_of_base(change, server=server, strict=strict)
+    head = _judge(change, change.tree, server=server, strict=strict)
+    note = "The change alters the gate's own code: the base's version decided, and the change's own ran beside it."
+    check = _check_of_head(head)
+    checks = (*base.verdict.checks, check)
+    status = max(base.status, exit_status([check]).value)
+    findings = list(base.verdict.findings)
+    if head.verdict is not None:
+        known = {(finding.file, finding.line, finding.rule, finding.message) for finding in findings}
+        findings += [
+            finding
+            for finding in head.verdict.findings
+            if (finding.file, finding.line, finding.rule, finding.message) not in known
+        ]
+    headline = base.verdict.headline
+    if status != base.status:
+        headline = f"The change's own gate disagrees: {head.verdict.headline if head.verdict else 'it does not answer'}"
+    return base.verdict.model_copy(
+        update={
+            "checks": checks,
+            "findings": tuple(findings),
+            "exit_status": status,
+            "headline": headline,
+            "notes": (*base.verdict.notes, note),
+        }
+    )
+
+
+def _check_of_head(head: _Answer) -> Check:
+    """The change's own gate as one check of the verdict. No verdict, or one that its exit status denies, is none."""
+    if head.verdict is None:
+        outcome, detail = Outcome.UNTRUSTED, f"it gave no verdict (exit status {head.status}): {head.errors[-300:]}"
+    elif head.verdict.exit_status != head.status:
+        outcome, detail = Outcome.UNTRUSTED, f"its exit status {head.status} denies its verdict"
+    else:
+        outcomes = (Outcome.PASSED, Outcome.FINDINGS, Outcome.UNUSABLE, Outcome.UNTRUSTED)
+        outcome, detail = outcomes[head.status], head.verdict.headline
+    return Check(
+        name="gate-of-head",
+        title="The gate of the change",
+        outcome=outcome,
+        evaluated=1,
+        expected=1,
+        unit="verdicts",
+        detail=detail,
+    )
+
+
+def _judge_of_base(change: Change, *, server: bool, strict: bool) -> _BaseAnswer:
+    base = _judge(change, change.base, server=server, strict=strict)
+    if base.verdict is None or base.status != base.verdict.exit_status:
+        raise UntrustedError(f"the base's gate gave no verdict (exit status {base.status}): {base.errors[-800:]}")
+    return _BaseAnswer(base.status, base.verdict)
+
+
+def _unpack(snapshot: GitSnapshot, folder: Path) -> None:
+    """Write a tree's gate code as it lies in git: attributes, which a change may bring, alter nothing of it.
+
+    Raises InputError for a tree without `src`, or with anything but plain files in its code.
+    """
+    entries = snapshot.entries(*_PARTS)
+    if not any(entry.path.startswith("src/") for entry in entries):
+        raise InputError(Problem("src", "", "is no folder", "Restore it."))
+    for entry in entries:
+        content = snapshot.read(entry.path) if entry.kind in ("file", "executable") else None
+        if content is None:
+            raise InputError(Problem(entry.path, "", f"is a {entry.kind}", "Replace it by a plain file."))
+        target = folder / entry.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
+def _judge(change: Change, treeish: str, *, server: bool, strict: bool) -> _Answer:
+    """Run the gate whose code lies in a tree, on the same change."""
+    with tempfile.TemporaryDirectory(prefix="neuroscale-judge-") as scratch:
+        folder = Path(scratch)
+        try:
+            _unpack(GitSnapshot(change.git, treeish), folder / "code")
+        except InputError as error:
+            return _Answer(ExitStatus.UNTRUSTED, None, f"its code cannot be unpacked: {error}")
+        report = folder / "verdict.json"
+        command = [sys.executable, "-P", "-m", "neuroscale", "gate", "--base", change.base, "--head", change.head]
+        # The change's code gets no variable that could hold a secret.
+        kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        settings = {**kept, JUDGE: "1", "PYTHONPATH": str(folder / "code" / "src")}
+        try:
+            done = subprocess.run(
+                # A change is judged strictly unless told otherwise: an older base need not know the option.
+                [*command, *(["--server"] if server else []), *([] if strict else ["--no-strict"]), "--json", report],
+                cwd=change.git.root,
+                env=settings,
+                capture_output=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return _Answer(ExitStatus.UNTRUSTED, None, f"it did not end within {_SECONDS} s")
+        try:
+            verdict = Verdict.model_validate_json(report.read_text(), strict=False)
+        except (OSError, ValidationError, json.JSONDecodeError):
+            verdict = None
+        return _Answer(done.returncode, verdict, done.stderr.decode(errors="replace"))

@@ -1,0 +1,181 @@
+"""What a change brings: the merge of head into base, compared with base."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from neuroscale.core.errors import InputError, Problem, UntrustedError
+from neuroscale.gate.checks.secrets import LARGEST_TEXT, Text
+from neuroscale.gate.inputs import GateInput, ServiceFolder, group_services
+from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIMES
+from neuroscale.repo.git import Git
+from neuroscale.repo.layout import (
+    CATALOG,
+    EXAMPLES,
+    GATE_CODE,
+    MANIFESTS,
+    PLAN_FILE,
+    POLICIES,
+    SETTINGS,
+    TEMPLATE,
+    ServicePath,
+)
+from neuroscale.repo.snapshot import Entry, GitSnapshot
+
+RENDERED_FROM = (TEMPLATE, SETTINGS, CATALOG, RUNTIMES)
+"""What decides what a service gets when it is next rendered."""
+MOST_PATHS = 300
+"""How many paths are named on one command line of git."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """`base` and `head` are commits, `tree` the merge result; `paths` every path that differs from base."""
+
+    git: Git
+    base: str
+    head: str
+    tree: str
+    paths: tuple[str, ...]
+
+    @property
+    def before(self) -> GitSnapshot:
+        """The files at base: they bring the policies and their exceptions."""
+        return GitSnapshot(self.git, self.base)
+
+    @property
+    def after(self) -> GitSnapshot:
+        """The files as they will be once the change is merged."""
+        return GitSnapshot(self.git, self.tree)
+
+    def touches(self, *prefixes: str) -> bool:
+        """Whether a changed path is one of `prefixes` or lies below one."""
+        return any(
+            path == prefix.rstrip("/") or path.startswith(f"{prefix.rstrip('/')}/")
+            for path in self.paths
+            for prefix in prefixes
+        )
+
+
+def find_change(git: Git, base: str, head: str) -> Change:
+    """The change that merging `head` into `base` makes.
+
+    Raises InputError for revisions that are none, for a change that does not merge, for a folder inside a repository
+    (its paths in git are others), and for a shallow clone: commits that are not there cannot be searched for secrets.
+    """
+    if git.text("rev-parse", "--is-shallow-repository") == "true":
+        raise InputError(
+            Problem("the repository", "", "is a shallow clone", "Fetch the whole history (git fetch --unshallow).")
+        )
+    if inside := git.text("rev-parse", "--show-prefix"):
+        fix = "Keep the platform repository in a git repository of its own, and name its root."
+        raise InputError(Problem("the repository", "", f"is only the folder {inside} of a git repository", fix))
+    base_commit, head_commit = git.commit(base, "--base"), git.commit(head, "--head")
+    tree = _merged_tree(git, base_commit, head_commit)
+    # A .gitmodules of the change could otherwise ask for its own submodules to be left out.
+    options = ("-r", "-z", "--no-renames", "--name-only", "--ignore-submodules=none")
+    paths = git.records("diff-tree", *options, base_commit, tree)
+    return Change(git, base_commit, head_commit, tree, tuple(paths))
+
+
+def _merged_tree(git: Git, base: str, head: str) -> str:
+    if git.run("merge-base", "--is-ancestor", base, head, check=False).returncode == 0:
+        return git.text("rev-parse", f"{head}^{{tree}}")
+    done = git.run("merge-tree", "--write-tree", "--no-messages", "-z", base, head, check=False)
+    if done.returncode == 0:
+        return done.stdout.decode().split("\0")[0].strip()
+    if done.returncode == 1:
+        fix = "Merge or rebase onto the base branch and resolve the conflicts."
+        raise InputError(Problem("the command line", "--head", "does not merge into the base without conflicts", fix))
+    text = done.stderr.decode(errors="replace").strip()
+    raise InputError(
+        Problem(
+            "the command line",
+            "--head",
+            f"cannot be merged: {text}",
+            "Use revisions of one history, and git 2.38 or newer.",
+        )
+    )
+
+
+def read_change(change: Change) -> GateInput:
+    """The services that a change touches: those that differ, and all where it alters what judges or makes them."""
+    after, before = change.after, change.before
+    below = [path for path in change.paths if path == MANIFESTS or path.startswith(f"{MANIFESTS}/")]
+    touched = {service for path in below if (service := ServicePath.of(path)) is not None}
+    if change.touches(POLICIES, *RENDERED_FROM, EXAMPLES, *GATE_CODE):
+        touched |= set(group_services(after.entries(MANIFESTS))[0])
+    # A path above the service folders can hide them all: a link or a submodule in place of an environment.
+    outside = [path for path in below if ServicePath.of(path) is None]
+    # A command line has an end: beyond some paths, everything is listed.
+    listed = after.entries(*(outside if len(outside) <= MOST_PATHS else [MANIFESTS])) if outside else []
+    strays = group_services(listed)[1]
+    entries = _by_service(after, touched)
+    entries_before = _by_service(before, touched)
+    folders = []
+    for service in sorted(touched, key=lambda service: service.folder):
+        now, then = entries.get(service, ()), entries_before.get(service, ())
+        plan = f"{service.folder}/{PLAN_FILE}"
+        plan_ids = [{entry.path: entry.object_id for entry in side}.get(plan) for side in (now, then)]
+        folders.append(
+            ServiceFolder(
+                service,
+                "removed" if not now else "added" if not then else "changed",
+                tuple(now),
+                plan_changed=plan_ids[0] != plan_ids[1],
+            )
+        )
+    return GateInput(after, tuple(folders), tuple(strays))
+
+
+def _by_service(snapshot: GitSnapshot, services: set[ServicePath]) -> dict[ServicePath, list[Entry]]:
+    if not services:
+        return {}
+    prefixes = [MANIFESTS] if len(services) > MOST_PATHS else [service.folder for service in services]
+    grouped, _ = group_services(snapshot.entries(*prefixes))
+    return grouped
+
+
+def texts_of(change: Change) -> Iterator[Text]:
+    """Every file name, file content and message of every commit that head has and base has not.
+
+    Raises UntrustedError when an object of the range cannot be read.
+    """
+    git = change.git
+    for commit in git.text("rev-list", f"{change.base}..{change.head}").split():
+        yield _text("commit message", git, commit, "commit", partial(str, f"commit {commit[:12]}"))
+    listed = git.run("rev-list", "--objects", f"{change.base}..{change.head}").stdout
+    names = {}
+    # Git cuts a name at its first line end: a file can seem to have none.
+    for line in listed.decode(errors="surrogateescape").split("\n"):
+        object_id, _, name = line.partition(" ")
+        if object_id:
+            names[object_id] = name
+    yield Text("file names", "\n".join(sorted(names.values())).encode(errors="surrogateescape"), lambda: "the change")
+    kinds = git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", data="\n".join(names).encode())
+    for line in kinds.stdout.decode().splitlines():
+        object_id, _, kind = line.partition(" ")
+        if kind in ("tree", "commit"):
+            continue
+        if kind != "blob":
+            raise UntrustedError(f"git cannot read the object {object_id} of the range ({kind}).")
+        yield _text(names[object_id] or object_id, git, object_id, kind, partial(_introduced, change, object_id))
+
+
+def _text(name: str, git: Git, object_id: str, kind: str, place: Callable[[], str]) -> Text:
+    """An object as a text to search, without its content where that is too large. Raises UntrustedError."""
+    known = git.size_of(object_id)
+    if known is not None and known[1] > LARGEST_TEXT:
+        return Text(name, b"", place, known[1])
+    content = git.read_object(object_id, kind)
+    if content is None:
+        raise UntrustedError(f"git cannot read the object {object_id} of the range ({kind}).")
+    return Text(name, content, place)
+
+
+def _introduced(change: Change, object_id: str) -> str:
+    """The oldest commit of the range that holds the object."""
+    found = change.git.text("log", "--format=%h", "-m", f"--find-object={object_id}", f"{change.base}..{change.head}")
+    return f"commit {found.split()[-1]}" if found else "a commit of the change"

@@ -1,0 +1,138 @@
+"""Reads both sides of a change for its cost. A cost refuses nothing: it stands in the verdict beside the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+
+from neuroscale.catalog import Catalog, load_catalog
+from neuroscale.catalog.settings import Settings, check_settings, load_settings
+from neuroscale.core.errors import InputError
+from neuroscale.costs.bill import CostChange
+from neuroscale.costs.change import Service, Side, compare
+from neuroscale.costs.pricing import Prices
+from neuroscale.gate.change import Change
+from neuroscale.manifests.objects import MANIFEST_SUFFIXES, Manifest, read_manifests
+from neuroscale.manifests.workloads import Unpriced
+from neuroscale.planning.plan import Plan
+from neuroscale.repo.layout import CATALOG, MANIFESTS, PLAN_FILE, REQUEST_FILE, SETTINGS, ServicePath
+from neuroscale.repo.snapshot import Entry, Snapshot
+
+_MOST_PREFIXES = 300  # a command line has an end
+
+
+def cost_of_change(
+    change: Change,
+    platform: tuple[Catalog, Settings] | None,
+    manifests: Sequence[Manifest],
+    plans: Mapping[str, Plan],
+    today: date,
+) -> CostChange | None:
+    """What the change costs; None where it alters nothing below `manifests/` that costs anything.
+
+    `platform` is the merge result's where it was read already, `manifests` and `plans` (by service folder) likewise.
+    Raises InputError where the prices cannot be read.
+    """
+    folders = _folders(change.paths)
+    if not folders:
+        return None
+    prices = _prices(*platform) if platform else _prices_of(change.after)
+    before = _prices_before(change.before) if change.touches(CATALOG, SETTINGS) else prices
+    read: dict[str, list[Manifest]] = {}
+    for manifest in manifests:
+        read.setdefault(manifest.file, []).append(manifest)
+    return compare(_services(change, folders, read, plans), prices, before, today)
+
+
+def _prices_of(snapshot: Snapshot) -> Prices:
+    return _prices(load_catalog(snapshot), load_settings(snapshot))
+
+
+def _prices(catalog: Catalog, settings: Settings) -> Prices:
+    check_settings(settings, catalog)
+    return Prices(catalog, settings.environments)
+
+
+def _prices_before(snapshot: Snapshot) -> Prices | None:
+    try:
+        return _prices_of(snapshot)
+    except InputError:
+        return None
+
+
+def _folders(paths: Sequence[str]) -> list[str]:
+    """What the changed paths belong to: service folders, and files of their own that lie in none."""
+    below = (path for path in paths if path == MANIFESTS or path.startswith(f"{MANIFESTS}/"))
+    return sorted({service.folder if (service := ServicePath.of(path)) else path for path in below})
+
+
+def _services(
+    change: Change, folders: Sequence[str], read: Mapping[str, list[Manifest]], plans: Mapping[str, Plan]
+) -> Iterator[Service]:
+    parsed: dict[str, Side] = {}
+    before, after = (_entries(side, folders) for side in (change.before, change.after))
+    for folder in folders:
+        service = ServicePath.of(f"{folder}/file")
+        parts = folder.split("/")
+        yield Service(
+            environment=service.environment if service else "/".join(parts[1:-1]),
+            name=service.service if service else parts[-1],
+            before=_side(change.before, before.get(folder, []), {}, parsed),
+            after=_side(change.after, after.get(folder, []), read, parsed),
+            plan=plans.get(folder),
+        )
+
+
+def _entries(snapshot: Snapshot, folders: Sequence[str]) -> dict[str, list[Entry]]:
+    wanted = set(folders)
+    found: dict[str, list[Entry]] = {}
+    for entry in snapshot.entries(*(folders if len(folders) <= _MOST_PREFIXES else [MANIFESTS])):
+        service = ServicePath.of(entry.path)
+        folder = service.folder if service else entry.path
+        if folder in wanted:
+            found.setdefault(folder, []).append(entry)
+    return found
+
+
+def _side(
+    snapshot: Snapshot, entries: Sequence[Entry], read: Mapping[str, list[Manifest]], parsed: dict[str, Side]
+) -> Side:
+    files = [_file(snapshot, entry, read, parsed) for entry in entries]
+    return Side(
+        objects=tuple(value for file in files for value in file.objects),
+        unreadable=tuple(problem for file in files for problem in file.unreadable),
+        empty=not entries,
+    )
+
+
+def _file(snapshot: Snapshot, entry: Entry, read: Mapping[str, list[Manifest]], parsed: dict[str, Side]) -> Side:
+    """The objects of one file; a file that is the same on both sides is read once."""
+    service = ServicePath.of(entry.path)
+    name = entry.path.removeprefix(f"{service.folder}/") if service else entry.path.rpartition("/")[2]
+    if service is not None and name in (REQUEST_FILE, PLAN_FILE):
+        return Side()
+    if entry.kind not in ("file", "executable"):
+        return _unreadable(entry, f"is a {entry.kind}, and what it stands for is not known")
+    if not entry.path.endswith(MANIFEST_SUFFIXES):
+        return Side()
+    if entry.path in read:
+        return Side(tuple(manifest.value for manifest in read[entry.path]))
+    key = f"{entry.object_id} {entry.path}"
+    if key not in parsed:
+        parsed[key] = _parse(snapshot, entry)
+    return parsed[key]
+
+
+def _parse(snapshot: Snapshot, entry: Entry) -> Side:
+    data = snapshot.read(entry.path)
+    if data is None:
+        return _unreadable(entry, "cannot be read")
+    try:
+        return Side(tuple(manifest.value for manifest in read_manifests(data, entry.path)))
+    except InputError as error:
+        problem = error.problems[0]
+        return _unreadable(entry, f"cannot be read: {' '.join(filter(None, (problem.field, problem.message)))}")
+
+
+def _unreadable(entry: Entry, reason: str) -> Side:
+    return Side(unreadable=(Unpriced(entry.path, reason, decisive=True, content=entry.object_id),))

@@ -1,0 +1,341 @@
+"""The files gate: a service folder holds only what it may, and nothing reads differently to Argo CD.
+
+Argo CD applies every YAML, JSON and Jsonnet file of a folder, and treats the folder as something else when it finds a
+Kustomize, Helm or plugin file in it. So a service folder holds an allow-list of regular files, each with one plain
+object of the service.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.gate.check import Evaluation, problem_findings
+from neuroscale.gate.checks.colliding_names import name_collisions, taken_names
+from neuroscale.gate.checks.git_attributes import ATTRIBUTES, attribute_findings
+from neuroscale.gate.inputs import RENDERED_BY_OTHERS, GateInput, ServiceFolder, SourceFile
+from neuroscale.gate.verdict import Finding, Severity
+from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest, read_manifests
+from neuroscale.repo.layout import MANIFESTS, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, ServicePath
+from neuroscale.repo.snapshot import Entry, Kind, MemorySnapshot, Snapshot
+from neuroscale.request.service_request import SERVICE_NAME
+
+GATE = "files"
+_ALLOWED = {REQUEST_FILE, PLAN_FILE, *RENDERED_KINDS}
+_KIND_WORDS: dict[Kind, str] = {
+    "symlink": "a symbolic link",
+    "submodule": "a git submodule",
+    "executable": "executable",
+}
+_MOST_OBJECTS = 10_000
+_MOST_VALUES = 500_000
+_Seen = tuple[list[Finding], list[Manifest]]
+
+
+def evaluate_files(given: GateInput, environments: Sequence[str] | None) -> tuple[Evaluation, list[Manifest]]:
+    """Check every file, and read every object. `environments` is None where the settings cannot be read.
+
+    Raises UntrustedError when one of the gate's own known-bad folders comes back without its finding.
+    """
+    findings, manifests, looked_at = _look(given, environments)
+    tripwires = _tripwires()
+    for rule, bad in tripwires:
+        if rule not in {finding.rule for finding in _look(bad, ("tripwire",))[0]}:
+            raise UntrustedError(f"the files gate did not find its tripwire for the rule {rule!r}.")
+    expected = sum(len(service.entries) for service in given.services) + len(given.strays) + len(given.plain)
+    evaluation = Evaluation(tuple(findings), looked_at, expected, "files", len(tripwires), len(tripwires))
+    return evaluation, manifests
+
+
+def read_service(snapshot: Snapshot, service: ServicePath) -> tuple[list[Finding], list[Manifest]]:
+    """What is wrong with the files of one service's folder, and its objects."""
+    findings: list[Finding] = []
+    objects: list[Manifest] = []
+    for entry in snapshot.entries(service.folder):
+        found, read = _service_file(snapshot, service, entry)
+        findings.extend(found)
+        objects.extend(read)
+    return [*findings, *_one_service(service, objects)], objects
+
+
+def _look(given: GateInput, environments: Sequence[str] | None) -> tuple[list[Finding], list[Manifest], int]:
+    findings = attribute_findings(ATTRIBUTES, given.snapshot.read(ATTRIBUTES) or b"")
+    manifests: list[Manifest] = []
+    room = _Room()
+    looked_at = 0
+    for service in given.services:
+        looked_at += len(service.entries)
+        findings.extend(_folder_findings(service, environments))
+        objects: list[Manifest] = []
+        for entry in service.entries:
+            found, read = room.read(entry.path, partial(_service_file, given.snapshot, service.path, entry))
+            findings.extend(found)
+            objects.extend(read)
+        findings.extend(_one_service(service.path, objects))
+        manifests.extend(objects)
+    for entry in given.strays:
+        looked_at += 1
+        findings.append(
+            _finding(
+                "stray-file",
+                entry.path,
+                "lies in manifests/ but in no service folder",
+                "Move it to manifests/<environment>/<service>/, or out of manifests/.",
+            )
+        )
+    for file in given.plain:
+        looked_at += 1
+        found, read = room.read(file.name, partial(_plain_file, file))
+        findings.extend(found)
+        manifests.extend(read)
+    findings.extend(_duplicates(manifests))
+    findings.extend(_collisions(given, manifests))
+    for manifest in manifests:
+        if manifest.name.startswith(TRIPWIRE_PREFIX) or manifest.namespace.startswith(TRIPWIRE_PREFIX):
+            findings.append(
+                _finding(
+                    "reserved-name",
+                    manifest.file,
+                    f"{manifest.subject} uses the name of the gate's own tripwires",
+                    f"Choose a name that does not start with {TRIPWIRE_PREFIX}.",
+                    manifest.line("metadata"),
+                )
+            )
+    return findings, [m for m in manifests if not m.name.startswith(TRIPWIRE_PREFIX)], looked_at
+
+
+class _Room:
+    """How much one run still reads: objects, and values, each of which takes memory for its place."""
+
+    def __init__(self) -> None:
+        self._objects = _MOST_OBJECTS
+        self._values = _MOST_VALUES
+        self._told = False
+
+    def read(self, name: str, read: Callable[[], _Seen]) -> _Seen:
+        """What a file holds; nothing once there is no room, with a finding at the first such file."""
+        if self._told:
+            return [], []
+        if self._objects <= 0 or self._values <= 0:
+            self._told = True
+            told = (
+                f"and the files after it are not read: one run reads up to {_MOST_OBJECTS} objects with {_MOST_VALUES} "
+                "values"
+            )
+            return [_finding("too-much", name, told, "Check parts of it one by one, or bring smaller changes.")], []
+        findings, manifests = read()
+        self._objects -= len(manifests)
+        self._values -= sum(len(one) for one in {id(one.document): one.document.lines for one in manifests}.values())
+        return findings, manifests
+
+
+def _folder_findings(service: ServiceFolder, environments: Sequence[str] | None) -> list[Finding]:
+    findings = []
+    folder = service.path.folder
+    if environments is not None and service.path.environment not in environments:
+        findings.append(
+            _finding(
+                "unknown-environment",
+                folder,
+                f"{service.path.environment!r} is not an environment of platform/settings.yaml",
+                f"Use one of {', '.join(environments)}, or add the environment to the settings.",
+            )
+        )
+    if not re.fullmatch(SERVICE_NAME, service.path.service):
+        findings.append(
+            _finding(
+                "service-name",
+                folder,
+                f"{service.path.service!r} is not a service name",
+                "Use lower-case letters, digits and '-', starting with a letter, at most 40 characters.",
+            )
+        )
+    if service.change == "removed":
+        findings.append(
+            _finding(
+                "removed-service",
+                folder,
+                "the change removes this service: Argo CD deletes it, and whoever calls it gets errors",
+                "Merge it once nobody needs the service; otherwise restore the folder.",
+                severity=Severity.NOTICE,
+            )
+        )
+    else:
+        present = {entry.path for entry in service.entries}
+        for name in sorted(_ALLOWED):
+            if f"{folder}/{name}" not in present:
+                findings.append(
+                    _finding(
+                        "missing-file",
+                        f"{folder}/{name}",
+                        "is missing from the service's folder",
+                        f"Run `neuroscale render {folder}/{REQUEST_FILE}`, or remove the whole folder.",
+                    )
+                )
+    return findings
+
+
+def _service_file(snapshot: Snapshot, service: ServicePath, entry: Entry) -> tuple[list[Finding], list[Manifest]]:
+    name = entry.path.removeprefix(f"{service.folder}/")
+    if name not in _ALLOWED:
+        fix = (
+            f"Keep only {', '.join(sorted(_ALLOWED))}: Argo CD would read this file too, or read the folder otherwise."
+        )
+        return [_finding("unlisted-file", entry.path, "is not a file that a service folder may hold", fix)], []
+    if entry.kind != "file":
+        word = _KIND_WORDS.get(entry.kind, "not a regular file")
+        return [_finding("not-a-plain-file", entry.path, f"is {word}", "Commit a regular file with mode 644.")], []
+    try:
+        data = snapshot.read(entry.path)
+        if data is None:
+            raise UntrustedError(f"{entry.path} is listed but cannot be read.")
+        if name not in RENDERED_KINDS:
+            return [], []  # the drift gate reads the request and its plan
+        manifests = read_manifests(data, entry.path, service)
+    except InputError as error:
+        return problem_findings(GATE, "unreadable", error), []
+    if len(manifests) != 1 or manifests[0].prefix:
+        message = f"holds {len(manifests)} objects" if len(manifests) != 1 else "holds a List"
+        return [_finding("one-object", entry.path, message, f"Write exactly one {RENDERED_KINDS[name]}.")], manifests
+    if manifests[0].kind != RENDERED_KINDS[name]:
+        message = f"holds a {manifests[0].kind} where a {RENDERED_KINDS[name]} belongs"
+        fix = f"Write a {RENDERED_KINDS[name]}: a service consists of {', '.join(RENDERED_KINDS.values())} only."
+        return [_finding("wrong-kind", entry.path, message, fix, manifests[0].line("kind"))], manifests
+    return [], manifests
+
+
+def _one_service(service: ServicePath, manifests: Sequence[Manifest]) -> list[Finding]:
+    """All objects of a folder belong to the one service and lie in one namespace."""
+    findings = []
+    namespaces = sorted({manifest.namespace for manifest in manifests})
+    for manifest in manifests:
+        if manifest.name != service.service:
+            findings.append(
+                _finding(
+                    "wrong-name",
+                    manifest.file,
+                    f"metadata.name is {manifest.name!r}, but the folder is the service {service.service!r}",
+                    f"Write metadata.name: {service.service}.",
+                    manifest.line("metadata", "name"),
+                )
+            )
+        if not manifest.namespace or len(namespaces) != 1:
+            findings.append(
+                _finding(
+                    "wrong-namespace",
+                    manifest.file,
+                    f"metadata.namespace is {manifest.namespace!r}, but a service lies in one namespace",
+                    "Write the team's namespace in every file of the service.",
+                    manifest.line("metadata", "namespace"),
+                )
+            )
+    return findings
+
+
+def _plain_file(file: SourceFile) -> tuple[list[Finding], list[Manifest]]:
+    base = file.entry.path.rpartition("/")[2]
+    if file.entry.kind not in ("file", "executable"):
+        word = _KIND_WORDS.get(file.entry.kind, "not a regular file")
+        return [_finding("not-a-plain-file", file.name, f"is {word}", "Replace it by the file itself.")], []
+    if base in RENDERED_BY_OTHERS or base.endswith(".jsonnet"):
+        return [
+            _finding(
+                "not-rendered",
+                file.name,
+                "is input of another tool: Argo CD would not apply this folder as it stands",
+                "Render the folder first (kustomize build, helm template, jsonnet) and check the result.",
+            )
+        ], []
+    try:
+        data = file.read()
+        if data is None:
+            raise UntrustedError(f"{file.name} is listed but cannot be read.")
+        manifests = read_manifests(data, file.name)
+    except InputError as error:
+        return problem_findings(GATE, "unreadable", error), []
+    if not manifests:
+        return [_finding("empty", file.name, "holds no object", "Remove the file or write an object.")], []
+    return [], manifests
+
+
+def _duplicates(manifests: Sequence[Manifest]) -> list[Finding]:
+    """Objects that one cluster would take for the same: one environment of the repository, or the plain folders."""
+    first: dict[tuple[str, tuple[str, str, str, str]], Manifest] = {}
+    findings = []
+    for manifest in manifests:
+        key = (manifest.service.environment if manifest.service else "", manifest.identity)
+        if (other := first.setdefault(key, manifest)) is not manifest:
+            findings.append(
+                _finding(
+                    "duplicate-object",
+                    manifest.file,
+                    f"{manifest.subject} is also in {other.file}",
+                    "Keep one of the two: they would overwrite each other in the cluster.",
+                    manifest.line("metadata", "name"),
+                )
+            )
+    return findings
+
+
+def _collisions(given: GateInput, manifests: Sequence[Manifest]) -> list[Finding]:
+    """Services of which KServe makes an object of the same name, and those with the name of the platform's own."""
+    return [
+        _finding(
+            "name-collision",
+            manifest.file,
+            f"KServe makes {name} of {manifest.subject} and of {other.subject} in {other.file}: "
+            "the one would overwrite what the other serves",
+            "Give one of the two services another name.",
+            manifest.line("metadata", "name"),
+        )
+        for manifest, other, name in name_collisions(given, manifests)
+    ] + [
+        _finding(
+            "name-collision",
+            manifest.file,
+            f"{manifest.subject} is the platform's own, in {file}: Argo CD would not deploy the service",
+            "Give the service another name.",
+            manifest.line("metadata", "name"),
+        )
+        for manifest, file in taken_names(given, manifests)
+    ]
+
+
+def _finding(
+    rule: str, file: str, message: str, fix: str, line: int | None = None, severity: Severity = Severity.ERROR
+) -> Finding:
+    return Finding(gate=GATE, rule=rule, severity=severity, file=file, line=line, message=message, fix=fix)
+
+
+def _tripwires() -> list[tuple[str, GateInput]]:
+    """Known-bad folders, each with the rule that must find it."""
+    service = ServicePath("tripwire", "bad")
+    file = f"{service.folder}/inferenceservice.yaml"
+    good = b"apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: bad, namespace: bad}\n"
+
+    def folder(files: dict[str, bytes], kinds: dict[str, Kind] | None = None) -> GateInput:
+        snapshot = MemorySnapshot(files, kinds)
+        return GateInput(snapshot, (ServiceFolder(service, "checked", tuple(snapshot.entries())),))
+
+    def beside(name: str) -> GateInput:
+        """The service of the tripwires, and one of that name that nobody changed."""
+        bad, other = folder({file: good}), ServicePath("tripwire", name)
+        files = {f"{other.folder}/inferenceservice.yaml": good.replace(b"name: bad,", f"name: {name},".encode())}
+        return GateInput(MemorySnapshot({file: good, **files}), bad.services)
+
+    stray = MemorySnapshot({f"{MANIFESTS}/tripwire/kustomization.yaml": b""})
+    return [
+        ("not-a-plain-file", folder({}, {file: "symlink"})),
+        ("unlisted-file", folder({f"{service.folder}/.argocd-source.yaml": b""})),
+        ("unreadable", folder({file: good + b"kind: Pod\n"})),
+        ("one-object", folder({file: good + b"---\n" + good})),
+        ("wrong-kind", folder({file: good.replace(b"InferenceService", b"Secret")})),
+        ("wrong-name", folder({file: good.replace(b"name: bad,", b"name: other,")})),
+        ("wrong-namespace", folder({file: good.replace(b", namespace: bad", b"")})),
+        ("name-collision", beside("bad-predictor")),
+        ("missing-file", folder({file: good})),
+        ("attributes", GateInput(MemorySnapshot({ATTRIBUTES: b"* filter=tripwire\n"}))),
+        ("stray-file", GateInput(stray, strays=tuple(stray.entries()))),
+    ]

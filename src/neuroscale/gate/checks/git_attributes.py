@@ -1,0 +1,89 @@
+"""Git attributes with which a checkout or an archive of what is trusted is not what lies in Git.
+
+The gate reads files as Git stores them; Argo CD, the workflows and every clone read them as Git checks them out. So no
+`.gitattributes` may convert manifests, the catalog, the template, or what judges a change. One that hides changes from
+reviewers gets a notice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from neuroscale.gate.verdict import Finding, Severity
+from neuroscale.repo.layout import MANIFESTS, PROTECTED
+
+ATTRIBUTES = ".gitattributes"
+_GATE = "files"
+_MOST_BYTES = 100_000
+_CONVERTS = re.compile(r"working-tree-encoding=.*|filter=.*|ident|eol=(?!lf$).*|export-ignore|export-subst")
+_HIDES = re.compile(r"-diff|diff=.*|binary|linguist-(generated|vendored)(=true)?")
+_LINE = re.compile(r'(?P<pattern>"(?:[^"\\]|\\.)*"|[^ \t\r]+)[ \t\r]+(?P<attributes>.*)')
+_TRUSTED = {MANIFESTS, "platform", "templates", *(path.split("/")[0] for path in PROTECTED)}
+# What nothing runs, deploys or is configured by.
+_MEDIA = frozenset(
+    (
+        *("avif", "bmp", "cast", "gif", "ico", "jpeg", "jpg", "pdf", "png", "psd", "svg", "tif", "tiff", "webp"),
+        *("avi", "mov", "mp3", "mp4", "ogg", "wav", "webm", "eot", "otf", "ttf", "woff", "woff2"),
+        *("csv", "docx", "npy", "npz", "parquet", "pptx", "tsv", "xlsx", "h5", "hdf5"),
+        *("bin", "ckpt", "gguf", "onnx", "pt", "safetensors", "7z", "bz2", "gz", "tar", "tgz", "xz", "zip", "zst"),
+    )
+)
+
+
+def attribute_findings(path: str, content: bytes) -> list[Finding]:
+    """The lines of a `.gitattributes` at `path` that convert what is trusted; it speaks for its own folder."""
+    folder = path.rpartition("/")[0]
+    if folder and folder.split("/")[0] not in _TRUSTED:
+        return []
+    if len(content) > _MOST_BYTES:
+        return [_finding(path, f"is larger than {_MOST_BYTES} bytes", "Keep only the lines that are needed.", None)]
+    found = []
+    for number, pattern, words in _lines(content, folder):
+        if converting := [word for word in words if _CONVERTS.fullmatch(word)]:
+            message = (
+                f"sets {', '.join(converting)} for {pattern}: a checkout may change files that are trusted, "
+                "so that Argo CD, a workflow or a clone would read others than the gate"
+            )
+            fix = "Name files that nothing runs or deploys (*.png, or /docs/**), or remove the attribute."
+            found.append(_finding(path, message, fix, number))
+    return found
+
+
+def hiding_findings(path: str, content: bytes) -> list[Finding]:
+    """Notices for the lines of a `.gitattributes` with which a forge folds up changes of what is trusted."""
+    found = []
+    for number, pattern, words in _lines(content[:_MOST_BYTES], path.rpartition("/")[0]):
+        if hiding := [word for word in words if _HIDES.fullmatch(word)]:
+            message = f"sets {', '.join(hiding)} for {pattern}: forges hide changes of such files, here and later on"
+            fix = "Look at the files themselves, or remove the attribute."
+            one = _finding(path, message, fix, number)
+            found.append(one.model_copy(update={"rule": "hidden-changes", "severity": Severity.NOTICE}))
+    return found
+
+
+def _lines(content: bytes, folder: str) -> Iterator[tuple[int, str, list[str]]]:
+    """Number, pattern and attributes of each line of the attributes of `folder` that may mean what is trusted."""
+    if folder and folder.split("/")[0] not in _TRUSTED:
+        return
+    for number, line in enumerate(content.decode("utf-8", "replace").removeprefix("\ufeff").split("\n"), 1):
+        match = _LINE.match(line.strip(" \t\r"))
+        if match is None or line.lstrip(" \t\r").startswith("#"):
+            continue
+        if _may_mean_trusted(match["pattern"], folder):
+            yield number, match["pattern"], re.split(r"[ \t\r]+", match["attributes"])
+
+
+def _may_mean_trusted(pattern: str, folder: str) -> bool:
+    """Whether a pattern of the attributes of `folder` can match a file that is trusted, or that could become one."""
+    text = pattern.strip('"')
+    if text.rpartition(".")[2].casefold() in _MEDIA:
+        return False
+    first, slash, _ = text.removeprefix("/").partition("/")
+    anchored = text.startswith("/") or bool(slash)
+    literal = not re.search(r"[*?\[\\]", first)
+    return bool(folder) or not anchored or not literal or first in _TRUSTED
+
+
+def _finding(path: str, message: str, fix: str, line: int | None) -> Finding:
+    return Finding(gate=_GATE, rule="attributes", file=path, line=line, message=message, fix=fix)

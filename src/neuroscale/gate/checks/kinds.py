@@ -1,0 +1,242 @@
+"""The kinds gate: an object whose kind nobody judges is named, and never counted as passed.
+
+A kind is judged by a policy that applies to it or by a rule of this module, or stands on the reviewed list of those
+that need no judge. Everything else is unjudged: with `strict` a finding, otherwise only named in the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from neuroscale.core.errors import UntrustedError
+from neuroscale.core.schemas import SchemaSet
+from neuroscale.core.yaml_io import Document, Path
+from neuroscale.gate.check import Evaluation, manifest_finding
+from neuroscale.gate.verdict import Finding
+from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
+from neuroscale.policies.policy_set import Policy
+
+GATE = "kinds"
+TITLE = "Kinds"
+
+HARMLESS = frozenset(
+    {
+        ("", "ConfigMap"),  # but for those that configure what a cluster runs on (_SYSTEM_MAPS)
+        ("", "LimitRange"),
+        ("", "PersistentVolumeClaim"),
+        ("", "ResourceQuota"),
+        ("", "ServiceAccount"),  # but for those that are somebody in a cloud (_CLOUD_IDENTITIES)
+        ("policy", "PodDisruptionBudget"),
+    }
+)
+"""Kinds that need no judge: no object of them gives rights, runs a pod or lets in whom its absence keeps out."""
+
+_SYSTEM_NAMESPACES = (
+    *("argo", "cert-manager", "envoy-gateway", "gke-", "istio", "keda"),
+    *("knative", "kourier", "kserve", "kube-", "kyverno", "monitoring"),
+)
+_SYSTEM_MAPS = ("argocd-", "aws-auth", "config-", "coredns", "inferenceservice-config", "kube-", "kyverno")
+"""How the names of namespaces and ConfigMaps begin that configure a cluster's own programs."""
+_CLOUD_IDENTITIES = ("azure.workload.identity/", "eks.amazonaws.com/role-arn", "iam.gke.io/gcp-service-account")
+"""How the annotations begin by which pods of a ServiceAccount get the rights of an account of the cloud."""
+
+_POD_SECURITY = "pod-security.kubernetes.io/enforce"
+_OUTSIDE = ("LoadBalancer", "NodePort")
+_TOKEN_TYPE = "kubernetes.io/service-account-token"  # noqa: S105 - the name of a type
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class _Trouble:
+    """What is wrong with an object, and where in it."""
+
+    rule: str
+    place: Path
+    message: str
+    fix: str
+
+
+def evaluate_kinds(
+    manifests: Sequence[Manifest], policies: Sequence[Policy], schemas: SchemaSet, *, strict: bool
+) -> tuple[Evaluation, list[Manifest]]:
+    """What this module's rules find, and the objects whose kind nobody judges; `strict` makes these findings too.
+
+    Raises UntrustedError when one of the gate's own known-bad objects comes back clean.
+    """
+    traps = _tripwires()
+    for rule, trap in traps:
+        found, _ = _look([trap], (), schemas, strict=True)
+        if [finding.rule for finding in found] != [rule]:
+            raise UntrustedError(f"the kinds gate did not find its tripwire for the rule {rule!r}.")
+    findings, unjudged = _look(manifests, policies, schemas, strict=strict)
+    detail = f"{len(unjudged)} of {len(manifests)} objects are of a kind that nothing judges" if unjudged else ""
+    count = len(manifests)
+    return Evaluation(tuple(findings), count, count, "objects", len(traps), len(traps), detail), unjudged
+
+
+def unjudged_kinds(unjudged: Sequence[Manifest]) -> Iterator[str]:
+    """The kinds that nobody judged, in words, for the verdict's list."""
+    files: dict[str, dict[str, None]] = {}
+    for manifest in unjudged:
+        files.setdefault(f"{manifest.api_version} {manifest.kind}", {})[manifest.file] = None
+    told = [
+        f"{kind} ({', '.join(list(named)[:_MOST_NAMED])}"
+        + (f" and {len(named) - _MOST_NAMED} more files)" if len(named) > _MOST_NAMED else ")")
+        for kind, named in sorted(files.items())
+    ]
+    if told:
+        yield (
+            "Objects of kinds that no policy and no rule judges, so that only their form was checked: "
+            + "; ".join(told)
+            + "."
+        )
+
+
+def _look(
+    manifests: Sequence[Manifest], policies: Sequence[Policy], schemas: SchemaSet, *, strict: bool
+) -> tuple[list[Finding], list[Manifest]]:
+    findings: list[Finding] = []
+    unjudged: list[Manifest] = []
+    for manifest in manifests:
+        kind = schemas.kinds.get((manifest.api_version, manifest.kind))
+        if kind is None:
+            continue  # a finding of the schemas' and the policies' check
+        rule = _RULES.get((manifest.group, manifest.kind))
+        if rule is not None:
+            for one in rule(manifest.value):
+                findings.append(manifest_finding(GATE, manifest, one.rule, one.message, one.fix, one.place))
+        elif not _is_harmless(manifest) and not any(policy.applies(manifest, kind.plural) for policy in policies):
+            unjudged.append(manifest)
+            if strict:
+                findings.append(
+                    manifest_finding(
+                        GATE,
+                        manifest,
+                        "unjudged-kind",
+                        f"nothing here judges what a {manifest.kind} does: it may give rights or switch off a guard",
+                        "Remove it, write a policy for its kind, or judge it yourself and pass --no-strict.",
+                        ("kind",),
+                    )
+                )
+    return findings, unjudged
+
+
+def _is_harmless(manifest: Manifest) -> bool:
+    if (manifest.group, manifest.kind) not in HARMLESS:
+        return False
+    if manifest.kind == "ServiceAccount":
+        annotations = manifest.value["metadata"].get("annotations")
+        return not any(str(key).startswith(_CLOUD_IDENTITIES) for key in annotations or ())
+    # Who names no namespace leaves it to whoever applies the file.
+    place = manifest.namespace or manifest.name
+    return manifest.kind != "ConfigMap" or not (
+        place.startswith(_SYSTEM_NAMESPACES) or manifest.name.startswith(_SYSTEM_MAPS)
+    )
+
+
+def _secret(value: Mapping[str, Any]) -> Iterator[_Trouble]:
+    for field in ("data", "stringData"):
+        entries = value.get(field)
+        if any(entries.values()) if isinstance(entries, dict) else entries:
+            yield _Trouble(
+                "plain-secret",
+                (field,),
+                f"{field} holds what is to be kept secret: whoever reads the repository has it",
+                "Revoke it, make the Secret in the cluster, and keep no values of it in files.",
+            )
+
+    if value.get("type") == _TOKEN_TYPE:
+        yield _Trouble(
+            "lasting-token",
+            ("type",),
+            f"Kubernetes fills a Secret of the type {_TOKEN_TYPE} with a token of a ServiceAccount that never ends",
+            "Remove it: pods get tokens that end, and people use kubectl create token.",
+        )
+
+
+def _service(value: Mapping[str, Any]) -> Iterator[_Trouble]:
+    spec = value.get("spec")
+    if not isinstance(spec, dict):
+        return  # the schemas' check says so
+    fix = "Use type: ClusterIP, and let the gateway's route lead to it."
+    if spec.get("type") in _OUTSIDE:
+        told = f"spec.type {spec['type']} opens the Service to outside the cluster, past the gateway and its TLS"
+        yield _Trouble("open-service", ("spec", "type"), told, fix)
+    if spec.get("externalIPs"):
+        told = "spec.externalIPs takes over addresses: any node sends what is meant for them to this Service"
+        yield _Trouble("open-service", ("spec", "externalIPs"), told, fix)
+
+
+def _namespace(value: Mapping[str, Any]) -> Iterator[_Trouble]:
+    labels = value["metadata"].get("labels")
+    if isinstance(labels, dict) and labels.get(_POD_SECURITY) == "privileged":
+        yield _Trouble(
+            "privileged-namespace",
+            ("metadata", "labels", _POD_SECURITY),
+            f"the label {_POD_SECURITY} allows pods every right on their node",
+            "Write restricted, or baseline where a pod needs more.",
+        )
+
+
+def _network_policy(value: Mapping[str, Any]) -> Iterator[_Trouble]:
+    """Policies add up: one that lets everybody in takes away what every other one keeps out."""
+    spec = value.get("spec")
+    types = spec.get("policyTypes") if isinstance(spec, dict) else None
+    if not isinstance(spec, dict) or (types and "Ingress" not in types):
+        return
+    rules = spec.get("ingress")
+    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+        given = rule if isinstance(rule, dict) else {}
+        whole = not given.get("ports") or _selects_all(spec.get("podSelector"))
+        peers = given.get("from")
+        if whole and (not peers or (isinstance(peers, list) and any(map(_is_everybody, peers)))):
+            what = "every port of its pods" if not given.get("ports") else "ports of all pods of the namespace"
+            yield _Trouble(
+                "open-network",
+                ("spec", "ingress", index),
+                f"spec.ingress[{index}] lets everybody in to {what}, whatever other policies keep out",
+                "Name in from who may reach them, and in ports what.",
+            )
+
+
+def _is_everybody(peer: Any) -> bool:
+    if not isinstance(peer, dict):
+        return False
+    block = peer.get("ipBlock")
+    if isinstance(block, dict):
+        return str(block.get("cidr")).endswith("/0") and not block.get("except")
+    return peer.get("namespaceSelector") is not None and all(
+        _selects_all(peer.get(name)) for name in ("namespaceSelector", "podSelector")
+    )
+
+
+def _selects_all(selector: Any) -> bool:
+    return not selector or (isinstance(selector, dict) and not any(selector.values()))
+
+
+_RULES: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Iterator[_Trouble]]] = {
+    ("", "Namespace"): _namespace,
+    ("", "Secret"): _secret,
+    ("", "Service"): _service,
+    ("networking.k8s.io", "NetworkPolicy"): _network_policy,
+}
+
+
+def _tripwires() -> list[tuple[str, Manifest]]:
+    """Known-bad objects, each with the rule that must find it."""
+
+    def manifest(api_version: str, kind: str, labels: Mapping[str, str] | None = None, **fields: Any) -> Manifest:
+        metadata = {"name": TRIPWIRE_PREFIX, "labels": dict(labels or {})}
+        value = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+        return Manifest("tripwire.yaml", value, Document(value, {(): 1}))
+
+    return [
+        ("unjudged-kind", manifest("rbac.authorization.k8s.io/v1", "ClusterRoleBinding")),
+        ("plain-secret", manifest("v1", "Secret", stringData={"token": "tripwire"})),
+        ("lasting-token", manifest("v1", "Secret", type=_TOKEN_TYPE)),
+        ("open-service", manifest("v1", "Service", spec={"type": "LoadBalancer"})),
+        ("open-network", manifest("networking.k8s.io/v1", "NetworkPolicy", spec={"podSelector": {}, "ingress": [{}]})),
+        ("privileged-namespace", manifest("v1", "Namespace", {_POD_SECURITY: "privileged"})),
+    ]

@@ -1,0 +1,144 @@
+"""How two versions of a Kubernetes object differ, field by field and in few words."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from neuroscale.core.yaml_io import Path, dotted, flow
+
+_LONGEST = 200  # characters of a value that is shown
+_LEAD = 20  # characters in front of the first that differs, where a value is cut
+
+# Text that is no text without its quotes.
+_OTHERWISE = re.compile(r"|null|true|false|-?\d+(\.\d+)?")
+
+_Named = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class FieldChange:
+    """One field with its value before and after as text; None where it is not there.
+
+    Items of a list with names stand by their names, and arguments by theirs: `spec.containers.vllm.args.--port`.
+    """
+
+    field: str
+    before: str | None
+    after: str | None
+
+
+def field_changes(before: Any, after: Any) -> Iterator[FieldChange]:
+    """Every field that differs, in the order of its name; nothing where both are the same."""
+    yield from _compared(before, after, ())
+
+
+def _compared(before: Any, after: Any, path: Path) -> Iterator[FieldChange]:
+    if _same(before, after):
+        return
+    if isinstance(before, list) and isinstance(after, list):
+        pair = _by_name(before), _by_name(after)
+        if pair[0] is None or pair[1] is None:
+            yield from _lists(before, after, path)
+            return
+        if list(pair[0]) != list(pair[1]) and pair[0].keys() == pair[1].keys():
+            yield _changed([*path, "(order)"], list(pair[0]), list(pair[1]))
+        before, after = pair
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in sorted({*before, *after}):
+            if key in before and key in after:
+                yield from _compared(before[key], after[key], (*path, key))
+            else:
+                yield _changed([*path, key], before.get(key, _ABSENT), after.get(key, _ABSENT))
+        return
+    yield _changed(path, before, after)
+
+
+def _lists(before: list[Any], after: list[Any], path: Path) -> Iterator[FieldChange]:
+    if all(isinstance(item, str) for item in (*before, *after)):
+        gone, new = Counter(before) - Counter(after), Counter(after) - Counter(before)
+        if not gone and not new:
+            yield _changed([*path, "(order)"], before, after)
+        for name in sorted({_argument(item) for item in (*gone, *new)}):
+            pair = ([item for item in side.elements() if _argument(item) == name] for side in (gone, new))
+            for one, other in itertools.zip_longest(*pair, fillvalue=_ABSENT):
+                yield _changed([*path, name] if name else path, one, other)
+        return
+    lost, added = _without(before, after), _without(after, before)
+    if not lost and not added:
+        yield _changed([*path, "(order)"], before, after)
+    for (index, one), (other_index, other) in itertools.zip_longest(lost, added, fillvalue=(None, _ABSENT)):
+        place = (*path, index if index is not None else other_index if other_index is not None else 0)
+        if one is _ABSENT or other is _ABSENT:
+            yield _changed(place, one, other)
+        else:
+            yield from _compared(one, other, place)
+
+
+def _without(items: list[Any], others: list[Any]) -> list[tuple[int | None, Any]]:
+    """The items that the other list lacks, with their places."""
+    left = Counter(flow(item) for item in others)
+    found: list[tuple[int | None, Any]] = []
+    for index, item in enumerate(items):
+        text = flow(item)
+        if left[text] > 0:
+            left[text] -= 1
+        else:
+            found.append((index, item))
+    return found
+
+
+_ABSENT = object()
+
+
+def _same(before: Any, after: Any) -> bool:
+    """Equal and of one type: to Python, 1 is True."""
+    if type(before) is not type(after):
+        return False
+    if isinstance(before, dict):
+        return before.keys() == after.keys() and all(_same(value, after[key]) for key, value in before.items())
+    if isinstance(before, list):
+        return len(before) == len(after) and all(itertools.starmap(_same, zip(before, after, strict=True)))
+    return bool(before == after)
+
+
+def _by_name(items: list[Any]) -> _Named | None:
+    """Containers, variables, ports, volumes by their names; None for a list whose items have none of their own."""
+    names = [item.get("name") if isinstance(item, dict) else None for item in items]
+    if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+        return None
+    return dict(zip(map(str, names), items, strict=True))
+
+
+def _argument(item: str) -> str:
+    """The name of an argument (`--port` of `--port=8080`), "" for any other text."""
+    return item.partition("=")[0] if item.startswith("--") else ""
+
+
+def _changed(path: Path | list[str | int], before: Any, after: Any) -> FieldChange:
+    sides = [_text(before), _text(after)]
+    start = 0
+    if sides[0] is not None and sides[1] is not None:
+        # What differs has to be seen.
+        pairs = enumerate(zip(sides[0], sides[1], strict=False))
+        same = next((index for index, (one, other) in pairs if one != other), min(len(sides[0]), len(sides[1])))
+        start = same - _LEAD if same > _LONGEST - _LEAD else 0
+    return FieldChange(dotted(tuple(path)), *(_shown(side, start) for side in sides))
+
+
+def _text(value: Any) -> str | None:
+    if value is _ABSENT:
+        return None
+    return value if isinstance(value, str) and not _OTHERWISE.fullmatch(value) else flow(value)
+
+
+def _shown(text: str | None, start: int) -> str | None:
+    if text is None or len(text) <= _LONGEST:
+        return text
+    lead = "..." if start else ""
+    cut = text[start : start + _LONGEST]
+    return f"{lead}{cut}{'...' if start + _LONGEST < len(text) else ''} ({len(text)} characters)"

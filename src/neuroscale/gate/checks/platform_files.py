@@ -1,0 +1,64 @@
+"""The platform gate: what a cluster gets is what the settings and the catalog render to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import neuroscale.rendering.platform
+from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.gate.change import Change
+from neuroscale.gate.check import Evaluation, problem_finding, problem_findings
+from neuroscale.rendering.platform.files import SOURCES, differences, render_repository
+from neuroscale.repo.layout import CATALOG, SETTINGS
+from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
+
+GATE = "platform"
+TITLE = "What clusters get"
+LOOKS_AT = (CATALOG, SETTINGS, *SOURCES)
+"""What a change must touch to be judged by it: nobody answers for what others left on main."""
+
+_RENDERER = "src/neuroscale/rendering/platform"
+_FILE = "platform/tenancy/tripwire/quota.yaml"
+
+
+def evaluate_platform(snapshot: Snapshot) -> Evaluation:
+    """Compare every rendered file. Raises UntrustedError when a difference that is there is not seen."""
+    caught = sum(1 for _ in _tripwires())
+    try:
+        rendered = render_repository(snapshot)
+    except InputError as error:
+        return Evaluation(tuple(problem_findings(GATE, "invalid", error)), 1, 1, "repository", caught, caught)
+    findings = tuple(problem_finding(GATE, "not-rendered", one) for one in differences(snapshot, rendered))
+    return Evaluation(findings, len(rendered), len(rendered), "files", caught, caught)
+
+
+def is_renderer_of(change: Change) -> bool:
+    """Whether this process renders as the change will once it is merged.
+
+    The base's gate cannot say what a change's own templates render to; the change's gate, which runs beside it, can.
+    """
+    if not change.touches(_RENDERER):
+        return True
+    here = Path(neuroscale.rendering.platform.__file__).parent
+    theirs = {
+        entry.path.removeprefix(f"{_RENDERER}/"): change.after.read(entry.path)
+        for entry in change.after.entries(_RENDERER)
+    }
+    ours = {path.relative_to(here).as_posix(): path for path in here.rglob("*") if path.suffix in (".py", ".yaml")}
+    return set(ours) == set(theirs) and all(path.read_bytes() == theirs[name] for name, path in ours.items())
+
+
+def _tripwires() -> Iterator[None]:
+    """Differences that the comparison must see."""
+    good = "kind: ResourceQuota\nspec: {}\n"
+    for bad in (
+        MemorySnapshot({_FILE: good.replace("{}", "{a: 1}").encode()}),
+        MemorySnapshot({_FILE: good.replace("\n", "\r\n").encode()}),
+        MemorySnapshot({_FILE: good.encode(), _FILE.replace("quota", "other"): b"kind: Role\n"}),
+        MemorySnapshot({_FILE: good.encode()}, {_FILE: "symlink"}),
+        MemorySnapshot({}),
+    ):
+        if not differences(bad, {_FILE: good}):
+            raise UntrustedError(f"the platform gate did not see what is wrong with {bad.entries()}.")
+        yield

@@ -1,0 +1,177 @@
+"""The tests of the policies themselves: those of each policy that a change alters.
+
+Two judges: `kyverno test` over each policy's cases, and the policy gate's own evaluation over its good and bad
+resources, where every bad one must be refused with the message that it announces.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Container, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from neuroscale.core.errors import InputError, Problem, UntrustedError
+from neuroscale.core.schemas import SchemaSet
+from neuroscale.gate.check import Evaluation, problem_findings
+from neuroscale.gate.checks.policy import evaluate_policies
+from neuroscale.gate.upstream_tool import run_tool
+from neuroscale.gate.verdict import Finding
+from neuroscale.manifests.objects import Manifest, read_manifests
+from neuroscale.policies.policy_set import EXPECTED_MESSAGE, Policy, PolicySet, load_policy_set
+from neuroscale.repo.layout import POLICIES
+from neuroscale.repo.snapshot import Snapshot, read_text
+
+GATE = "policy-tests"
+_TEST_FOLDER = ".kyverno-test"
+
+
+def evaluate_policy_tests(
+    snapshot: Snapshot, names: Container[str], schemas: SchemaSet, kyverno: Path, folder: Path, *, today: date
+) -> Evaluation:
+    """Run the tests of some policies of a repository. `folder` is an empty scratch folder.
+
+    Names that no policy has are left out.
+    """
+    policy_set = load_policy_set(snapshot)
+    tested_policies = [policy for policy in policy_set.policies if policy.name in names]
+
+    def test(policy: Policy) -> Evaluation:
+        alone = PolicySet((policy,), policy_set.tripwires)
+        return _test_policy(snapshot, alone, schemas, kyverno, folder / policy.name, today)
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        tested = list(pool.map(test, tested_policies))
+    return Evaluation(
+        tuple(finding for seen in tested for finding in seen.findings),
+        evaluated=sum(seen.evaluated for seen in tested),
+        expected=sum(seen.expected for seen in tested),
+        unit="test resources",
+        tripwires=len(tested_policies),
+        caught=sum(seen.caught for seen in tested),
+    )
+
+
+def _test_policy(
+    snapshot: Snapshot, alone: PolicySet, schemas: SchemaSet, kyverno: Path, folder: Path, today: date
+) -> Evaluation:
+    """The tests of the one policy in `alone`."""
+    (policy,) = alone.policies
+    try:
+        good, bad = _resources(snapshot, policy, "good"), _resources(snapshot, policy, "bad")
+    except InputError as error:
+        return Evaluation(tuple(problem_findings(GATE, "unreadable", error)), 0, 0, "test resources", 1, 1)
+    seen = evaluate_policies(alone, [*good, *bad], schemas, kyverno, folder / "apply", today=today, workers=1)
+    findings = [
+        *_compare(policy, good, bad, seen.findings),
+        *_kyverno_test(snapshot, policy, [*good, *bad], kyverno, folder / "test"),
+    ]
+    return Evaluation(
+        tuple(findings), seen.evaluated, len(good) + len(bad), "test resources", seen.tripwires, seen.caught
+    )
+
+
+def _resources(snapshot: Snapshot, policy: Policy, which: str) -> list[Manifest]:
+    file = f"{POLICIES}/{policy.name}/{which}.yaml"
+    manifests = read_manifests(read_text(snapshot, file).encode(), file)
+    if not manifests:
+        raise InputError(Problem(file, "", "holds no resource", f"Write at least one {which} resource."))
+    return manifests
+
+
+def _compare(
+    policy: Policy, good: Sequence[Manifest], bad: Sequence[Manifest], refused: Sequence[Finding]
+) -> list[Finding]:
+    """Good resources that were refused, and bad ones that were not refused with their announced message."""
+    messages = {(finding.file, finding.line, finding.subject): finding.message for finding in refused}
+    findings = []
+    for manifest in good:
+        message = messages.get((manifest.file, manifest.line("kind"), manifest.subject))
+        if message is not None:
+            findings.append(_finding(policy, manifest, f"is refused: {message}", "Correct the policy or the resource."))
+    for manifest in bad:
+        message = messages.get((manifest.file, manifest.line("kind"), manifest.subject))
+        announced = manifest.value["metadata"].get("annotations", {}).get(EXPECTED_MESSAGE)
+        if message is None:
+            findings.append(
+                _finding(policy, manifest, "is not refused", "Correct the policy: it misses this resource.")
+            )
+        elif message != announced:
+            text = f"is refused with {message!r}, but announces {announced!r}"
+            findings.append(_finding(policy, manifest, text, f"Correct the policy's message or {EXPECTED_MESSAGE}."))
+    return findings
+
+
+def _kyverno_test(
+    snapshot: Snapshot, policy: Policy, resources: Sequence[Manifest], kyverno: Path, folder: Path
+) -> list[Finding]:
+    """Run `kyverno test` on one policy's folder and demand an answer for each of its resources.
+
+    Its exit status is 0 too when nothing was compared, so the rows are read and counted.
+    """
+    root = f"{POLICIES}/{policy.name}"
+    for entry in snapshot.entries(root):
+        data = snapshot.read(entry.path)
+        if data is None:
+            raise UntrustedError(f"{entry.path} is listed but cannot be read.")
+        target = folder / entry.path.removeprefix(f"{root}/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    cases = f"{root}/{_TEST_FOLDER}/kyverno-test.yaml"
+    if snapshot.read(cases) is None:
+        fix = "Write the policy's test cases there."
+        return [Finding(gate=GATE, rule=policy.name, file=cases, message="is missing", fix=fix)]
+    run = run_tool(
+        [kyverno, "test", folder / _TEST_FOLDER, "--require-tests", "--output-format", "json", "--remove-color"],
+        folder=folder,
+        timeout=300,
+        statuses=frozenset({0, 1}),
+    )
+    rows = _rows(run.output)
+    failing = [row for row in rows if row.get("RESULT") != "Pass" or row.get("REASON") != "Ok"]
+    named = {str(row.get("RESOURCE", "")).rpartition("/")[2] for row in rows if row.get("POLICY") == policy.name}
+    wrong = [
+        (
+            f"{row.get('RESOURCE')} ends with {row.get('RESULT')}: {row.get('REASON')}",
+            "Correct the policy or the expected result.",
+        )
+        for row in failing
+    ] + [
+        (f"{manifest.subject} of {manifest.file} is not among the test's results", "Name it in the test's results.")
+        for manifest in resources
+        if manifest.name not in named
+    ]
+    findings = [Finding(gate=GATE, rule=policy.name, file=cases, message=message, fix=fix) for message, fix in wrong]
+    if run.exit_status != (1 if failing else 0) and not findings:
+        raise UntrustedError(
+            f"`kyverno test` ended with {run.exit_status} for {policy.name}, which its results do not explain: "
+            f"{(run.errors or run.output)[-500:]}"
+        )
+    return findings
+
+
+def _rows(output: str) -> list[dict[str, Any]]:
+    """The result rows in Kyverno's output, which mixes them with log lines."""
+    decoder = json.JSONDecoder()
+    rows: list[dict[str, Any]] = []
+    lines = output.splitlines(keepends=True)
+    for index, line in enumerate(lines):
+        if line.rstrip() == "[":
+            block, _ = decoder.raw_decode("".join(lines[index:]))
+            rows.extend(row for row in block if isinstance(row, dict))
+    return rows
+
+
+def _finding(policy: Policy, manifest: Manifest, message: str, fix: str) -> Finding:
+    return Finding(
+        gate=GATE,
+        rule=policy.name,
+        file=manifest.file,
+        line=manifest.line("kind"),
+        subject=manifest.subject,
+        message=message,
+        fix=fix,
+    )

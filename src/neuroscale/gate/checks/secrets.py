@@ -1,0 +1,310 @@
+"""The secrets gate: gitleaks over every text that a change brings in, in any of its commits.
+
+Allow comments, ignore files and a configuration inside the change are switched off: what is judged cannot pardon
+itself. Known-bad texts go through the same run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from neuroscale.core.errors import UntrustedError
+from neuroscale.gate.check import Evaluation
+from neuroscale.gate.checks.hidden_text import line_of_origin, look_inside
+from neuroscale.gate.upstream_tool import run_tool
+from neuroscale.gate.verdict import Finding
+
+GATE = "secrets"
+LARGEST_TEXT = 4 * 1024 * 1024
+"""Bytes of the largest text that is searched."""
+_MOST_BYTES = 8 * 1024 * 1024  # that one run searches, with what is unpacked
+_MOST_TEXTS = 10_000
+_MOST_LEAKS = 500
+_MOST_PLACES = 100
+_BATCH = 1024 * 1024  # bytes that one run of gitleaks reads: what it finds in them fits in memory
+_LEAKS_FOUND = 9
+# Bytes. The magic numbers that gitleaks knows start within 264 bytes, but for one in files of more than 32774; the
+# longest secret is a private key of a few KiB.
+_BLANKS = b" ".ljust(511) + b"\n"
+_PIECE = 30_000
+_OVERLAP = 10_000
+_PRINTED = bytes(byte if byte in b"\t\n\r" or 0x20 <= byte < 0x7F else 0x20 for byte in range(256))
+_REVOKE = (
+    "Revoke the secret now: it is in the history. Refer to a Secret by secretKeyRef instead, and rewrite the commits "
+    "so that they never held it."
+)
+_SPLIT = "Bring it in with several smaller changes."
+_SHRINK = (
+    "Keep large and packed files elsewhere (a model store, a registry, a release), or commit them unpacked in parts."
+)
+
+
+@dataclass(frozen=True)
+class Text:
+    """Content to scan. `name` is the file; `place` names the commit that brought it, "" for the work tree.
+
+    `unread`: how many bytes the content has where it is too large to be read, and is left empty here.
+    """
+
+    name: str
+    content: bytes
+    place: Callable[[], str] = str
+    unread: int = 0
+
+
+def evaluate_secrets(texts: Iterable[Text], gitleaks: Path, folder: Path) -> Evaluation:
+    """Scan every text. `folder` is an empty scratch folder; secrets are never copied into a finding.
+
+    What is too large, or cannot be unpacked, is a finding. Raises UntrustedError when gitleaks misses one of the
+    known-bad texts or its answer cannot be read.
+    """
+    search = _Search(gitleaks, folder)
+    for text in texts:
+        search.add(text)
+    search.scan()
+    tripwires = len(_tripwires())
+    return Evaluation(tuple(search.findings()), search.count, search.count, "texts", tripwires, tripwires)
+
+
+@dataclass(frozen=True)
+class _Leak:
+    """What gitleaks found in a content."""
+
+    rule: str
+    line: int
+    description: str
+
+
+@dataclass
+class _Content:
+    """What is known of one content, once it is searched, and the texts that have it."""
+
+    texts: list[tuple[str, Callable[[], str]]] = field(default_factory=list)
+    leaks: list[_Leak] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A file that gitleaks reads: whose content it is a part of, and where its lines come from."""
+
+    of: str
+    lines_before: int
+    origins: tuple[tuple[int, int], ...] = ()
+
+    def line(self, number: int) -> int:
+        number += self.lines_before
+        return line_of_origin(self.origins, number) if self.origins else number
+
+
+class _Search:
+    """The texts of one run on their way through gitleaks, some at a time."""
+
+    def __init__(self, gitleaks: Path, folder: Path) -> None:
+        self.count = 0
+        self._gitleaks = gitleaks
+        self._folder = folder
+        self._contents: dict[str, _Content] = {}
+        self._pieces: dict[str, _Piece] = {}
+        self._waiting = 0  # bytes of the pieces that gitleaks has not read
+        self._room = _MOST_BYTES
+        self._leaks = 0
+        self._left_out: list[str] = []
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def add(self, text: Text) -> None:
+        """Search a text, unless one of the same content was."""
+        self.count += 1
+        # One search for each content: a commit that only moves a file brings nothing new. Names say nothing, since
+        # gitleaks leaves out files by their name.
+        size = text.unread or len(text.content)
+        name = f"{size}-{text.name}" if text.unread else hashlib.sha256(text.content).hexdigest()
+        known = self._contents.get(name)
+        if known is None and (len(self._contents) >= _MOST_TEXTS or self._leaks > _MOST_LEAKS):
+            self._left_out.append(text.name)
+            return
+        content = self._contents.setdefault(name, _Content())
+        content.texts.append((text.name, text.place))
+        if known is not None:
+            return
+        if size > LARGEST_TEXT:
+            content.unread.append(f"has {size} bytes, and at most {LARGEST_TEXT} are searched")
+        elif size > self._room:
+            content.texts.pop()
+            self._left_out.append(text.name)
+        else:
+            self._room -= size
+            self._search(name, text, content)
+
+    def _search(self, name: str, text: Text, content: _Content) -> None:
+        plain = _plain(text.content)
+        self._write(plain, name, ())
+        inside = look_inside(text.name, text.content, plain, min(LARGEST_TEXT, self._room))
+        content.unread.extend(inside.unread)
+        for index, hidden in enumerate(inside.texts):
+            self._room -= len(hidden.content)
+            self._write(_plain(hidden.content), f"{name}.{index}", hidden.origins)
+
+    def _write(self, content: bytes, name: str, origins: tuple[tuple[int, int], ...]) -> None:
+        for piece, lines_before in _pieces_of(content):
+            file = f"{name}.{len(self._pieces)}"
+            self._store(file, piece, _Piece(name.partition(".")[0], lines_before, origins))
+            if self._waiting >= _BATCH:
+                self.scan()
+            if self._leaks > _MOST_LEAKS:
+                return  # what is found already says that the rest is not searched
+
+    def _store(self, file: str, content: bytes, piece: _Piece) -> None:
+        scanned = self._folder / "texts"
+        scanned.mkdir(exist_ok=True)
+        (scanned / file).write_bytes(content)
+        self._pieces[file] = piece
+        self._waiting += len(content)
+
+    def scan(self) -> None:
+        """Have gitleaks read what waits, with the known-bad texts."""
+        tripwires = _tripwires()
+        for rule, bad in tripwires.items():
+            # Each lies across the end of a piece, in what passes for a program by its first letters.
+            hidden = b"MZ".ljust(_PIECE - 10) + b"\n" + bad.encode()
+            for index, (piece, lines_before) in enumerate(_pieces_of(hidden)):
+                self._store(f"tripwire-{rule}.{index}", piece, _Piece(f"tripwire-{rule}", lines_before))
+        caught = set()
+        for rule, file, line, description in _leaks(self._gitleaks, self._folder):
+            known = self._pieces.get(file)
+            if known is None:
+                raise UntrustedError(f"gitleaks' report names a file that it was not given: {file!r}")
+            of = known.of
+            if of.startswith("tripwire-"):
+                if of == f"tripwire-{rule}":
+                    caught.add(rule)
+                continue
+            self._leaks += 1
+            if self._leaks <= _MOST_LEAKS:
+                self._contents[of].leaks.append(_Leak(rule, known.line(line), description))
+        if missed := sorted(set(tripwires) - caught):
+            raise UntrustedError(f"gitleaks did not find its known-bad text for {', '.join(missed)}.")
+        shutil.rmtree(self._folder / "texts")
+        self._pieces.clear()
+        self._waiting = 0
+
+    def findings(self) -> list[Finding]:
+        """What was found, and what was not searched."""
+        unique: dict[tuple[str, int | None, str], Finding] = {}
+        for content in self._contents.values():
+            if not (content.leaks or content.unread):
+                continue
+            for file, place in content.texts:
+                if len(unique) > _MOST_LEAKS:
+                    break
+                # Which commit brought a text is asked of git, for each anew.
+                where = f" (in {told})" if len(unique) < _MOST_PLACES and (told := place()) else ""
+                found = [_leaked(file, leak, where) for leak in content.leaks]
+                found += [_unsearched(file, f"{told}{where}") for told in content.unread]
+                for finding in found:
+                    unique.setdefault((finding.file, finding.line, finding.rule), finding)
+        return [*self._ends(), *unique.values()]
+
+    def _ends(self) -> Iterator[Finding]:
+        if self._leaks > _MOST_LEAKS:
+            more = self._leaks - _MOST_LEAKS
+            told = f"and others hold {more} more secrets than are listed, and the search ended there"
+            first = next(content.texts[0][0] for content in self._contents.values() if content.leaks)
+            yield Finding(gate=GATE, rule="many-secrets", file=first, message=told, fix=_REVOKE)
+        if self._left_out:
+            others = f" and {len(self._left_out) - 1} more texts are" if len(self._left_out) > 1 else " is"
+            told = (
+                f"{others.strip()} not searched for secrets: one run searches {_MOST_BYTES} bytes, {_MOST_TEXTS} texts "
+                f"and up to {_MOST_LEAKS} secrets"
+            )
+            yield Finding(gate=GATE, rule="not-searched", file=self._left_out[0], message=told, fix=_SPLIT)
+
+
+def _leaks(gitleaks: Path, folder: Path) -> Iterator[tuple[str, str, int, str]]:
+    """Rule, file, line and description of all that gitleaks finds in the folder's texts."""
+    configuration = folder / "gitleaks.toml"
+    configuration.write_text("[extend]\nuseDefault = true\n")
+    report = folder / "report.json"
+    report.unlink(missing_ok=True)
+    run = run_tool(
+        [
+            gitleaks,
+            *("dir", folder / "texts", "--config", configuration, "--report-format", "json", "--report-path", report),
+            *("--redact=100", "--ignore-gitleaks-allow", "--gitleaks-ignore-path", folder / "none"),
+            *("--no-banner", "--log-level", "error", "--exit-code", str(_LEAKS_FOUND)),
+        ],
+        folder=folder,
+        timeout=180,
+        statuses=frozenset({0, 1, _LEAKS_FOUND}),
+    )
+    if run.exit_status != _LEAKS_FOUND:
+        raise UntrustedError(
+            f"gitleaks ended with exit status {run.exit_status} although known-bad texts were in its run. "
+            f"It printed: {run.errors[-500:] or 'nothing'}"
+        )
+    try:
+        for leak in json.loads(report.read_text()):
+            yield str(leak["RuleID"]), Path(leak["File"]).name, int(leak["StartLine"]), str(leak["Description"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UntrustedError(f"gitleaks' report cannot be read: {error!r}") from error
+
+
+def _leaked(file: str, leak: _Leak, where: str) -> Finding:
+    message = f"{leak.description}{where}"
+    return Finding(gate=GATE, rule=leak.rule, file=file, line=max(leak.line, 1), message=message, fix=_REVOKE)
+
+
+def _unsearched(file: str, told: str) -> Finding:
+    return Finding(
+        gate=GATE,
+        rule="not-searched",
+        file=file,
+        message=f"is not searched for secrets in full: it {told}",
+        fix=_SHRINK,
+    )
+
+
+def _plain(content: bytes) -> bytes:
+    """Content that gitleaks reads: it leaves out what looks binary, and text in UTF-16 looks so."""
+    try:
+        content.decode("utf-8")
+        if b"\0" not in content:
+            return content
+    except UnicodeDecodeError:
+        pass
+    return content.translate(_PRINTED, b"\0")
+
+
+def _pieces_of(content: bytes) -> Iterator[tuple[bytes, int]]:
+    """Content as files that gitleaks reads whole, each with what to add to a line in it.
+
+    It leaves out a file whose first bytes look like a program or document, and cuts a long one without regard to what
+    stands there. So each piece starts with a line of blanks, is short, and repeats the end of the one before.
+    """
+    lines = counted = 0
+    for start in range(0, max(len(content) - _OVERLAP, 1), _PIECE - _OVERLAP):
+        lines += content.count(b"\n", counted, start)
+        counted = start
+        yield _BLANKS + content[start : start + _PIECE], lines - 1
+
+
+def _tripwires() -> dict[str, str]:
+    """A known-bad text for each kind of secret that this platform meets. Made here, so that none lies in Git."""
+
+    def letters(alphabet: str, length: int) -> str:
+        stream = b"".join(hashlib.sha256(bytes([index])).digest() for index in range(8))
+        return "".join(alphabet[byte % len(alphabet)] for byte in stream[:length])
+
+    lower = "abcdefghijklmnopqrstuvwxyz"
+    mixed = lower + lower.upper() + "0123456789"
+    begin, end = (f"-----{word} RSA PRIVATE KEY-----" for word in ("BEGIN", "END"))
+    return {
+        "huggingface-access-token": f"token: hf_{letters(lower + lower.upper(), 34)}\n",
+        "github-pat": f"token: ghp_{letters(mixed, 36)}\n",
+        "private-key": f"{begin}\n{letters(mixed, 64)}\n{letters(mixed, 60)}\n{end}\n",
+    }

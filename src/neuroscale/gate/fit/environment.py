@@ -1,0 +1,70 @@
+"""Environment variables for which vLLM (release 0.32) ends at its start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from neuroscale.gate.fit.container_faults import ContainerFault
+from neuroscale.manifests.cpu_memory import CACHE_SPACE, cache_space
+
+ENV = ("env",)
+"""Where a container has its variables."""
+PORT = "VLLM_PORT"
+PORT_SERVICE = "vllm"
+"""Kubernetes sets VLLM_PORT to the address of a Service of this name, in the pods of its namespace."""
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def _whole(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
+
+
+_VALUES: tuple[tuple[str, Callable[[str], bool], str], ...] = (
+    (PORT, _whole, "a whole number"),
+    (CACHE_SPACE, _whole, "a whole number"),
+    ("VLLM_WORKER_MULTIPROC_METHOD", lambda text: text in ("fork", "spawn"), "fork or spawn"),
+)
+
+
+def check_values(environment: Mapping[str, str]) -> Iterator[ContainerFault]:
+    """Those that vLLM reads at its start wherever it runs."""
+    for name, taken, wanted in _VALUES:
+        if name in environment and not taken(environment[name]):
+            told = f"{name}: {environment[name]!r} is not {wanted}: vLLM ends"
+            yield ContainerFault("variable-value", ENV, told, f"Write {wanted}, or remove the variable.")
+
+
+def hidden_values(hidden: Mapping[str, str], family: str) -> Iterator[str]:
+    """Why it is not known whether vLLM takes those that are set and not told. `hidden`: as of a ServeCommand."""
+    for name in (*(name for name, _, _ in _VALUES if name != CACHE_SPACE), *([_VISIBLE] if family == "cuda" else ())):
+        if name in hidden:
+            yield f"whether vLLM starts with its {name} cannot be judged: {hidden[name]}"
+
+
+def check_devices(environment: Mapping[str, str], family: str, used: int, there: int) -> Iterator[ContainerFault]:
+    """Those that leave less to the `used` ranks of a pod than they need, of the `there` accelerators that it has."""
+    if family == "cuda" and _VISIBLE in environment:
+        seen = _visible(environment[_VISIBLE], there)
+        if seen < used:
+            told = f"{_VISIBLE}={environment[_VISIBLE]} shows vLLM {seen} of the {used} accelerators that it runs on"
+            yield ContainerFault(
+                "visible-devices", ENV, f"{told}: it ends", "Remove the variable: the pod has its own alone."
+            )
+    space = cache_space(environment)
+    if family == "cpu" and space is not None and space < 1:
+        told = f"{CACHE_SPACE}={space} leaves no memory for a cache: vLLM ends"
+        yield ContainerFault("variable-value", ENV, told, "Write the GiB of the cache, 1 or more.")
+
+
+def _visible(listed: str, there: int) -> int:
+    """How many of a pod's accelerators a list shows: what stands behind a number that there is not is not seen."""
+    seen: list[str] = []
+    for part in (part.strip() for part in listed.split(",")):
+        if not part or (_whole(part) and not 0 <= int(part) < there):
+            break
+        seen.append(part)
+    return len(set(seen))

@@ -1,0 +1,268 @@
+"""What the fit gate knows of models and accelerators: the catalog of whoever judges, and what a change adds to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cached_property
+
+from neuroscale.catalog import Catalog, ModelEntry, RuntimeEntry, load_catalog
+from neuroscale.catalog.settings import Environment, Settings, load_settings
+from neuroscale.core.errors import InputError
+from neuroscale.gate.fit.vllm_pods import Server
+from neuroscale.manifests.accelerator_labels import check_memory_label, named_cards
+from neuroscale.manifests.accelerators import find_accelerator
+from neuroscale.manifests.cpu_memory import usable_memory
+from neuroscale.models.facts import ModelFacts
+from neuroscale.planning.fit import Device, device
+from neuroscale.planning.replica_memory import served_facts
+from neuroscale.planning.vllm_flags import MOUNTED_MODEL
+from neuroscale.repo.snapshot import Snapshot
+from neuroscale.vllm.command import image_repository
+from neuroscale.vllm.command_rules import Place
+
+_FILE = "file://"
+_HUB = "hf://"
+_BUILDS: Mapping[str, str] = {
+    "cpu": "cpu",
+    "cuda": "cuda",
+    "gaudi": "hpu",
+    "hpu": "hpu",
+    "neuron": "neuron",
+    "rocm": "rocm",
+    "tpu": "tpu",
+    "xpu": "xpu",
+}
+"""The kind of accelerator that a part of an image's name tells."""
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+class UnknownError(Exception):
+    """Something that the catalog does not tell; the text says what."""
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """A model of the catalog. `added`: the change itself brings its entry."""
+
+    entry: ModelEntry
+    facts: ModelFacts
+    added: bool = False
+
+
+@dataclass(frozen=True)
+class KnownPlace:
+    """Where a server runs, for the checks and the fit. `added`: the change itself brings the accelerator's entry."""
+
+    place: Place
+    device: Device
+    added: bool = False
+
+
+def read_knowledge(judge: Snapshot, after: Snapshot | None = None) -> Knowledge | None:
+    """What the judge's files tell, and for what is new in them those `after` the change; None where neither tells.
+
+    Where the judge's cannot be read everything is new, and is said to be.
+    """
+    known = _read(judge)
+    added = _read(after) if after is not None else None
+    if known is None:
+        return None if added is None else Knowledge(Catalog({}, {}, {}, {}, {}), None, added)
+    known.added = added
+    return known
+
+
+def _read(snapshot: Snapshot) -> Knowledge | None:
+    try:
+        catalog = load_catalog(snapshot)
+    except InputError:
+        return None
+    try:
+        return Knowledge(catalog, load_settings(snapshot))
+    except InputError:
+        return Knowledge(catalog, None)
+
+
+class Knowledge:
+    """A catalog and the environments whose stores hold its models.
+
+    `added`: what a change's own catalog knows, for what is new in it. `facts`: of models whose entries have none.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: Settings | None,
+        added: Knowledge | None = None,
+        facts: Mapping[str, ModelFacts] | None = None,
+    ) -> None:
+        self.catalog = catalog
+        self.settings = settings
+        self.added = added
+        self._facts = dict(facts or {})
+
+    def model(self, server: Server, named: str) -> KnownModel:
+        """The model that a command names, by where its files come from. Raises UnknownError."""
+        try:
+            name = self._entry_of(named, server.source)
+        except UnknownError:
+            if self.added is None:
+                raise
+            known = self.added.model(server, named)
+            if known.entry.name in self.catalog.models:  # its files moved: the facts stay the base's
+                return self._known(known.entry.name)
+            return replace(known, added=True)
+        return self._known(name)
+
+    def place(self, server: Server, environment: str) -> KnownPlace:
+        """The accelerators that a pod asks for. Raises UnknownError."""
+        try:
+            return self._place(server, environment)
+        except UnknownError:
+            if self.added is None:
+                raise
+            known = self.added._place(server, environment)
+            if known.place.accelerator.name in self.catalog.accelerators:
+                raise
+            return replace(known, added=True)
+
+    def devices(self, environment: str) -> list[Device]:
+        """The accelerators of an environment, of all for an unknown one."""
+        names = self._usual(environment) or tuple(self.catalog.accelerators)
+        return [device(self.catalog.accelerators[name]) for name in names if name in self.catalog.accelerators]
+
+    def variants(self, entry: ModelEntry) -> list[ModelFacts]:
+        """Other copies of the same model."""
+        origin = entry.variant_of or entry.name
+        found = []
+        for other in self.catalog.models.values():
+            if other.name != entry.name and origin in (other.name, other.variant_of):
+                try:
+                    found.append(self._known(other.name).facts)
+                except UnknownError:
+                    continue
+        return found
+
+    def environment(self, name: str) -> Environment | None:
+        """What the settings say of an environment."""
+        return self.settings.environments.get(name) if self.settings else None
+
+    def environments(self, name: str) -> tuple[Environment, ...]:
+        """The environment of that name, and all of them where a manifest is of none ("")."""
+        if self.settings is None:
+            return ()
+        known = self.environment(name)
+        return (known,) if known else () if name else tuple(self.settings.environments.values())
+
+    def runtime(self, server: Server, family: str) -> RuntimeEntry | None:
+        """The catalog's runtime of a server's image, or else the one of its accelerator's family."""
+        alike = [one for one in self.catalog.runtimes.values() if one.family == family]
+        same = [one for one in self._of_image(str(server.container.get("image") or "")) if one in alike]
+        return next((one for one in (*same, *alike) if one.only_for is None), None)
+
+    def _of_image(self, image: str) -> list[RuntimeEntry]:
+        """The catalog's runtimes of an image, whatever mirror it comes from."""
+        name = image_repository(image)
+        return [one for one in self.catalog.runtimes.values() if image_repository(one.image) == name]
+
+    def build(self, server: Server) -> str:
+        """The kind of accelerator that a server's image is built for; "" where its name does not tell."""
+        image = str(server.container.get("image") or "").partition("@")[0]
+        *folders, name = image.split("/")
+        parts = {*folders, *re.split(r"[-_.:]", name)}
+        told = {_BUILDS[part] for part in parts if part in _BUILDS}
+        if not told:
+            told = {one.family for one in self._of_image(image)}
+        return next(iter(told)) if len(told) == 1 else ""
+
+    def price(self, environment: str) -> _Price:
+        """US dollars an hour, by the lists of an environment."""
+        known = self.environment(environment)
+        return _Price(self.catalog, known.price_lists if known else ())
+
+    def _known(self, name: str) -> KnownModel:
+        entry = self.catalog.models[name]
+        if name not in self._facts:
+            try:
+                self._facts[name] = served_facts(entry)
+            except InputError as error:
+                raise UnknownError(f"of {name}: {error.problems[0].message}") from error
+        return KnownModel(entry, self._facts[name])
+
+    def _entry_of(self, named: str, source: str) -> str:
+        if named == MOUNTED_MODEL or named.startswith(f"{MOUNTED_MODEL}/"):
+            if source:
+                named = f"{source.rstrip('/')}{named.removeprefix(MOUNTED_MODEL)}"
+            elif named == MOUNTED_MODEL:
+                raise UnknownError(f"which model lies in {MOUNTED_MODEL} is not told by the manifest")
+        if named.startswith(_HUB):
+            named = named.removeprefix(_HUB).partition(":")[0]
+        for prefix in self._stores:
+            if named.startswith(f"{prefix}/"):
+                path = named.removeprefix(f"{prefix}/")
+                for entry in self.catalog.models.values():
+                    if entry.weights.path == path:
+                        return entry.name
+        if _HUB_ID.fullmatch(named):
+            for entry in self.catalog.models.values():
+                if named == entry.name or (entry.weights.kind == "hub" and entry.weights.path == named):
+                    return entry.name
+        raise UnknownError(f"the model {named or 'of this command'} is not in the catalog")
+
+    @cached_property
+    def _stores(self) -> tuple[str, ...]:
+        """What the address of a model of the environments' own stores begins with."""
+        if self.settings is None:
+            return ()
+        stores = {one.models.store for one in self.settings.environments.values() if one.models.store}
+        return tuple(sorted({store.removeprefix(_FILE).rstrip("/") for store in stores}, key=len, reverse=True))
+
+    def _place(self, server: Server, environment: str) -> KnownPlace:
+        usual = self._usual(environment)
+        try:
+            cards = self.catalog.accelerators
+            pod = named_cards(server.pod(), server.spec, cards.values())
+            name, count = find_accelerator(pod, self.catalog, usual)
+            if not name:
+                return self._processor(server)
+            check_memory_label(server.spec, name, cards[name].memory_gib.value or 0)
+            for worker in server.workers:
+                other, more = find_accelerator(named_cards(worker, None, cards.values()), self.catalog, usual)
+                if other != name:
+                    raise ValueError(f"its workers ask for {other or 'no accelerator'}, not for {name}")
+                count += more
+        except ValueError as error:
+            raise UnknownError(f"its accelerator is not known: {error}") from error
+        accelerator = self.catalog.accelerators[name]
+        if accelerator.memory_gib.value is None:
+            raise UnknownError(f"the catalog does not say how much memory {name} has")
+        return KnownPlace(Place(accelerator, count, server.pods), device(accelerator))
+
+    def _processor(self, server: Server) -> KnownPlace:
+        """A pod without accelerators: vLLM's build for CPUs, with the container's memory."""
+        if not (server.for_cpu or self.build(server) == "cpu"):
+            raise UnknownError("its pod asks for no accelerator, and its image is not the one for CPUs")
+        processors = [one for one in self.catalog.accelerators.values() if one.family == "cpu" and not one.resource]
+        if not processors:
+            raise UnknownError("the catalog has no CPU")
+        memory_gib = usable_memory(server.spec)
+        if memory_gib <= 0:
+            raise UnknownError("its pod does not say how much memory it needs")
+        processor = processors[0]
+        return KnownPlace(Place(processor, 1, server.pods), replace(device(processor), memory_gib=memory_gib))
+
+    def _usual(self, environment: str) -> Sequence[str]:
+        known = self.environment(environment)
+        return known.accelerators if known else ()
+
+
+@dataclass(frozen=True)
+class _Price:
+    catalog: Catalog
+    lists: tuple[str, ...]
+
+    def __call__(self, name: str, count: int) -> Decimal | None:
+        found = self.catalog.price(name, count, self.lists)
+        return None if found is None else found[1].usd * count / found[1].count

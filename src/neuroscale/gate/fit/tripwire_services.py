@@ -1,0 +1,212 @@
+"""Services that are known to be bad, with a catalog of their own: the fit gate must find each of them, on every run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from neuroscale.catalog import Accelerator, Catalog, ModelEntry
+from neuroscale.catalog.entries import Checkpoint, Serving, Weights
+from neuroscale.core.yaml_io import Document
+from neuroscale.gate.fit.known_models import Knowledge
+from neuroscale.gate.fit.volumes import SHARED_MEMORY
+from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
+from neuroscale.models.config import read_config
+from neuroscale.models.facts import ModelFacts
+
+_SOURCE = "a tripwire of the gate"
+_NOTHING: Mapping[str, str] = {}
+_VOLUMES = [{"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]
+_KEY = {"name": "VLLM_API_KEY", "valueFrom": {"secretKeyRef": {"name": "tripwire", "key": "api-key"}}}
+_NODES = {"example.com/tripwire": "small"}
+_MODELS = {"tripwire/dense-31b": (64, 6144, 20480), "tripwire/dense-1b": (16, 2048, 8192)}
+"""Layers, hidden size, and width of the MLP."""
+_PROBE = {"httpGet": {"path": "/health", "port": 8000}}
+_BAD = (
+    ("not-reachable", "--host"),
+    ("wrong-port", "listens on port 9000"),
+    ("missing-file", "--ssl-keyfile"),
+    ("host-memory", "64 MiB"),
+    ("ends-later", "timeout"),
+    ("keyless-path", "/invocations"),
+    ("keyless-path", "VLLM_SERVER_DEV_MODE"),
+    ("small-volume", SHARED_MEMORY),
+)
+"""What is wrong with one service, by the rules of `reach` and `room`."""
+
+
+@dataclass(frozen=True)
+class Tripwire:
+    """Manifests of which each rule of `wanted` must be found, with the text beside it in its message."""
+
+    title: str
+    manifests: tuple[Manifest, ...]
+    wanted: tuple[tuple[str, str], ...]
+    knowledge: Knowledge
+
+
+@cache
+def tripwires() -> tuple[Tripwire, ...]:
+    """All of them."""
+    knowledge = Knowledge(_catalog(), None, facts=_facts())
+
+    def deployment(*arguments: str, gpus: int = 1, limits: Mapping[str, str] = _NOTHING, **more: Any) -> Manifest:
+        container = {
+            "name": "vllm",
+            "image": "vllm/vllm-openai:v0.32.0",
+            "args": list(arguments),
+            "resources": {"limits": {"example.com/tripwire": gpus, **limits}},
+            **more,
+        }
+        pod = {"nodeSelector": _NODES, "containers": [container], "volumes": _VOLUMES}
+        return _manifest("apps/v1", "Deployment", {"template": {"spec": pod}})
+
+    def service(*arguments: str) -> tuple[Manifest, ...]:
+        """An argument of the runtime in front of those of the service."""
+        container = {"name": "kserve-container", "image": "vllm/vllm-openai:v0.32.0", "command": ["vllm", "serve"]}
+        runtime = _manifest(
+            "serving.kserve.io/v1alpha1",
+            "ClusterServingRuntime",
+            {"containers": [{**container, "args": ["--model=tripwire/dense-31b"]}]},
+        )
+        model = {
+            "runtime": runtime.name,
+            "args": list(arguments),
+            "resources": {"limits": {"example.com/tripwire": 1}},
+        }
+        return runtime, _manifest(
+            "serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"nodeSelector": _NODES, "model": model}}
+        )
+
+    large, small = "--model=tripwire/dense-31b", "--model=tripwire/dense-1b"
+    tls = ("--ssl-keyfile=/tls/tls.key", "--ssl-certfile=/tls/tls.crt")
+    bad = deployment(
+        *(small, "--host=127.0.0.1", "--port=9000", "--tensor-parallel-size=2", *tls),
+        gpus=2,
+        limits={"memory": "64Mi"},
+        command=["timeout", "60", "vllm", "serve"],
+        env=[_KEY, {"name": "VLLM_SERVER_DEV_MODE", "value": "1"}],
+        readinessProbe=_PROBE,
+        volumeMounts=[{"name": "shared-memory", "mountPath": SHARED_MEMORY}],
+    )
+    return (
+        Tripwire(
+            "31B parameters in 16 bits on a card of 22 GiB",
+            (deployment(large, "--max-model-len=4096"),),
+            (("does-not-fit", "does not fit"),),
+            knowledge,
+        ),
+        Tripwire(
+            "the same, of which a runtime names the model",
+            service("--max-model-len=4096"),
+            (("does-not-fit", "does not fit"),),
+            knowledge,
+        ),
+        Tripwire(
+            "an argument that there is not",
+            (deployment(small, "--no-such-argument"),),
+            (("unknown-argument", "--no-such-argument"),),
+            knowledge,
+        ),
+        Tripwire(
+            "an argument that was removed",
+            (deployment(small, "--swap-space=4"),),
+            (("removed-argument", "--swap"),),
+            knowledge,
+        ),
+        Tripwire(
+            "more ranks than accelerators",
+            (deployment(small, "--tensor-parallel-size=2"),),
+            (("accelerator-count", "runs on 2 accelerators"),),
+            knowledge,
+        ),
+        Tripwire(
+            "arguments in a file",
+            (deployment(small, "--config", "a.yaml"),),
+            (("not-judged", "cannot be judged"),),
+            knowledge,
+        ),
+        Tripwire(
+            "a server that nobody reaches, that does not stay up, and that asks nobody for a key",
+            (bad,),
+            _BAD,
+            knowledge,
+        ),
+        Tripwire(
+            "a server on a socket",
+            (deployment(small, "--uds=/tmp/vllm.sock", readinessProbe=_PROBE),),
+            (("not-reachable", "--uds"),),
+            knowledge,
+        ),
+    )
+
+
+def _manifest(api_version: str, kind: str, spec: Mapping[str, Any]) -> Manifest:
+    value = {"apiVersion": api_version, "kind": kind, "metadata": {"name": TRIPWIRE_PREFIX}, "spec": dict(spec)}
+    return Manifest("tripwire.yaml", value, Document(value, {(): 1}))
+
+
+def _catalog() -> Catalog:
+    figure = {"value": None, "source": _SOURCE}
+    card = Accelerator.model_validate(
+        {
+            "name": "tripwire",
+            "title": "A card of 22 GiB",
+            "family": "cuda",
+            "counts": [1, 2],
+            "resource": "example.com/tripwire",
+            "node_selector": _NODES,
+            "memory_gib": {"value": 22.0, "source": _SOURCE},
+            "bandwidth_gb_s": figure,
+            "bf16_tflops": figure,
+            "pcie_gb_s": figure,
+            "quantizations": ["none"],
+            "kv_cache_dtypes": ["auto"],
+            "support_source": _SOURCE,
+        },
+        strict=False,
+    )
+    entries = {name: _entry(name) for name in _MODELS}
+    return Catalog(entries, {card.name: card}, {}, {}, {})
+
+
+def _entry(name: str) -> ModelEntry:
+    """As much of an entry as is asked of it; its facts come from a config.json of their own."""
+    weights: dict[str, Any] = {"kind": "hub", "path": name, "revision": None}
+    checkpoint: dict[str, Any] = {"dtype": "bfloat16", "quantization": "none"}
+    serving: dict[str, Any] = {"families": ("cuda",), "tool_call_parser": None, "reasoning_parser": None}
+    entry: dict[str, Any] = {
+        "name": name,
+        "title": name,
+        "variant_of": None,
+        "weights": Weights.model_construct(**weights),
+        "checkpoint": Checkpoint.model_construct(**checkpoint),
+        "serving": Serving.model_construct(**serving),
+    }
+    return ModelEntry.model_construct(**entry)
+
+
+def _facts() -> dict[str, ModelFacts]:
+    """Dense models of Llama's shape."""
+    return {
+        name: read_config(
+            {
+                "architectures": ["LlamaForCausalLM"],
+                "model_type": "llama",
+                "dtype": "bfloat16",
+                "num_hidden_layers": layers,
+                "hidden_size": hidden,
+                "vocab_size": 128256,
+                "intermediate_size": width,
+                "num_attention_heads": hidden // 128,
+                "num_key_value_heads": hidden // 512,
+                "head_dim": 128,
+                "max_position_embeddings": 131072,
+                "tie_word_embeddings": False,
+            },
+            name,
+        )
+        for name, (layers, hidden, width) in _MODELS.items()
+    }

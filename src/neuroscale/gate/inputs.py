@@ -1,0 +1,145 @@
+"""What one run of the gate looks at: service folders of a platform repository, or plain folders of manifests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.manifests.objects import MANIFEST_SUFFIXES
+from neuroscale.repo.layout import MANIFESTS, ServicePath
+from neuroscale.repo.snapshot import Entry, FolderSnapshot, Snapshot
+
+RENDERED_BY_OTHERS = ("kustomization.yaml", "kustomization.yml", "Kustomization", "Chart.yaml", "values.yaml")
+"""Names of files with which tools render a folder: what they make of its manifests is not what lies there."""
+# Files below manifests/ that are for people; nothing deploys them.
+_FOR_PEOPLE = ("README.md", ".gitkeep")
+
+
+@dataclass(frozen=True)
+class ServiceFolder:
+    """A service folder with everything that lies in it. `plan_changed`: the lock differs from the base's."""
+
+    path: ServicePath
+    change: Literal["added", "changed", "removed", "checked"]
+    entries: tuple[Entry, ...]
+    plan_changed: bool = False
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file outside every service folder. `name` is what findings call it."""
+
+    name: str
+    entry: Entry
+    snapshot: Snapshot
+
+    def read(self) -> bytes | None:
+        return self.snapshot.read(self.entry.path)
+
+
+@dataclass(frozen=True)
+class GateInput:
+    """Everything that the gates look at.
+
+    `snapshot` holds the service folders and the catalog and template they are compared with. `strays` are paths below
+    `manifests/` that belong to no service; `plain` are files of folders that this platform did not render.
+    """
+
+    snapshot: Snapshot
+    services: tuple[ServiceFolder, ...] = ()
+    strays: tuple[Entry, ...] = ()
+    plain: tuple[SourceFile, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+
+def read_paths(paths: list[Path], root: Path) -> GateInput:
+    """The files at `paths`; those below the manifests folder of the repository at `root` are its services.
+
+    Raises InputError for a path that is not there or holds no manifest.
+    """
+    repository = FolderSnapshot(root)
+    services: dict[ServicePath, ServiceFolder] = {}
+    strays: list[Entry] = []
+    plain: list[SourceFile] = []
+    ignored: list[str] = []
+    for path in paths:
+        if not path.exists():
+            raise _unusable(path, "does not exist", "Name a folder or file of manifests.")
+        inside = _below_manifests(path.resolve(), repository.root)
+        if inside is not None:
+            found, others = group_services(repository.entries(inside))
+            # A single file stands for its service: its neighbours decide whether it is right.
+            for service in found:
+                entries = repository.entries(service.folder)
+                services[service] = ServiceFolder(service, "checked", tuple(entries))
+            strays.extend(others)
+            if not found and not others:
+                raise _unusable(path, "holds no manifests", "Name a folder that holds at least one service.")
+        else:
+            files, skipped = _plain_files(path)
+            if not files:
+                raise _unusable(path, "holds no manifests", "Name a folder with .yaml, .yml or .json files.")
+            plain.extend(files)
+            ignored.extend(skipped)
+    unique = {file.name: file for file in plain}
+    return GateInput(
+        repository,
+        tuple(services[key] for key in sorted(services, key=lambda service: service.folder)),
+        tuple(sorted(set(strays))),
+        tuple(unique.values()),
+        tuple(sorted(set(ignored))),
+    )
+
+
+def group_services(entries: list[Entry]) -> tuple[dict[ServicePath, list[Entry]], list[Entry]]:
+    """Entries below `manifests/` by service, and those that lie in no service folder (files for people left out)."""
+    services: dict[ServicePath, list[Entry]] = {}
+    strays = []
+    for entry in entries:
+        service = ServicePath.of(entry.path)
+        if service is not None:
+            services.setdefault(service, []).append(entry)
+        elif entry.kind != "file" or entry.path.rpartition("/")[2] not in _FOR_PEOPLE:
+            strays.append(entry)
+    return services, strays
+
+
+def _below_manifests(path: Path, root: Path) -> str | None:
+    """The repository path to look at when `path` is the repository or lies in its manifests folder; None elsewhere.
+
+    Raises InputError for a folder around the repository: what else lies there would go unseen.
+    """
+    manifests = root / MANIFESTS
+    if path == root:
+        return MANIFESTS
+    if root.is_relative_to(path):
+        raise _unusable(
+            path, "holds a whole platform repository", f"Name {manifests} and the other folders one by one."
+        )
+    if path.is_relative_to(manifests):
+        return path.relative_to(root).as_posix()
+    return None
+
+
+def _plain_files(path: Path) -> tuple[list[SourceFile], list[str]]:
+    folder = path if path.is_dir() else path.parent
+    snapshot = FolderSnapshot(folder)
+    entries = snapshot.entries() if path.is_dir() else snapshot.entries(path.name)
+    files, skipped = [], []
+    for entry in entries:
+        name = (folder / entry.path).as_posix()
+        is_manifest = entry.path.endswith((*MANIFEST_SUFFIXES, ".jsonnet")) or not path.is_dir()
+        is_input = entry.path.rpartition("/")[2] in RENDERED_BY_OTHERS
+        if is_manifest or is_input or entry.kind not in ("file", "executable"):
+            files.append(SourceFile(name, entry, snapshot))
+        else:
+            skipped.append(name)
+    if not any(file.entry.kind in ("file", "executable") for file in files):
+        return [], skipped
+    return files, skipped
+
+
+def _unusable(path: Path, message: str, fix: str) -> InputError:
+    return InputError(Problem(str(path), "", message, fix))

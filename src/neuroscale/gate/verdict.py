@@ -1,0 +1,149 @@
+"""What one run of the gate found: the versioned value that every report is made from."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from neuroscale.core.errors import ExitStatus
+from neuroscale.core.frozen import Frozen
+from neuroscale.costs.bill import CostChange
+from neuroscale.planning.plan import Plan
+
+SCHEMA_VERSION = 1
+
+
+class Severity(StrEnum):
+    """`ERROR` refuses the change; `NOTICE` is shown and refuses nothing."""
+
+    ERROR = "error"
+    NOTICE = "notice"
+
+
+class Outcome(StrEnum):
+    """How a check ended. `NOT_RUN` is never a pass: it is listed with its reason."""
+
+    PASSED = "passed"
+    FINDINGS = "findings"
+    UNUSABLE = "unusable"
+    UNTRUSTED = "untrusted"
+    NOT_RUN = "not_run"
+
+
+class Finding(Frozen):
+    """One thing that a person should look at.
+
+    `file` is relative to what was checked, `line` 1-based (None where the file as a whole is meant), `subject` the
+    object as `Kind namespace/name` ("" where there is none).
+    """
+
+    gate: str
+    rule: str
+    severity: Severity = Severity.ERROR
+    file: str
+    line: int | None = None
+    subject: str = ""
+    message: str
+    fix: str
+
+
+class Check(Frozen):
+    """One gate's own account of its run.
+
+    `evaluated` counts what it really looked at and `expected` what it had to look at (its `unit` says of what);
+    `tripwires` counts the known-bad objects that went through the same invocation, and `tripwires_caught` those that
+    came back with their own message. `detail` says why a check is unusable, untrusted or was not run.
+    """
+
+    name: str
+    title: str
+    outcome: Outcome
+    evaluated: int = 0
+    expected: int = 0
+    unit: str = "objects"
+    tripwires: int = 0
+    tripwires_caught: int = 0
+    seconds: float = 0.0
+    detail: str = ""
+
+
+class Effect(Frozen):
+    """One difference between objects as they are rendered before the change and after it.
+
+    `kind` is the object's, with its name where it belongs to no single service. `before` and `after` are text, and None
+    where the field is not there. `services` counts those whose objects differ in this way; `example` names one of them.
+    """
+
+    kind: str
+    field: str
+    before: str | None
+    after: str | None
+    services: int
+    example: str
+
+
+class Effects(Frozen):
+    """What a change of the template, the settings, the catalog or the runtimes does to services rendered anew.
+
+    `rendered` counts services and examples, `changed` those whose objects differ, `left_out` the differences that are
+    not listed.
+    """
+
+    rendered: int
+    changed: int
+    differences: tuple[Effect, ...] = ()
+    left_out: int = 0
+
+
+class ServiceReport(Frozen):
+    """A service that the change touches. `plan` is None where it has no readable plan (or was removed)."""
+
+    environment: str
+    name: str
+    change: Literal["added", "changed", "removed", "checked"]
+    plan: Plan | None = None
+    plan_before: Plan | None = None
+
+
+class Verdict(Frozen):
+    """The result of one gate run.
+
+    `base` and `head` are full commit ids, or "" for a run over plain paths. `not_checked` lists in words what the run
+    did not look at.
+    """
+
+    schema_version: Literal[1] = 1
+    tool_version: str
+    exit_status: Literal[0, 1, 2, 3]
+    headline: str
+    base: str = ""
+    head: str = ""
+    paths: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    services: tuple[ServiceReport, ...] = ()
+    cost: CostChange | None = Field(
+        default=None, description="None where the change alters nothing that costs anything, and without a base."
+    )
+    effects: Effects | None = Field(
+        default=None, description="None where the change alters nothing that services are rendered from."
+    )
+    notes: tuple[str, ...] = Field(default=(), description="Remarks on the run itself, such as whose policies judged.")
+    not_checked: tuple[str, ...] = ()
+
+
+def exit_status(checks: tuple[Check, ...] | list[Check]) -> ExitStatus:
+    """The exit status of a run: untrusted before unusable before findings before passed.
+
+    A run in which no check gave an answer is untrusted.
+    """
+    outcomes = {check.outcome for check in checks}
+    if Outcome.UNTRUSTED in outcomes or outcomes <= {Outcome.NOT_RUN}:
+        return ExitStatus.UNTRUSTED
+    if Outcome.UNUSABLE in outcomes:
+        return ExitStatus.UNUSABLE
+    if Outcome.FINDINGS in outcomes:
+        return ExitStatus.FINDINGS
+    return ExitStatus.PASSED

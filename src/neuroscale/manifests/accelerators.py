@@ -1,0 +1,78 @@
+"""Which accelerator of the catalog a pod asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+
+from neuroscale.catalog import Accelerator, Catalog
+from neuroscale.manifests.pod_resources import Labels, Pod
+
+_MOST_NODES = 1000
+
+
+def find_accelerator(pod: Pod, catalog: Catalog, usual: Sequence[str]) -> tuple[str, int]:
+    """The accelerator's name and how many of it one pod asks for; ("", 0) for a pod without one.
+
+    `usual`: the accelerators of the environment, of which one is meant where the pod selects no nodes. Raises
+    ValueError with the reason where the catalog does not say which accelerator it is.
+    """
+    if pod.claims:
+        raise ValueError("it asks for devices by resource claims")
+    if not pod.devices:
+        return "", 0
+    if len(pod.devices) > 1:
+        raise ValueError(f"it asks for several kinds of devices: {', '.join(sorted(pod.devices))}")
+    ((resource, amount),) = pod.devices.items()
+    known = [one for one in catalog.accelerators.values() if one.resource == resource]
+    if not known:
+        raise ValueError(f"no accelerator of the catalog is the resource {resource}")
+    if amount != int(amount):
+        raise ValueError(f"{amount} is not a whole number of {resource}")
+    count = int(amount)
+    chosen = _only(pod, known, usual, count)
+    if count not in chosen.counts:
+        counts = ", ".join(map(str, chosen.counts))
+        raise ValueError(f"a pod cannot hold {count:,} x {chosen.name}, only {counts}")
+    return chosen.name, count
+
+
+def _only(pod: Pod, known: Sequence[Accelerator], usual: Sequence[str], count: int) -> Accelerator:
+    """The one accelerator that every node that the pod may run on has."""
+    keys = sorted({key for one in known for key in one.node_selector})
+    found: dict[str, Accelerator] = {}
+    for labels in pod.nodes:
+        if any(key in labels for key in keys):
+            for node in _nodes(labels, keys):
+                found |= {one.name: one for one in _fitting(node, known)}
+        else:
+            found |= {one.name: one for one in known if one.name in usual}
+    if len(found) > 1:
+        found = {name: one for name, one in found.items() if count in one.counts} or found
+    if len(found) == 1:
+        return next(iter(found.values()))
+    names = ", ".join(sorted(found or {one.name: one for one in known}))
+    hint = f"; a node selector with {' and '.join(keys)} would tell" if keys else ""
+    raise ValueError(f"the nodes it selects may have any of {names}{hint}")
+
+
+def _nodes(labels: Labels, keys: Sequence[str]) -> list[dict[str, str]]:
+    """The kinds of nodes that `labels` allow, as far as the labels with `keys` tell them apart."""
+    pinned = [key for key in keys if key in labels]
+    if prod(len(labels[key]) for key in pinned) > _MOST_NODES:
+        raise ValueError("it selects too many kinds of nodes")
+    return [dict(zip(pinned, values, strict=True)) for values in product(*(sorted(labels[key]) for key in pinned))]
+
+
+def _fitting(node: dict[str, str], known: Sequence[Accelerator]) -> list[Accelerator]:
+    """The accelerators whose labels the node has; where it has none of theirs whole, those that it may yet be."""
+    whole = [one for one in known if one.node_selector.items() <= node.items()]
+    if whole:
+        most = max(len(one.node_selector) for one in whole)
+        return [one for one in whole if len(one.node_selector) == most]
+    possible = [one for one in known if all(node.get(key, value) == value for key, value in one.node_selector.items())]
+    if not possible:
+        selected = ", ".join(f"{key}={value}" for key, value in node.items())
+        raise ValueError(f"the catalog has no accelerator for nodes with {selected}")
+    return possible

@@ -1,0 +1,151 @@
+"""The pods of KServe's own kinds, by the rules of its controllers (release 0.20)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from math import ceil
+from typing import Any
+
+from neuroscale.manifests.pod_resources import Pod, mapping, read_pod, sequence
+from neuroscale.manifests.quantity import quantity
+from neuroscale.manifests.scaling import STOPPED, Bounds, annotations_of, between, fixed, knative, optional, texts
+
+COMPONENTS = ("predictor", "transformer", "explainer")
+
+_PREFIX = "serving.kserve.io/"
+SERVERS = (
+    "model",
+    "sklearn",
+    "xgboost",
+    "tensorflow",
+    "pytorch",
+    "triton",
+    "onnx",
+    "huggingface",
+    "pmml",
+    "lightgbm",
+    "paddle",
+    "art",
+)
+"""The keys under which a component may describe its one serving container."""
+_STANDARD = ("Standard", "RawDeployment")
+_DEFAULT_GPU = "nvidia.com/gpu"
+
+
+def stopped(value: Mapping[str, Any]) -> bool:
+    """Whether the object is told to run nothing."""
+    return annotations_of(value).get(f"{_PREFIX}stop", "").lower() == "true"
+
+
+def is_standard(value: Mapping[str, Any]) -> bool:
+    """Whether a service's pods are those of a Deployment, without Knative."""
+    return _mode(value) in _STANDARD
+
+
+def _mode(value: Mapping[str, Any]) -> str:
+    return annotations_of(value).get(f"{_PREFIX}deploymentMode", "Knative")  # a component's own do not decide it
+
+
+def component_pod(component: Mapping[str, Any]) -> Pod:
+    """The pod of a predictor, transformer or explainer. Raises ValueError where it cannot be read."""
+    servers = [mapping(component[key], key) for key in SERVERS if component.get(key) is not None]
+    containers = servers + sequence(component.get("containers"), "containers")
+    if not containers:
+        raise ValueError("it has no containers of its own: its runtime brings them")
+    return read_pod({**component, "containers": containers})
+
+
+def component_bounds(value: Mapping[str, Any], component: Mapping[str, Any]) -> Bounds:
+    """The replicas of a component.
+
+    Where no autoscaler of KServe's comes with it (class none or external), what it declares is what whoever scales
+    it is held to. Raises ValueError for a mode in which the pods are not the service's own.
+    """
+    if stopped(value):
+        return STOPPED
+    given = annotations_of(value) | texts(component.get("annotations"), "annotations")
+    mode = _mode(value)
+    if mode.startswith("ModelMesh"):
+        raise ValueError("it runs in ModelMesh, whose pods serve several services")
+    fewest, most = optional(component, "minReplicas", 1), optional(component, "maxReplicas", 0)
+    if mode not in _STANDARD:
+        annotated = knative(given)
+        if not most and annotated.unlimited:
+            return Bounds(fewest, fewest, unlimited=True)
+        return between(fewest, most or annotated.most)
+    if given.get(f"{_PREFIX}autoscalerClass", "hpa") == "hpa":
+        fewest = max(fewest, 1)
+    return between(fewest, most)
+
+
+def with_workers(head: Pod, worker_spec: Mapping[str, Any]) -> tuple[Pod, Pod, int]:
+    """Head pod, worker pod and the number of workers of a predictor on several nodes.
+
+    The accelerators of all nodes together are tensor times pipeline parallel size. Raises ValueError where the
+    manifest does not say them: a runtime may then set others.
+    """
+    sizes = [worker_spec.get("tensorParallelSize"), worker_spec.get("pipelineParallelSize")]
+    if None in sizes:
+        raise ValueError("its runtime sets tensorParallelSize or pipelineParallelSize")
+    total = optional(worker_spec, "tensorParallelSize", 1) * optional(worker_spec, "pipelineParallelSize", 1)
+    if not sequence(worker_spec.get("containers"), "containers"):
+        raise ValueError("its workers have no containers of their own: its runtime brings them")
+    worker = read_pod(worker_spec)
+    resource = next(iter([*worker.devices, *head.devices]), _DEFAULT_GPU)
+    on_head, on_worker = (int(pod.devices.get(resource, Decimal(0))) for pod in (head, worker))
+    if on_worker:
+        nodes = ceil(Decimal(total) / on_worker)
+        if on_head >= total:
+            nodes = 1
+        on_head = total if nodes == 1 else on_head or total - on_worker * (nodes - 1)
+    elif on_head:
+        nodes, on_worker = max(total - on_head, 0) + 1, 1
+    else:
+        nodes, on_head, on_worker = total, 1, 1
+    return _holding(head, resource, on_head), _holding(worker, resource, on_worker), nodes - 1
+
+
+def _holding(pod: Pod, resource: str, count: int) -> Pod:
+    devices = {**pod.devices, resource: quantity(count)}
+    return Pod(pod.cpu, pod.memory, devices, pod.nodes, pod.missing, pod.claims)
+
+
+def llm_parts(spec: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The parts of an LLMInferenceService that have pods of their own: `` (all, or decoding alone) and `prefill`."""
+    yield "", dict(spec)
+    if spec.get("prefill") is not None:
+        yield "prefill", mapping(spec["prefill"], "prefill")
+
+
+def llm_pods(part: Mapping[str, Any]) -> tuple[tuple[Pod, int], ...]:
+    """The pods of one replica, each with how many of it there are. Raises ValueError where they cannot be read."""
+    template, worker = part.get("template"), part.get("worker")
+    if template is None and worker is None:
+        raise ValueError("its pods come from an LLMInferenceServiceConfig")
+    if worker is None:
+        return ((read_pod(template), 1),)
+    size = _group_size(mapping(part.get("parallelism"), "parallelism"))
+    # Without a template of its own the leader is one of the workers.
+    return ((read_pod(worker if template is None else template), 1), (read_pod(worker), size - 1))
+
+
+def _group_size(parallelism: Mapping[str, Any]) -> int:
+    data, local = optional(parallelism, "data", 0), optional(parallelism, "dataLocal", 0)
+    if data or local:
+        return max(max(data, 1) // max(local, 1), 1)
+    return max(optional(parallelism, "pipeline", 0), 1)
+
+
+def llm_bounds(value: Mapping[str, Any], part: Mapping[str, Any]) -> Bounds:
+    """The replicas of a part. Raises ValueError where it scales without an upper bound."""
+    if stopped(value):
+        return STOPPED
+    if part.get("scaling") is None:
+        return fixed(part)
+    scaling = mapping(part["scaling"], "scaling")
+    if scaling.get("maxReplicas") is None:
+        raise ValueError("scaling has no maxReplicas")
+    bounds = between(optional(scaling, "minReplicas", 1), optional(scaling, "maxReplicas", 1))
+    keda = mapping(mapping(scaling.get("wva"), "wva").get("keda"), "keda")
+    return Bounds(min(bounds.fewest, optional(keda, "idleReplicaCount", bounds.fewest)), bounds.most)

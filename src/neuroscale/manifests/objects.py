@@ -1,0 +1,216 @@
+"""Kubernetes objects as the gate reads them out of files."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.yaml_io import LARGEST_INTEGER, Document, decode, flow, read_documents
+from neuroscale.repo.layout import ServicePath
+
+LARGEST_FILE = 1024 * 1024  # bytes; etcd refuses larger objects by default (1.5 MiB a request)
+_MOST_VALUES = 100_000  # of one file: each takes memory for its place
+TRIPWIRE_PREFIX = "neuroscale-tripwire"
+MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
+LEFT_OUT = b"+argocd:skip-file-rendering"
+"""What makes Argo CD leave out a file, wherever in it: also in a comment or a text."""
+
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_COLON_NAMES = re.compile(r"[a-z0-9]([-a-z0-9.:]{0,251}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One object: where it was read, and its value. `prefix` is the path inside `document` for items of a List."""
+
+    file: str
+    value: dict[str, Any]
+    document: Document
+    prefix: tuple[str | int, ...] = ()
+    service: ServicePath | None = None
+
+    @property
+    def api_version(self) -> str:
+        return str(self.value["apiVersion"])
+
+    @property
+    def kind(self) -> str:
+        return str(self.value["kind"])
+
+    @property
+    def group(self) -> str:
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        return self.api_version.rpartition("/")[2]
+
+    @property
+    def name(self) -> str:
+        return str(self.value["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.value["metadata"].get("namespace") or "")
+
+    @property
+    def subject(self) -> str:
+        """`Kind namespace/name`, as findings name the object."""
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """What makes two objects the same one in a cluster: group, kind, namespace and name."""
+        return (self.group, self.kind, self.namespace, self.name)
+
+    def line(self, *path: str | int) -> int | None:
+        """The line of a path inside the object, or of its nearest ancestor."""
+        return self.document.line(*self.prefix, *path)
+
+
+def read_manifests(data: bytes, file: str, service: ServicePath | None = None) -> list[Manifest]:
+    """Every object in a file; a List is expanded. Raises InputError naming file, field and line."""
+    if len(data) > LARGEST_FILE:
+        raise InputError(
+            Problem(file, "", f"has {len(data)} bytes", f"Keep a manifest file below {LARGEST_FILE} bytes.")
+        )
+    if LEFT_OUT in data:
+        what, fix = f"holds {LEFT_OUT.decode()!r}", "Remove it: Argo CD leaves out a file in which it stands anywhere."
+        raise InputError(Problem(file, "", what, fix, data.count(b"\n", 0, data.index(LEFT_OUT)) + 1))
+    text = decode(data, file)
+    if file.endswith(".json"):
+        documents = [_json_document(text, file)]
+    else:
+        _check_lines(text, file)
+        documents = read_documents(text, file, _MOST_VALUES)
+    manifests: list[Manifest] = []
+    for document in documents:
+        manifests.extend(_expand(document.value, document, (), file, service))
+    return manifests
+
+
+# Kubernetes' readers cut a file into documents before they parse it: at every line feed with three dashes behind it,
+# whatever else stands in that line. Each of these lines gives them other documents than a YAML parser sees: a key
+# `---#x:` would hide an object from the gate that Argo CD applies, and Argo CD leaves out a file that it cannot read.
+_OTHER_DOCUMENTS = re.compile(r"^(?:---(?![ \t]*(?:[ \t]#.*)?\r?$)|\.\.\.|%)", re.MULTILINE)
+_OTHER_LINE_ENDS = re.compile(r"\r(?!\n)|[\x85\u2028\u2029\ufeff]")
+
+
+def _check_lines(text: str, file: str) -> None:
+    """Refuse what Kubernetes' readers split into other documents or lines than the gate does."""
+    for pattern, message, fix in (
+        (
+            _OTHER_DOCUMENTS,
+            "is a line that YAML parsers take for different things",
+            "Separate documents by a line of three dashes alone; use no directives (%) and no document ends (...).",
+        ),
+        (
+            _OTHER_LINE_ENDS,
+            "is a line end or white space to some YAML parsers only",
+            r"End lines by \n, and write other characters in quotes by their escape (\r, \N, \L, \P, \uFEFF).",
+        ),
+    ):
+        if found := pattern.search(text):
+            line = text.count("\n", 0, found.start()) + 1
+            raise InputError(Problem(file, "", f"{found[0]!r} {message}", fix, line))
+
+
+def _expand(
+    value: Any, document: Document, prefix: tuple[str | int, ...], file: str, service: ServicePath | None
+) -> list[Manifest]:
+    line = document.line(*prefix)
+    if not isinstance(value, dict):
+        raise InputError(
+            Problem(file, "", "is not a Kubernetes object", "Write a mapping with apiVersion and kind.", line)
+        )
+    for key in ("apiVersion", "kind"):
+        if not isinstance(value.get(key), str) or not value[key]:
+            raise InputError(
+                Problem(file, key, "is missing or not text, so this is no Kubernetes object", f"Write {key}.", line)
+            )
+    if "items" in value:
+        # Argo CD takes every object with this field for a list.
+        if not value["kind"].endswith("List"):
+            told = f"makes a list of this {value['kind']}"
+            raise InputError(Problem(file, "items", told, "Remove it.", document.line(*prefix, "items")))
+        items = value["items"]
+        if not isinstance(items, list):
+            raise InputError(Problem(file, "items", "is not a list", "Write a list of objects.", line))
+        extra = sorted(set(value) - {"apiVersion", "kind", "metadata", "items"})
+        if extra:
+            raise InputError(
+                Problem(file, extra[0], "is not a field of a List", "Remove it.", document.line(*prefix, extra[0]))
+            )
+        found: list[Manifest] = []
+        for index, item in enumerate(items):
+            found.extend(_expand(item, document, (*prefix, "items", index), file, service))
+        return found
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        raise InputError(
+            Problem(
+                file,
+                "metadata.name",
+                "is missing or not text",
+                "Give the object a fixed name: what has no name cannot be compared with the cluster.",
+                document.line(*prefix, "metadata"),
+            )
+        )
+    if metadata.get("generateName") not in (None, ""):
+        raise InputError(
+            Problem(
+                file,
+                "metadata.generateName",
+                "stands beside metadata.name, and tools disagree on which of the two names the object",
+                "Remove metadata.generateName: the object has a fixed name.",
+                document.line(*prefix, "metadata", "generateName"),
+            )
+        )
+    pattern = _COLON_NAMES if value["apiVersion"].startswith("rbac.authorization.k8s.io/") else _DNS_SUBDOMAIN
+    for key in ("name", "namespace"):
+        if key in metadata and not (isinstance(metadata[key], str) and pattern.fullmatch(metadata[key])):
+            raise InputError(
+                Problem(
+                    file,
+                    f"metadata.{key}",
+                    f"{metadata[key]!r} is not a Kubernetes name",
+                    "Use lower-case letters, digits, '-' and '.', at most 253 characters.",
+                    document.line(*prefix, "metadata", key),
+                )
+            )
+    return [Manifest(file, value, document, prefix, service)]
+
+
+def _json_document(text: str, file: str) -> Document:
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        for key, value in items:
+            if key in mapping:
+                raise InputError(Problem(file, key, f"the key {key!r} stands twice", "Keep one of the two."))
+            mapping[key] = value
+        return mapping
+
+    def whole(digits: str) -> int:
+        # Python refuses to convert thousands of digits.
+        if len(digits) > 17 or abs(int(digits)) > LARGEST_INTEGER:
+            raise InputError(
+                Problem(file, "", f"{digits[:20]} is too large for JSON numbers", "Quote it if it is text.")
+            )
+        return int(digits)
+
+    def refuse(constant: str) -> None:
+        raise InputError(Problem(file, "", f"{constant} is not a JSON number", "Write a finite number."))
+
+    try:
+        value = json.loads(text, object_pairs_hook=pairs, parse_constant=refuse, parse_int=whole)
+        flow(value)  # refuses half a character, which JSON can spell and no cluster stores
+        return Document(value, {(): 1})
+    except json.JSONDecodeError as error:
+        raise InputError(
+            Problem(file, "", f"not valid JSON: {error.msg}", "Correct the syntax at that line.", error.lineno)
+        ) from error
+    except (RecursionError, ValueError) as error:
+        raise InputError(Problem(file, "", f"not usable JSON: {error}", "Write plain, flat JSON.")) from error

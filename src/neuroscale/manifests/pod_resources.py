@@ -1,0 +1,168 @@
+"""What one pod asks for, by the rules with which the scheduler counts it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from neuroscale.manifests.quantity import GIB, quantity
+
+Labels = Mapping[str, frozenset[str]]
+"""For each label of a node the values of which it must have one."""
+
+_NO_DEVICE = ("cpu", "memory", "ephemeral-storage")
+_MEMORY_PREFIX = "hugepages-"
+
+
+@dataclass(frozen=True)
+class Pod:
+    """The requests of one pod: `cpu` in cores, `memory` in bytes, `devices` by the name of their resource.
+
+    It runs on a node that fits one of `nodes`. `missing` names which of cpu and memory some container does not ask
+    for; `claims`: it asks for devices by resource claims, which say elsewhere what they are.
+    """
+
+    cpu: Decimal = Decimal(0)
+    memory: Decimal = Decimal(0)
+    devices: Mapping[str, Decimal] = field(default_factory=dict)
+    nodes: tuple[Labels, ...] = ({},)
+    missing: tuple[str, ...] = ()
+    claims: bool = False
+
+    @property
+    def memory_gib(self) -> Decimal:
+        """Memory in GiB (2^30 bytes)."""
+        return self.memory / GIB
+
+
+def read_pod(spec: Any) -> Pod:
+    """The requests of a pod's `spec`. Raises ValueError for what the API server would not take."""
+    spec = mapping(spec, "the pod's spec")
+    containers = [mapping(one, "a container") for one in sequence(spec.get("containers"), "containers")]
+    if not containers:
+        raise ValueError("the pod has no containers")
+    own = [_requests(container) for container in containers]
+    total = requests(spec)
+    whole_pod = _requests(spec)
+    missing = tuple(
+        name for name in ("cpu", "memory") if name not in whole_pod and any(name not in asked for asked in own)
+    )
+    memory = sum((amount for name, amount in total.items() if name == "memory" or _is_memory(name)), Decimal(0))
+    devices = {
+        name: amount for name, amount in total.items() if amount and name not in _NO_DEVICE and not _is_memory(name)
+    }
+    return Pod(
+        cpu=total.get("cpu", Decimal(0)),
+        memory=memory,
+        devices=devices,
+        nodes=_nodes(spec),
+        missing=missing,
+        claims=bool(spec.get("resourceClaims")),
+    )
+
+
+def requests(spec: Mapping[str, Any]) -> dict[str, Decimal]:
+    """What the scheduler reserves for a pod, by resource: cores, bytes, pieces. Raises ValueError as `read_pod`."""
+    own = [_requests(mapping(one, "a container")) for one in sequence(spec.get("containers"), "containers")]
+    total = _effective(own, [mapping(one, "a container") for one in sequence(spec.get("initContainers"), "containers")])
+    # Requests of the pod as a whole stand in place of the sum over its containers.
+    whole_pod = _requests(spec)
+    total |= {name: amount for name, amount in whole_pod.items() if name in ("cpu", "memory") or _is_memory(name)}
+    for name, amount in _amounts(spec.get("overhead"), "overhead").items():
+        total[name] = total.get(name, Decimal(0)) + amount
+    return total
+
+
+def mapping(value: Any, name: str) -> dict[str, Any]:
+    """`value` if it is a mapping, {} for None. Raises ValueError for anything else."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} is not a mapping")
+    return value
+
+
+def sequence(value: Any, name: str) -> list[Any]:
+    """`value` if it is a list, [] for None. Raises ValueError for anything else."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise ValueError(f"{name} is not a list")
+    return value
+
+
+def _is_memory(name: str) -> bool:
+    return name.startswith(_MEMORY_PREFIX)
+
+
+def _requests(container: Mapping[str, Any]) -> dict[str, Decimal]:
+    """Requests by resource; where there is none, the limit stands for it."""
+    resources = mapping(container.get("resources"), "resources")
+    limits, requests = (_amounts(resources.get(name), name) for name in ("limits", "requests"))
+    return limits | requests
+
+
+def _amounts(value: Any, name: str) -> dict[str, Decimal]:
+    amounts = {}
+    for resource, amount in mapping(value, name).items():
+        try:
+            amounts[str(resource)] = quantity(amount)
+        except ValueError as error:
+            raise ValueError(f"{resource}: {error}") from error
+    return amounts
+
+
+def _effective(own: Sequence[dict[str, Decimal]], init: Sequence[dict[str, Any]]) -> dict[str, Decimal]:
+    """What the scheduler reserves: the containers together, or what starting up takes where that is more.
+
+    An init container runs alone, beside those that were started before it to go on running (restartPolicy Always).
+    """
+    running = _sum(own)
+    sidecars: dict[str, Decimal] = {}
+    starting: dict[str, Decimal] = {}
+    for container in init:
+        requests = _requests(container)
+        if container.get("restartPolicy") == "Always":
+            running, sidecars = _sum([running, requests]), _sum([sidecars, requests])
+            needed = sidecars
+        else:
+            needed = _sum([sidecars, requests])
+        starting = _largest(starting, needed)
+    return _largest(running, starting)
+
+
+def _sum(parts: Sequence[Mapping[str, Decimal]]) -> dict[str, Decimal]:
+    total: dict[str, Decimal] = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, Decimal(0)) + amount
+    return total
+
+
+def _largest(one: Mapping[str, Decimal], other: Mapping[str, Decimal]) -> dict[str, Decimal]:
+    zero = Decimal(0)
+    return {name: max(one.get(name, zero), other.get(name, zero)) for name in (*one, *other)}
+
+
+def _nodes(spec: Mapping[str, Any]) -> tuple[Labels, ...]:
+    """The labels that node selector and required node affinity ask for, one mapping for each alternative."""
+    selector = {
+        str(key): frozenset({str(value)}) for key, value in mapping(spec.get("nodeSelector"), "nodeSelector").items()
+    }
+    affinity = mapping(mapping(spec.get("affinity"), "affinity").get("nodeAffinity"), "nodeAffinity")
+    required = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"), "required node affinity")
+    terms = sequence(required.get("nodeSelectorTerms"), "nodeSelectorTerms")
+    return tuple(_narrowed(selector, mapping(term, "a node selector term")) for term in terms) or (selector,)
+
+
+def _narrowed(selector: Labels, term: Mapping[str, Any]) -> Labels:
+    labels = dict(selector)
+    for expression in sequence(term.get("matchExpressions"), "matchExpressions"):
+        rule = mapping(expression, "a match expression")
+        if rule.get("operator") == "In":  # what the other operators leave open is not told apart
+            key = str(rule.get("key"))
+            values = frozenset(str(value) for value in sequence(rule.get("values"), "values"))
+            labels[key] = labels[key] & values if key in labels else values
+    return labels

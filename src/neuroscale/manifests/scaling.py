@@ -1,0 +1,122 @@
+"""Between which counts pods come and go: what a workload says, and what an autoscaler of its own makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from neuroscale.manifests.pod_resources import mapping
+from neuroscale.manifests.quantity import whole
+
+AUTOSCALERS = ("HorizontalPodAutoscaler", "ScaledObject")
+_KNATIVE = "autoscaling.knative.dev/"
+_PAUSED = "autoscaling.keda.sh/paused-replicas"
+_KEDA_MOST = 100  # what KEDA takes where maxReplicaCount is missing
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The fewest and the most replicas. `unlimited`: nothing bounds them, and `most` stands for the fewest."""
+
+    fewest: int
+    most: int
+    unlimited: bool = False
+
+
+STOPPED = Bounds(0, 0)
+
+
+@dataclass(frozen=True)
+class Autoscaler:
+    """A HorizontalPodAutoscaler or ScaledObject: `target` is kind, namespace and name of what it scales.
+
+    `wakes`: it scales a workload that is set to no replicas, too.
+    """
+
+    subject: str
+    target: tuple[str, str, str]
+    bounds: Bounds
+    wakes: bool
+
+
+def fixed(spec: Mapping[str, Any]) -> Bounds:
+    """`replicas`, which is one where it is missing."""
+    count = optional(spec, "replicas", 1)
+    return Bounds(count, count)
+
+
+def between(fewest: int, most: int) -> Bounds:
+    """Bounds of which the most is never below the fewest."""
+    return Bounds(fewest, max(fewest, most))
+
+
+def optional(spec: Mapping[str, Any], key: str, default: int) -> int:
+    """A count, or `default` where it is missing or null."""
+    value = spec.get(key)
+    try:
+        return default if value is None else whole(value)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
+
+
+def read_autoscaler(kind: str, subject: str, namespace: str, value: Mapping[str, Any]) -> Autoscaler:
+    """The autoscaler in an object. Raises ValueError where it does not say what it scales, or how far."""
+    spec = mapping(value.get("spec"), "spec")
+    target = mapping(spec.get("scaleTargetRef"), "scaleTargetRef")
+    if not isinstance(name := target.get("name"), str):
+        raise ValueError("it does not name what it scales")
+    scaled = (str(target.get("kind") or "Deployment"), namespace, name)
+    if kind == "HorizontalPodAutoscaler":
+        if spec.get("maxReplicas") is None:
+            raise ValueError("it has no maxReplicas")
+        return Autoscaler(
+            subject, scaled, between(optional(spec, "minReplicas", 1), optional(spec, "maxReplicas", 1)), wakes=False
+        )
+    fewest = optional(spec, "minReplicaCount", 0)
+    bounds = between(fewest, optional(spec, "maxReplicaCount", _KEDA_MOST))
+    if spec.get("idleReplicaCount") is not None:
+        bounds = Bounds(min(fewest, optional(spec, "idleReplicaCount", 0)), bounds.most)
+    paused = annotations_of(value).get(_PAUSED)
+    if paused is not None:
+        count = _count(paused, _PAUSED)
+        bounds = Bounds(count, count)
+    return Autoscaler(subject, scaled, bounds, wakes=True)
+
+
+def scaled(bounds: Bounds, autoscalers: Sequence[Autoscaler]) -> Bounds:
+    """The bounds of a workload that has these autoscalers; of several, each may have its way."""
+    working = [one for one in autoscalers if one.wakes or bounds.most]
+    if not working:
+        return bounds
+    return Bounds(min(one.bounds.fewest for one in working), max(one.bounds.most for one in working))
+
+
+def knative(given: Mapping[str, str]) -> Bounds:
+    """The bounds in the annotations of a Knative revision: from none to any number where they are missing."""
+    fewest = _first(given, "min-scale", "minScale")
+    most = _first(given, "max-scale", "maxScale")
+    return between(fewest, most) if most else Bounds(fewest, fewest, unlimited=True)
+
+
+def _first(given: Mapping[str, str], *names: str) -> int:
+    for name in names:
+        if (value := given.get(_KNATIVE + name)) is not None:
+            return _count(value, _KNATIVE + name)
+    return 0
+
+
+def _count(text: str, name: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise ValueError(f"{name}: {text!r:.60} is not a count")
+    return int(text)
+
+
+def annotations_of(value: Mapping[str, Any]) -> dict[str, str]:
+    """The annotations of an object or a pod template."""
+    return texts(mapping(value.get("metadata"), "metadata").get("annotations"), "annotations")
+
+
+def texts(value: Any, name: str) -> dict[str, str]:
+    """Labels or annotations. Raises ValueError for what is no mapping."""
+    return {str(key): str(text) for key, text in mapping(value, name).items()}

@@ -1,0 +1,77 @@
+"""What the planner looked at for a request and did not choose, for people who review the choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from neuroscale.catalog import Catalog
+from neuroscale.catalog.settings import Settings
+from neuroscale.planning.choose import Candidate, Case, OverrideValue, candidates
+from neuroscale.planning.explain import passed_over
+from neuroscale.planning.plan import Plan
+from neuroscale.request.service_request import Request
+
+_FORCED = frozenset({"accelerator", "accelerator_count"})
+
+
+@dataclass(frozen=True)
+class Considered:
+    """A choice that was not taken. `hourly` in US dollars with its fewest replicas (None: no price is known);
+    `against` says as complete sentences why it does not do, and is empty for one that works."""
+
+    label: str
+    replicas: int
+    hourly: Decimal | None
+    against: str
+
+
+@dataclass(frozen=True)
+class NotChosen:
+    """Every other accelerator of the environment; `told` are the sentences of a plan's reasons that say the same."""
+
+    choices: tuple[Considered, ...]
+    told: frozenset[str]
+
+
+def not_chosen(request: Request, catalog: Catalog, settings: Settings, plan: Plan) -> NotChosen:
+    """The best candidate of every other accelerator, and of fewer of the chosen one, cheapest first.
+
+    An override that forces the accelerator is left out: what the others would be is what a reviewer of it asks.
+    """
+    environment = settings.environments[request.environment]
+    overrides = {override.field: override.value for override in request.overrides}
+    model = catalog.models[request.model]
+
+    def tried(values: Mapping[str, OverrideValue]) -> list[Candidate]:
+        return candidates(Case(request, model, request.environment, environment, catalog, dict(values)))
+
+    free = tried({field: value for field, value in overrides.items() if field not in _FORCED})
+    best: dict[str, Candidate] = {}
+    for candidate in free:
+        name = candidate.accelerator.name
+        if name == plan.accelerator and (candidate.works or candidate.count >= plan.accelerator_count):
+            continue
+        there = best.get(name)
+        if there is None or (not there.works and (candidate.works or candidate.distance < there.distance)):
+            best[name] = candidate
+    choices = tuple(
+        Considered(
+            candidate.label,
+            candidate.replicas.min,
+            candidate.hourly,
+            candidate.failures[0].sentence if candidate.failures else "",
+        )
+        for candidate in sorted(best.values(), key=lambda candidate: (not candidate.works, candidate.rank))
+    )
+    forced = tried(overrides)
+    chosen = next((candidate for candidate in forced if _is(candidate, plan)), None)
+    return NotChosen(choices, frozenset(passed_over(forced, chosen) if chosen else ()))
+
+
+def _is(candidate: Candidate, plan: Plan) -> bool:
+    return candidate.works and (candidate.accelerator.name, candidate.count) == (
+        plan.accelerator,
+        plan.accelerator_count,
+    )

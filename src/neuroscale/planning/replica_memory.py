@@ -1,0 +1,91 @@
+"""What a checkpoint weighs, and one replica of it as the memory engine (planning/fit) sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
+from neuroscale.catalog.model_lookup import load_model
+from neuroscale.models.facts import ModelFacts
+from neuroscale.planning.fit import device
+from neuroscale.planning.fit.serving import Server, measured
+from neuroscale.vllm.engine_arguments import EngineArguments
+
+GIB = 2**30
+BLOCK = 16
+"""Tokens of one KV cache block: vLLM's default."""
+
+WeightsBasis = Literal["measured", "files", "config"]
+
+
+@dataclass(frozen=True)
+class Size:
+    """Weights of the whole model in GiB, and what the number rests on."""
+
+    gib: float
+    basis: WeightsBasis
+
+
+def weights(model: ModelEntry) -> Size:
+    """Measured under vLLM where known; else the bytes of the files; else what the config tells."""
+    checkpoint = model.checkpoint
+    if checkpoint.resident_gib.value is not None:
+        return Size(checkpoint.resident_gib.value, "measured")
+    if checkpoint.download_gib.value is not None:
+        return Size(checkpoint.download_gib.value, "files")
+    return Size(sum(model.facts.weight_bytes.values()) / GIB, "config")
+
+
+def download_gib(model: ModelEntry) -> float:
+    """What has to be read before the model serves."""
+    return model.checkpoint.download_gib.value or weights(model).gib
+
+
+def batched_tokens(model: ModelEntry, accelerator: Accelerator) -> int:
+    """`--max-num-batched-tokens`: vLLM's defaults, 8192 from 70 GiB on and 2048 below.
+
+    Gemma 4 computes an image or a video in one step, and a video takes up to 2,496 tokens: 2048 would not start.
+    """
+    if (accelerator.memory_gib.value or 0.0) >= 70:
+        return 8192
+    return 2560 if model.serving.multimodal else 2048
+
+
+def facts_of(name: str, catalog: Catalog) -> ModelFacts:
+    """The facts of a model by its name, with the weights that are known best. Raises InputError."""
+    entry = catalog.models.get(name)
+    return load_model(name, catalog) if entry is None else served_facts(entry)
+
+
+def served_facts(model: ModelEntry) -> ModelFacts:
+    """The facts with the weights that are known best."""
+    size = weights(model)
+    facts = replace(model.facts, multimodal=model.serving.multimodal)
+    return facts if size.basis == "config" else measured(facts, size.gib, loaded=size.basis == "measured")
+
+
+def server(
+    facts: ModelFacts,
+    accelerator: Accelerator,
+    runtime: RuntimeEntry,
+    *,
+    count: int,
+    kv_cache_dtype: str,
+    max_model_len: int,
+    batched_tokens: int,
+    utilization: float | None,
+) -> Server:
+    """One replica on `count` accelerators, with the arguments that planning/flags.py writes."""
+    arguments = EngineArguments(
+        model=facts.name,
+        tensor_parallel_size=count,
+        enable_expert_parallel=facts.experts > 0 and count > 1,
+        max_model_len=max_model_len,
+        max_num_batched_tokens=batched_tokens,
+        # A CPU has no share: what its pod may use is all there is.
+        gpu_memory_utilization=1.0 if utilization is None else utilization,
+        kv_cache_dtype=kv_cache_dtype,
+        enforce_eager="--enforce-eager" in runtime.args,
+    )
+    return Server(facts, device(accelerator), arguments, runtime.version, whole_gib=runtime.family == "cpu")

@@ -1,0 +1,77 @@
+"""vLLM's arguments, each one `--name=value`, all of them accepted by vLLM 0.32."""
+
+from __future__ import annotations
+
+from neuroscale.catalog import ModelEntry, RuntimeEntry
+from neuroscale.catalog.settings import Environment
+
+MOUNTED_MODEL = "/mnt/models"
+"""Where KServe puts the files of a model store."""
+
+
+def model_source(model: ModelEntry, environment: Environment) -> str:
+    """`hf://OWNER/NAME` for the hub, else a folder of the environment's store ("" where it has none)."""
+    if model.weights.kind == "hub":
+        return f"hf://{model.weights.path}"
+    store = environment.models.store
+    return f"{store}/{model.weights.path}" if store else ""
+
+
+def model_argument(model: ModelEntry, environment: Environment) -> str:
+    """What `--model` names: the hub's repository, or the folder that holds the files in the container."""
+    source = model_source(model, environment)
+    if source.startswith("hf://"):
+        return model.weights.path
+    return source.removeprefix("file://") if source.startswith("file://") else MOUNTED_MODEL
+
+
+def vllm_args(
+    model: ModelEntry,
+    runtime: RuntimeEntry,
+    environment: Environment,
+    *,
+    tensor_parallel: int,
+    max_model_len: int,
+    max_num_seqs: int,
+    batched_tokens: int,
+    utilization: float | None,
+    kv_cache_dtype: str,
+    shutdown_timeout: int,
+) -> tuple[str, ...]:
+    """The arguments of `vllm serve`, in a fixed order.
+
+    `shutdown_timeout`: seconds for the answers that are begun when vLLM is told to end; by default it drops them.
+    Experts are spread over the ranks of one replica (`--enable-expert-parallel`); more replicas serve more users.
+    Data parallelism is never used: Gemma 4's mixture of experts crashes under it (vllm-project/vllm#38999).
+    """
+    args = [f"--model={model_argument(model, environment)}", f"--served-model-name={model.name}"]
+    if model.weights.kind == "hub" and model.weights.revision:
+        args.append(f"--revision={model.weights.revision}")
+    args += [
+        f"--tensor-parallel-size={tensor_parallel}",
+        f"--max-model-len={max_model_len}",
+        f"--max-num-seqs={max_num_seqs}",
+        f"--max-num-batched-tokens={batched_tokens}",
+        f"--shutdown-timeout={shutdown_timeout}",
+    ]
+    if utilization is not None:
+        args.append(f"--gpu-memory-utilization={utilization:g}")
+    if kv_cache_dtype != "auto":
+        args.append(f"--kv-cache-dtype={kv_cache_dtype}")
+    if model.facts.experts and tensor_parallel > 1:
+        args.append("--enable-expert-parallel")
+    if model.serving.tool_call_parser:
+        args += ["--enable-auto-tool-choice", f"--tool-call-parser={model.serving.tool_call_parser}"]
+    if model.serving.reasoning_parser:
+        args.append(f"--reasoning-parser={model.serving.reasoning_parser}")
+    return (*args, *runtime.args)
+
+
+def environment_variables(model: ModelEntry, runtime: RuntimeEntry, kv_cache_gib: float) -> dict[str, str]:
+    """Environment of the container, sorted by name: writable folders, and the cache's size on a CPU."""
+    variables = dict(runtime.environment)
+    if runtime.family == "cpu":
+        variables["VLLM_CPU_KVCACHE_SPACE"] = str(round(kv_cache_gib))
+    if model.weights.kind == "store":
+        variables["HF_HUB_OFFLINE"] = "1"
+    return dict(sorted(variables.items()))

@@ -1,0 +1,123 @@
+"""What Argo CD is told: projects, the applications of the platform, and one application a service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from neuroscale.catalog import Catalog
+from neuroscale.catalog.settings import Settings
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.yaml_io import read_mapping
+from neuroscale.rendering.platform import monitoring
+from neuroscale.rendering.platform.charts import Chart
+from neuroscale.rendering.platform.filling import Object, filled, objects
+from neuroscale.repo.layout import MANIFESTS, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE
+
+NAMESPACE = "argocd"
+FOLDER = "platform/argocd"
+VALUES = f"{FOLDER}/values.yaml"
+ENVIRONMENT_LABEL = "neuroscale.dev/environment"
+SERVICE_LABEL = "neuroscale.dev/service"
+
+# The API group of each kind that a service consists of.
+_GROUPS = {
+    "InferenceService": "serving.kserve.io",
+    "NetworkPolicy": "networking.k8s.io",
+    "PodDisruptionBudget": "policy",
+}
+# The ConfigMap that each part of the values is.
+_CONFIG_MAPS = {"cm": "argocd-cm", "params": "argocd-cmd-params-cm", "rbac": "argocd-rbac-cm"}
+
+
+def application_name(environment: str, service: str) -> str:
+    """The Argo CD application of a service. A point can stand in neither name, so no two services share one.
+
+    At most 63 characters: 40 of the service's name and 22 of the environment's.
+    """
+    return f"{service}.{environment}"
+
+
+def render(
+    settings: Settings,
+    catalog: Catalog,
+    charts: tuple[Chart, ...],
+    environment: str,
+    repository: str | None = None,
+    revision: str | None = None,
+) -> dict[str, str]:
+    """The files of an environment, by name: projects.yaml, root.yaml, services.yaml.
+
+    `repository` and `revision` are what Argo CD reads (None: those of the settings). Raises KeyError for an environment
+    that the settings lack.
+    """
+    url = repository or settings.repository.url
+    branch = revision or settings.repository.default_branch
+    where = {"repository": url, "revision": branch, "environment": environment}
+    cluster = settings.environments[environment].cluster
+    used = sorted({chart.repository for chart in charts if cluster in chart.clusters})
+    return {
+        "projects.yaml": filled(
+            "projects.yaml",
+            repository=url,
+            chart_repositories=used,
+            namespaces=sorted(team.namespace for team in catalog.teams.values()),
+            kinds=[{"name": _GROUPS[kind], "value": kind} for kind in RENDERED_KINDS.values()],
+        ),
+        "root.yaml": filled("root.yaml", parts=_parts(settings, environment), **where),
+        "services.yaml": filled(
+            "services.yaml",
+            name=f"services-{environment}",
+            folders=f"{MANIFESTS}/{environment}/*",
+            application=application_name(environment, "{{ .path.basename }}"),
+            exclude=f"{{{REQUEST_FILE},{PLAN_FILE}}}",
+            include=f"{{{','.join(RENDERED_KINDS)}}}",
+            **where,
+        ),
+    }
+
+
+def _parts(settings: Settings, environment: str) -> list[dict[str, str]]:
+    cluster = settings.environments[environment].cluster
+    upstream = {"name": "platform-upstream", "path": f"platform/clusters/{cluster}", "include": "*.yaml"}
+    watched = {"name": "platform-monitoring", "path": f"{monitoring.FOLDER}/{environment}", "include": "*.yaml"}
+    return [
+        *([] if cluster == "local" else [upstream]),
+        *([watched] if monitoring.by_operator(settings.environments[environment]) else []),
+        {"name": "platform-runtimes", "path": "platform/serving/runtimes", "include": "*.yaml"},
+        {"name": "platform-tenancy", "path": "platform/tenancy", "include": "*.yaml"},
+        # Not their tests, nor the good and the bad resources of these, nor the tripwires.
+        {"name": "platform-policies", "path": "policies", "include": "*/policy.yaml"},
+    ]
+
+
+def config_maps(values: str, where: str = VALUES) -> list[Object]:
+    """The ConfigMaps of Argo CD that platform/argocd/values.yaml speaks of. Raises InputError."""
+    value: Any = read_mapping(values, where).value
+    parts: Any = value.get("configs")
+    if set(value) != {"configs"} or not isinstance(parts, dict) or not set(parts) <= set(_CONFIG_MAPS):
+        known = ", ".join(f"configs.{name}" for name in _CONFIG_MAPS)
+        raise InputError(Problem(where, "", "holds other keys than it may", f"Keep only {known}."))
+    found: list[Object] = []
+    for part, data in parts.items():
+        if not isinstance(data, Mapping) or not all(isinstance(text, str) for text in data.values()):
+            raise InputError(Problem(where, f"configs.{part}", "is not text by key", 'Quote each value: "true".'))
+        found.append(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {
+                    "name": _CONFIG_MAPS[part],
+                    "namespace": NAMESPACE,
+                    # Argo CD reads no ConfigMap without it.
+                    "labels": {"app.kubernetes.io/name": _CONFIG_MAPS[part], "app.kubernetes.io/part-of": "argocd"},
+                },
+                "data": dict(data),
+            }
+        )
+    return found
+
+
+def environment_objects(files: Mapping[str, str]) -> list[Object]:
+    """The objects of `render`, in the order in which they are applied."""
+    return [found for name, text in files.items() for found in objects(text, name)]

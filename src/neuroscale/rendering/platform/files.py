@@ -1,0 +1,146 @@
+"""Every rendered file of `platform/`: made, written, and compared with what lies in a repository."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from neuroscale.catalog import Catalog, load_catalog
+from neuroscale.catalog.settings import Settings, load_settings
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.files import write_public
+from neuroscale.core.yaml_io import decode, read_mapping
+from neuroscale.manifests.objects import read_manifests
+from neuroscale.rendering.platform import argocd, charts, gateway, monitoring, runtimes, tenancy
+from neuroscale.repo.layout import CATALOG, CLUSTER_FILES
+from neuroscale.repo.snapshot import Snapshot, read_text
+
+KYVERNO = "platform/serving/kyverno.yaml"
+COMMAND = "neuroscale platform render"
+SOURCES = tuple(folder.rstrip("/") for folder in CLUSTER_FILES)
+"""Where the rendered files lie, and what they are rendered from beside catalog and settings."""
+
+
+def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str, str]:
+    """Every rendered file by its path: the same for the same repository. Raises InputError."""
+    _check_namespaces(snapshot, catalog)
+    upstream = charts.load_charts(snapshot)
+    argocd.config_maps(read_text(snapshot, argocd.VALUES))
+    files = charts.render(snapshot, upstream, settings) | gateway.render(upstream, settings)
+    files |= runtimes.render(catalog) | tenancy.render(catalog) | monitoring.render(snapshot, catalog, settings)
+    for environment in settings.environments:
+        for name, text in argocd.render(settings, catalog, upstream, environment).items():
+            files[f"{argocd.FOLDER}/{environment}/{name}"] = text
+    for path, text in files.items():
+        if path != monitoring.SCRAPE:  # Prometheus' own, and no manifest
+            read_manifests(text.encode(), path)  # raises where Argo CD would read something else, or nothing
+    return dict(sorted(files.items()))
+
+
+def render_repository(snapshot: Snapshot) -> dict[str, str]:
+    """As `render`, with the repository's own catalog and settings."""
+    return render(snapshot, load_catalog(snapshot), load_settings(snapshot))
+
+
+def is_rendered(path: str) -> bool:
+    """Whether a path lies where only rendered files may: Argo CD applies everything there."""
+    parts = PurePosixPath(path).parts
+    return (
+        path.startswith((f"{runtimes.FOLDER}/", f"{tenancy.FOLDER}/"))
+        or (path.startswith(f"{charts.FOLDER}/") and len(parts) > 3)
+        or (path.startswith((f"{argocd.FOLDER}/", f"{monitoring.FOLDER}/")) and len(parts) > 3)
+        or path == monitoring.SCRAPE
+    )
+
+
+def differences(snapshot: Snapshot, files: dict[str, str]) -> list[Problem]:
+    """What of a repository is not what was rendered: files that are missing, that differ, and that should not be."""
+    problems = []
+    kinds = {entry.path: entry.kind for entry in snapshot.entries(*SOURCES) if is_rendered(entry.path)}
+    for path in sorted({*files, *kinds}):
+        if path not in files:
+            problems.append(Problem(path, "", "is not rendered from the settings and the catalog", "Remove it."))
+        elif path not in kinds:
+            problems.append(Problem(path, "", "is missing", f"Run `{COMMAND}` and commit the result."))
+        elif kinds[path] != "file":
+            problems.append(Problem(path, "", f"is a {kinds[path]}", f"Remove it and run `{COMMAND}`."))
+        elif (data := snapshot.read(path)) != files[path].encode():
+            line = _first_difference(data or b"", files[path])
+            message = "differs from what the settings and the catalog render to"
+            fix = f"Run `{COMMAND}` and commit the result; change what it is rendered from, not the file."
+            problems.append(Problem(path, "", message, fix, line))
+    return problems
+
+
+def write(root: Path, snapshot: Snapshot, files: dict[str, str]) -> list[str]:
+    """Make the repository at `root` hold the files and no other rendered ones; returns the paths that changed.
+
+    Each file is replaced as a whole. Raises InputError, before anything is written, where a path is not a plain file's.
+    """
+    there = {entry.path: entry.kind for entry in snapshot.entries(*SOURCES) if is_rendered(entry.path)}
+    problems = [
+        Problem(path, "", f"is a {kind}, not a plain file", "Remove it and render again.")
+        for path, kind in there.items()
+        if kind != "file"
+    ]
+    for path in files:
+        above = [parent for parent in [*PurePosixPath(path).parents][:-1] if (root / parent).is_symlink()]
+        problems += [Problem(str(parent), "", "is a symlink", "Replace it by a plain folder.") for parent in above]
+    if problems:
+        raise InputError(problems)
+    changed = [path for path, text in files.items() if snapshot.read(path) != text.encode()]
+    gone = sorted(set(there) - set(files))
+    try:
+        for path in changed:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            write_public(root / path, files[path])
+        for path in gone:
+            (root / path).unlink()
+            with contextlib.suppress(OSError):  # other files may be left in it
+                (root / path).parent.rmdir()
+    except OSError as error:
+        where, why = str(error.filename or root), f"cannot be written: {error.strerror}"
+        raise InputError(Problem(where, "", why, "Allow writing to the repository.")) from error
+    return sorted([*changed, *gone])
+
+
+def system_namespaces(values: Any, where: str = KYVERNO) -> tuple[str, ...]:
+    """The namespaces that Kyverno's webhooks leave alone, from its values. Raises InputError."""
+    try:
+        (rule,) = values["config"]["webhooks"]["namespaceSelector"]["matchExpressions"]
+        if (rule["key"], rule["operator"]) == ("kubernetes.io/metadata.name", "NotIn"):
+            return tuple(rule["values"])
+    except (KeyError, TypeError, ValueError):
+        pass
+    field = "config.webhooks.namespaceSelector.matchExpressions"
+    raise InputError(Problem(where, field, "is not one list of names", "Write one kubernetes.io/metadata.name NotIn."))
+
+
+def _check_namespaces(snapshot: Snapshot, catalog: Catalog) -> None:
+    """A team in a namespace that Kyverno leaves alone would be judged by nobody."""
+    spared = system_namespaces(read_mapping(read_text(snapshot, KYVERNO), KYVERNO).value)
+    problems = [
+        Problem(
+            f"{CATALOG}/teams/{team.name}.yaml",
+            "namespace",
+            f"{team.namespace!r} is a namespace that Kyverno leaves alone ({KYVERNO})",
+            "Give the team a namespace of its own.",
+        )
+        for team in catalog.teams.values()
+        if team.namespace in spared
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def _first_difference(data: bytes, text: str) -> int | None:
+    try:
+        found = decode(data, "").splitlines()
+    except InputError:
+        return None
+    wanted = text.splitlines()
+    return next(
+        (number for number, (left, right) in enumerate(zip(found, wanted, strict=False), 1) if left != right),
+        max(1, min(len(found), len(wanted))),
+    )

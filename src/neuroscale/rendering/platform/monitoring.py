@@ -1,0 +1,146 @@
+"""What Prometheus is told: which pods to look at, what to record of them, and when to alert.
+
+Rules are written in `platform/monitoring/`, in Prometheus' own format. Rendered from them and from the teams: for
+Prometheus' Operator a PodMonitor and a PrometheusRule, one folder an environment; for a Prometheus without it the same
+choice of pods as a file of scrape configurations.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from textwrap import indent
+from typing import Any, Final
+
+from neuroscale.catalog import Catalog
+from neuroscale.catalog.settings import Environment, Settings
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.yaml_io import dump, read_mapping
+from neuroscale.rendering.platform.filling import Verbatim, filled
+from neuroscale.repo.snapshot import Snapshot, read_text
+
+FOLDER: Final = "platform/monitoring"
+SCRAPE: Final = f"{FOLDER}/scrape.yaml"
+RULES: Final = (f"{FOLDER}/recording.yaml", f"{FOLDER}/alerts.yaml")
+JOB: Final = "neuroscale"
+"""The label `job` of every sample of a service."""
+SERVICE_LABEL: Final = "serving.kserve.io/inferenceservice"
+"""The label that KServe gives the pods of a service: its name."""
+CONTAINER: Final = "kserve-container"
+
+_INTERVAL = "15s"
+_POD = "__meta_kubernetes_pod"
+_SERVICE = f"{_POD}_label_serving_kserve_io_inferenceservice"
+# The runtimes say them, and KServe copies them to the pods.
+_PORT = f"{_POD}_annotation_prometheus_kserve_io_port"
+_PATH = f"{_POD}_annotation_prometheus_kserve_io_path"
+
+RELABELINGS: Final[tuple[dict[str, Any], ...]] = (
+    {"source_labels": [_SERVICE], "regex": ".+", "action": "keep"},
+    {"source_labels": [_PORT], "regex": "[0-9]+", "action": "keep"},
+    # The server alone, once: a pod is listed for each port of each of its containers.
+    {"source_labels": [f"{_POD}_container_name"], "regex": CONTAINER, "action": "keep"},
+    {"source_labels": [f"{_POD}_phase"], "regex": "Succeeded|Failed", "action": "drop"},
+    {
+        "source_labels": ["__address__", _PORT],
+        "regex": "(.+?)(?::[0-9]+)?;([0-9]+)",
+        "target_label": "__address__",
+        "replacement": "$1:$2",
+    },
+    {"source_labels": [_PATH], "regex": "(/.*)", "target_label": "__metrics_path__"},
+    {"target_label": "job", "replacement": JOB},
+    {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
+    {"source_labels": [_SERVICE], "target_label": "service"},
+    {"source_labels": [f"{_POD}_name"], "target_label": "pod"},
+    {"source_labels": [f"{_POD}_node_name"], "target_label": "node"},
+)
+"""Which of the pods that Prometheus finds it looks at, where, and under which labels; in its own format."""
+
+_RULE = {"record": {"record", "expr", "labels"}, "alert": {"alert", "expr", "for", "labels", "annotations"}}
+_RECORD = re.compile(r"[a-z_]+:[a-z0-9_]+:[a-z0-9_]+")
+_ALERT = re.compile(r"NeuroScale[A-Za-z]+")
+
+
+def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str, str]:
+    """The files by their path in the repository. Raises InputError where the rules cannot be used."""
+    groups = [group for path in RULES for group in read_rules(snapshot, path)]
+    chosen = {
+        "job": JOB,
+        "namespaces": sorted(team.namespace for team in catalog.teams.values()),
+        "interval": _INTERVAL,
+    }
+    files = {SCRAPE: filled("scrape.yaml", relabelings=_below(RELABELINGS, 6), **chosen)}
+    for name, environment in settings.environments.items():
+        if not by_operator(environment):
+            continue
+        namespace = environment.prometheus.namespace
+        files[f"{FOLDER}/{name}/podmonitor.yaml"] = filled(
+            "podmonitor.yaml",
+            namespace=namespace,
+            service_label=SERVICE_LABEL,
+            relabelings=_below([_for_operator(one) for one in RELABELINGS], 8),
+            **chosen,
+        )
+        files[f"{FOLDER}/{name}/prometheusrule.yaml"] = filled(
+            "prometheusrule.yaml",
+            job=JOB,
+            namespace=namespace,
+            sources=Verbatim(" and ".join(RULES)),
+            groups=_below(groups, 4),
+        )
+    return files
+
+
+def by_operator(environment: Environment) -> bool:
+    """Whether the environment's Prometheus is told by objects of its Operator."""
+    return environment.cluster != "local" and environment.prometheus.operator
+
+
+def read_rules(snapshot: Snapshot, path: str) -> list[dict[str, Any]]:
+    """The groups of a file of rules. Raises InputError; whether an expression is PromQL, only promtool knows."""
+    document = read_mapping(read_text(snapshot, path), path)
+    groups = document.value.get("groups")
+    if set(document.value) != {"groups"} or not isinstance(groups, list) or not groups:
+        raise InputError(Problem(path, "groups", "is not a list of groups", "Write Prometheus' own format."))
+    problems: list[Problem] = []
+    names: set[str] = set()
+    for at, group in enumerate(groups):
+        rules = group.get("rules") if isinstance(group, Mapping) else None
+        if not isinstance(rules, list) or not rules or not isinstance(group.get("name"), str):
+            problems.append(Problem(path, f"groups[{at}]", "holds no rules", "Give it a name and a list of rules."))
+            continue
+        for number, rule in enumerate(rules):
+            if told := _wrong(rule, names):
+                line = document.line("groups", at, "rules", number)
+                problems.append(Problem(path, f"groups[{at}].rules[{number}]", *told, line))
+    if problems:
+        raise InputError(problems)
+    return groups
+
+
+def _wrong(rule: Any, names: set[str]) -> tuple[str, str] | None:
+    """What is wrong with a rule, and what to write; its name joins those that are taken."""
+    kinds = [kind for kind in _RULE if isinstance(rule, Mapping) and isinstance(rule.get(kind), str)]
+    if len(kinds) != 1 or not isinstance(rule.get("expr"), str):
+        return "is no rule", "Write `record` or `alert`, and `expr`."
+    (kind,) = kinds
+    name = rule[kind]
+    if unknown := sorted(set(rule) - _RULE[kind]):
+        return f"has the field {unknown[0]!r}", f"Keep {', '.join(sorted(_RULE[kind]))}."
+    if not (_RECORD if kind == "record" else _ALERT).fullmatch(name):
+        return f"{name!r} is not a name of this repository's", "Write service:METRIC:OPERATION, or NeuroScaleWhat."
+    if name in names:
+        return f"{name!r} stands twice", "Give each rule a name of its own."
+    names.add(name)
+    if kind == "alert" and not {"summary", "next"} <= set(rule.get("annotations") or {}):
+        return f"{name} does not say what to do", "Add the annotations `summary` and `next`."
+    return None
+
+
+def _for_operator(relabeling: Mapping[str, Any]) -> dict[str, Any]:
+    """A relabelling as the Operator writes it."""
+    return {re.sub("_(.)", lambda found: found[1].upper(), key): value for key, value in relabeling.items()}
+
+
+def _below(value: Any, spaces: int) -> Verbatim:
+    return Verbatim(indent(dump(list(value)).rstrip("\n"), " " * spaces))

@@ -1,0 +1,24 @@
+"""Serving runtimes: one for each of the catalog's, with its image and nothing that a service says itself."""
+
+from __future__ import annotations
+
+from neuroscale.catalog import Catalog
+from neuroscale.rendering.platform.filling import filled
+from neuroscale.repo.layout import CATALOG
+
+FOLDER = "platform/serving/runtimes"
+
+
+def render(catalog: Catalog) -> dict[str, str]:
+    """The runtimes, by their path in the repository."""
+    return {
+        f"{FOLDER}/{runtime.name}.yaml": filled(
+            "runtime.yaml",
+            entry=f"{CATALOG}/runtimes/{runtime.name}.yaml",
+            name=runtime.name,
+            title=runtime.title,
+            version=runtime.version,
+            image=runtime.reference,
+        )
+        for runtime in catalog.runtimes.values()
+    }

@@ -1,0 +1,128 @@
+"""Runs the steps of a template as Backstage does, on files in memory.
+
+It is the one way from answers to files: `neuroscale new`, `neuroscale render` and the drift gate all come through here,
+with the same template.yaml and skeleton that the portal uses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.yaml_io import dotted
+from neuroscale.rendering.scaffolder import expressions, unchanged_structure
+from neuroscale.rendering.scaffolder.actions import ACTIONS, FETCH, PUBLISH, REQUEST
+from neuroscale.rendering.scaffolder.template import Step, Template
+from neuroscale.rendering.scaffolder.template_engine import fill
+
+_TARGET = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
+
+
+@dataclass(frozen=True)
+class PullRequest:
+    """What `publish:github:pull-request` was asked for. `files` by their path in the repository."""
+
+    repo_url: str
+    branch: str
+    title: str
+    description: str
+    target_branch: str | None
+    commit_message: str
+    update: bool
+    create_when_empty: bool
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run left: the files of its workspace, and the template's `output` with every reference replaced."""
+
+    files: Mapping[str, str]
+    output: Any
+
+
+Plan = Callable[[dict[str, Any]], Mapping[str, Any]]
+"""The body of `POST /api/v1/plan` to the body of its answer; raises InputError where the server answers an error."""
+
+Publish = Callable[[PullRequest], Mapping[str, Any]]
+"""A pull request to the action's outputs: remoteUrl, pullRequestNumber, targetBranchName."""
+
+
+def run(template: Template, parameters: Mapping[str, Any], plan: Plan, publish: Publish) -> Outcome:
+    """Runs every step in order. `parameters` are the form's answers by field.
+
+    Raises InputError at the first step that fails; nothing is published by then unless a later step failed.
+    """
+    context: dict[str, Any] = {"parameters": dict(parameters), "steps": {}}
+    workspace: dict[str, str] = {}
+    for step in template.steps:
+        given: dict[str, Any] = expressions.evaluate(dict(step.input), context, template.where, (*step.path, "input"))
+        output: Mapping[str, Any] = {}
+        if step.action == REQUEST:
+            output = {"body": plan(given["body"])}
+        elif step.action == FETCH:
+            _fetch(template, step, given, workspace)
+        elif step.action == PUBLISH:
+            output = publish(_pull_request(given, workspace))
+        else:
+            raise InputError(
+                Problem(
+                    template.where,
+                    dotted((*step.path, "action")),
+                    f"{step.action!r} is not an action that is known here",
+                    f"Use one of {', '.join(sorted(ACTIONS))}.",
+                )
+            )
+        context["steps"][step.id] = {"output": output}
+    return Outcome(workspace, expressions.evaluate(template.output, context, template.where, ("spec", "output")))
+
+
+def branch_name(template: Template, parameters: Mapping[str, Any]) -> str:
+    """The branch of the pull request that the template would open for these answers, before anything is planned.
+
+    Raises InputError where the template opens none, or names its branch after the plan.
+    """
+    for step in template.steps:
+        if step.action == PUBLISH:
+            path = (*step.path, "input", "branchName")
+            return str(expressions.evaluate(step.input["branchName"], {"parameters": parameters}, template.where, path))
+    raise InputError(Problem(template.where, "spec.steps", "open no pull request", f"Add a step {PUBLISH}."))
+
+
+def _fetch(template: Template, step: Step, given: Mapping[str, Any], workspace: dict[str, str]) -> None:
+    target = given["targetPath"]
+    place = dotted((*step.path, "input", "targetPath"))
+    if not _TARGET.fullmatch(target):
+        raise InputError(
+            Problem(
+                template.where,
+                place,
+                f"becomes {target!a}, which is not a plain relative path",
+                "Use letters, digits, '.', '_' and '-' between slashes, and no part that begins with a dot.",
+            )
+        )
+    for path, text in template.folder(step.folder).items():
+        where = f"{template.root}/{step.folder}/{path}"
+        if f"{target}/{path}" in workspace:
+            # Backstage keeps the first file without a word.
+            raise InputError(Problem(where, "", "is written by two steps", "Give each step a target of its own."))
+        filled = fill(text, given["values"], step.whitespace, where)
+        unchanged_structure.check(text, step.whitespace, given["values"], filled, where)
+        workspace[f"{target}/{path}"] = filled
+
+
+def _pull_request(given: Mapping[str, Any], workspace: Mapping[str, str]) -> PullRequest:
+    return PullRequest(
+        repo_url=given["repoUrl"],
+        branch=given["branchName"],
+        title=given["title"],
+        description=given["description"],
+        target_branch=given.get("targetBranchName"),
+        commit_message=given.get("commitMessage", given["title"]),
+        update=given.get("update", False),
+        create_when_empty=given.get("createWhenEmpty", True),
+        files=dict(workspace),
+    )

@@ -1,0 +1,165 @@
+"""Keeps templates to the syntax that Backstage's engine (nunjitsu) and jinja2 read alike, byte for byte.
+
+Both engines know far more. They print booleans, null, floats and lists differently, disagree on filters, comparisons,
+arithmetic, truth of an empty list, attribute look-up and scopes, and one prints nothing where the other fails. What is
+left needs none of that: whole values that Python encoded, a condition on a flag, and a loop over a list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from neuroscale.core.errors import Problem
+from neuroscale.rendering.scaffolder.skeleton_values import KINDS, Kind
+
+_NAME = r"[a-z][a-z0-9_]*"
+_ALLOWED = (
+    "Allowed are `${{ values.NAME }}`, `{% if values.FLAG %}`, `{% else %}`, `{% endif %}`, "
+    "`{% for ITEM in values.LIST %}`, `${{ ITEM }}`, `${{ ITEM.name }}`, `${{ ITEM.value }}` and `{% endfor %}`, "
+    "with single spaces."
+)
+# A tag ends before another begins: otherwise each sign of one would be looked for to the end of the text.
+TAG = re.compile(r"\$\{\{(?:(?!\$\{\{|\{%).)*?\}\}|\{%(?:(?!\$\{\{|\{%).)*?%\}", re.DOTALL)
+_DELIMITER = re.compile(r"\$\{\{|\{\{|\}\}|\{%|%\}|\{#|#\}")
+_VALUE = re.compile(rf"\$\{{\{{ values\.({_NAME}) \}}\}}")
+_ITEM = re.compile(rf"\$\{{\{{ ({_NAME})(?:\.({_NAME}))? \}}\}}")
+IF = re.compile(rf"\{{% if values\.({_NAME}) %\}}")
+FOR = re.compile(rf"\{{% for ({_NAME}) in values\.({_NAME}) %\}}")
+_UNPRINTABLE = re.compile(r"[^\n\x20-\x7e]")
+# Each loop within a loop multiplies the time that a file takes, and its length.
+_MOST_LOOPS, _MOST_BLOCKS = 2, 8
+# Names with a meaning of their own in one of the engines.
+_RESERVED = frozenset({"values", "loop", "self", "caller", "super", "varargs", "kwargs", "range", "dict", "lipsum"})
+_KEYWORDS = re.compile(
+    r"and|as|block|call|context|else|elif|elseif|endfor|endif|extends|false|filter|for|from|if|ignore|import|in|include|is"
+    r"|macro|missing|none|not|null|or|recursive|set|true|undefined|with|without"
+)
+
+
+class _Refuse(Protocol):
+    def __call__(self, position: int, message: str, fix: str = ...) -> None: ...
+
+
+@dataclass
+class _Block:
+    """An open `{% if %}` or `{% for %}`."""
+
+    keyword: str
+    line: int
+    item: str = ""
+    kind: Kind = "flag"
+    has_else: bool = False
+
+
+def lint(text: str, where: str, kinds: Mapping[str, Kind] = KINDS) -> list[Problem]:
+    """Everything in a skeleton file that is outside the shared syntax, with its line and what to write instead."""
+    problems: list[Problem] = []
+    blocks: list[_Block] = []
+
+    def refuse(position: int, message: str, fix: str = _ALLOWED) -> None:
+        problems.append(Problem(where, "", message, fix, text.count("\n", 0, position) + 1))
+
+    for match in _UNPRINTABLE.finditer(text):
+        refuse(
+            match.start(),
+            f"holds the character U+{ord(match[0]):04X}",
+            "Write printable ASCII with spaces and plain line breaks: anything else can make Backstage copy the file "
+            "without filling it.",
+        )
+        break
+    if text and not text.endswith("\n"):
+        refuse(len(text), "does not end with a line break", "End the last line with a line break.")
+
+    position = 0
+    for match in TAG.finditer(text):
+        _stray(text, position, match.start(), refuse)
+        _tag(match[0], match.start(), text, kinds, blocks, refuse)
+        if len(blocks) > _MOST_BLOCKS:
+            refuse(match.start(), f"more than {_MOST_BLOCKS} blocks stand within each other", "Write them flat.")
+            return problems
+        position = match.end()
+    _stray(text, position, len(text), refuse)
+    for block in blocks:
+        problems.append(
+            Problem(
+                where, "", f"{{% {block.keyword} %}} is never closed", f"Add {{% end{block.keyword} %}}.", block.line
+            )
+        )
+    return problems
+
+
+def lint_name(path: str, where: str) -> list[Problem]:
+    """Problems of a skeleton file's path, which Backstage fills like a template too."""
+    if re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*", path):
+        return []
+    return [
+        Problem(
+            where,
+            "",
+            f"has the name {path!a}",
+            "Name files with letters, digits, '.', '_' and '-' only: Backstage fills file names too.",
+        )
+    ]
+
+
+def _stray(text: str, start: int, end: int, refuse: _Refuse) -> None:
+    if match := _DELIMITER.search(text, start, end):
+        refuse(match.start(), f"{match[0]!r} stands alone or belongs to syntax that is not allowed")
+
+
+def _tag(tag: str, position: int, text: str, kinds: Mapping[str, Kind], blocks: list[_Block], refuse: _Refuse) -> None:
+    def known(name: str, wanted: tuple[Kind, ...], use: str) -> bool:
+        if name not in kinds:
+            refuse(position, f"values.{name} is not a value that the planner gives", f"Use one of {_listed(kinds)}.")
+        elif kinds[name] not in wanted:
+            fitting = {other: kind for other, kind in kinds.items() if kind in wanted}
+            refuse(position, f"values.{name} cannot be {use}", f"Use one of {_listed(fitting)}.")
+        else:
+            return True
+        return False
+
+    if match := _VALUE.fullmatch(tag):
+        if known(match[1], ("scalar", "text"), "substituted") and kinds[match[1]] == "text" and text != f"{tag}\n":
+            refuse(position, f"values.{match[1]} is a whole file", "Let the file hold this one line and nothing else.")
+    elif match := _ITEM.fullmatch(tag):
+        loop = next((block for block in blocks if block.keyword == "for" and block.item == match[1]), None)
+        if loop is None:
+            refuse(position, f"{match[1]} is not the item of an open loop")
+        elif loop.kind == "scalars" and match[2]:
+            refuse(position, f"{match[1]} is plain text and has no part {match[2]!r}", f"Write ${{{{ {match[1]} }}}}.")
+        elif loop.kind == "named" and match[2] not in ("name", "value"):
+            refuse(
+                position,
+                f"{match[1]} is a name with a value",
+                f"Write ${{{{ {match[1]}.name }}}} or ${{{{ {match[1]}.value }}}}.",
+            )
+    elif match := IF.fullmatch(tag):
+        known(match[1], ("flag",), "a condition")
+        blocks.append(_Block("if", text.count("\n", 0, position) + 1))
+    elif match := FOR.fullmatch(tag):
+        item, name = match[1], match[2]
+        kind = kinds[name] if known(name, ("scalars", "named"), "looped over") else "scalars"
+        if item in _RESERVED or _KEYWORDS.fullmatch(item) or any(block.item == item for block in blocks):
+            refuse(position, f"{item!r} cannot name a loop's item here", "Choose another name.")
+        blocks.append(_Block("for", text.count("\n", 0, position) + 1, item, kind))
+        if sum(block.keyword == "for" for block in blocks) == _MOST_LOOPS + 1:
+            refuse(position, f"more than {_MOST_LOOPS} loops stand within each other", "Write them one after another.")
+    elif tag == "{% else %}":
+        if not blocks or blocks[-1].keyword != "if" or blocks[-1].has_else:
+            refuse(position, "{% else %} has no {% if %} of its own")
+        else:
+            blocks[-1].has_else = True
+    elif tag in ("{% endif %}", "{% endfor %}"):
+        if not blocks or tag != f"{{% end{blocks[-1].keyword} %}}":
+            refuse(position, f"{tag} closes nothing that is open here")
+        else:
+            blocks.pop()
+    else:
+        refuse(position, f"{tag[:60]!r} is read differently by Backstage and jinja2, or not known to both")
+
+
+def _listed(kinds: Mapping[str, Kind]) -> str:
+    return ", ".join(f"values.{name}" for name in sorted(kinds)) or "no value"

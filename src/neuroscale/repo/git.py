@@ -1,0 +1,250 @@
+"""Git as the platform uses it: arguments as lists, NUL-separated output, no configuration of the user's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+from neuroscale.core.errors import InputError, NeuroscaleError, Problem
+
+# What a merge and a comparison give must not depend on anybody's configuration.
+_SETTINGS = (
+    "advice.graftFileDeprecated=false",
+    "core.quotePath=false",
+    "core.attributesFile=/dev/null",
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "diff.ignoreSubmodules=none",
+    "diff.orderFile=/dev/null",
+    "diff.renames=true",
+    "log.showSignature=false",
+    "merge.default=text",
+    "merge.directoryRenames=conflict",
+    "merge.renames=true",
+)
+LARGEST_OBJECT = 16 * 1024 * 1024
+"""Bytes of the largest file that is read."""
+_OBJECT = re.compile(r"[0-9a-f]{40,64}")
+
+
+class GitError(NeuroscaleError):
+    """Git ended with an error; the message holds what it printed."""
+
+
+class GitTimeoutError(GitError):
+    """Git did not end in time; it and what it started were stopped."""
+
+
+class TooLargeError(InputError):
+    """A file of `size` bytes, which is more than is read."""
+
+    def __init__(self, problem: Problem, size: int) -> None:
+        super().__init__(problem)
+        self.size = size
+
+
+class Git:
+    """A git repository by its work tree (or git directory)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._lock = threading.Lock()
+        self._batch: subprocess.Popen[bytes] | None = None
+
+    def run(
+        self,
+        *arguments: str,
+        check: bool = True,
+        data: bytes | None = None,
+        environment: Mapping[str, str] | None = None,
+        timeout: float = 600,
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run one git command for at most `timeout` seconds.
+
+        `environment` holds variables for this command alone; secrets belong there and never into `arguments`. Raises
+        GitError when it fails and `check` is set, or when git is missing, and GitTimeoutError.
+        """
+        command = self._command(*arguments)
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=_environment() | dict(environment or {}),
+            )
+        except FileNotFoundError as error:
+            raise GitError("git is not installed. Install git 2.38 or newer.") from error
+        with process:
+            try:
+                output, errors = process.communicate(data, timeout)
+            except subprocess.TimeoutExpired:
+                _stop(process)
+                raise GitTimeoutError(f"git {arguments[0]} did not end within {timeout:g} s.") from None
+            except BaseException:
+                _stop(process)
+                raise
+        done = subprocess.CompletedProcess(command, process.returncode, output, errors)
+        if check and done.returncode != 0:
+            text = done.stderr.decode(errors="replace").strip()
+            raise GitError(f"git {arguments[0]} failed with exit status {done.returncode}: {text}")
+        return done
+
+    def text(self, *arguments: str) -> str:
+        """The output of a command, without surrounding white space."""
+        return self.run(*arguments).stdout.decode(errors="surrogateescape").strip()
+
+    def records(self, *arguments: str) -> list[str]:
+        """The output of a command that separates its records by NUL."""
+        text = self.run(*arguments).stdout.decode(errors="surrogateescape")
+        return [record for record in text.split("\0") if record]
+
+    def commit(self, revision: str, field: str) -> str:
+        """The full id of the commit that `revision` names. Raises InputError with `field` where it names none."""
+        done = self.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", check=False)
+        if done.returncode != 0:
+            raise InputError(
+                Problem(
+                    "the command line",
+                    field,
+                    f"{revision!r} is not a commit",
+                    "Name a commit, branch or tag; fetch it first if it is remote.",
+                )
+            )
+        return done.stdout.decode().strip()
+
+    def knows(self, commit: str) -> bool:
+        """Whether the repository has that commit; no name stands for none."""
+        return bool(commit) and self.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).returncode == 0
+
+    def tree(self, commit: str, folder: str) -> str:
+        """The id of a folder's tree at a commit; "" where there is none."""
+        done = self.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}:{folder}", check=False)
+        text = done.stdout.decode().strip()
+        return text if done.returncode == 0 and _OBJECT.fullmatch(text) else ""
+
+    def size_of(self, name: str) -> tuple[str, int] | None:
+        """The kind of an object, and its size in bytes, by id or `TREE:PATH`; None where the repository lacks it."""
+        if _by_lines(name):
+            done = self.run("cat-file", "-s", name, check=False)
+            return ("blob", int(done.stdout)) if done.returncode == 0 else None
+        with self._lock:  # several checks read at once through the one process
+            header = self._ask("info", name)
+        return None if header is None else (header[0], header[1])
+
+    def read_object(self, name: str, kind: str = "blob") -> bytes | None:
+        """The content of an object, by id or `TREE:PATH`; None where there is no such object of that kind.
+
+        Raises TooLargeError for one of more than LARGEST_OBJECT bytes, before it is read.
+        """
+        known = self.size_of(name)
+        if known is None or known[0] != kind:
+            return None
+        check_size(name.partition(":")[2] or name, known[1])
+        if _by_lines(name):
+            return self._show(name, kind)
+        with self._lock:
+            header = self._ask("contents", name)
+            stdout = _pipe(self._batch_process().stdout)
+            if header is None or header[0] != kind:
+                raise GitError(f"git cat-file told two kinds of {name}")
+            data = stdout.read(header[1])
+            if len(data) != header[1] or stdout.read(1) != b"\n":
+                raise GitError("git cat-file ended early")
+            return data
+
+    def _ask(self, command: str, name: str) -> tuple[str, int] | None:
+        """The first line of an answer of the helper process: kind and size, or None for no object."""
+        batch = self._batch_process()
+        stdin, stdout = _pipe(batch.stdin), _pipe(batch.stdout)
+        stdin.write(f"{command} {name}\n".encode(errors="surrogateescape"))
+        stdin.flush()
+        header = stdout.readline().rstrip(b"\n")
+        if not header:
+            raise GitError("git cat-file ended early")
+        if header.endswith((b" missing", b" ambiguous")) or header.count(b" ") < 2:
+            return None
+        _, kind, size = header.rsplit(b" ", 2)
+        return kind.decode(), int(size)
+
+    def _show(self, name: str, kind: str) -> bytes | None:
+        done = self.run("cat-file", kind, name, check=False)
+        return done.stdout if done.returncode == 0 else None
+
+    def close(self) -> None:
+        """End the helper process, if one was started."""
+        if self._batch is not None:
+            _pipe(self._batch.stdin).close()
+            self._batch.wait(timeout=10)
+            _pipe(self._batch.stdout).close()
+            self._batch = None
+
+    def _batch_process(self) -> subprocess.Popen[bytes]:
+        if self._batch is None:
+            self._batch = subprocess.Popen(
+                self._command("cat-file", "--batch-command"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=_environment(),
+            )
+        return self._batch
+
+    def _command(self, *arguments: str) -> list[str]:
+        return [
+            "git",
+            "-C",
+            str(self.root),
+            *(part for setting in _SETTINGS for part in ("-c", setting)),
+            "--no-replace-objects",
+            "--literal-pathspecs",
+            *arguments,
+        ]
+
+
+def _by_lines(name: str) -> bool:
+    """Whether the helper process would not take a name as it is: it reads lines, and drops a carriage return."""
+    return "\n" in name or name.endswith("\r")
+
+
+def check_size(path: str, size: int) -> None:
+    """Raises TooLargeError for what is too large to be read."""
+    if size > LARGEST_OBJECT:
+        told = f"has {size} bytes, and files of more than {LARGEST_OBJECT} are not read"
+        raise TooLargeError(Problem(path, "", told, "Keep large files elsewhere, or write them in parts."), size)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End git and the transports that it started, which would hold its pipes open."""
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+    process.kill()
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None
+    return pipe
+
+
+def _environment() -> dict[str, str]:
+    """The caller's environment without the variables that point git at another repository or object store.
+
+    Which certificates to trust and which ssh to use stay the caller's. Grafts, as replacements do, would show another
+    history than the one that is merged.
+    """
+    keep = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("GIT_") or (key.startswith(("GIT_SSL", "GIT_SSH")) and key != "GIT_SSL_NO_VERIFY")
+    }
+    return keep | {"GIT_TERMINAL_PROMPT": "0", "GIT_GRAFT_FILE": os.devnull, "LC_ALL": "C"}

@@ -1,0 +1,107 @@
+"""Where things lie in the platform repository: the one place that knows its folders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from neuroscale.core.errors import InputError, Problem
+
+MANIFESTS = "manifests"
+POLICIES = "policies"
+EXCEPTIONS = "policies/exceptions"
+CATALOG = "platform/catalog"
+SETTINGS = "platform/settings.yaml"
+TEMPLATE = "templates/llm-inference-service"
+EXAMPLES = "templates/examples"
+"""Answers to the form, for people to copy; the gate renders them to see what a change does to what a form asks for."""
+
+# Everything that decides how a change is judged. Whose name ends in a slash is a folder. Some would stand in place of
+# others: workflows in .forgejo and .gitea on forges of these names, the other names of make's file, uv.toml.
+GATE_CODE = (
+    ".ci/",
+    ".forgejo/",
+    ".gitea/",
+    ".github/",
+    "GNUmakefile",
+    "Makefile",
+    "makefile",
+    "platform/local/tools/",
+    "pyproject.toml",
+    "requirements/",
+    "scripts/",
+    "src/",
+    "uv.toml",
+)
+TENANCY = "platform/tenancy"
+CLUSTER_FILES = (
+    *("platform/argocd/", "platform/clusters/", "platform/monitoring/"),
+    *("platform/serving/", f"{TENANCY}/"),
+)
+"""What every cluster gets, with all rights in it."""
+SERVICE_SOURCES = ("templates/", SETTINGS, f"{CATALOG}/runtimes/")
+"""What decides what every service gets when it is next rendered."""
+SMOKE_TESTS = "smoke-tests"
+WRITTEN = (
+    *(".venv", ".state", "node_modules", "__pycache__", "*.egg-info"),
+    *(".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"),
+)
+"""What set-up, workflows, tools and tests write, by name in whatever folder: git tracks none of it.
+
+What was committed there would stand where the machinery trusts its own work: an environment that it runs, a link in
+place of the folder that a workflow writes to, compiled modules that Python prefers to their source.
+"""
+PROTECTED = (*GATE_CODE, f"{POLICIES}/", *CLUSTER_FILES, *SERVICE_SOURCES, f"{SMOKE_TESTS}/")
+"""What only an owner may merge a change of, by hand: gate code, workflows, policies and their exceptions, what clusters
+get beside services, what every service is rendered from, and the smoke tests, which run with rights in clusters and say
+whether a merge is reverted. WRITTEN is protected as well, in every folder."""
+
+REQUEST_FILE = "request.yaml"
+PLAN_FILE = "plan.yaml"
+# The files of a service that reach the cluster, and the one kind that each may hold.
+RENDERED_KINDS = {
+    "inferenceservice.yaml": "InferenceService",
+    "networkpolicy.yaml": "NetworkPolicy",
+    "poddisruptionbudget.yaml": "PodDisruptionBudget",
+}
+
+
+@dataclass(frozen=True)
+class ServicePath:
+    """The folder of a service: `manifests/<environment>/<service>`."""
+
+    environment: str
+    service: str
+
+    @property
+    def folder(self) -> str:
+        return f"{MANIFESTS}/{self.environment}/{self.service}"
+
+    @classmethod
+    def of(cls, path: str) -> ServicePath | None:
+        """The service that a repository path lies in, or None for a path outside every service folder."""
+        parts = path.split("/")
+        if len(parts) >= 4 and parts[0] == MANIFESTS:
+            return cls(parts[1], parts[2])
+        return None
+
+
+def is_written(name: str) -> bool:
+    """Whether the machinery writes a file or folder of that name, which counts without regard to case."""
+    return any(fnmatchcase(name.casefold(), pattern) for pattern in WRITTEN)
+
+
+def find_root(start: Path) -> Path:
+    """The platform repository that `start` lies in. Raises InputError outside one."""
+    for folder in (start.resolve(), *start.resolve().parents):
+        if (folder / SETTINGS).is_file():
+            return folder
+    raise InputError(
+        Problem(
+            str(start),
+            "",
+            f"is not inside a platform repository (no {SETTINGS} here or above)",
+            "Run the command in your fork of the platform repository, or name it with --repository.",
+        )
+    )

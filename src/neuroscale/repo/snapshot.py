@@ -1,0 +1,173 @@
+"""The files of a repository at one moment: a folder on disk, or a tree in git that nobody checked out."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import ClassVar, Literal, Protocol
+
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.yaml_io import decode
+from neuroscale.repo.git import Git, check_size
+
+Kind = Literal["file", "executable", "symlink", "submodule", "other"]
+
+
+@dataclass(frozen=True, order=True)
+class Entry:
+    """One path of a snapshot, relative to its root with `/`. `object_id` is git's, "" outside git."""
+
+    path: str
+    kind: Kind
+    object_id: str = ""
+
+
+class Snapshot(Protocol):
+    """Read access to files by their path relative to the repository's root."""
+
+    def entries(self, *prefixes: str) -> list[Entry]:
+        """Everything below `prefixes` (folders or single paths), sorted by path; symlinks are not followed."""
+
+    def read(self, path: str) -> bytes | None:
+        """The content of a regular file, or None where there is none at that path.
+
+        Raises TooLargeError for a file of more than LARGEST_OBJECT bytes.
+        """
+
+
+class FolderSnapshot:
+    """A folder on disk. Nothing outside it is read: symlinks are listed and never followed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+
+    def entries(self, *prefixes: str) -> list[Entry]:
+        found: set[Entry] = set()
+        for prefix in prefixes or ("",):
+            start = self.root / prefix
+            if self._through_symlink(prefix):
+                continue
+            if start.is_symlink() or not start.is_dir():
+                if start.is_symlink() or start.exists():
+                    found.add(self._entry(start))
+                continue
+            for folder, folders, files in os.walk(start, onerror=_unreadable):
+                below = Path(folder)
+                for name in list(folders):
+                    if name == ".git":
+                        folders.remove(name)
+                    elif (below / name).is_symlink():
+                        found.add(self._entry(below / name))
+                found.update(self._entry(below / name) for name in files)
+        return sorted(found)
+
+    def read(self, path: str) -> bytes | None:
+        target = self.root / path
+        if self._through_symlink(path) or target.is_symlink() or not target.is_file():
+            return None
+        check_size(path, target.stat().st_size)
+        return target.read_bytes()
+
+    def _through_symlink(self, path: str) -> bool:
+        parts = PurePosixPath(path).parts
+        if ".." in parts or path.startswith("/"):
+            return True
+        return any((self.root.joinpath(*parts[:length])).is_symlink() for length in range(1, len(parts)))
+
+    def _entry(self, path: Path) -> Entry:
+        mode = path.lstat().st_mode
+        kind: Kind
+        if stat.S_ISLNK(mode):
+            kind = "symlink"
+        elif stat.S_ISREG(mode):
+            kind = "executable" if mode & 0o111 else "file"
+        else:
+            kind = "other"
+        return Entry(path.relative_to(self.root).as_posix(), kind)
+
+
+def _unreadable(error: OSError) -> None:
+    problem = Problem(str(error.filename), "", f"cannot be read: {error.strerror}", "Allow reading it.")
+    raise InputError(problem) from error
+
+
+class MemorySnapshot:
+    """Files that exist only in memory: path to content, all of one kind unless `kinds` says otherwise."""
+
+    def __init__(self, files: Mapping[str, bytes], kinds: Mapping[str, Kind] | None = None) -> None:
+        self._files = dict(files)
+        self._kinds = dict(kinds or {})
+
+    def entries(self, *prefixes: str) -> list[Entry]:
+        paths = {*self._files, *self._kinds}
+        return sorted(
+            Entry(path, self._kinds.get(path, "file"))
+            for path in paths
+            if not prefixes or any(path == prefix or path.startswith(f"{prefix}/") for prefix in prefixes)
+        )
+
+    def read(self, path: str) -> bytes | None:
+        return self._files.get(path) if self._kinds.get(path, "file") in ("file", "executable") else None
+
+
+class GitSnapshot:
+    """A tree in a git repository, read from its object store."""
+
+    _KINDS: ClassVar[dict[str, Kind]] = {
+        "100644": "file",
+        "100755": "executable",
+        "120000": "symlink",
+        "160000": "submodule",
+    }
+
+    def __init__(self, git: Git, tree: str) -> None:
+        self.git = git
+        self.tree = tree
+
+    def entries(self, *prefixes: str) -> list[Entry]:
+        found = []
+        for line in self.git.records("ls-tree", "-r", "-z", "--full-tree", self.tree, "--", *prefixes):
+            meta, path = line.split("\t", 1)
+            mode, _, object_id = meta.split(" ")
+            found.append(Entry(path, self._KINDS.get(mode, "other"), object_id))
+        return sorted(found)
+
+    def read(self, path: str) -> bytes | None:
+        return self.git.read_object(f"{self.tree}:{path}")
+
+
+LARGEST_TEXT = 256 * 1024
+"""Bytes of the largest text of its own that the platform reads: settings, catalog, template, policies."""
+
+
+def read_text(snapshot: Snapshot, path: str) -> str:
+    """The text of a file that must be there. Raises InputError where it is missing, too large or not UTF-8."""
+    data = snapshot.read(path)
+    if data is None:
+        raise InputError(Problem(path, "", "is missing", "Restore the file."))
+    if len(data) > LARGEST_TEXT:
+        told = f"has {len(data)} bytes, which is far more than such a file has"
+        raise InputError(Problem(path, "", told, f"Write at most {LARGEST_TEXT} bytes."))
+    return decode(data, path)
+
+
+class Texts:
+    """The texts of one folder, of which together no more are read than `most` bytes."""
+
+    def __init__(self, snapshot: Snapshot, folder: str, most: int) -> None:
+        self._snapshot = snapshot
+        self._folder = folder
+        self._most = most
+        self._read = 0
+
+    def read(self, path: str) -> str:
+        """As `read_text`. Raises InputError, too, once there is no room."""
+        text = read_text(self._snapshot, path) if self._read <= self._most else ""
+        self._read += len(text)
+        if self._read > self._most:
+            told = f"is not read: the files of {self._folder} have more than {self._most} bytes"
+            raise InputError(Problem(path, "", told, "Remove what is not needed."))
+        return text

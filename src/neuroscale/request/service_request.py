@@ -1,0 +1,218 @@
+"""The form's answers, as `request.yaml` holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from neuroscale.catalog import Catalog
+from neuroscale.catalog.settings import Settings
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.frozen import Frozen
+from neuroscale.core.validation import from_document, parse, shorten, suggest, wrong
+from neuroscale.core.yaml_io import dotted, dump, read_mapping
+
+Availability = Literal["standard", "high"]
+SERVICE_NAME = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
+
+
+def _scale_to_zero() -> PydanticCustomError:
+    return wrong(
+        "scale to zero is not offered: a replica needs minutes to load its weights, and nothing wakes it yet",
+        "Write 1 or more, or remove the service.",
+    )
+
+
+_OVERRIDES: Mapping[str, tuple[str, TypeAdapter[Any]]] = MappingProxyType(
+    {
+        "accelerator": ("the name of an accelerator in the catalog", TypeAdapter(str)),
+        "accelerator_count": ("a whole number from 1 to 64", TypeAdapter(Annotated[int, Field(ge=1, le=64)])),
+        "replicas.min": ("a whole number from 1 to 1000", TypeAdapter(Annotated[int, Field(ge=1, le=1000)])),
+        "replicas.max": ("a whole number from 1 to 1000", TypeAdapter(Annotated[int, Field(ge=1, le=1000)])),
+        "max_model_len": (
+            "a whole number of tokens from 16 to 1048576",
+            TypeAdapter(Annotated[int, Field(ge=16, le=1_048_576)]),
+        ),
+        "max_num_seqs": ("a whole number from 1 to 1024", TypeAdapter(Annotated[int, Field(ge=1, le=1024)])),
+        "gpu_memory_utilization": (
+            "a number from 0.50 to 0.95, with at most three digits behind the point",
+            TypeAdapter(Annotated[float, Field(ge=0.5, le=0.95)]),
+        ),
+        "kv_cache_dtype": ("auto or fp8", TypeAdapter(Literal["auto", "fp8"])),
+    }
+)
+OVERRIDE_FIELDS = tuple(_OVERRIDES)
+"""What an override may set."""
+
+
+class Override(Frozen):
+    """A reviewed exception to the plan: `field` names what is set, until and including the day `expires`."""
+
+    field: str
+    value: str | int | float | bool
+    reason: Annotated[str, Field(min_length=1, max_length=500)]
+    expires: date
+
+    @field_validator("field")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in _OVERRIDES:
+            raise wrong(f"{shorten(name)} cannot be overridden", suggest(name, _OVERRIDES))
+        return name
+
+    @field_validator("reason")
+    @classmethod
+    def _says_something(cls, reason: str) -> str:
+        if not reason.strip():
+            raise wrong("the reason is empty", "Write what a reviewer needs to understand the exception.")
+        return reason
+
+    @field_validator("value", mode="before")
+    @classmethod
+    def _typed(cls, value: Any, info: ValidationInfo) -> Any:
+        field = info.data.get("field")
+        if field is None:  # told already
+            return value if isinstance(value, str | int | float) else ""
+        wanted, adapter = _OVERRIDES[field]
+        if field.startswith("replicas.") and value == 0 and not isinstance(value, bool):
+            raise _scale_to_zero()
+        unsuitable = wrong(f"the value {shorten(value)} does not suit {field}", f"Write {wanted}.")
+        try:
+            adapter.validate_python(value, strict=True)
+        except ValidationError as error:
+            raise unsuitable from error
+        if isinstance(value, float) and value != round(value, 3):
+            raise unsuitable
+        return value
+
+
+class Request(Frozen):
+    """What the form asked for. Lengths in tokens, the time to first token in seconds at p95."""
+
+    schema_version: Literal[1] = 1
+    service: Annotated[str, Field(pattern=SERVICE_NAME)]
+    model: str
+    team: str
+    environment: str
+    concurrent_users: Annotated[int, Field(ge=1, le=4096)]
+    longest_prompt_tokens: Annotated[int, Field(ge=1, le=1_048_576)]
+    longest_answer_tokens: Annotated[int, Field(ge=1, le=131_072)]
+    p95_ttft_seconds: Annotated[float, Field(ge=0.01, le=120)]
+    availability: Availability
+    overrides: tuple[Override, ...] = ()
+
+    @field_validator("overrides")
+    @classmethod
+    def _once(cls, overrides: tuple[Override, ...]) -> tuple[Override, ...]:
+        fields = [override.field for override in overrides]
+        for field in fields:
+            if fields.count(field) > 1:
+                raise wrong(f"{field} is overridden twice", "Keep one of the two.")
+        values = {override.field: override.value for override in overrides}
+        fewest, most = values.get("replicas.min"), values.get("replicas.max")
+        if isinstance(fewest, int) and isinstance(most, int) and most < fewest:
+            raise wrong(
+                f"replicas.max is overridden with {most}, and replicas.min with {fewest}",
+                "Raise replicas.max or lower replicas.min.",
+            )
+        return overrides
+
+
+_FIXES = {
+    "service": "Write 1 to 40 lower-case letters, digits and hyphens, starting with a letter, such as support-chat.",
+    "concurrent_users": "Write a whole number from 1 to 4096.",
+    "longest_prompt_tokens": "Write a whole number of tokens from 1 to 1048576.",
+    "longest_answer_tokens": "Write a whole number of tokens from 1 to 131072.",
+    "p95_ttft_seconds": "Write seconds from 0.01 to 120, such as 2 or 0.5.",
+    "availability": "Write standard or high.",
+    "reason": "Write why the exception is needed, in 1 to 500 characters.",
+    "expires": 'Write the last day as a quoted date, such as "2027-01-31".',
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a reviewed exception does not hold: `rule` is a short name for it, `field` the field that is at fault."""
+
+    rule: Literal["expired", "term", "reason"]
+    field: Literal["expires", "reason"]
+    message: str
+    fix: str
+
+
+_SHORTEST_REASON = 10  # letters and digits
+
+
+def fault_of(reason: str, expires: date, today: date, longest_days: int) -> Fault | None:
+    """What is wrong with an override of a plan or an exception from a policy, by its reason and its last day."""
+    if expires < today:
+        return Fault("expired", "expires", f"expired on {expires}", "Remove it, or have a new expiry reviewed.")
+    if (expires - today).days > longest_days:
+        return Fault(
+            "term",
+            "expires",
+            f"ends on {expires}, and may last {longest_days} days at most",
+            f'Write "{today + timedelta(days=longest_days)}" or an earlier day; exceptions.longest_days of the '
+            "settings sets the longest term.",
+        )
+    if sum(character.isalnum() for character in reason) < _SHORTEST_REASON:
+        return Fault(
+            "reason",
+            "reason",
+            f"has the reason {shorten(reason)}, which says nothing",
+            f"Write why it is needed, in {_SHORTEST_REASON} letters or more.",
+        )
+    return None
+
+
+def load_request(text: str, where: str) -> Request:
+    """The request in a `request.yaml`. Raises InputError with file, field, line and what to write instead."""
+    return parse(Request, text, where, _FIXES)
+
+
+def read_request(text: str, where: str, catalog: Catalog, settings: Settings) -> Request:
+    """As `load_request`, and names only what the catalog and the settings have: problems carry their lines."""
+    document = read_mapping(text, where)
+    request = from_document(Request, document, where, _FIXES)
+    try:
+        check_request(request, catalog, settings, where)
+    except InputError as error:
+        lines = {dotted(path): line for path, line in document.lines.items()}
+        raise InputError([replace(problem, line=lines.get(problem.field)) for problem in error.problems]) from error
+    return request
+
+
+def dump_request(request: Request) -> str:
+    """`request.yaml` for a request; `load_request` gives the same value back."""
+    return dump(request.model_dump(mode="json"))
+
+
+def check_request(request: Request, catalog: Catalog, settings: Settings, where: str) -> None:
+    """Raises InputError where the request names what the catalog or the settings do not have."""
+    problems = [
+        Problem(where, field, f"{shorten(name)} is not {what}", suggest(name, known))
+        for field, name, known, what in (
+            ("model", request.model, catalog.models, "a model of the catalog"),
+            ("team", request.team, catalog.teams, "a team of the catalog"),
+            ("environment", request.environment, settings.environments, "an environment of the settings"),
+        )
+        if name not in known
+    ]
+    for index, override in enumerate(request.overrides):
+        if override.field == "accelerator" and override.value not in catalog.accelerators:
+            problems.append(
+                Problem(
+                    where,
+                    f"overrides[{index}].value",
+                    f"{shorten(override.value)} is not an accelerator of the catalog",
+                    suggest(str(override.value), catalog.accelerators),
+                )
+            )
+    if problems:
+        raise InputError(problems)

@@ -1,0 +1,210 @@
+"""pytest's plugin of a smoke run: orders the checks, and records how each one ends as it ends.
+
+It runs in a process of its own (see `runner`). What is recorded goes through a pipe, one JSON object a line:
+`collected` (all that will run), `started`, `result`, `problem`, and `finished` at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neuroscale.cluster.endpoint.errors import EndpointError
+from neuroscale.core.errors import NeuroscaleError
+from neuroscale.core.secret_text import SecretText, redact
+from neuroscale.smoke.outcomes import CannotTellError, FindingError, NeedsError, NotApplicableError
+from neuroscale.smoke.results import Result
+from neuroscale.smoke.spec import Spec, read_spec
+
+_SPEC = pytest.StashKey[Spec]()
+_NOTES = pytest.StashKey[list[str]]()
+_SECRETS = pytest.StashKey[list[SecretText]]()
+_RECORDER = pytest.StashKey["_Recorder"]()
+_LONGEST = 4000  # characters of a message
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "check(id): the id of a check; its docstring's first line is its title")
+    try:
+        spec = read_spec()
+    except KeyError:
+        raise pytest.UsageError("These are run by: neuroscale smoke --environment ENVIRONMENT") from None
+    config.stash[_SPEC] = spec
+    config.stash[_SECRETS] = []
+    if spec.journal >= 0:
+        os.set_inheritable(spec.journal, False)
+    config.stash[_RECORDER] = _Recorder(spec, config.stash[_SECRETS])
+    config.pluginmanager.register(config.stash[_RECORDER], "neuroscale-recorder")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every check that asks for `service` runs once for each."""
+    if "service" in metafunc.fixturenames:
+        metafunc.parametrize("service", metafunc.config.stash[_SPEC].services, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def spec(pytestconfig: pytest.Config) -> Spec:
+    """What this run is about."""
+    return pytestconfig.stash[_SPEC]
+
+
+class Notes:
+    """What a check saw, also where it passes; and what must never be told."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+
+    def __call__(self, text: str) -> None:
+        self._lines.append(text)
+
+
+@pytest.fixture
+def note(request: pytest.FixtureRequest) -> Notes:
+    """Tell what was seen."""
+    return Notes(request.node.stash.setdefault(_NOTES, []))
+
+
+def hide(config: pytest.Config, secret: SecretText | None) -> None:
+    """Keep a secret out of everything that is recorded."""
+    if secret is not None:
+        config.stash[_SECRETS].append(secret)
+
+
+def distrust(config: pytest.Config, why: str) -> None:
+    """Say that the run as a whole cannot be trusted."""
+    config.stash[_RECORDER].tell("problem", message=why)
+
+
+class _Recorder:
+    def __init__(self, spec: Spec, secrets: list[SecretText]) -> None:
+        self._spec = spec
+        self._secrets = secrets
+        self._raised: list[BaseException] = []
+
+    # ------------------------------------------------------------ what will run
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        order = {name: place for place, name in enumerate(("", *self._spec.services))}
+        for item in items:
+            if _check(item) == "" or _title(item) == "":
+                self.tell("problem", message=f"{item.nodeid} lacks its id (pytest.mark.check) or its docstring")
+        items.sort(key=lambda item: order.get(_service(item), len(order)))
+        self.tell("collected", checks=[[_service(item), _check(item), _title(item)] for item in items])
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        self.tell("problem", message=f"{len(items)} checks were left out")
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.tell("problem", message=f"{report.nodeid} cannot be read: {_last_line(report.longreprtext)}")
+
+    # ------------------------------------------------------------ how each one ends
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        self._raised = []
+        self.tell("started", service=_service(item), check=_check(item), title=_title(item))
+        began = time.monotonic()
+        answer = yield
+        self._record(item, time.monotonic() - began)
+        return answer
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        if call.excinfo is not None:
+            self._raised.append(call.excinfo.value)
+        return (yield)
+
+    def _record(self, item: pytest.Item, seconds: float) -> None:
+        service, check, title = _service(item), _check(item), _title(item)
+        lines: list[str] = item.stash.get(_NOTES, [])
+        notes = "; ".join(lines)
+        where = Path(item.location[0]).name
+        if not self._raised:
+            result = Result(service, check, title, "passed", seconds, notes)
+        else:
+            ended = [_ended(one, service, check, title, seconds, where) for one in self._raised]
+            # One that could not be checked and then broke down is broken.
+            result = next((one for one in ended if one.outcome != "skipped"), ended[0])
+        texts = {"message": result.message, "next": result.next}
+        for secret in self._secrets:
+            texts = {name: redact(text, secret) for name, text in texts.items()}
+        self.tell(
+            "result",
+            service=service,
+            check=check,
+            title=title,
+            outcome=result.outcome,
+            seconds=round(seconds, 3),
+            needs=result.needs,
+            **{name: text[:_LONGEST] for name, text in texts.items()},
+        )
+
+    # ------------------------------------------------------------ the run as a whole
+
+    def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        self.tell("problem", message=f"the runner crashed: {excinfo.typename}")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        self.tell("finished", exit=int(exitstatus))
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        if self._spec.journal >= 0:
+            data = (json.dumps({"kind": kind, **fields}) + "\n").encode()
+            while data:
+                data = data[os.write(self._spec.journal, data) :]
+
+
+def _ended(raised: BaseException, service: str, check: str, title: str, seconds: float, where: str) -> Result:
+    """How a check that raised something ended."""
+    told = str(raised) or type(raised).__name__
+    look = f"neuroscale status {service}" if service else f"See smoke-tests/{where}."
+    if isinstance(raised, FindingError):
+        return Result(service, check, title, "failed", seconds, raised.seen, raised.do)
+    if isinstance(raised, NotApplicableError):
+        return Result(service, check, title, "skipped", seconds, told)
+    if isinstance(raised, NeedsError):
+        return Result(service, check, title, "skipped", seconds, told, "", raised.check)
+    if isinstance(raised, CannotTellError):
+        return Result(service, check, title, "error", seconds, told, raised.do)
+    # An endpoint that refuses or breaks off is what is looked for.
+    if isinstance(raised, EndpointError):
+        return Result(service, check, title, "failed", seconds, told, look)
+    if isinstance(raised, AssertionError | pytest.fail.Exception):
+        return Result(service, check, title, "failed", seconds, told, f"See smoke-tests/{where}.")
+    if isinstance(raised, NeuroscaleError):
+        return Result(service, check, title, "error", seconds, told, look)
+    told = f"the check itself broke: {type(raised).__name__}: {told}"
+    return Result(service, check, title, "error", seconds, told, f"See smoke-tests/{where}.")
+
+
+def _check(item: pytest.Item) -> str:
+    marker = item.get_closest_marker("check")
+    found = marker.args[0] if marker is not None and marker.args else ""
+    return found if isinstance(found, str) else ""
+
+
+def _title(item: pytest.Item) -> str:
+    text = getattr(getattr(item, "function", None), "__doc__", None) or ""
+    return str(text).strip().splitlines()[0].removesuffix(".") if text.strip() else ""
+
+
+def _service(item: pytest.Item) -> str:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    return str(parameters.get("service", ""))
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""

@@ -1,0 +1,83 @@
+"""The values of vLLM's arguments that decide about memory, typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from neuroscale.vllm.unplanned_arguments import Unplanned
+
+
+@dataclass(frozen=True)
+class EngineArguments:
+    """What a command line of `vllm serve` says. None: not said, so that the version's own default holds.
+
+    `max_model_len` is -1 for the longest that fits (`auto`). `gpu_memory_utilization` is a share of the whole memory;
+    `cpu_offload_gib` and `kv_cache_memory_bytes` are per rank.
+    `images`, `videos`, `audios`: the most of one request (`--limit-mm-per-prompt`).
+    """
+
+    model: str = ""
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    enable_expert_parallel: bool = False
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    quantization: str | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    gpu_memory_utilization: float | None = None
+    kv_cache_memory_bytes: int | None = None
+    kv_cache_dtype: str = "auto"
+    block_size: int | None = None
+    cpu_offload_gib: float = 0.0
+    enforce_eager: bool = False
+    async_scheduling: bool | None = None
+    disable_hybrid_kv_cache_manager: bool = False
+    disable_sliding_window: bool = False
+    language_model_only: bool = False
+    images: int | None = None
+    videos: int | None = None
+    audios: int | None = None
+    speculative: str | None = None
+    """The method or model of `--speculative-config`: of its weights those in the model's own files are counted."""
+    enable_chunked_prefill: bool | None = None
+    num_gpu_blocks_override: int | None = None
+    decode_context_parallel_size: int = 1
+    prefill_context_parallel_size: int = 1
+    performance_mode: Literal["balanced", "interactivity", "throughput"] = "balanced"
+    mm_encoder_tp_mode: Literal["weights", "data"] = "weights"
+    enable_eplb: bool = False
+    redundant_experts: int = 0
+    enable_lora: bool = False
+    max_loras: int = 1
+    max_lora_rank: int = 16
+    hf_overrides: Mapping[str, Any] | None = None
+    """Of `--hf-overrides`: what changes the longest context alone."""
+    unplanned: tuple[Unplanned, ...] = ()
+    """What else the command says about memory, and is not counted."""
+
+    @property
+    def ranks(self) -> int:
+        """Of all its replicas together, each on an accelerator."""
+        stages = self.pipeline_parallel_size * self.prefill_context_parallel_size
+        return self.tensor_parallel_size * stages * self.data_parallel_size
+
+    def in_range(self) -> EngineArguments:
+        """Without the numbers that vLLM refuses as too small, so that the rest can be planned."""
+        least = dict.fromkeys(_FROM_1, 1) | {"max_model_len": -1, "cpu_offload_gib": 0}
+        wrong = {name for name, lowest in least.items() if (getattr(self, name) or lowest) < lowest}
+        wrong |= {name for name in _FROM_1 if getattr(self, name) == 0}
+        if not 0 < (1 if self.gpu_memory_utilization is None else self.gpu_memory_utilization) <= 1:
+            wrong.add("gpu_memory_utilization")
+        kept = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in wrong}
+        return EngineArguments(**kept)
+
+
+_FROM_1 = (
+    *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_num_seqs"),
+    *("max_num_batched_tokens", "kv_cache_memory_bytes", "block_size", "num_gpu_blocks_override"),
+    *("decode_context_parallel_size", "prefill_context_parallel_size"),
+)

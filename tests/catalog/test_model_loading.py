@@ -1,0 +1,188 @@
+"""Finding a model by its name: the catalog, a path, the Hub; the Hub only where nothing else has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints import LLAMA, llama_tensors, safetensors, write_checkpoint
+from neuroscale.models.config import read_config
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "someone/Some-Model"
+COMMIT = "1" * 40
+
+
+@dataclass
+class Hub:
+    """A stand-in for the Hub: one repository with these files, and what was asked of it."""
+
+    files: dict[str, bytes]
+    status: int = 200
+    error: str = ""
+    asked: list[str] = field(default_factory=list)
+    sent: int = 0
+    url: str = ""
+
+
+@contextmanager
+def serving(hub: Hub) -> Iterator[Hub]:
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+        def do_HEAD(self) -> None:
+            self._answer(with_body=False)
+
+        def do_GET(self) -> None:
+            self._answer(with_body=True)
+
+        def _answer(self, *, with_body: bool) -> None:
+            path = self.path.split("?")[0]
+            hub.asked.append(path)
+            name = path.split(f"/resolve/{COMMIT}/")[-1].split("/resolve/main/")[-1]
+            headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{name}"'}
+            status, body = 200, b""
+            if hub.status != 200:
+                status, headers["X-Error-Code"], headers["X-Error-Message"] = hub.status, hub.error, "no"
+            elif path.startswith("/api/models/"):
+                siblings = [{"rfilename": file, "size": len(data)} for file, data in hub.files.items()]
+                body = json.dumps({"id": NAME, "sha": COMMIT, "siblings": siblings}).encode()
+            elif name in hub.files:
+                body = hub.files[name]
+                if asked := self.headers.get("Range"):
+                    first, last = asked.removeprefix("bytes=").split("-")
+                    status, body = 206, body[int(first) : int(last) + 1]
+            else:
+                status, headers["X-Error-Code"] = 404, "EntryNotFound"
+            self.send_response(status)
+            for key, value in headers.items():
+                self.send_header(key, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if with_body:
+                self.wfile.write(body)
+                hub.sent += len(body)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    hub.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def model(
+    name: str | Path, home: Path, *, url: str = "http://127.0.0.1:9", folder: Path | None = None, offline: bool = False
+) -> Any:
+    """What `neuroscale model --json` says, in a process of its own: the Hub's library reads its address then."""
+    environment = {**os.environ, "HF_ENDPOINT": url, "HF_HOME": str(home / "hub"), "NO_PROXY": "127.0.0.1"}
+    environment["HF_HUB_OFFLINE"] = "1" if offline else "0"
+    return subprocess.run(
+        [sys.executable, "-m", "neuroscale", "model", str(name), "--json"],
+        capture_output=True,
+        text=True,
+        cwd=folder or home,
+        env=environment,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_model_of_the_hub_is_told_by_its_config_and_headers_and_its_weights_stay_there(tmp_path: Path) -> None:
+    wide = {**LLAMA, "intermediate_size": 384 * 64}
+    tensors = llama_tensors(wide)
+    files = {"config.json": json.dumps(wide).encode(), "model.safetensors": safetensors(tensors)}
+    with serving(Hub(files)) as hub:
+        said = model(NAME, tmp_path, url=hub.url)
+    assert said.returncode == 0, said.stderr
+    answer = json.loads(said.stdout)
+    assert (answer["basis"], answer["name"]) == ("headers", NAME)
+    assert answer["weight_bytes_by_group"] == dict(read_config(wide, "model").weight_bytes)
+    assert COMMIT[:12] in answer["source"]
+    assert len(files["model.safetensors"]) > 40 * 2**20
+    assert hub.sent < 2**20
+    assert said.stderr == ""
+
+
+def test_shards_of_the_hub_are_told_by_their_headers(tmp_path: Path) -> None:
+    tensors = llama_tensors(LLAMA)
+    folder = write_checkpoint(
+        tmp_path / "there", LLAMA, tensors, {"model.layers.4.eh_proj.weight": ("BF16", [128, 256])}
+    )
+    with serving(Hub({path.name: path.read_bytes() for path in folder.iterdir()})) as hub:
+        said = model(NAME, tmp_path, url=hub.url)
+    assert json.loads(said.stdout)["weight_bytes_by_group"]["mtp"] == 2 * 128 * 256
+    assert said.stderr == ""
+
+
+def test_a_repository_without_safetensors_is_told_by_its_config(tmp_path: Path) -> None:
+    with serving(Hub({"config.json": json.dumps(LLAMA).encode()})) as hub:
+        said = model(NAME, tmp_path, url=hub.url)
+    assert json.loads(said.stdout)["basis"] == "config"
+
+
+@pytest.mark.parametrize(
+    ("hub", "words"),
+    [
+        (Hub({}, 401, "GatedRepo"), "accept"),
+        (Hub({}, 403, "GatedRepo"), "accept"),
+        (Hub({}, 404, "RepoNotFound"), "is not a model of the Hub"),
+        (Hub({}, 401, "RepoNotFound"), "is not a model of the Hub"),
+        (Hub({}, 500), "the Hub answered 500"),
+        (Hub({}), "has no config.json"),
+        (Hub({"config.json": b"{"}), "is not valid JSON"),
+        (Hub({"config.json": b" " * (5 * 2**20)}), "is larger than 4 MiB"),
+        (Hub({"config.json": json.dumps(LLAMA).encode(), "model.safetensors": b"\xff" * 64}), "headers cannot be read"),
+    ],
+)
+def test_what_the_hub_refuses_or_has_not_is_told_in_words(tmp_path: Path, hub: Hub, words: str) -> None:
+    with serving(hub):
+        said = model(NAME, tmp_path, url=hub.url)
+    assert said.returncode == 2
+    assert words in said.stderr
+    assert NAME in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_without_the_hub_a_name_is_refused_with_what_works_instead(tmp_path: Path, offline: bool) -> None:
+    said = model(NAME, tmp_path, offline=offline)
+    assert said.returncode == 2
+    assert "Name a folder" in said.stderr
+    assert len(said.stderr.splitlines()) <= 3
+
+
+def test_the_hub_is_not_asked_for_what_is_in_the_catalog_or_on_disk(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "google" / "gemma-4-31B-it", LLAMA)
+    with serving(Hub({})) as hub:
+        of_catalog = model("google/gemma-4-31B-it", tmp_path, url=hub.url, folder=ROOT)
+        of_path = model("google/gemma-4-31B-it", tmp_path, url=hub.url)
+        of_file = model(folder / "config.json", tmp_path, url=hub.url)
+        gone = model("google/nothing.json", tmp_path, url=hub.url)
+    assert json.loads(of_catalog.stdout)["total_params"] > 30e9
+    assert json.loads(of_path.stdout)["total_params"] == read_config(LLAMA, "model").total_params
+    assert json.loads(of_file.stdout)["name"] == "gemma-4-31B-it"
+    assert gone.returncode == 2
+    assert hub.asked == []
+
+
+def test_a_name_that_is_nothing_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
+    said = model("gemma-4-31B", tmp_path, folder=ROOT)
+    assert said.returncode == 2
+    assert "Did you mean 'google/gemma-4-31B-it'" in said.stderr

@@ -1,0 +1,182 @@
+"""`neuroscale fit`: what programs and people read, and the exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import commands
+from fit_models import LLAMA
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "Llama-3.1-8B-Instruct"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    return folder
+
+
+@pytest.fixture
+def fit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    return commands(capsys, monkeypatch, "fit", "--repository", ROOT)
+
+
+def test_programs_read_the_verdict_and_its_numbers(fit: Any, model: Path) -> None:
+    said = fit("--model", model, "--accelerator", "nvidia-h100-80gb", "--vllm-args", "--max-model-len 8192", "--json")
+    answer = said.json
+    assert said.status == 0
+    assert answer["verdict"] == "fits"
+    memory = answer["memory_gib"]
+    assert set(memory) == {"weights", "kv_cache", "overhead", "usable", "free"}
+    assert sum(memory[part] for part in ("weights", "kv_cache", "overhead", "free")) == pytest.approx(
+        memory["usable"], abs=0.006
+    )
+    assert memory["weights"] == 14.99
+    assert answer["max_concurrency"] == pytest.approx(answer["kv_cache_tokens"] / 8192, abs=0.01)
+    assert (answer["max_model_len"], answer["max_context"]) == (8192, 131072)
+    assert answer["confidence"] in ("high", "medium", "low")
+    assert all(reason.endswith(".") for reason in answer["reasons"])
+
+
+def test_people_read_the_bar_what_vllm_prints_and_why(fit: Any, model: Path) -> None:
+    said = fit("--model", model, "--accelerator", "nvidia-l4", "--vllm-args", "--max-model-len=8192", "--length", 2048)
+    assert said.status == 0
+    assert "on 1 x nvidia-l4: fits" in said.out
+    assert "weights 14.99" in said.out
+    assert "GPU KV cache size: " in said.out
+    assert " of 2,048 tokens" in said.out
+    assert "Longest context: " in said.out
+
+
+def test_a_refusal_says_what_starts_instead_and_ends_with_1(fit: Any, model: Path) -> None:
+    said = fit("--model", model, "--accelerator", "nvidia-l4", "--vllm-args", "--max-model-len=131072", "--json")
+    assert said.status == 1
+    answer = said.json
+    assert answer["verdict"] == "refused"
+    assert (answer["kv_cache_tokens"], answer["max_concurrency"]) == (0, 0.0)
+    prices = [float(choice["hourly"]) for choice in answer["choices"] if choice["hourly"] is not None]
+    assert prices
+    assert prices == sorted(prices)
+    words = fit("--model", model, "--accelerator", "nvidia-l4", "--vllm-args", "--max-model-len=131072").out
+    assert "GiB short" in words
+    assert f"Shorten the context to {answer['max_context'] // 16 * 16:,} tokens." in words
+
+
+def test_a_count_is_the_tensor_parallel_size_unless_the_arguments_say_another(fit: Any, model: Path) -> None:
+    two = fit("--model", model, "--accelerator", "nvidia-l4", "--count", 2, "--json").json
+    assert (two["count"], two["memory_gib"]["weights"]) == (2, 7.51)
+    piped = fit(
+        *("--model", model, "--accelerator", "nvidia-l4", "--count", 2, "--json"),
+        *("--vllm-args", "--pipeline-parallel-size 2 --max-model-len 8192"),
+    ).json
+    assert (piped["count"], piped["memory_gib"]["weights"]) == (2, 7.51)
+    too_many = fit(
+        *("--model", model, "--accelerator", "nvidia-l4", "--count", 2, "--json"),
+        *("--vllm-args", "--tensor-parallel-size 4"),
+    )
+    assert too_many.status == 1
+    assert "ask for 4 accelerators, and there are 2" in too_many.json["reasons"][0]
+
+
+def test_an_argument_that_vllm_does_not_know_refuses_the_start(fit: Any, model: Path) -> None:
+    said = fit(
+        *("--model", model, "--accelerator", "nvidia-h100-80gb", "--json"),
+        *("--vllm-args", "--max-model-len 8192 --swap-space 4"),
+    )
+    assert said.status == 1
+    assert "--swap-space" in said.json["reasons"][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("--enable-expert-parallel", "which is dense: vLLM ends"),
+        ("--max-num-batched-tokens 8 --max-num-seqs 16", "less than --max-num-seqs"),
+        ("--max-num-batched-tokens 2048 --no-enable-chunked-prefill", "must fit into one step"),
+        ("--enable-auto-tool-choice", "without --tool-call-parser"),
+        ("--quantization awq_marlin_2", "awq_marlin_2"),
+        ("--tensor-parallel-size 3", "cannot be split over 3 ranks"),
+        ("--tensor-parallel-size 0", "0 is less than 1"),
+        ("--pipeline-parallel-size 0", "0 is less than 1"),
+        ("--tensor-parallel-size -1", "-1 is less than 1"),
+        ("--gpu-memory-utilization 0", "--gpu-memory-utilization"),
+        ("--block-size -16", "--block-size"),
+    ],
+)
+def test_what_ends_vllm_at_its_start_refuses_it_whatever_the_memory(
+    fit: Any, model: Path, arguments: str, told: str
+) -> None:
+    card = ("--accelerator", "nvidia-h100-80gb", "--vllm-args", f"--max-model-len 4096 {arguments}", "--json")
+    said = fit("--model", model, *card)
+    assert (said.status, said.json["verdict"]) == (1, "refused")
+    reasons = said.json["reasons"]
+    assert told in reasons[0]
+    assert sum(told in reason for reason in reasons) == 1
+    assert not any(reason.startswith(f"{model.name} starts") for reason in reasons)
+
+
+def test_another_familys_parser_is_a_remark_since_vllm_starts_with_it(fit: Any, model: Path) -> None:
+    arguments = "--max-model-len 4096 --enable-auto-tool-choice --tool-call-parser gemma4"
+    said = fit("--model", model, "--accelerator", "nvidia-h100-80gb", "--vllm-args", arguments, "--json")
+    assert said.json["verdict"] == "fits"
+    assert any("--tool-call-parser=gemma4" in reason for reason in said.json["reasons"])
+
+
+def test_what_of_memory_is_not_counted_is_said(fit: Any, model: Path) -> None:
+    arguments = "--max-model-len 4096 --enable-lora --max-loras 8"
+    said = fit("--model", model, "--accelerator", "nvidia-h100-80gb", "--vllm-args", arguments, "--json").json
+    assert (said["verdict"], said["confidence"]) == ("fits", "low")
+    assert any("not counted" in reason.lower() and "LoRA" in reason for reason in said["reasons"])
+
+
+def test_an_argument_that_only_another_version_has_is_said(fit: Any, model: Path) -> None:
+    scaling = """--rope-scaling '{"rope_type":"yarn","factor":4.0}'"""
+    said = fit("--model", model, "--memory-gib=80", "--vllm-version=0.9.2", "--json", "--vllm-args", scaling)
+    assert (said.status, said.json["confidence"]) == (0, "low")
+    assert any("--rope-scaling" in reason for reason in said.json["reasons"])
+
+
+def test_overrides_of_the_context_are_planned_and_wrong_ones_are_told_once(fit: Any, model: Path) -> None:
+    def asked(overrides: str) -> Any:
+        return fit("--model", model, "--memory-gib=80", "--json", "--vllm-args", overrides).json
+
+    assert asked("""--hf-overrides '{"max_position_embeddings": 4096}'""")["max_model_len"] == 4096
+    wrong = asked("""--hf-overrides '{"rope_parameters": {"factor": 2}}'""")
+    assert wrong["verdict"] == "refused"
+    assert sum("rope_type" in reason for reason in wrong["reasons"]) == 1
+
+
+def test_a_card_that_is_not_in_the_catalog_is_described_by_its_memory(fit: Any, model: Path) -> None:
+    arguments = ("--model", model, "--vllm-args", "--max-model-len 8192", "--json")
+    described = fit(*arguments, "--memory-gib", 24, "--bandwidth-gbs", 936).json
+    assert (described["verdict"], described["memory_gib"]["usable"]) == ("fits", 22.08)
+    named = fit(*arguments, "--accelerator", "rtx-4090", "--memory-gib", 23.5).json
+    assert named["accelerator"] == "rtx-4090"
+    older = fit(*arguments, "--memory-gib", 24, "--vllm-version", "0.19.1").json
+    assert older["memory_gib"]["usable"] == 21.6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--accelerator", "nvidia-l5"), "Did you mean 'nvidia-l4'?"),
+        ((), "no accelerator is named"),
+        (("--accelerator", "nvidia-l4", "--memory-gib", "-1"), "is not a size"),
+        (("--accelerator", "nvidia-l4", "--memory-gib", "nan"), "is not a size"),
+        (("--accelerator", "nvidia-l4", "--count", "0"), "is not a size"),
+        (("--accelerator", "nvidia-l4", "--vllm-version", "latest"), "is not a version"),
+        (("--accelerator", "nvidia-l4", "--vllm-args", "--served-model-name 'x"), "cannot be split into words"),
+    ],
+)
+def test_what_cannot_be_read_is_one_clear_message(
+    fit: Any, model: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    said = fit("--model", model, *arguments)
+    assert said.status == 2
+    assert words in said.err

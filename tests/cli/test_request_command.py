@@ -1,0 +1,816 @@
+"""`neuroscale request` against a real forge: what it opens, what it leaves alone, and how it goes on after a fault."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from command_line import Said
+from fault_proxy import DropAfter, FaultProxy, Hold, Status, StatusAfter
+from forge_server import ForgeServer
+from neuroscale.cli.new import new_service
+from neuroscale.cli.render import replan_service
+from neuroscale.core.errors import InputError
+from neuroscale.forge.branches import Access
+from neuroscale.forge.interface import PullRequest, RepositoryRef, Token
+from neuroscale.rendering.service_folder import RENDERED_FILES
+from plan_factory import ANSWERS
+from repositories import Repository
+
+pytestmark = pytest.mark.tools
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVICE = "manifests/dev/support-chat"
+BRANCH = "neuroscale/dev/support-chat"
+OVERRIDE = {"field": "max_num_seqs", "value": 5, "expires": str(date.today() + timedelta(days=300))}
+HOSTILE = "</details> @team #1 <!-- /neuroscale-request --> ${{ secrets.x }} $(id) [a](https://evil.example)"
+
+
+class Site:
+    """A repository on the forge, and a developer's clone of it."""
+
+    def __init__(self, server: ForgeServer, platform: Path, folder: Path) -> None:
+        self.server = server
+        self.folder = folder
+        shutil.copytree(platform, folder / "main")
+        self.main = Repository(folder / "main")
+        self.ref = server.create_repository(self.main.root)
+        # Here main moves by a push; how it is protected is tested elsewhere.
+        server.api("DELETE", f"/repos/{self.ref.slug}/branch_protections/main")
+        shutil.copytree(self.main.root, folder / "clone")
+        self.clone = Repository(folder / "clone")
+        self.clone.run("remote", "add", "origin", self.ref.clone_url)
+        self.environment: dict[str, str] = {}
+
+    @property
+    def fork(self) -> RepositoryRef:
+        return RepositoryRef(self.server.url, "developer", self.ref.name)
+
+    def through(self, proxy: FaultProxy) -> None:
+        """Let the clone reach the forge through a proxy."""
+        self.clone.run("remote", "set-url", "origin", f"{proxy.url}/{self.ref.slug}.git")
+
+    def answers(self, **changes: Any) -> Path:
+        path = self.folder / f"answers-{abs(hash(str(changes)))}.yaml"
+        path.write_text(json.dumps({**ANSWERS, **changes}, indent=1))
+        return path
+
+    def start(self, *arguments: object, role: str = "developer", **popen: Any) -> subprocess.Popen[str]:
+        token = self.server.token_file(role)
+        command = [sys.executable, "-P", "-m", "neuroscale", "request", "--token-file", str(token)]
+        return subprocess.Popen(
+            [*command, *map(str, arguments)],
+            cwd=self.clone.root,
+            env={**os.environ, **self.environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **popen,
+        )
+
+    def end(self, process: subprocess.Popen[str], given: str | None = None) -> Said:
+        out, err = process.communicate(given, timeout=300)
+        assert "Traceback" not in out + err
+        assert "a defect of this program" not in out + err
+        for secret in (self.server.developer, self.server.owner, self.server.admin):
+            assert secret.secret not in out + err
+            assert base64.b64encode(f"x-access-token:{secret.secret}".encode()).decode() not in out + err
+        return Said(process.returncode, out, err)
+
+    def request(self, *arguments: object, role: str = "developer", **changes: Any) -> Said:
+        """Run the command for the usual answers with changes, and read what it prints for programs."""
+        return self.end(self.start("--json", "--answers", self.answers(**changes), *arguments, role=role))
+
+    def pulls(self, state: str = "open") -> list[PullRequest]:
+        _, listed = self.server.api("GET", f"/repos/{self.ref.slug}/pulls?state={state}")
+        forge = self.server.forge(self.ref, self.server.admin)
+        return [forge.pull(entry["number"]) for entry in listed]
+
+    def pull(self) -> PullRequest:
+        (only,) = self.pulls()
+        return only
+
+    def commits(self, number: int) -> list[dict[str, Any]]:
+        """Of a pull request, newest first."""
+        _, listed = self.server.api("GET", f"/repos/{self.ref.slug}/pulls/{number}/commits")
+        return list(listed)
+
+    def files(self, head: str) -> dict[str, str]:
+        """What a commit on the forge changes against main: path to content."""
+        self.main.run("fetch", "--quiet", self.url(self.server.admin, self.fork), head)
+        base = self.main.run("merge-base", "main", head)
+        names = self.main.run("diff", "--name-only", base, head).splitlines()
+        return {name: self.main.run("show", f"{head}:{name}") for name in names}
+
+    def url(self, token: Token, ref: RepositoryRef | None = None) -> str:
+        return (ref or self.ref).clone_url.replace("://", f"://x:{token.secret}@")
+
+    def push_main(self, files: dict[str, bytes | str | None], message: str = "Somebody else's change") -> str:
+        commit = self.main.commit(files, message)
+        self.main.run("push", "--quiet", self.url(self.server.admin), "HEAD:main")
+        return commit
+
+    def merge(self) -> None:
+        """Merge the one open pull request."""
+        pull = self.pull()
+        fields = {"do": "squash", "head_commit_id": pull.head_sha}
+        self.server.client(self.server.admin).send(
+            "POST", f"/repos/{self.ref.slug}/pulls/{pull.number}/merge", idempotent=False, body=fields
+        )
+        self.main.run("pull", "--quiet", "--ff-only", self.url(self.server.admin), "main")
+
+    def commit_to_branch(self, files: dict[str, bytes | str | None], message: str) -> str:
+        """A commit of a person's own on the branch in the developer's fork."""
+        root = self.folder / "person"
+        shutil.rmtree(root, ignore_errors=True)
+        self.main.run("clone", "--quiet", "--branch", BRANCH, self.url(self.server.developer, self.fork), str(root))
+        person = Repository(root)
+        commit = person.commit(files, message)
+        person.run("push", "--quiet", "origin", f"HEAD:{BRANCH}")
+        person.git.close()
+        return commit
+
+    def tip(self, ref: RepositoryRef, branch: str = BRANCH) -> str | None:
+        return self.server.forge(self.ref, self.server.admin).branch(ref, branch)
+
+
+@pytest.fixture(scope="session")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What decides about services, as one commit on main."""
+    made = Repository(tmp_path_factory.mktemp("platform") / "repository")
+    for folder in ("platform/catalog", "templates", "policies"):
+        shutil.copytree(ROOT / folder, made.root / folder)
+    shutil.copyfile(ROOT / "platform/settings.yaml", made.root / "platform/settings.yaml")
+    made.commit({"README.md": "# Models\n", ".gitignore": "ignored\n"}, "platform")
+    made.git.close()
+    return made.root
+
+
+@pytest.fixture
+def site(forge_server: ForgeServer, platform: Path, tmp_path: Path) -> Iterator[Site]:
+    made = Site(forge_server, platform, tmp_path)
+    yield made
+    made.clone.git.close()
+    made.main.git.close()
+
+
+def state_of(repository: Repository) -> dict[str, Any]:
+    """Everything of a clone that a person may have made: work tree, index, branches, HEAD, configuration."""
+    git = repository.root / ".git"
+    kept = [path for path in sorted(git.rglob("*")) if path.is_file() and "objects" not in path.parts]
+    files = [path for path in sorted(repository.root.rglob("*")) if path.is_file() and ".git" not in path.parts]
+    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in [*kept, *files]}
+
+
+# what it opens
+
+
+def test_a_request_opens_a_pull_request_from_a_fork_and_a_second_run_changes_nothing(site: Site) -> None:
+    # Work in progress, staged and not; the clone itself is on another branch.
+    site.clone.run("switch", "--quiet", "--create", "mine")
+    site.clone.write({"staged.txt": "a", "platform/settings.yaml": "broken: [", "ignored": "x"})
+    site.clone.run("add", "staged.txt")
+    before = state_of(site.clone)
+    said = site.request()
+    assert said.status == 0, said.err
+    pull = site.pull()
+    assert said.json == {
+        "schema_version": 1,
+        "outcome": "opened",
+        "environment": "dev",
+        "service": "support-chat",
+        "branch": BRANCH,
+        "base_branch": "main",
+        "base_commit": site.main.run("rev-parse", "main"),
+        "url": pull.url,
+        "number": pull.number,
+        "repository": site.fork.slug,
+        "commit": pull.head_sha,
+        "notes": [],
+    }
+    assert (pull.author, pull.head_owner, pull.head_branch, pull.base_branch) == (
+        "developer",
+        "developer",
+        BRANCH,
+        "main",
+    )
+    assert pull.title == f"Serve {ANSWERS['model']} as support-chat in dev"
+    assert "`developer` asks for a new service `dev/support-chat`" in pull.body
+    assert "### What was not chosen" in pull.body
+    (commit,) = site.commits(pull.number)
+    assert commit["commit"]["author"]["name"] == commit["commit"]["committer"]["name"]
+    assert commit["author"]["login"] == "developer"
+    assert commit["parents"][0]["sha"] == said.json["base_commit"]
+    files = site.files(pull.head_sha)
+    assert sorted(files) == [f"{SERVICE}/{name}" for name in sorted(RENDERED_FILES)]
+    assert yaml.safe_load(files[f"{SERVICE}/request.yaml"])["concurrent_users"] == ANSWERS["concurrent_users"]
+    assert site.tip(site.ref) is None
+
+    again = site.request()
+    assert again.status == 0
+    assert again.json == {**said.json, "outcome": "unchanged"}
+    assert site.pull() == pull
+    assert len(site.commits(pull.number)) == 1
+    assert state_of(site.clone) == before
+
+
+def test_people_are_told_the_address_and_what_goes_on(site: Site) -> None:
+    said = site.end(site.start("--answers", site.answers()))
+    pull = site.pull()
+    assert f"Opened pull request {pull.number}: {pull.url}" in said.out
+    assert f"branch {BRANCH} of {site.fork.slug}, commit {pull.head_sha}" in said.out
+    assert "Looking at origin" in said.err
+    assert "Passed: 1 service checked" in said.err
+    again = site.end(site.start("--answers", site.answers()))
+    assert f"Nothing to do: up to date is pull request {pull.number}" in again.out
+
+
+def test_who_may_push_gets_a_branch_in_the_repository_itself(site: Site) -> None:
+    said = site.request(role="owner")
+    assert said.status == 0, said.err
+    assert said.json["repository"] == site.ref.slug
+    assert site.tip(site.ref) == said.json["commit"] == site.pull().head_sha
+    # Whoever may not push there is told so, and opens no second one.
+    other = site.request()
+    assert other.status == 2
+    assert "asks for this service already" in other.err
+    assert site.pull().author == "owner"
+
+
+def test_the_form_is_asked_on_the_error_stream_so_that_the_result_stays_readable(site: Site) -> None:
+    given = "".join(f"{value}\n" for value in ANSWERS.values())
+    said = site.end(site.start("--json", "--interactive", stdin=subprocess.PIPE), given)
+    assert said.status == 0, said.err
+    assert said.json["outcome"] == "opened"
+    assert "Service name" in said.err
+    assert yaml.safe_load(site.files(site.pull().head_sha)[f"{SERVICE}/request.yaml"])["team"] == ANSWERS["team"]
+
+
+def test_catalog_and_template_are_those_of_the_forge_and_not_of_an_old_clone(site: Site) -> None:
+    team = (site.main.root / "platform/catalog/teams/team-alpha.yaml").read_text()
+    template = (site.main.root / "templates/llm-inference-service/template.yaml").read_text()
+    site.push_main(
+        {
+            "platform/catalog/teams/team-delta.yaml": team.replace("team-alpha", "team-delta"),
+            "templates/llm-inference-service/template.yaml": template.replace(
+                "            - team-gamma\n", "            - team-gamma\n            - team-delta\n"
+            ),
+        }
+    )
+    said = site.request(team="team-delta")
+    assert said.status == 0, said.err
+    assert said.json["base_commit"] == site.tip(site.ref, "main") != site.clone.run("rev-parse", "main")
+
+
+def test_a_clone_whose_own_program_is_another_than_that_of_main_is_told(site: Site) -> None:
+    shutil.copytree(ROOT / "src", site.clone.root / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    site.clone.commit({}, "Another program")
+    site.environment = {"PYTHONPATH": str(site.clone.root / "src")}
+    said = site.request(model="google/gemma-4-31B-it", environment="local")
+    assert said.status == 1, said.err
+    assert "This clone's program is not that of main" in said.err
+
+
+# what it brings up to date
+
+
+def test_other_answers_go_on_top_of_what_is_on_the_branch_of_the_open_request(site: Site) -> None:
+    first = site.request()
+    number = first.json["number"]
+    persons = site.commit_to_branch({"docs/support-chat.md": "How we use it.\n"}, "Tell how we use it")
+    forge = site.server.forge(site.ref, site.server.developer)
+    body = f"Please look at this by Friday.\n\n{site.pull().body}\n\nThanks!"
+    forge.update_pull(number, "WIP: support-chat", body)
+
+    second = site.request(concurrent_users=6)
+    assert second.status == 0, second.err
+    assert second.json["outcome"] == "updated"
+    pull = site.pull()
+    assert (pull.number, pull.head_sha) == (number, second.json["commit"])
+    assert [commit["sha"] for commit in site.commits(number)] == [pull.head_sha, persons, first.json["commit"]]
+    files = site.files(pull.head_sha)
+    assert files["docs/support-chat.md"] == "How we use it."
+    assert yaml.safe_load(files[f"{SERVICE}/request.yaml"])["concurrent_users"] == 6
+    assert pull.title == "WIP: support-chat"
+    assert pull.body.startswith("Please look at this by Friday.\n\n<!-- neuroscale-request")
+    assert pull.body.rstrip().endswith("Thanks!")
+    assert "- Concurrent users: `6`" in pull.body
+    assert "- Concurrent users: `4`" not in pull.body
+
+    assert site.request(concurrent_users=6).json["outcome"] == "unchanged"
+    assert site.pull() == pull
+
+
+def test_a_description_that_somebody_emptied_is_written_again_without_a_commit(site: Site) -> None:
+    first = site.request()
+    body = site.pull().body
+    site.server.forge(site.ref, site.server.developer).update_pull(first.json["number"], "Mine", "")
+    said = site.request()
+    assert (said.json["outcome"], said.json["commit"]) == ("updated", first.json["commit"])
+    assert (site.pull().title, site.pull().body) == ("Mine", body)
+
+
+def test_overrides_on_the_branch_of_an_open_request_are_kept_and_told(site: Site) -> None:
+    site.request()
+    root = site.folder / "person"
+    site.commit_to_branch({}, "Look")  # brings the branch into `person`
+    request = root / SERVICE / "request.yaml"
+    fields = {**yaml.safe_load(request.read_text()), "overrides": [{**OVERRIDE, "reason": HOSTILE}]}
+    request.write_text(json.dumps(fields))
+    replan_service(str(root / SERVICE), root)
+    site.commit_to_branch(
+        {f"{SERVICE}/{path.name}": path.read_bytes() for path in (root / SERVICE).iterdir()}, "Allow five at once"
+    )
+    said = site.request(concurrent_users=3)
+    assert said.status == 0, said.err
+    assert said.json["notes"] == ["Kept from the service's request.yaml: the override of max_num_seqs."]
+    (kept,) = yaml.safe_load(site.files(said.json["commit"])[f"{SERVICE}/request.yaml"])["overrides"]
+    assert kept["reason"] == HOSTILE
+    body = site.pull().body
+    assert body.count("<!-- /neuroscale-request -->") == 1
+    assert "@team" not in body
+    assert "[a](" not in body
+    assert site.request(concurrent_users=3).json["outcome"] == "unchanged"
+
+
+def test_a_base_that_moved_on_elsewhere_needs_no_push(site: Site) -> None:
+    first = site.request()
+    site.push_main({"docs/other.md": "x\n"})
+    said = site.request()
+    assert said.json["outcome"] == "unchanged"
+    assert said.json["notes"][0].startswith("main moved on since, and the two merge cleanly.")
+    assert site.pull().head_sha == first.json["commit"]
+
+
+def test_a_base_that_moved_on_is_merged_when_something_is_to_be_pushed(site: Site) -> None:
+    first = site.request()
+    base = site.push_main({"docs/other.md": "x\n"})
+    said = site.request(concurrent_users=6)
+    assert said.status == 0, said.err
+    newest = site.commits(first.json["number"])[0]
+    assert [parent["sha"] for parent in newest["parents"]] == [first.json["commit"], base]
+    assert sorted(site.files(said.json["commit"])) == [f"{SERVICE}/{name}" for name in sorted(RENDERED_FILES)]
+
+
+def test_a_conflict_inside_the_services_folder_is_decided_by_the_request(site: Site) -> None:
+    first = site.request()
+    new_service(site.answers(concurrent_users=2), site.main.root, interactive=False)
+    base = site.push_main({}, "Serve support-chat otherwise")
+    said = site.request(concurrent_users=6)
+    assert said.status == 0, said.err
+    newest = site.commits(first.json["number"])[0]
+    assert [parent["sha"] for parent in newest["parents"]] == [first.json["commit"], base]
+    assert "asks for a change of the service" in site.pull().body
+    files = site.files(said.json["commit"])
+    assert yaml.safe_load(files[f"{SERVICE}/request.yaml"])["concurrent_users"] == 6
+
+
+def test_a_conflict_elsewhere_is_told_and_nothing_is_pushed(site: Site) -> None:
+    site.request()
+    persons = site.commit_to_branch({"README.md": "# Mine\n"}, "Rename it")
+    site.push_main({"README.md": "# Theirs\n"})
+    said = site.request(concurrent_users=6)
+    assert said.status == 2
+    assert f"conflicts with its base outside {SERVICE}: README.md" in said.err
+    assert site.pull().head_sha == persons
+
+
+def test_a_branch_without_an_open_request_is_replaced_and_its_commit_is_told(site: Site) -> None:
+    first = site.request()
+    site.server.api("PATCH", f"/repos/{site.ref.slug}/pulls/{first.json['number']}", body={"state": "closed"})
+    base = site.push_main({"docs/other.md": "x\n"})
+    said = site.request(concurrent_users=6)
+    assert said.status == 0, said.err
+    assert said.json["outcome"] == "opened"
+    assert said.json["number"] != first.json["number"]
+    assert first.json["commit"] in said.json["notes"][0]
+    (commit,) = site.commits(said.json["number"])
+    assert [parent["sha"] for parent in commit["parents"]] == [base]
+
+
+# what needs no pull request
+
+
+def test_no_difference_to_main_opens_nothing_and_a_newer_catalog_leaves_the_plan_alone(site: Site) -> None:
+    site.request()
+    site.merge()
+    said = site.request()
+    assert said.status == 0
+    assert said.json["outcome"] == "no_difference"
+    assert (said.json["url"], said.json["notes"]) == (None, [])
+    assert site.pulls() == []
+
+    prices = site.main.root / "platform/catalog/prices/google-cloud.yaml"
+    site.push_main({"platform/catalog/prices/google-cloud.yaml": prices.read_text().replace('"0.72"', '"0.99"')})
+    said = site.request()
+    assert said.json["outcome"] == "no_difference"
+    assert f"`neuroscale replan {SERVICE}`" in said.json["notes"][0]
+    assert site.pulls() == []
+
+    # An open request for it is told and left alone.
+    other = site.request(concurrent_users=6)
+    assert other.json["outcome"] == "opened"
+    said = site.request()
+    assert (said.json["outcome"], said.json["number"]) == ("no_difference", other.json["number"])
+    assert said.json["notes"][-1].startswith(f"{other.json['url']} is open for this service")
+    assert site.pull().head_sha == other.json["commit"]
+
+
+def test_a_service_with_other_answers_is_changed_and_its_reviewed_overrides_stay(site: Site) -> None:
+    new_service(site.answers(), site.main.root, interactive=False)
+    request = site.main.root / SERVICE / "request.yaml"
+    request.write_text(
+        json.dumps({**yaml.safe_load(request.read_text()), "overrides": [{**OVERRIDE, "reason": "Load test of us."}]})
+    )
+    replan_service(SERVICE, site.main.root)
+    site.push_main({}, "Serve support-chat with an exception")
+    assert site.request().json["outcome"] == "no_difference"
+    said = site.request(concurrent_users=3)
+    assert said.status == 0, said.err
+    assert said.json["notes"] == ["Kept from the service's request.yaml: the override of max_num_seqs."]
+    made = yaml.safe_load(site.files(said.json["commit"])[f"{SERVICE}/request.yaml"])
+    assert (made["concurrent_users"], made["overrides"][0]["reason"]) == (3, "Load test of us.")
+    assert "**Override** `max_num_seqs` is `5`" in site.pull().body
+
+
+def test_a_service_whose_request_cannot_be_read_is_not_overwritten(site: Site) -> None:
+    site.push_main({f"{SERVICE}/request.yaml": "overrides: [\n"})
+    said = site.request()
+    assert said.status == 2
+    assert f"main:{SERVICE}/request.yaml" in said.err
+    assert "must not be lost" in said.err
+    assert site.pulls() == []
+
+
+# what is not published
+
+
+def nothing_was_pushed(site: Site) -> bool:
+    status, _ = site.server.api("GET", f"/repos/{site.fork.slug}")
+    return status == 404 and site.pulls("all") == [] and site.tip(site.ref) is None
+
+
+def test_a_refused_plan_shows_its_numbers_and_pushes_nothing(site: Site) -> None:
+    said = site.end(site.start("--answers", site.answers(model="google/gemma-4-31B-it", environment="local")))
+    assert said.status == 1
+    assert "GiB too much" in said.out
+    assert "Nothing was pushed." in said.out
+    as_json = site.request(model="google/gemma-4-31B-it", environment="local")
+    assert (as_json.status, as_json.json["outcome"]) == (1, "refused")
+    assert as_json.json["plan"]["verdict"] == "refused"
+    assert nothing_was_pushed(site)
+
+
+@pytest.mark.parametrize(
+    ("policy", "old", "new", "status"),
+    [
+        ("allowed-registries", "docker.io/vllm/", "docker.io/other/", 1),
+        ("no-mutable-image-tags", "- expression:", "- expression: no_such_function() &&", 3),
+    ],
+)
+def test_a_gate_that_is_red_or_broken_on_main_stops_it_before_anything_is_pushed(
+    site: Site, policy: str, old: str, new: str, status: int
+) -> None:
+    path = f"policies/{policy}/policy.yaml"
+    text = (site.main.root / path).read_text()
+    assert old in text
+    site.push_main({path: text.replace(old, new)})
+    said = site.end(site.start("--answers", site.answers()))
+    assert said.status == status, said.out + said.err
+    assert policy in said.out
+    assert "Nothing was pushed." in said.out
+    as_json = site.request()
+    assert (as_json.status, as_json.json["outcome"]) == (status, "not_passed")
+    assert as_json.json["verdict"]["exit_status"] == status
+    assert nothing_was_pushed(site)
+
+
+def test_gate_code_on_the_branch_is_judged_by_the_bases_gate_and_never_run(site: Site) -> None:
+    site.push_main({"src/neuroscale/__init__.py": "", "src/neuroscale/__main__.py": "raise SystemExit(9)\n"})
+    first = site.request()
+    persons = site.commit_to_branch({"src/neuroscale/__main__.py": "raise SystemExit(0)\n"}, "Make it green")
+    said = site.request(concurrent_users=6)
+    # This base's gate gives no verdict at all, so nothing may pass.
+    assert said.status == 3
+    assert "the base's gate gave no verdict (exit status 9)" in said.err
+    assert site.pull().head_sha == persons != first.json["commit"]
+
+
+def test_what_cannot_be_used_is_told_in_words(site: Site) -> None:
+    for name, url in (
+        ("plain", "http://forge.example.com/o/r.git"),
+        ("password", "http://me:s3cretpass@forge.example.com/o/r.git"),
+        ("folder", "file:///tmp/o/r.git"),
+    ):
+        site.clone.run("remote", "add", name, url)
+    good, wrong = site.answers(), site.answers(concurrent_users="many")
+    good.chmod(0o644)
+    line = next(number for number, text in enumerate(wrong.read_text().splitlines(), 1) if "concurrent_users" in text)
+    for arguments, words in (
+        ((), "gives no answers"),
+        (("--interactive", "--answers", good), "two kinds of them"),
+        (("--answers", "none.yaml"), "none.yaml"),
+        (("--answers", good, "--remote", "upstream"), "Name one of folder, origin"),
+        (("--answers", good, "--remote", "--help-me"), "is not a git remote"),
+        (("--answers", good, "--token-file", "none"), "none: cannot be read"),
+        (("--answers", good, "--token-file", good), "so others may use the forge's token"),
+        (("--answers", good, "--remote", "plain"), "is not encrypted"),
+        (("--answers", good, "--remote", "password"), "forge.example.com"),
+        (("--answers", good, "--remote", "folder"), "no https or ssh address"),
+        (("--answers", wrong), f"{wrong}:{line}: concurrent_users: "),
+    ):
+        said = site.end(site.start(*arguments))
+        assert (said.status, said.out) == (2, ""), arguments
+        assert words in said.err
+        assert "s3cretpass" not in said.err
+    assert nothing_was_pushed(site)
+
+
+def test_a_token_that_the_forge_does_not_know_is_refused_without_being_shown(site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("0123456789abcdef" * 2)
+    file.chmod(0o600)
+    said = site.request("--token-file", file)
+    assert said.status == 2
+    assert "0123456789abcdef" not in said.err
+    assert nothing_was_pushed(site)
+
+
+# faults
+
+
+def hold_at(proxy: FaultProxy, method: str, path: str, *, after: bool) -> Hold:
+    hold = Hold(after=after)
+    proxy.add(method, path, hold)
+    return hold
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "after"),
+    [
+        ("POST", r"/forks$", True),
+        ("POST", r"/git-receive-pack$", False),
+        ("POST", r"/git-receive-pack$", True),
+        ("POST", r"/pulls$", False),
+        ("POST", r"/pulls$", True),
+    ],
+)
+def test_after_a_kill_at_any_step_the_next_run_completes_the_request(
+    site: Site, method: str, path: str, after: bool
+) -> None:
+    with FaultProxy(site.server.url) as proxy:
+        site.through(proxy)
+        hold = hold_at(proxy, method, path, after=after)
+        process = site.start("--answers", site.answers())
+        assert hold.reached.wait(120)
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=30)
+        proxy.clear()
+        before = site.tip(site.fork) if after and "forks" not in path else None
+        said = site.request()
+    assert said.status == 0, said.err
+    pull = site.pull()
+    assert said.json["outcome"] in ("opened", "unchanged")
+    assert (pull.number, pull.head_sha) == (said.json["number"], said.json["commit"])
+    assert len(site.commits(pull.number)) == 1
+    assert before in (None, pull.head_sha)  # what was pushed is used
+    assert said.json["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "after"),
+    [("POST", r"/git-receive-pack$", True), ("PATCH", r"/pulls/\d+$", False), ("PATCH", r"/pulls/\d+$", True)],
+)
+def test_after_a_kill_during_an_update_the_next_run_completes_it(
+    site: Site, method: str, path: str, after: bool
+) -> None:
+    first = site.request()
+    with FaultProxy(site.server.url) as proxy:
+        site.through(proxy)
+        hold = hold_at(proxy, method, path, after=after)
+        process = site.start("--answers", site.answers(concurrent_users=6))
+        assert hold.reached.wait(120)
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=30)
+        proxy.clear()
+        said = site.request(concurrent_users=6)
+    assert said.status == 0, said.err
+    pull = site.pull()
+    assert pull.number == first.json["number"]
+    assert "- Concurrent users: `6`" in pull.body
+    assert [commit["sha"] for commit in site.commits(pull.number)] == [said.json["commit"], first.json["commit"]]
+
+
+def test_a_push_whose_answer_is_lost_is_recognised_as_done(site: Site) -> None:
+    with FaultProxy(site.server.url) as proxy:
+        site.through(proxy)
+        proxy.add("POST", r"/git-receive-pack$", DropAfter())
+        proxy.add("POST", r"/pulls$", StatusAfter(502))
+        said = site.request()
+        assert said.status == 0, said.err
+        assert len(proxy.made("POST", r"/git-receive-pack$")) == 1
+    assert len(site.commits(site.pull().number)) == 1
+
+
+def test_passing_trouble_is_waited_for(site: Site) -> None:
+    with FaultProxy(site.server.url) as proxy:
+        site.through(proxy)
+        proxy.add("GET", r"/info/refs", Status(503))
+        proxy.add("POST", r"/git-upload-pack$", Status(500))
+        proxy.add("POST", r"/git-receive-pack$", Status(502), times=2)
+        proxy.add("GET", r"/api/v1/user$", Status(429, {"Retry-After": "1"}))
+        said = site.request()
+    assert said.status == 0, said.err
+    assert said.json["commit"] == site.pull().head_sha
+
+
+def test_a_forge_that_takes_no_push_is_reported_and_nothing_stays_behind(site: Site) -> None:
+    with FaultProxy(site.server.url) as proxy:
+        site.through(proxy)
+        proxy.add("POST", r"/git-receive-pack$", Status(500), times=1000)
+        said = site.request()
+        tries = len(proxy.made("POST", r"/git-receive-pack$"))
+    assert (said.status, said.out) == (2, "")
+    assert "after 3 attempts" in said.err
+    assert "500" in said.err
+    assert tries == 3
+    assert site.tip(site.fork) is None
+    assert site.pulls() == []
+
+
+@pytest.mark.slow
+def test_a_forge_that_opens_no_pull_request_is_reported_and_the_next_run_completes_it(site: Site) -> None:
+    with FaultProxy(site.server.url) as proxy:
+        site.through(proxy)
+        proxy.add("POST", r"/pulls$", Status(500), times=1000)
+        said = site.request()
+        assert (said.status, said.out) == (2, "")
+        assert f"The branch {BRANCH} is pushed and its pull request is not open yet" in said.err
+        assert "the same command completes it" in said.err
+        proxy.clear()
+        pushed = site.tip(site.fork)
+        said = site.request()
+    assert (said.json["outcome"], said.json["commit"]) == ("opened", pushed)
+
+
+def test_a_forge_that_is_down_is_reported(site: Site) -> None:
+    with FaultProxy(site.server.url) as proxy:
+        site.through(proxy)
+    said = site.request()
+    assert (said.status, said.out) == (2, "")
+    assert "no connection" in said.err
+
+
+def test_a_redirect_to_elsewhere_never_gets_the_token(site: Site) -> None:
+    with FaultProxy(site.server.url) as other, FaultProxy(site.server.url) as proxy:
+        site.through(proxy)
+        proxy.add("GET", r"/info/refs", Status(301, {"Location": f"{other.url}/{site.ref.slug}.git/info/refs"}), 9)
+        said = site.request()
+        assert said.status == 2
+        assert "change the address of the git remote" in said.err
+        assert other.requests == []
+
+
+# races
+
+
+def test_a_commit_that_somebody_pushes_meanwhile_is_not_lost(site: Site) -> None:
+    first = site.request()
+    with FaultProxy(site.server.url) as proxy:
+        site.through(proxy)
+        hold = hold_at(proxy, "POST", r"/git-receive-pack$", after=False)
+        process = site.start("--json", "--answers", site.answers(concurrent_users=6))
+        assert hold.reached.wait(120)
+        persons = site.commit_to_branch({"docs/support-chat.md": "How we use it.\n"}, "Tell how we use it")
+        hold.release.set()
+        said = site.end(process)
+    assert said.status == 0, said.err
+    assert "Looking again" in said.err
+    commits = [commit["sha"] for commit in site.commits(first.json["number"])]
+    assert commits == [said.json["commit"], persons, first.json["commit"]]
+
+
+def test_a_request_that_is_merged_meanwhile_leads_to_a_new_one_on_the_new_base(site: Site) -> None:
+    first = site.request()
+    with FaultProxy(site.server.url) as proxy:
+        site.through(proxy)
+        hold = hold_at(proxy, "POST", r"/git-receive-pack$", after=False)
+        process = site.start("--json", "--answers", site.answers(concurrent_users=6))
+        assert hold.reached.wait(120)
+        site.merge()
+        hold.release.set()
+        said = site.end(process)
+    assert said.status == 0, said.err
+    assert said.json["outcome"] == "opened"
+    assert said.json["number"] != first.json["number"]
+    (commit,) = site.commits(said.json["number"])
+    assert commit["parents"][0]["sha"] == site.main.run("rev-parse", "main") == said.json["base_commit"]
+
+
+def test_two_runs_at_once_open_one_pull_request(site: Site) -> None:
+    with ThreadPoolExecutor() as pool:
+        both = [one.result() for one in [pool.submit(site.request) for _ in range(2)]]
+    assert [said.status for said in both] == [0, 0], [said.err for said in both]
+    pull = site.pull()
+    assert {said.json["number"] for said in both} == {pull.number}
+    assert len(site.commits(pull.number)) == 1
+
+
+# secrets
+
+
+def test_the_token_is_in_no_argument_and_in_no_file(site: Site, tmp_path: Path) -> None:
+    log = tmp_path / "arguments.log"
+    real = shutil.which("git")
+    wrapper = tmp_path / "bin" / "git"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {log}\nexec {real} "$@"\n')
+    wrapper.chmod(wrapper.stat().st_mode | stat.S_IEXEC)
+    trace = tmp_path / "trace"
+    site.environment = {
+        "PATH": f"{wrapper.parent}:{os.environ['PATH']}",
+        "GIT_TRACE_CURL": str(trace),
+        "GIT_CURL_VERBOSE": "1",
+        "GIT_TRACE_REDACT": "0",
+    }
+    process = site.start("--json", "--answers", site.answers())
+    seen = set()
+    while process.poll() is None:
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit():
+                try:
+                    seen.add((folder / "cmdline").read_bytes())
+                except OSError:
+                    continue
+    assert site.end(process).json["outcome"] == "opened"
+    token = site.server.developer.secret
+    forms = [token, base64.b64encode(f"x-access-token:{token}".encode()).decode()]
+    arguments = log.read_text()
+    assert "push --porcelain" in arguments
+    assert any(b"neuroscale" in line for line in seen)
+    for form in forms:
+        assert form not in arguments
+        assert not any(form.encode() in line for line in seen)
+        assert not trace.exists() or form not in trace.read_text()
+        for path in site.clone.root.rglob("*"):
+            assert not path.is_file() or form.encode() not in path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("remote", "url"),
+    [
+        ("git@forge.example.com:o/r.git", "git@forge.example.com:alice/platform.git"),
+        ("forge.example.com:o/r", "forge.example.com:alice/platform.git"),
+        ("ssh://git@forge.example.com:2222/o/r.git", "ssh://git@forge.example.com:2222/alice/platform.git"),
+        ("ssh://git:pass@forge.example.com/o/r/", "ssh://git@forge.example.com/alice/platform.git"),
+    ],
+)
+def test_over_ssh_the_users_own_address_and_keys_are_used(remote: str, url: str) -> None:
+    access = Access(remote, Token("0123456789abcdef"))
+    ref = RepositoryRef("https://forge.example.com", "alice", "platform")
+    assert access.url(ref) == url
+    assert not any("xtraHeader" in value or "Basic" in value for value in access.environment(ref).values())
+
+
+def test_a_password_in_the_remotes_address_is_not_used() -> None:
+    access = Access("https://me:pass@forge.example.com/o/r.git", Token("0123456789abcdef"))
+    ref = RepositoryRef("https://forge.example.com", "o", "r")
+    assert access.url(ref) == "https://forge.example.com/o/r.git"
+    assert "0123456789abcdef" not in repr(access)
+    assert "pass" not in repr(access)
+
+
+def test_a_template_that_names_no_usable_branch_is_refused(site: Site) -> None:
+    path = "templates/llm-inference-service/template.yaml"
+    text = (site.main.root / path).read_text()
+    branch = "branchName: neuroscale/${{ parameters.environment }}/"
+    for old, new, words in (
+        (branch, "branchName: ${{ steps.plan.output.body.summary }}/", "steps.plan.output.body.summary has no value"),
+        (branch, "branchName: ../${{ parameters.environment }}/", "no name for a branch"),
+        ("targetBranchName: main", "targetBranchName: trunk", "the forge's main branch is 'main'"),
+    ):
+        assert old in text
+        site.push_main({path: text.replace(old, new)})
+        said = site.request()
+        assert said.status == 2
+        assert words in said.err
+    assert nothing_was_pushed(site)
+
+
+def test_an_address_without_owner_and_repository_is_refused() -> None:
+    with pytest.raises(InputError):
+        Access("git@host", Token("0123456789abcdef")).url(RepositoryRef("https://x", "a", "b"))

@@ -1,0 +1,299 @@
+"""`neuroscale status` against a real API server: what is read, by whom, and what becomes of what cannot be."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api_server import ApiServer
+from cluster_lab import SERVICE, Failing, Lab, allow, install_kinds, lab, run
+from command_line import Said
+from neuroscale.cluster.services_in_git import Clone
+from neuroscale.cluster.status_reader import Question, Reader
+from neuroscale.kube.client import Identity, KubernetesError, RefusedError
+
+pytestmark = pytest.mark.tools
+
+TEAM = [
+    allow("serving.kserve.io", "inferenceservices", "servingruntimes"),
+    allow("apps", "deployments", "replicasets"),
+    allow("", "pods", "events"),
+]
+
+
+@pytest.fixture(scope="module")
+def kinds(api_server: ApiServer) -> ApiServer:
+    install_kinds(api_server.cluster)
+    return api_server
+
+
+@pytest.fixture
+def here(kinds: ApiServer, tmp_path: Path) -> Iterator[Lab]:
+    with lab(kinds, tmp_path) as found:
+        yield found
+
+
+def status(here: Lab, *more: object, kubeconfig: Path | None = None) -> Said:
+    path = kubeconfig or here.server.kubeconfig
+    return run("status", *more, "--kubeconfig", path, "--repository", here.root)
+
+
+def test_a_service_that_answers_is_ready_and_its_addresses_are_told(here: Lab) -> None:
+    here.application(here.new_service())
+    here.serve()
+    said = status(here)
+    assert said.status == 0, said.out
+    assert f"dev/{SERVICE}  ready" in said.out
+    url = f"https://{SERVICE}-{here.namespace}.models.example.com"
+    assert url in said.out
+    found = status(here, SERVICE, "--json").json
+    assert found["ready"] is True
+    (service,) = found["services"]
+    assert service["verdict"] == "ready"
+    assert service["address"] == f"http://{SERVICE}-predictor.{here.namespace}.svc.cluster.local"
+    assert service["application"]["contains_last_change"] is True
+    assert service["url"] == url
+    for named in (f"dev/{SERVICE}", f"manifests/dev/{SERVICE}"):
+        said = status(here, named)
+        assert said.status == 0
+        assert service["curl"] in said.out.splitlines(), "a line of its own, to be copied"
+    assert status(here, "--environment", "prod").status == 1, "none is asked for there"
+
+
+def test_the_line_to_be_pasted_reads_the_key_from_the_cluster_that_was_asked(here: Lab) -> None:
+    here.application(here.new_service())
+    here.serve()
+    (service,) = status(here, SERVICE, "--json").json["services"]
+    words = shlex.split(service["curl"])
+    assert f"{service['url']}/v1/chat/completions" in words
+    assert json.loads(words[words.index("--data") + 1])["model"] == service["model"] != ""
+    key = words[words.index("key") - 1 : words.index("}")]
+    assert key[1:4] == ["key", SERVICE, "--print"]
+    assert set(key[4:-1]) >= {"--environment=dev", f"--kubeconfig={here.server.kubeconfig}"}
+    assert f"--repository={here.root}" in service["curl"]
+    # In a cluster that DNS knows, the way there is nobody's business.
+    assert "--connect-to" not in words
+
+
+def test_what_does_not_answer_has_no_line_to_be_pasted(here: Lab) -> None:
+    here.application(here.new_service())
+    here.serve(ready=False)
+    assert [one["curl"] for one in status(here, "--json").json["services"]] == [""]
+
+
+def test_an_empty_cluster_fails_with_words(here: Lab) -> None:
+    said = status(here)
+    assert said.status == 1
+    assert "No service is in this cluster" in said.out
+    assert status(here, "--json").json["ready"] is False
+
+
+def test_a_load_shows_the_startup_budget_of_the_pod(here: Lab) -> None:
+    here.application(here.new_service())
+    here.serve(ready=False)
+    said = status(here, SERVICE)
+    assert said.status == 1
+    assert f"dev/{SERVICE}  starting" in said.out
+    assert " s used, " in said.out
+
+
+def test_a_service_that_git_holds_and_the_cluster_lacks_is_missing(here: Lab) -> None:
+    here.new_service()
+    said = status(here, SERVICE)
+    assert said.status == 1
+    assert "missing" in said.out
+    assert "Argo CD has no application for it" in said.out
+    said = status(here, "support-chatt")
+    assert said.status == 1
+    assert f"Did you mean '{SERVICE}'?" in said.out
+
+
+def test_a_merge_that_argo_cd_has_not_seen_is_not_synced(here: Lab) -> None:
+    old = here.new_service()
+    here.application(old)
+    here.serve()
+    (here.root / "manifests/dev" / SERVICE / "plan.yaml").write_text("changed: true\n")
+    new = here.commit("Change the service")
+    said = status(here, SERVICE)
+    assert said.status == 1
+    assert "not synced" in said.out
+    assert f"Argo CD is at {old[:10]}, which lacks the service's last change" in said.out
+    here.application(new)
+    assert status(here, SERVICE).status == 0
+    # A commit of something else does not make it old.
+    (here.root / "notes.txt").write_text("Nothing of the service.\n")
+    here.commit("Write a note")
+    assert status(here, SERVICE).status == 0
+
+
+def test_a_commit_that_this_clone_does_not_know_is_judged_by_content(here: Lab) -> None:
+    here.new_service()
+    here.application("f" * 40)
+    here.serve()
+    said = status(here, SERVICE)
+    assert said.status == 0, said.out
+    assert "the cluster's object is what this clone holds" in said.out
+    path = here.root / "manifests/dev" / SERVICE / "inferenceservice.yaml"
+    path.write_text(path.read_text().replace("periodSeconds: 10", "periodSeconds: 11", 1))
+    here.commit("Change the service")
+    said = status(here, SERVICE)
+    assert said.status == 1
+    assert "unknown" in said.out
+    assert "git fetch" in said.out
+
+
+def test_who_may_read_nothing_is_told_so_with_exit_status_2(here: Lab) -> None:
+    here.application(here.new_service())
+    here.serve()
+    said = status(here, kubeconfig=here.user("nobody", []))
+    assert said.status == 2
+    assert "inferenceservices.serving.kserve.io is forbidden" in said.err
+    assert "ready" not in said.out
+
+
+def test_a_teams_member_sees_the_own_service_judged_by_this_clone(here: Lab) -> None:
+    here.application(here.new_service())
+    here.serve()
+    member = here.user("member", TEAM, here.namespace)
+    said = status(here, SERVICE, kubeconfig=member)
+    assert said.status == 0, said.out
+    assert "Argo CD cannot be asked" in said.out
+    said = status(here, kubeconfig=member)
+    assert said.status == 1, "another team's services are hidden, so not all is known to be ready"
+    assert f"Cannot be read: {here.other}" in said.out
+
+
+def test_what_hides_in_a_namespace_is_unknown_and_not_missing(here: Lab) -> None:
+    here.new_service()
+    said = status(here, SERVICE, kubeconfig=here.user("member", TEAM, here.other))
+    assert said.status == 1
+    assert "unknown" in said.out or "Cannot be read" in said.out
+    assert "missing" not in said.out
+
+
+@pytest.mark.parametrize("hidden", ["pods", "deployments", "replicasets"])
+def test_without_the_right_to_read_the_workload_nothing_is_ready(here: Lab, hidden: str) -> None:
+    here.application(here.new_service())
+    here.serve()
+    rules = [
+        {**rule, "resources": [name for name in rule["resources"] if name != hidden]}
+        for rule in [*TEAM, allow("argoproj.io", "applications", "applicationsets")]
+    ]
+    said = status(here, SERVICE, kubeconfig=here.user(f"without-{hidden}", rules))
+    assert said.status == 1
+    assert "unknown" in said.out
+    assert f"{hidden}" in said.out
+    assert "forbidden" in said.out
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KubernetesError("the connection broke"),
+        RefusedError("etcd leader changed", 500, "InternalError"),
+        RefusedError("the list is too old", 410, "Expired"),
+        RefusedError("forbidden", 403, "Forbidden"),
+        RefusedError("no such kind", 404, "NotFound"),
+    ],
+    ids=lambda error: str(error),
+)
+def test_an_error_in_the_middle_never_makes_a_service_ready_that_is_not(here: Lab, error: Exception) -> None:
+    """Every request in turn fails while a service loads, and while all that is known of it would be fine."""
+    here.application(here.new_service())
+    here.serve(ready=False)
+    question = Question((here.namespace, here.other))
+    whole = Failing(here.cluster, 0, error)
+    clone = Clone(here.root, "main")
+    try:
+        assert Reader(whole, clone).ask(question).services[0].verdict == "starting"
+        for at in range(1, whole.count + 1):
+            try:
+                answer = Reader(Failing(here.cluster, at, error), clone).ask(question)
+            except KubernetesError:
+                continue
+            assert not answer.ready, f"request {at}"
+            assert all(one.verdict != "ready" for one in answer.services)
+    finally:
+        clone.close()
+
+
+def test_waiting_ends_when_the_service_becomes_ready(here: Lab) -> None:
+    here.application(here.new_service())
+    here.serve(ready=False)
+
+    def become_ready() -> None:
+        time.sleep(1.5)
+        here.serve()
+
+    thread = threading.Thread(target=become_ready)
+    thread.start()
+    said = status(here, SERVICE, "--wait", "60")
+    thread.join()
+    assert said.status == 0, said.out
+    assert "starting" in said.err
+    assert f"dev/{SERVICE}: ready" in said.err
+
+
+def test_waiting_ends_with_its_time_and_the_last_verdict(here: Lab) -> None:
+    here.application(here.new_service())
+    here.serve(ready=False)
+    began = time.monotonic()
+    said = status(here, SERVICE, "--wait", "2")
+    assert said.status == 1
+    assert "starting" in said.out
+    assert time.monotonic() - began < 30
+
+
+def test_waiting_ends_when_the_service_has_failed(here: Lab) -> None:
+    here.application(here.new_service())
+    here.serve(ready=False)
+    pod = Identity("v1", "Pod", here.namespace, f"{SERVICE}-predictor-1-a")
+    broken = {
+        "name": "kserve-container",
+        "ready": False,
+        "restartCount": 3,
+        "image": "vllm",
+        "imageID": "",
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 2, "reason": "Error", "message": "unrecognized arguments: --tasks"}},
+    }
+    here.cluster.merge(pod, {"status": {"containerStatuses": [broken]}}, "status")
+    said = status(here, SERVICE, "--wait", "600")
+    assert said.status == 1
+    assert "exit code 2: unrecognized arguments: --tasks" in said.out
+
+
+def test_a_cluster_that_does_not_answer_is_exit_status_2(here: Lab, tmp_path: Path) -> None:
+    here.new_service()
+    closed = tmp_path / "closed.kubeconfig"
+    closed.write_text(here.server.kubeconfig.read_text().replace(here.server.plane.url, "https://127.0.0.1:9"))
+    said = status(here, kubeconfig=closed)
+    assert said.status == 2
+    assert "does not answer" in said.err
+
+
+def test_the_question_must_name_one_cluster_and_a_known_environment(here: Lab, tmp_path: Path) -> None:
+    said = status(here, "--state", tmp_path)
+    assert (said.status, "names two clusters" in said.err) == (2, True)
+    said = run("status", "--state", tmp_path, "--repository", here.root)
+    assert (said.status, "holds no cluster" in said.err) == (2, True)
+    said = status(here, "--environment", "production")
+    assert (said.status, "'production' is not an environment" in said.err) == (2, True)
+    said = status(here, f"dev/{SERVICE}", "--environment", "prod")
+    assert said.status == 2
+
+
+def test_what_argo_cd_says_of_a_failed_synchronisation_is_told(here: Lab) -> None:
+    here.application(
+        here.new_service(), sync="OutOfSync", conditions=[{"type": "SyncError", "message": "one is refused"}]
+    )
+    here.serve()
+    said = status(here, SERVICE)
+    assert said.status == 1
+    assert "one is refused" in said.out

@@ -1,0 +1,153 @@
+"""Finding the tools that set-up built."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from neuroscale.core import schemas, tool_cache, tools
+from neuroscale.core.errors import UntrustedError
+
+REPOSITORY = tool_cache.REPOSITORY
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("NEUROSCALE_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def built(cache: Path) -> tool_cache.Tool:
+    """kubeconform as set-up leaves it, but for its content."""
+    tool = tool_cache.tool("kubeconform")
+    tool.folder.mkdir(parents=True)
+    tool.binary.write_bytes(b"program")
+    tool.binary.chmod(0o755)
+    (tool.folder / tool_cache.STAMP).write_text(json.dumps({"size": 7, "sha256": "", "go": ""}))
+    return tool
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A copy of everything that pins a version."""
+    folder = tmp_path / "repository"
+    for place in ("platform/local/tools", "requirements"):
+        shutil.copytree(REPOSITORY / place, folder / place)
+    return folder
+
+
+def test_a_tool_that_set_up_built_is_found(built: tool_cache.Tool) -> None:
+    assert tools.find("kubeconform") == built.binary
+
+
+def test_the_path_in_the_cache_names_tool_and_version(cache: Path) -> None:
+    binary = tool_cache.tool("kyverno").binary
+    assert binary.name == "kyverno"
+    assert binary.parent.name.startswith("v1.")
+    assert binary.parents[1] == cache / "tools" / "kyverno"
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_missing_tool_is_untrusted_and_names_the_command_that_builds_it() -> None:
+    with pytest.raises(UntrustedError, match=r"kyverno v1\.\S+ is not built\. Run `make setup`\.$"):
+        tools.find("kyverno")
+
+
+def test_a_truncated_tool_is_refused(built: tool_cache.Tool) -> None:
+    built.binary.write_bytes(b"pro")
+    with pytest.raises(UntrustedError, match="is not the file that set-up built"):
+        tools.find("kubeconform")
+
+
+def test_a_tool_without_its_stamp_is_refused(built: tool_cache.Tool) -> None:
+    (built.folder / tool_cache.STAMP).unlink()
+    with pytest.raises(UntrustedError, match="is not built"):
+        tools.find("kubeconform")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"size": "7"}'])
+def test_a_tool_with_a_damaged_stamp_is_refused(built: tool_cache.Tool, content: str) -> None:
+    (built.folder / tool_cache.STAMP).write_text(content)
+    with pytest.raises(UntrustedError, match="make setup"):
+        tools.find("kubeconform")
+
+
+def test_a_tool_that_cannot_be_executed_is_refused(built: tool_cache.Tool) -> None:
+    built.binary.chmod(0o644)
+    with pytest.raises(UntrustedError, match="is not executable"):
+        tools.find("kubeconform")
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("file", ["go.mod", "go.sum"])
+def test_a_changed_pin_asks_for_another_build(repository: Path, file: str) -> None:
+    before = tool_cache.tool("gitleaks", repository)
+    path = repository / "platform/local/tools/gitleaks" / file
+    path.write_text(path.read_text() + "\n")
+    assert tool_cache.tool("gitleaks", repository).folder != before.folder
+
+
+@pytest.mark.usefixtures("cache")
+def test_another_checkout_with_the_same_pins_shares_the_cache(repository: Path) -> None:
+    assert tool_cache.tool("gitleaks", repository).binary == tool_cache.tool("gitleaks").binary
+    assert tool_cache.schema_pins(repository).folder == tool_cache.schema_pins().folder
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_changed_pin_asks_for_other_schemas(repository: Path) -> None:
+    before = tool_cache.schema_pins(repository).folder
+    path = repository / "platform/local/tools/crds/go.sum"
+    path.write_text(path.read_text().replace("v0.20.0 h1:B", "v0.20.0 h1:C"))
+    assert tool_cache.schema_pins(repository).folder != before
+
+
+def test_a_folder_without_pins_is_named(tmp_path: Path) -> None:
+    with pytest.raises(tool_cache.PinError, match=r"kyverno/go\.mod cannot be read"):
+        tool_cache.tool("kyverno", tmp_path)
+
+
+def test_a_module_without_a_checksum_is_refused(repository: Path) -> None:
+    (repository / "platform/local/tools/crds/go.sum").write_text("")
+    with pytest.raises(tool_cache.PinError, match=r"holds no checksum of github\.com/argoproj"):
+        tool_cache.schema_pins(repository)
+
+
+def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("NEUROSCALE_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert tool_cache.cache_folder() == tmp_path / ".cache/neuroscale"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert tool_cache.cache_folder() == tmp_path / ".cache/neuroscale"
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    assert tool_cache.cache_folder() == Path("/xdg/neuroscale")
+    monkeypatch.setenv("NEUROSCALE_CACHE", "~/own")
+    assert tool_cache.cache_folder() == tmp_path / "own"
+
+
+@pytest.mark.usefixtures("cache")
+def test_missing_schemas_are_untrusted_and_name_the_command_that_builds_them() -> None:
+    with pytest.raises(UntrustedError, match=r"The schemas are not built\. Run `make setup`\."):
+        schemas.find()
+
+
+@pytest.mark.parametrize("index", ["", "7", "[7]", "{}", "[]", '[{"kind": "Pod"}]'])
+def test_a_damaged_schema_index_is_untrusted(tmp_path: Path, index: str) -> None:
+    (tmp_path / schemas.INDEX).write_text(index)
+    with pytest.raises(UntrustedError, match="make setup"):
+        schemas.load(tmp_path)
+
+
+@pytest.mark.parametrize("module", ["neuroscale.core.tool_cache", "bootstrap.main"])
+def test_what_set_up_needs_runs_before_anything_is_installed(module: str) -> None:
+    paths = [str(REPOSITORY / "src"), str(REPOSITORY / "scripts")]
+    code = f"import sys; sys.path[:0] = {paths!r}; import {module}"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,189 @@
+"""What counts as passed, failed, on its way, or not looked at: from the files that the commands leave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from after_merge_lab import Seen, check, failing, passing
+from cluster_lab import run
+from neuroscale.cli.after_merge import GATEWAY_VARIABLE, curl
+from neuroscale.core.errors import ExitStatus
+from neuroscale.forge.after_merge.evidence import SMOKE, STATUS, Evidence, ServiceEvidence, read_evidence
+from neuroscale.forge.after_merge.reactions import status_of
+from neuroscale.forge.after_merge.remembered import MARKER, Record, read_record
+from neuroscale.forge.interface import Account, Comment
+from neuroscale.repo.layout import ServicePath
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMIT = "a" * 40
+
+
+def read(folder: Path, seen: Seen) -> Evidence:
+    seen.write(folder, COMMIT)
+    return read_evidence(folder, seen.environment)
+
+
+def outcomes(found: Evidence) -> dict[str, str]:
+    return {one.path.service: one.outcome for one in found.services}
+
+
+def test_each_service_is_judged_by_its_own_checks(tmp_path: Path) -> None:
+    found = read(tmp_path, Seen([*passing("one"), *failing("two"), check("three", "health", "error")]))
+    assert outcomes(found) == {"one": "passed", "two": "failed", "three": "untrusted"}
+    assert found.revision == COMMIT
+    assert status_of([found]) is ExitStatus.FINDINGS
+
+
+def test_a_check_of_the_environment_that_fails_is_nobodys_failure_and_makes_the_run_red(tmp_path: Path) -> None:
+    found = read(tmp_path, Seen([*passing("one"), check("", "admission", "failed")]))
+    assert outcomes(found) == {"one": "passed"}
+    assert status_of([found]) is ExitStatus.FINDINGS
+
+
+def test_what_was_only_skipped_was_not_passed(tmp_path: Path) -> None:
+    found = read(tmp_path, Seen([*passing("one"), check("two", "chat", "skipped", "simulated")]))
+    assert outcomes(found)["two"] == "untrusted"
+    assert status_of([found]) is ExitStatus.UNTRUSTED
+
+
+def test_no_environment_and_no_service_is_not_passed(tmp_path: Path) -> None:
+    assert status_of([]) is ExitStatus.UNTRUSTED
+    assert status_of([read(tmp_path, Seen([]))]) is ExitStatus.UNTRUSTED
+
+
+def _without(name: str) -> Callable[[Path], None]:
+    def act(folder: Path) -> None:
+        (folder / name).unlink()
+
+    return act
+
+
+def _edited(name: str, **fields: Any) -> Callable[[Path], None]:
+    def act(folder: Path) -> None:
+        path = folder / name
+        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+    return act
+
+
+def _text(name: str, text: str) -> Callable[[Path], None]:
+    def act(folder: Path) -> None:
+        (folder / name).write_text(text)
+
+    return act
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        _without(SMOKE),
+        _without(STATUS),
+        _text(SMOKE, ""),
+        _text(SMOKE, '{"schema_version": 1'),
+        _text(SMOKE, "[]"),
+        _text(STATUS, "The cluster does not answer"),
+        _edited(SMOKE, schema_version=2),
+        _edited(SMOKE, environment="prod"),
+        _edited(SMOKE, passed=True),
+        _edited(SMOKE, checks=[{"service": "one"}]),
+        _edited(SMOKE, checks="none"),
+        _edited(SMOKE, problems=["it crashed"]),
+        _edited(STATUS, services=[{"name": "one"}]),
+    ],
+)
+def test_a_report_that_is_missing_broken_or_another_ones_is_never_believed(
+    spoil: Callable[[Path], None], tmp_path: Path
+) -> None:
+    seen = Seen(failing("one"))
+    seen.write(tmp_path, COMMIT)
+    spoil(tmp_path / seen.environment)
+    found = read_evidence(tmp_path, seen.environment)
+    assert not found.trusted
+    assert "failed" not in outcomes(found).values()
+    assert status_of([found]) is ExitStatus.UNTRUSTED
+
+
+def test_a_service_that_the_cluster_says_nothing_of_is_not_called_failed(tmp_path: Path) -> None:
+    seen = Seen(failing("one"))
+    seen.write(tmp_path, COMMIT)
+    _edited(STATUS, services=[])(tmp_path / "dev")
+    assert outcomes(read_evidence(tmp_path, "dev")) == {"one": "untrusted"}
+
+
+def test_a_command_that_asks_the_service_is_handed_out_where_it_was_seen_to_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = read(tmp_path, Seen(passing("one"))).services
+    assert "--connect-to" not in curl(one)
+    gateway = {"state": "/platform/state", "authority": "/platform/authority.crt", "port": 24443}
+    monkeypatch.setenv(GATEWAY_VARIABLE, json.dumps(gateway))
+    command = curl(one)
+    assert "--connect-to one.example.com:443:127.0.0.1:24443" in command
+    assert "--cacert /platform/authority.crt" in command
+    assert "--state=/platform/state" in command
+    (silent,) = read(tmp_path, Seen([check("one", "application")])).services
+    assert curl(silent) == ""
+
+
+@pytest.mark.parametrize("text", ["no JSON", "[]", '{"authority": "/a", "port": "x", "state": "/s"}', '{"port": 1}'])
+def test_a_gateway_that_is_not_told_is_an_error_before_anything_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv(GATEWAY_VARIABLE, text)
+    done = run("after-merge", tmp_path, "--environment", "dev", "--repository", ROOT)
+    assert done.status == ExitStatus.UNUSABLE
+    assert GATEWAY_VARIABLE in done.err
+
+
+def test_a_name_that_no_environment_has_is_an_error_and_one_without_services_is_said(tmp_path: Path) -> None:
+    options = (tmp_path, "--repository", ROOT)
+    wrong = run("after-merge", *options, "--environment", "prodd")
+    assert wrong.status == ExitStatus.UNUSABLE
+    assert "'prodd' is not in the settings" in wrong.err
+    none = run("after-merge", *options, "--environment", "prod")
+    assert none.status == ExitStatus.PASSED
+    assert "nothing was tested" in none.out
+
+
+def told(name: str = "dev/one--two>") -> str:
+    environment, service = name.split("/")
+    record = Record.of([ServiceEvidence(ServicePath(environment, service), "passed")], 7)
+    return f"{MARKER}\n<!-- neuroscale-run -->\n{record.line()}\ntext"
+
+
+BOT = Account("bot", "Bot", "bot@example.org")
+
+
+def test_a_record_is_read_back_and_its_line_stays_one_hidden_comment() -> None:
+    body = told()
+    found = read_record([Comment(1, "bot", body.replace("\n", "\r\n"))], BOT)
+    assert found is not None
+    assert found.passed("dev/one--two>")
+    assert found.revert == 7
+    assert body.split("\n")[2].count("-->") == 1
+    assert "--" not in body.split("\n")[2].removeprefix("<!--").removesuffix("-->")
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        Comment(1, "somebody", told()),
+        Comment(1, "bot", f"> {told()}"),
+        Comment(1, "bot", told().replace('"revert"', '"other"')),
+        Comment(1, "bot", MARKER),
+    ],
+    ids=["somebody else's", "quoted", "of another shape", "cut"],
+)
+def test_no_other_record_is_believed(comment: Comment) -> None:
+    assert read_record([comment], BOT) is None
+
+
+def test_an_apps_record_is_believed_of_apps_alone() -> None:
+    app = Account("github-actions[bot]", "App", "app@example.org")
+    assert read_record([Comment(1, "our-app[bot]", told())], app) is not None
+    assert read_record([Comment(1, "somebody", told())], app) is None

@@ -1,0 +1,152 @@
+"""What a revert brings back, by hand or after a failed smoke test, is no edit, whatever changed meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from neuroscale.catalog import Catalog
+from neuroscale.forge.branches import make_commit
+from neuroscale.forge.interface import Account
+from neuroscale.forge.revert import last_change, with_trees
+from neuroscale.gate.change import find_change, read_change
+from neuroscale.gate.checks import history as history_module
+from neuroscale.gate.checks.drift import Platform, evaluate_drift
+from neuroscale.gate.checks.history import History
+from neuroscale.gate.verdict import Finding
+from neuroscale.planning.planner import plan
+from neuroscale.rendering.service_folder import load_template, render
+from neuroscale.repo.layout import TEMPLATE
+from neuroscale.repo.snapshot import MemorySnapshot
+from plan_factory import ANSWERS, make_request
+from platform_repository import CATALOG, SETTINGS, SNAPSHOT
+from repositories import Repository
+
+FOLDER = "manifests/dev/support-chat"
+TODAY = date(2026, 11, 21)
+BOT = Account("bot", "Bot", "bot@example.org")
+SKELETON = {entry.path: SNAPSHOT.read(entry.path) or b"" for entry in SNAPSHOT.entries(TEMPLATE)}
+NOW = Platform(CATALOG, SETTINGS, load_template(SNAPSHOT))
+
+
+def dearer() -> Platform:
+    """The platform after a change of its prices."""
+    prices = {
+        name: one.model_copy(
+            update={"prices": tuple(price.model_copy(update={"usd": price.usd * 2}) for price in one.prices)}
+        )
+        for name, one in CATALOG.prices.items()
+    }
+    catalog = Catalog(CATALOG.models, CATALOG.accelerators, prices, CATALOG.runtimes, CATALOG.teams)
+    return Platform(catalog, SETTINGS, NOW.template)
+
+
+def rendered_otherwise() -> Platform:
+    """The platform after a change of its template."""
+    changed = f"{TEMPLATE}/skeleton/networkpolicy.yaml"
+    return Platform(
+        CATALOG, SETTINGS, load_template(MemorySnapshot({**SKELETON, changed: SKELETON[changed] + b"# new\n"}))
+    )
+
+
+def files(platform: Platform, users: int, **edits: str) -> dict[str, bytes | str | None]:
+    """The service's folder. `edits`: what is appended to a file, by its name's first part."""
+    request = make_request(**{**ANSWERS, "concurrent_users": users})
+    planned = plan(request, platform.catalog, platform.settings, platform.template.version)
+    found = render(request, planned, platform.template)
+    return {f"{FOLDER}/{name}": text + edits.get(name.partition(".")[0], "") for name, text in found.items()}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[Repository]:
+    """Main has the service for four users, then for eight."""
+    made = Repository(tmp_path / "repository")
+    made.commit({"README.md": "start"})
+    made.commit(files(NOW, 4), "four")
+    made.commit(files(NOW, 8), "eight")
+    made.commit({"README.md": "the platform changes"})
+    yield made
+    made.git.close()
+
+
+def found(repository: Repository, platform: Platform, base: str = "main~1", head: str = "main") -> list[Finding]:
+    change = find_change(repository.git, base, head)
+    given = read_change(change)
+    history = History(change, [service.path.folder for service in given.services])
+    return list(evaluate_drift(given.snapshot, given.services, platform, TODAY, history)[0].findings)
+
+
+def told(findings: list[Finding]) -> dict[str, str]:
+    return {finding.rule: finding.severity.value for finding in findings}
+
+
+def short(repository: Repository, commit: str) -> str:
+    return repository.run("rev-parse", commit)[:12]
+
+
+@pytest.mark.parametrize(
+    ("platform", "expected"),
+    [(dearer(), {"restored-plan": "notice"}), (rendered_otherwise(), {"restored-files": "notice"})],
+    ids=["prices", "template"],
+)
+def test_a_revert_after_the_platform_changed_is_no_edit_and_names_its_commit(
+    repository: Repository, platform: Platform, expected: dict[str, str]
+) -> None:
+    repository.run("revert", "--no-edit", "main~1")
+    findings = found(repository, platform)
+    assert told(findings) == expected
+    assert all(f"commit {short(repository, 'main~3')} of 20" in finding.message for finding in findings)
+
+    # Nor is it one for the next change that looks at every service.
+    repository.commit({"policies/README.md": "new"})
+    assert "error" not in told(found(repository, platform)).values()
+
+
+def test_the_automatic_revert_after_the_prices_changed_is_no_edit(repository: Repository) -> None:
+    git = repository.git
+    blamed = last_change(git, "main", FOLDER)
+    assert blamed is not None
+    tree = with_trees(git, "main", {FOLDER: git.tree(blamed.before, FOLDER)})
+    head = make_commit(git, tree, [repository.run("rev-parse", "main")], "Revert", BOT)
+    assert told(found(repository, dearer(), "main", head)) == {"restored-plan": "notice"}
+
+
+def test_what_stood_on_a_branch_alone_and_what_is_put_together_of_two_states_are_edits(repository: Repository) -> None:
+    four = files(NOW, 4)
+    edited = {
+        f"{FOLDER}/plan.yaml": str(four[f"{FOLDER}/plan.yaml"]).replace("max_concurrency: ", "max_concurrency: 9")
+    }
+    # A commit of a merged branch was never judged by itself.
+    repository.run("switch", "--quiet", "--create", "feature")
+    repository.commit({**four, **edited}, "edited")
+    repository.commit(files(NOW, 8), "back")
+    repository.run("switch", "--quiet", "main")
+    repository.run("merge", "--quiet", "--no-ff", "--no-edit", "feature")
+    repository.run("switch", "--quiet", "--create", "again")
+    repository.run("checkout", "--quiet", "feature~1", "--", FOLDER)
+    repository.commit({})
+    assert told(found(repository, dearer(), "main", "again"))["edited-plan"] == "error"
+
+    repository.run("switch", "--quiet", "--force-create", "mixed", "main")
+    repository.commit({**four, f"{FOLDER}/networkpolicy.yaml": str(four[f"{FOLDER}/networkpolicy.yaml"]) + "# open\n"})
+    findings = found(repository, dearer(), "main", "mixed")
+    assert told(findings) == {"edited-plan": "error", "edited": "error"}
+    assert "never stood like this on the base branch" in findings[0].message
+
+
+def test_an_edit_that_stands_on_main_is_found_until_it_is_repaired(repository: Repository) -> None:
+    """That a folder stands there now is no proof: a forced merge would excuse itself."""
+    repository.commit(files(NOW, 8, networkpolicy="# open\n"))
+    repository.commit({"policies/README.md": "new"})
+    assert told(found(repository, NOW)) == {"edited": "error"}
+
+
+def test_how_far_back_was_looked_is_told(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_module, "_MOST_CHANGES", 1)
+    repository.run("revert", "--no-edit", "main~1")
+    (finding,) = found(repository, dearer())
+    assert finding.rule == "edited-plan"
+    assert "in the last 1 changes of the base branch (older ones were not looked at)" in finding.message

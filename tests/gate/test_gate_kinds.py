@@ -1,0 +1,222 @@
+"""The kinds gate: whatever nobody judges is named, refused where it is strict, and never counted as passed."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neuroscale.cli.gate import Reports, run_gate
+from neuroscale.core import schemas
+from neuroscale.core.errors import UntrustedError
+from neuroscale.gate import base_gate
+from neuroscale.gate.checks import kinds
+from neuroscale.gate.checks.kinds import HARMLESS, evaluate_kinds, unjudged_kinds
+from neuroscale.gate.runner import gate_paths
+from neuroscale.gate.verdict import Verdict
+from neuroscale.manifests.objects import Manifest, read_manifests
+from neuroscale.policies.policy_set import load_policy_set
+from neuroscale.repo.layout import RENDERED_KINDS
+from neuroscale.repo.snapshot import FolderSnapshot
+from policies_support import ROOT
+from repositories import Repository
+
+pytestmark = pytest.mark.tools
+TODAY = date(2026, 11, 21)
+CORE, RBAC, KSERVE, KYVERNO = "v1", "rbac.authorization.k8s.io/v1", "serving.kserve.io", "policies.kyverno.io/v1"
+
+
+def manifest(api_version: str, kind: str, name: str = "a", **fields: Any) -> Manifest:
+    metadata = {"name": name, **fields.pop("metadata", {})}
+    value = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+    return read_manifests(json.dumps(value).encode(), f"{kind}-{name}.json")[0]
+
+
+def look(*manifests: Manifest, strict: bool = True) -> tuple[list[str], list[Manifest]]:
+    policies = load_policy_set(FolderSnapshot(ROOT)).policies
+    evaluation, unjudged = evaluate_kinds(manifests, policies, schemas.find(), strict=strict)
+    assert evaluation.evaluated == evaluation.expected == len(manifests)
+    return [finding.rule for finding in evaluation.findings], unjudged
+
+
+def network(spec: dict[str, Any], **more: Any) -> Manifest:
+    """A NetworkPolicy with one rule for what comes in."""
+    return manifest("networking.k8s.io/v1", "NetworkPolicy", spec={"podSelector": {}, "ingress": [spec], **more})
+
+
+ONE = {"podSelector": {"matchLabels": {"app": "one"}}}
+PORT = {"ports": [{"port": 8080}]}
+
+
+PASSED_UNREAD = (
+    manifest(CORE, "PersistentVolume", spec={"hostPath": {"path": "/"}}),
+    manifest(CORE, "PodTemplate", template={"spec": {"hostPID": True}}),
+    manifest(CORE, "ConfigMap", "inferenceservice-config"),
+    manifest(CORE, "ConfigMap", "argocd-rbac-cm"),
+    manifest(CORE, "ConfigMap", metadata={"namespace": "kserve"}),
+    manifest(CORE, "ConfigMap", "istio"),  # in whatever namespace it is applied to
+    *(
+        manifest(CORE, "ServiceAccount", metadata={"annotations": {key: "admin"}})
+        for key in ("eks.amazonaws.com/role-arn", "iam.gke.io/gcp-service-account", "azure.workload.identity/client-id")
+    ),
+    manifest(RBAC, "ClusterRoleBinding", roleRef={"kind": "ClusterRole", "name": "cluster-admin"}),
+    manifest(RBAC, "RoleBinding"),
+    manifest("networking.k8s.io/v1", "Ingress"),
+    manifest("argoproj.io/v1alpha1", "Application"),
+    manifest("kyverno.io/v2", "PolicyException"),
+    manifest(KYVERNO, "PolicyException"),
+    manifest(KYVERNO, "MutatingPolicy"),
+    manifest(KYVERNO, "DeletingPolicy"),
+    manifest(KYVERNO, "ValidatingPolicy", spec={"validationActions": ["Audit"]}),
+    manifest(f"{KSERVE}/v1alpha1", "LocalModelNodeGroup"),
+    manifest(f"{KSERVE}/v1alpha1", "ClusterStorageContainer"),
+    manifest(f"{KSERVE}/v1alpha2", "LLMInferenceServiceConfig"),
+)
+
+
+@pytest.mark.parametrize("one", PASSED_UNREAD, ids=lambda one: f"{one.group}-{one.kind}-{one.name}")
+def test_an_object_that_no_policy_looks_at_is_named_and_refused_where_it_is_strict(one: Manifest) -> None:
+    assert look(one) == (["unjudged-kind"], [one])
+    assert look(one, strict=False) == ([], [one])
+    (told,) = unjudged_kinds([one])
+    assert one.kind in told
+    assert one.file in told
+
+
+@pytest.mark.parametrize(
+    ("one", "rules"),
+    [
+        (manifest(CORE, "Secret", stringData={"token": "x"}), ["plain-secret"]),
+        (manifest(CORE, "Secret", data={"token": "eA=="}), ["plain-secret"]),
+        (manifest(CORE, "Secret", data={"token": ""}, stringData=None), []),
+        (manifest(CORE, "Service", spec={"type": "LoadBalancer"}), ["open-service"]),
+        (manifest(CORE, "Service", spec={"type": "NodePort"}), ["open-service"]),
+        (manifest(CORE, "Service", spec={"externalIPs": ["1.2.3.4"]}), ["open-service"]),
+        (
+            manifest(CORE, "Service", spec={"type": "LoadBalancer", "externalIPs": ["1.2.3.4"]}),
+            ["open-service", "open-service"],
+        ),
+        (manifest(CORE, "Service", spec={"type": "ClusterIP", "externalIPs": []}), []),
+        (manifest(CORE, "Service"), []),
+        (manifest(CORE, "Secret", type="kubernetes.io/service-account-token"), ["lasting-token"]),
+        (network({}), ["open-network"]),
+        (network({}, policyTypes=["Egress", "Ingress"], **ONE), ["open-network"]),
+        (network({"from": [ONE, {"ipBlock": {"cidr": "::/0"}}]}, **ONE), ["open-network"]),
+        (network({"from": [{"namespaceSelector": {"matchLabels": {}}, "podSelector": {}}]}, **ONE), ["open-network"]),
+        (network(PORT), ["open-network"]),
+        (network(PORT, podSelector={"matchExpressions": []}), ["open-network"]),
+        (network(PORT, **ONE), []),
+        (network({}, policyTypes=["Egress"]), []),
+        (network({"from": [{"podSelector": {}}]}), []),
+        (network({"from": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8"]}}]}), []),
+        (network({"from": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]}), []),
+        (manifest("networking.k8s.io/v1", "NetworkPolicy", spec={"podSelector": {}}), []),
+        (
+            manifest(CORE, "Namespace", metadata={"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}),
+            ["privileged-namespace"],
+        ),
+        (manifest(CORE, "Namespace", metadata={"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}), []),
+        (manifest(CORE, "Namespace", metadata={"labels": None}), []),
+    ],
+)
+def test_secrets_services_networks_and_namespaces_are_judged_by_what_stands_in_them(
+    one: Manifest, rules: list[str]
+) -> None:
+    assert look(one, strict=False) == (rules, [])
+
+
+def test_what_the_platform_renders_and_what_a_policy_judges_is_not_unjudged() -> None:
+    rendered = (f"{KSERVE}/v1beta1", "networking.k8s.io/v1", "policy/v1")
+    given = [manifest(version, kind) for version, kind in zip(rendered, RENDERED_KINDS.values(), strict=True)]
+    given += [manifest(CORE, "Pod"), manifest(f"{KSERVE}/v1alpha1", "ServingRuntime")]
+    given += [manifest("apps/v1", "Deployment"), manifest(CORE, "ConfigMap", metadata={"namespace": "team-alpha"})]
+    assert look(*given) == ([], [])
+
+
+def test_every_kind_of_the_reviewed_list_is_one_that_there_is() -> None:
+    known = {(version.rpartition("/")[0], kind) for version, kind in schemas.find().kinds}
+    assert known >= HARMLESS
+
+
+def test_a_kind_without_a_schema_is_left_to_the_checks_that_say_so() -> None:
+    assert look(manifest("example.com/v1", "Anything")) == ([], [])
+
+
+@pytest.mark.parametrize("kind", ["Secret", "Service", "Namespace", "NetworkPolicy"])
+def test_a_gate_that_lost_a_rule_is_not_trusted(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(kinds, "_RULES", {key: rule for key, rule in kinds._RULES.items() if key[1] != kind})
+    with pytest.raises(UntrustedError, match="tripwire"):
+        look()
+
+
+def test_a_gate_that_finds_every_kind_harmless_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "_is_harmless", lambda _: True)
+    with pytest.raises(UntrustedError, match="tripwire"):
+        look()
+
+
+def write(folder: Path, *manifests: Manifest) -> Path:
+    folder.mkdir()
+    for one in manifests:
+        (folder / one.file).write_text(json.dumps(one.value))
+    return folder
+
+
+BINDING = manifest(
+    RBAC,
+    "ClusterRoleBinding",
+    roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+    subjects=[{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:unauthenticated"}],
+)
+MAP = manifest(CORE, "ConfigMap", "settings", metadata={"namespace": "team-alpha"})
+
+
+@pytest.mark.parametrize(
+    ("given", "strict", "status", "headline"),
+    [
+        ((MAP, BINDING), False, 0, "Passed: 1 file checked, and 1 file with kinds that nothing judges"),
+        ((MAP, BINDING), True, 1, "Refused: 1 finding in 1 file"),
+        ((BINDING,), False, 0, "Nothing to check: 1 file of kinds that nothing judges"),
+    ],
+    ids=["beside a judged file", "strict", "alone"],
+)
+def test_the_headline_counts_no_file_as_passed_that_nobody_judged(
+    tmp_path: Path, given: tuple[Manifest, ...], strict: bool, status: int, headline: str
+) -> None:
+    verdict = gate_paths([write(tmp_path / "theirs", *given)], ROOT, TODAY, strict=strict)
+    assert (verdict.exit_status, verdict.headline) == (status, headline)
+    assert any(BINDING.kind in line and BINDING.file in line for line in verdict.not_checked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "for_paths", "for_a_change"), [(None, False, True), (True, True, True), (False, False, False)]
+)
+def test_a_change_is_judged_strictly_and_paths_are_not_unless_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool | None, for_paths: bool, for_a_change: bool
+) -> None:
+    seen: dict[str, bool] = {}
+
+    def judge(name: str) -> Any:
+        def judged(*_: object, strict: bool, **__: object) -> Verdict:
+            seen[name] = strict
+            return Verdict(tool_version="1", exit_status=0, headline="Passed")
+
+        return judged
+
+    for module, name in (("runner", "gate_paths"), ("runner", "gate_change"), ("judges", "judge_by_base")):
+        monkeypatch.setattr(f"neuroscale.gate.{module}.{name}", judge(name))
+    monkeypatch.delenv(base_gate.JUDGE, raising=False)
+    made = Repository(tmp_path / "repository")
+    made.commit({"platform/settings.yaml": ""})
+    made.commit({"README.md": "hi"})
+    made.commit({"src/a.py": "1"})
+    try:
+        run_gate([tmp_path], "", "", made.root, Reports(), strict=asked)
+        run_gate([], "HEAD~2", "HEAD~1", made.root, Reports(), strict=asked)
+        run_gate([], "HEAD~1", "HEAD", made.root, Reports(), only_read_head=True, strict=asked)
+    finally:
+        made.git.close()
+    assert seen == {"gate_paths": for_paths, "gate_change": for_a_change, "judge_by_base": for_a_change}

@@ -1,0 +1,371 @@
+"""The whole tree of a merge result: what breaks or abuses a checkout is found wherever it lies."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from neuroscale.core.errors import UntrustedError
+from neuroscale.gate.change import find_change
+from neuroscale.gate.checks import whole_tree as tree_module
+from neuroscale.gate.checks.git_attributes import attribute_findings, hiding_findings
+from neuroscale.gate.checks.whole_tree import MOST_FINDINGS, evaluate_tree, tree_findings
+from neuroscale.gate.verdict import Severity
+from neuroscale.repo.git import Git
+from neuroscale.repo.layout import MANIFESTS, PROTECTED, WRITTEN, is_written
+from repositories import Repository
+
+ROOT = Path(__file__).resolve().parents[2]
+NFC, NFD = "caf\u00e9.md", "cafe\u0301.md"
+FILES: dict[str, bytes | str | None] = {
+    "README.md": "hi",
+    "docs/guide.md": "guide",
+    "docs/deep/er/page.md": "page",
+    "src/neuroscale/cli/app.py": "pass",
+    "manifests/README.md": "hi",
+}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[Repository]:
+    made = Repository(tmp_path / "repository")
+    made.run("config", "core.quotePath", "false")
+    made.commit(FILES)
+    yield made
+    made.git.close()
+
+
+def found(repository: Repository, base: str = "HEAD~1", head: str = "HEAD") -> set[tuple[str, str]]:
+    return {(one.rule, one.file) for one in evaluate_tree(find_change(repository.git, base, head))[0]}
+
+
+def link(repository: Repository, path: str, target: str) -> None:
+    """Commit a link by the index alone, so that nothing of this machine is followed."""
+    blob = subprocess.run(
+        ["git", "-C", str(repository.root), "hash-object", "-w", "--stdin"],
+        input=target.encode(),
+        capture_output=True,
+        check=True,
+    )
+    repository.run("update-index", "--add", "--cacheinfo", f"120000,{blob.stdout.decode().strip()},{path}")
+    repository.run("commit", "--quiet", "--message", "link")
+
+
+def blob(repository: Repository, path: str = "README.md") -> str:
+    return repository.run("rev-parse", f"HEAD:{path}")
+
+
+# What passes
+
+
+def test_this_repository_passes_as_it_is() -> None:
+    git = Git(ROOT)
+    try:
+        assert tree_findings(git.read_object, "", git.tree("HEAD", "")) == []
+    finally:
+        git.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("LICENSE", "docs/guide.md"),
+        ("docs/readme", "../README.md"),
+        ("docs/deep/er/guide", "../../guide.md"),
+        ("docs/deep/er/root", "../../.."),
+        ("docs/here", "./deep//er/"),
+        ("docs/nowhere", "not-there.md"),
+        ("docs/dots", "..hidden"),
+    ],
+)
+def test_a_relative_link_inside_the_repository_passes(repository: Repository, path: str, target: str) -> None:
+    link(repository, path, target)
+    assert found(repository) == set()
+
+
+def test_ordinary_changes_pass(repository: Repository) -> None:
+    repository.commit({NFC: "ü", "docs/latin-\udce9.md": "x", "Docs-of-ours/guide.md": "x", "state/a": "", "venv": ""})
+    repository.run("mv", "README.md", "readme.md")
+    repository.commit({"x" * 255: "long", "scripts/run": "#!/bin/sh"})
+    (repository.root / "scripts/run").chmod(0o755)
+    repository.commit({})
+    assert found(repository, "HEAD~3") == set()
+
+
+def test_what_stood_on_the_base_already_is_not_the_changes_finding(repository: Repository) -> None:
+    link(repository, "docs/out", "/etc/passwd")
+    repository.run("checkout", "--", ".")
+    repository.commit({"docs/guide.md": "edited"})
+    assert repository.run("ls-tree", "HEAD", "docs/out")
+    assert found(repository) == set()
+
+
+# Where the machinery writes
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".venv/bin/python",
+        ".venv",
+        ".VENV/pyvenv.cfg",
+        ".state/smoke-credential",
+        "src/neuroscale/__pycache__/cli.cpython-311.pyc",
+        "tests/node/node_modules/.neuroscale-setup.json",
+        "neuroscale.egg-info/entry_points.txt",
+        ".mypy_cache/x",
+        "docs/.hypothesis/x",
+    ],
+)
+def test_nothing_is_tracked_where_the_machinery_writes(repository: Repository, path: str) -> None:
+    repository.commit({path: "x"})
+    (rule, file), *others = found(repository)
+    assert (rule, others) == ("written-path", [])
+    assert path == file or path.startswith(f"{file}/")
+
+
+def test_a_link_in_place_of_a_folder_that_a_workflow_writes_is_found(repository: Repository) -> None:
+    link(repository, ".state/smoke-credential", "smoke")
+    assert found(repository) == {("written-path", ".state")}
+
+
+def test_the_list_of_what_is_written_is_what_git_ignores_and_what_cleaning_removes() -> None:
+    ignored = (ROOT / ".gitignore").read_text().split()
+    assert sorted(ignored) == sorted(f"{name}/" for name in WRITTEN)
+    makefile = (ROOT / "Makefile").read_text()
+    (cleaned,) = (line for line in makefile.splitlines() if line.startswith("\trm -rf "))
+    assert all(is_written(path.rpartition("/")[2]) for path in cleaned.split()[2:])
+
+
+# Links, submodules and names
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("docs/out", "/etc/passwd"),
+        ("docs/out", "../../outside"),
+        ("out", ".."),
+        ("docs/deep/out", "../../../outside"),
+        ("docs/deep/out", "er/../../../../outside"),
+        ("docs/out", "deep/../guide.md"),  # what `deep` is may change, and then where this leads
+        ("config", ".git/config"),
+        ("docs/python", "../.venv/bin/python"),
+        ("empty", "x" * 1001),
+    ],
+)
+def test_a_link_that_leads_elsewhere_is_found(repository: Repository, path: str, target: str) -> None:
+    link(repository, path, target)
+    assert found(repository) == {("link", path)}
+
+
+def test_a_chain_through_a_linked_folder_does_not_lead_out(repository: Repository) -> None:
+    """`docs/deep/up` being a link to the root, `up/../x` is beside the repository, though its letters say otherwise."""
+    link(repository, "docs/deep/up", "../..")
+    link(repository, "docs/deep/out", "up/../x")
+    assert found(repository, "HEAD~2") == {("link", "docs/deep/out")}
+
+
+@pytest.mark.parametrize("path", ["docs/theirs", "theirs"])
+def test_a_submodule_is_found_wherever_it_lies(repository: Repository, path: str) -> None:
+    repository.run("update-index", "--add", "--cacheinfo", f"160000,{repository.run('rev-parse', 'HEAD')},{path}")
+    repository.run("commit", "--quiet", "--message", "submodule")
+    assert found(repository) == {("submodule", path)}
+
+
+@pytest.mark.parametrize("path", [".gitmodules", "docs/.gitmodules", ".GitModules"])
+def test_settings_of_submodules_are_found(repository: Repository, path: str) -> None:
+    repository.commit({path: '[submodule "x"]\n'})
+    assert found(repository) == {("submodule", path)}
+
+
+def test_a_name_that_no_file_system_can_hold_is_found(repository: Repository) -> None:
+    name = "ü" * 128
+    repository.commit_tree(("100644", name.encode(), blob(repository)))
+    assert found(repository) == {("long-name", name)}
+
+
+def test_a_path_that_not_every_checkout_can_hold_is_found(repository: Repository) -> None:
+    repository.run("update-index", "--add", "--cacheinfo", f"100644,{blob(repository)},{'x' * 200}" + "/y" * 401)
+    repository.run("commit", "--quiet", "--message", "long")
+    ((rule, file),) = found(repository)
+    assert (rule, len(file)) == ("long-name", 1002)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("guide.md", "Guide.md"), (NFC, NFD), ("STRASSE", "straße"), ("deep/a.md", "Deep/b.md")]
+)
+def test_names_that_differ_by_case_or_unicode_form_are_found(repository: Repository, one: str, other: str) -> None:
+    repository.commit({f"docs/{one}": "one"})
+    repository.commit({f"docs/{other}": "other"})
+    file = "docs/" + max(one.split("/")[0], other.split("/")[0])
+    assert found(repository) == {("similar-names", file)}
+
+
+def test_an_edit_beside_a_name_that_stood_there_already_passes(repository: Repository) -> None:
+    repository.commit({"Makefile": "all:\n", "makefile": "all:\n"})
+    repository.commit({"makefile": "edited:\n"})
+    assert found(repository) == set()
+
+
+def test_the_same_name_in_two_folders_passes(repository: Repository) -> None:
+    repository.commit({"a/guide.md": "", "b/Guide.md": ""})
+    assert found(repository) == set()
+
+
+def test_a_second_entry_of_the_same_name_is_found(repository: Repository) -> None:
+    """Git reads the first of them, and a checkout writes the last."""
+    first, second = blob(repository), blob(repository, "docs/guide.md")
+    repository.commit_tree(("100644", b"README.md", first), ("100644", b"README.md", second))
+    assert found(repository) == {("repeated-name", "README.md")}
+
+
+def test_the_same_entry_twice_is_found(repository: Repository) -> None:
+    repository.commit_tree(*[("100644", b"README.md", blob(repository))] * 2)
+    assert found(repository) == {("repeated-name", "README.md")}
+
+
+def test_a_file_and_a_folder_of_one_name_are_found(repository: Repository) -> None:
+    docs = repository.run("rev-parse", "HEAD:docs")
+    one = blob(repository)
+    repository.commit_tree(("100644", b"docs", one), ("100644", b"docs-x", one), ("40000", b"docs", docs))
+    assert found(repository) == {("repeated-name", "docs")}
+
+
+@pytest.mark.parametrize(
+    "entry", [("100644", b".git"), ("100644", b".GIT"), ("100644", b"a/b"), ("100644", b".."), ("100664", b"odd")]
+)
+def test_an_entry_that_git_does_not_make_is_found(repository: Repository, entry: tuple[str, bytes]) -> None:
+    repository.commit_tree((*entry, blob(repository)))
+    assert found(repository) == {("broken-tree", entry[1].decode())}
+
+
+def test_entries_in_another_order_which_git_does_not_find_are_found(repository: Repository) -> None:
+    repository.commit_tree(("100644", b"b", blob(repository)), ("100644", b"a", blob(repository)))
+    assert found(repository) == {("broken-tree", ".")}
+
+
+# How it reads
+
+
+def test_folders_that_did_not_change_are_not_read(repository: Repository) -> None:
+    repository.commit({"docs/guide.md": "edited"})
+    change = find_change(repository.git, "HEAD~1", "HEAD")
+    read: list[str] = []
+
+    def counted(object_id: str, kind: Literal["blob", "tree"]) -> bytes | None:
+        read.append(object_id)
+        return repository.git.read_object(object_id, kind)
+
+    tree_findings(counted, repository.git.tree(change.base, ""), change.tree)
+    roots = {repository.git.tree(commit, "") for commit in ("HEAD", "HEAD~1")}
+    docs = {repository.git.tree(commit, "docs") for commit in ("HEAD", "HEAD~1")}
+    assert set(read) == roots | docs
+
+
+def test_a_tree_that_cannot_be_read_is_not_trusted() -> None:
+    with pytest.raises(UntrustedError, match="cannot read"):
+        tree_findings(lambda *_: None, "", "0" * 40)
+    with pytest.raises(UntrustedError, match="damaged"):
+        tree_findings(lambda *_: b"100644 name", "", "0" * 40)
+
+
+def test_the_findings_are_bounded_and_say_so() -> None:
+    id_ = hashlib.sha1(b"x", usedforsecurity=False)
+    data = b"".join(b"160000 %05d\0" % number + id_.digest() for number in range(MOST_FINDINGS + 50))
+    listed = tree_findings(lambda *_: data, "", "0" * 40)
+    assert len(listed) == MOST_FINDINGS + 1
+    assert listed[-1].rule == "too-many"
+
+
+def test_a_known_bad_tree_that_is_not_found_ends_the_check(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_module, "is_written", lambda _: False)
+    with pytest.raises(UntrustedError, match="written-path"):
+        found(repository, "HEAD", "HEAD")
+
+
+# Attributes
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "* text=auto",
+        "* text=auto eol=lf",
+        "*.sh text eol=lf",
+        "*.md diff=markdown",
+        "*.png filter=lfs diff=lfs merge=lfs -text",
+        "*.ipynb linguist-vendored",
+        "src/** linguist-generated=true",
+        "requirements/*.txt -diff linguist-generated",
+        "/docs/** export-ignore",
+        "docs/*.md ident",
+        "*.py -ident !filter -export-ignore",
+        "# * filter=lfs",
+        "",
+    ],
+)
+def test_attributes_that_change_nothing_that_is_trusted_pass(line: str) -> None:
+    assert attribute_findings(".gitattributes", f"{line}\n".encode()) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "* filter=lfs",
+        "*.yaml working-tree-encoding=UTF-16",
+        "*.py ident",
+        "Makefile text eol=crlf",
+        "\ufeffsrc/** export-ignore",
+        '"src/**" export-subst',
+        "/platform/settings.yaml\tfilter=x",
+        "**/*.yaml eol=crlf",
+        "[ms]* filter=x",
+        "[attr]odd filter=odd",
+        "*.so filter=lfs",
+        "manifests/** text=auto eol=crlf",
+    ],
+)
+@pytest.mark.parametrize("path", [".gitattributes", "src/.gitattributes"])
+def test_attributes_that_change_what_is_trusted_are_found(line: str, path: str) -> None:
+    (finding,) = attribute_findings(path, f"{line}\r\n* text=auto\n".encode())
+    assert (finding.rule, finding.file, finding.line) == ("attributes", path, 1)
+
+
+def test_attributes_of_a_folder_that_nothing_trusts_pass() -> None:
+    assert attribute_findings("docs/.gitattributes", b"* filter=lfs\n") == []
+
+
+def test_attributes_in_every_changed_folder_are_read(repository: Repository) -> None:
+    repository.commit({"src/neuroscale/.gitattributes": "*.py filter=x\n", "docs/.gitattributes": "* ident\n"})
+    assert found(repository) == {("attributes", "src/neuroscale/.gitattributes")}
+    link(repository, "src/.gitattributes", "../README.md")
+    assert found(repository) == {("link", "src/.gitattributes")}
+
+
+def test_attributes_that_hide_changes_from_reviewers_are_notices(repository: Repository) -> None:
+    lines = ("*.png binary", "/docs/** linguist-generated", "* text=auto diff", "manifests/** -diff", "*.yaml binary")
+    repository.commit({".gitattributes": "\n".join(lines)})
+    assert found(repository) == {("hidden-changes", ".gitattributes")}
+    seen = hiding_findings(".gitattributes", "\n".join(lines).encode())
+    assert [(one.line, one.severity) for one in seen] == [(4, Severity.NOTICE), (5, Severity.NOTICE)]
+    repository.commit({"other.txt": "x"})
+    assert found(repository) == set(), "what stands there already is told once"
+
+
+def test_attributes_that_are_too_large_to_be_judged_are_found() -> None:
+    (finding,) = attribute_findings(".gitattributes", b"# x\n" * 30_000)
+    assert "larger than" in finding.message
+
+
+def test_every_trusted_folder_is_covered() -> None:
+    for path in (*PROTECTED, f"{MANIFESTS}/", "platform/catalog/", "templates/"):
+        pattern = f"/{path}**" if path.endswith("/") else f"/{path}"
+        assert attribute_findings(".gitattributes", f"{pattern} filter=x\n".encode()), path

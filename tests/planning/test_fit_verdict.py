@@ -1,0 +1,213 @@
+"""Whether a model fits, why it does not, and what does instead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fit_models import (
+    A100,
+    CPU,
+    H100,
+    L4,
+    RTX_3090,
+    V6E,
+    gemma4_26b_a4b,
+    gpt_oss_120b,
+    llama_8b,
+    llama_70b,
+    qwen3_30b_a3b,
+)
+from neuroscale.models.facts import ModelFacts
+from neuroscale.planning.fit import Around, Device, Fit, choices, fit
+from neuroscale.planning.fit.versions import behaviour
+from neuroscale.vllm.engine_arguments import EngineArguments
+
+
+@pytest.mark.parametrize(
+    ("facts", "device", "arguments", "version"),
+    [
+        # Starts that ended in 'CUDA out of memory' or without space for a cache (tests/ground_truth).
+        (llama_70b(), H100, EngineArguments(), "0.19.0"),
+        (gpt_oss_120b(), H100, EngineArguments(), "0.14.1"),
+        (
+            qwen3_30b_a3b(),
+            L4,
+            EngineArguments(tensor_parallel_size=4, max_model_len=8192, gpu_memory_utilization=0.7),
+            "0.9.2",
+        ),
+    ],
+)
+def test_what_ended_out_of_memory_is_refused_with_the_numbers_that_do_not_add_up(
+    facts: ModelFacts, device: Device, arguments: EngineArguments, version: str
+) -> None:
+    refused = fit(facts, device, arguments, version=version)
+    assert refused.verdict == "refused"
+    assert (refused.kv_cache_tokens, refused.max_concurrency) == (0, 0.0)
+    memory = refused.memory_gib
+    assert memory.free == pytest.approx(memory.usable - memory.weights - memory.overhead - memory.kv_cache, abs=0.005)
+    assert memory.free < 0
+    assert f"({-memory.free:.2f} GiB short)" in refused.reasons[0]
+
+
+def test_a_context_that_is_too_long_is_refused_with_the_one_that_starts() -> None:
+    refused = fit(llama_8b(), L4, EngineArguments(max_model_len=65536, max_num_seqs=16))
+    assert refused.verdict == "refused"
+    assert f"the estimated maximum model length is {refused.max_context}" in refused.log[-1]
+    longest = EngineArguments(max_model_len=refused.max_context, max_num_seqs=16)
+    assert fit(llama_8b(), L4, longest).verdict == "tight"
+    one_more = replace(longest, max_model_len=refused.max_context + 1)
+    assert fit(llama_8b(), L4, one_more).verdict == "refused"
+    assert fit(llama_8b(), L4, replace(longest, max_model_len=-1)).max_model_len == refused.max_context
+
+
+@pytest.mark.parametrize(
+    ("facts", "device", "arguments", "why"),
+    [
+        (llama_8b(), H100, EngineArguments(tensor_parallel_size=3), "cannot be split over 3 ranks"),
+        (llama_8b(), H100, EngineArguments(max_model_len=200_000), "reads at most 131,072 tokens"),
+        (llama_8b(), A100, EngineArguments(kv_cache_dtype="fp8"), "cannot keep its KV cache as fp8"),
+        (llama_8b(), H100, EngineArguments(max_num_batched_tokens=64, max_num_seqs=128), "is less than --max-num-seqs"),
+        (gemma4_26b_a4b(), H100, EngineArguments(data_parallel_size=2), "vllm-project/vllm#38999"),
+        (llama_8b(), H100, EngineArguments(gpu_memory_utilization=1.0), "is more than is free"),
+        (llama_8b(), H100, EngineArguments(kv_cache_memory_bytes=70 * 2**30), "runs out of memory while it starts"),
+        (llama_8b(), replace(H100, memory_gib=None), EngineArguments(), "is not known"),
+        (
+            replace(gemma4_26b_a4b(), multimodal=True),
+            H100,
+            EngineArguments(max_num_batched_tokens=2048),
+            "A video takes up to 2,496 tokens",
+        ),
+    ],
+)
+def test_what_vllm_refuses_on_any_memory_is_said_first(
+    facts: ModelFacts, device: Device, arguments: EngineArguments, why: str
+) -> None:
+    refused = fit(facts, device, arguments)
+    assert refused.verdict == "refused"
+    assert why in refused.reasons[0]
+
+
+def test_a_little_room_is_tight_and_says_how_sure_the_estimate_is() -> None:
+    tight = fit(llama_8b(), L4, EngineArguments(max_model_len=34000, max_num_seqs=64))
+    assert tight.verdict == "tight"
+    assert any(reason.startswith("Tight:") and f"{tight.band_gib:.2f} GiB" in reason for reason in tight.reasons)
+    assert fit(llama_8b(), L4, EngineArguments(max_model_len=8192, max_num_seqs=64)).verdict == "fits"
+
+
+def test_offloaded_weights_leave_the_accelerator_and_cross_pcie_in_every_step() -> None:
+    refused = fit(qwen3_30b_a3b(), H100, EngineArguments(max_model_len=200_000))
+    assert refused.verdict == "refused"
+    offloaded = fit(qwen3_30b_a3b(), H100, EngineArguments(max_model_len=200_000, cpu_offload_gib=16))
+    assert offloaded.verdict == "fits"
+    assert offloaded.memory_gib.weights == pytest.approx(refused.memory_gib.weights - 16, abs=0.01)
+    assert offloaded.seconds_per_step == pytest.approx(16 * 2**30 / 64e9)
+    assert any("crosses PCIe in every step: 0.27 s" in reason for reason in offloaded.reasons)
+
+
+def test_a_cpu_serves_from_the_space_that_it_is_given() -> None:
+    arguments = EngineArguments(max_model_len=2048, kv_cache_memory_bytes=4 * 2**30, dtype="bfloat16")
+    small = llama_8b(hidden_size=512, intermediate_size=1024, num_hidden_layers=4, num_attention_heads=8)
+    result = fit(small, CPU, arguments)
+    assert (result.available_gib, result.resolved.block_size) == (4.0, 128)
+    assert fit(small, replace(CPU, memory_gib=5.0), arguments).verdict == "refused"
+
+
+def test_requests_of_another_length_are_counted_in_whole_blocks() -> None:
+    result = fit(llama_8b(), H100, EngineArguments(max_model_len=8192))
+    assert result.at_once(8192) == pytest.approx(result.max_concurrency)
+    assert result.at_once(4096) == pytest.approx(2 * result.max_concurrency)
+    assert result.at_once(1) == pytest.approx(result.at_once(16))
+    assert fit(llama_70b(), L4, EngineArguments()).at_once(100) == 0.0
+
+
+def test_the_log_is_worded_as_the_version_words_it() -> None:
+    arguments = EngineArguments(max_model_len=8192)
+    assert fit(llama_8b(), H100, arguments, version="0.19.0").log == (
+        "Model loading took 14.99 GiB memory",
+        "Available KV cache memory: 54.16 GiB",
+        "GPU KV cache size: 443,632 tokens",
+        "Maximum concurrency for 8,192 tokens per request: 54.15x",
+    )
+    assert len(fit(llama_8b(), H100, arguments).log) == 3
+
+
+def _around(*devices: Device) -> Around:
+    hourly = {"nvidia-l4": Decimal("0.7"), "nvidia-h100-80gb": Decimal("11")}
+    model = qwen3_30b_a3b()
+    halves = {group: size // 2 for group, size in model.weight_bytes.items()}
+    copy = replace(model, name="qwen-fp8", weight_bytes=halves)
+    return Around((copy,), devices, lambda name, count: hourly[name] * count if name in hourly else None)
+
+
+def test_a_refusal_names_what_starts_cheapest_first() -> None:
+    arguments = EngineArguments(max_model_len=16384, max_num_seqs=64)
+    refused = fit(qwen3_30b_a3b(), L4, arguments)
+    found = choices(refused, qwen3_30b_a3b(), L4, arguments, _around(H100, A100))
+    assert [(choice.accelerator, choice.accelerator_count) for choice in found] == [
+        ("nvidia-l4", 4),
+        ("nvidia-h100-80gb", 1),
+        ("nvidia-a100-80gb", 1),
+    ]
+    assert [choice.hourly for choice in found] == [Decimal("2.8"), Decimal("11"), None]
+    assert found[0].arguments == ("--tensor-parallel-size=4",)
+
+
+def test_a_context_that_is_too_long_can_be_shortened_or_kept_in_8_bits() -> None:
+    arguments = EngineArguments(max_model_len=40000, max_num_seqs=64)
+    refused = fit(llama_8b(), L4, arguments)
+    found = choices(refused, llama_8b(), L4, arguments, _around())
+    said = [choice.arguments for choice in found]
+    assert said[0] == (f"--max-model-len={refused.max_context // 16 * 16}",)
+    assert said[1] == ("--kv-cache-dtype=fp8",)
+    for choice in found:
+        assert choice.max_context >= 256
+
+
+CARDS = st.sampled_from([H100, A100, L4, RTX_3090, V6E])
+ARGUMENTS = st.builds(
+    EngineArguments,
+    max_model_len=st.sampled_from([1024, 8192, 40960]),
+    max_num_seqs=st.sampled_from([None, 16, 256]),
+    tensor_parallel_size=st.sampled_from([1, 2, 4]),
+    gpu_memory_utilization=st.sampled_from([None, 0.8, 0.9]),
+    enforce_eager=st.booleans(),
+)
+
+
+def _sum(result: Fit) -> float:
+    memory = result.memory_gib
+    return memory.weights + memory.kv_cache + memory.overhead + memory.free
+
+
+@settings(deadline=None)
+@given(CARDS, ARGUMENTS, st.sampled_from(["0.8.5", "0.12.0", "0.19.1", "0.25.1", "0.32.0"]))
+def test_parts_add_up_and_more_memory_never_hurts(device: Device, arguments: EngineArguments, version: str) -> None:
+    for facts in (llama_8b(), gemma4_26b_a4b(), gpt_oss_120b()):
+        result = fit(facts, device, arguments, version=version)
+        assert _sum(result) == pytest.approx(result.memory_gib.usable, abs=0.006)
+        larger = replace(device, memory_gib=(device.memory_gib or 0.0) * 1.01)
+        more = fit(facts, larger, replace(arguments, max_num_seqs=result.resolved.max_num_seqs), version=version)
+        if (
+            result.verdict != "refused"
+            and result.resolved.max_num_batched_tokens == more.resolved.max_num_batched_tokens
+        ):
+            assert more.verdict != "refused"
+            assert more.max_concurrency >= result.max_concurrency
+
+
+@pytest.mark.parametrize(
+    ("text", "async_scheduling"),
+    [("0.13.0", False), ("v0.14.1", True), ("0.19.2rc1.dev134+gfe9c3d6c5", True), ("1.0", True)],
+)
+def test_any_spelling_of_a_version_is_placed(text: str, async_scheduling: bool) -> None:
+    assert behaviour(text).async_scheduling is async_scheduling
+
+
+def test_what_is_no_version_is_an_error() -> None:
+    with pytest.raises(ValueError, match="latest"):
+        behaviour("latest")

@@ -1,0 +1,126 @@
+"""What the planner plans and the template renders comes through the fit gate clean, whatever was asked for."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from examples import examples
+from neuroscale.catalog import Catalog, load_catalog
+from neuroscale.catalog.settings import Settings, load_settings
+from neuroscale.core.errors import InputError
+from neuroscale.gate.fit.check import evaluate_fit, runtimes_of
+from neuroscale.gate.fit.known_models import Knowledge
+from neuroscale.gate.verdict import Finding
+from neuroscale.manifests.objects import read_manifests
+from neuroscale.planning.planner import plan
+from neuroscale.planning.vllm_flags import vllm_args
+from neuroscale.rendering.service_folder import Template, load_template, render
+from neuroscale.repo.layout import ServicePath
+from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.request.service_request import Request
+from neuroscale.vllm.arguments import parse_arguments
+from neuroscale.vllm.command_rules import Place, check_command
+from plan_factory import make_request
+
+ROOT = Path(__file__).resolve().parents[2]
+SNAPSHOT = FolderSnapshot(ROOT)
+CATALOG: Catalog = load_catalog(SNAPSHOT)
+SETTINGS: Settings = load_settings(SNAPSHOT)
+KNOWLEDGE = Knowledge(CATALOG, SETTINGS)
+
+
+@cache
+def template() -> Template:
+    return load_template(SNAPSHOT)
+
+
+def judged(request: Request) -> tuple[Finding, ...] | None:
+    """The findings of the service that a request leads to; None for one that is refused."""
+    try:
+        planned = plan(request, CATALOG, SETTINGS, template().version)
+        if planned.verdict == "refused":
+            return None
+        text = render(request, planned, template())["inferenceservice.yaml"]
+    except InputError:
+        return None
+    service = ServicePath(request.environment, request.service)
+    manifests = read_manifests(text.encode(), f"{service.folder}/inferenceservice.yaml", service)
+    evaluation = evaluate_fit(manifests, runtimes_of(SNAPSHOT), lambda: KNOWLEDGE)
+    assert evaluation.evaluated == 1
+    # Little room is the planner's to say; all else that a reader would be told is a defect.
+    return tuple(one for one in evaluation.findings if one.rule != "tight")
+
+
+@pytest.mark.parametrize("environment", sorted(SETTINGS.environments))
+@pytest.mark.parametrize("model", sorted(CATALOG.models))
+def test_each_model_of_the_catalog_as_planned_in_each_environment(model: str, environment: str) -> None:
+    for prompt, users in ((512, 1), (4096, 16), (32768, 4)):
+        request = make_request(
+            model=model,
+            environment=environment,
+            concurrent_users=users,
+            longest_prompt_tokens=prompt,
+            longest_answer_tokens=256,
+            p95_ttft_seconds=60,
+        )
+        assert judged(request) in (None, ()), (model, environment, prompt, users)
+
+
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_whatever_is_asked_for(data: st.DataObject) -> None:
+    request = make_request(
+        model=data.draw(st.sampled_from(sorted(CATALOG.models))),
+        environment=data.draw(st.sampled_from(sorted(SETTINGS.environments))),
+        concurrent_users=data.draw(st.integers(1, 200)),
+        longest_prompt_tokens=data.draw(st.integers(1, 200_000)),
+        longest_answer_tokens=data.draw(st.integers(1, 16_000)),
+        p95_ttft_seconds=data.draw(st.sampled_from([0.5, 2, 30, 60])),
+        availability=data.draw(st.sampled_from(["standard", "high"])),
+    )
+    assert judged(request) in (None, ())
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(data=st.data())
+def test_the_arguments_that_are_written_are_ones_that_vllm_takes(data: st.DataObject) -> None:
+    model = data.draw(st.sampled_from([CATALOG.models[name] for name in sorted(CATALOG.models)]))
+    facts = model.facts
+    cards = [one for one in CATALOG.accelerators.values() if one.family in model.serving.families]
+    cards = [one for one in cards if model.checkpoint.quantization in one.quantizations]
+    card = data.draw(st.sampled_from(cards))
+    count = data.draw(st.sampled_from([one for one in card.counts if facts.heads % one == 0]))
+    runtime = CATALOG.runtime(card.family, facts)
+    environment = next(iter(SETTINGS.environments.values()))
+    length = data.draw(st.integers(16, facts.max_position_embeddings))
+    args = vllm_args(
+        model,
+        runtime,
+        environment,
+        tensor_parallel=count,
+        max_model_len=length,
+        max_num_seqs=data.draw(st.integers(1, 256)),
+        batched_tokens=data.draw(st.integers(2560, 8192)),
+        utilization=data.draw(st.sampled_from([None, 0.9, 0.92])),
+        kv_cache_dtype=data.draw(st.sampled_from(card.kv_cache_dtypes)),
+        shutdown_timeout=data.draw(st.integers(0, 600)),
+    )
+    parsed = parse_arguments(args, runtime.version)
+    assert parsed.problems == ()
+    assert parsed.exact
+    # How wide a quantised model may be spread is the planner's choice, not the writing's.
+    faults = check_command(parsed, facts, model, Place(card, count))
+    found = [one for one in faults if one.refused and one.rule != "quantized-groups"]
+    assert found == []
+    read = parsed.arguments
+    assert (read.tensor_parallel_size, read.max_model_len) == (count, length)
+
+
+def test_most_models_are_planned_and_so_really_judged() -> None:
+    found = [judged(make_request(model=name, p95_ttft_seconds=60)) for name in CATALOG.models]
+    assert sum(one is not None for one in found) > len(CATALOG.models) * 0.7

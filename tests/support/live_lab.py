@@ -1,0 +1,163 @@
+"""One service that really answers, for tests: merged into the platform's repository, with its key, Ready on vLLM."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gitops_lab import ROOT, GitOps
+from neuroscale.cli.context import read_platform
+from neuroscale.cluster.endpoint import key
+from neuroscale.kube.client import Cluster, Object
+from neuroscale.local.model_server import ModelServer
+from neuroscale.local.seed import MAIN
+from neuroscale.local.status import last_lines
+from neuroscale.rendering.scaffolder.interpreter import PullRequest
+from neuroscale.rendering.service_folder import scaffold
+from neuroscale.repo.snapshot import FolderSnapshot
+from platform_lab import Platform
+
+ENVIRONMENT = "local"
+SERVICE = "tiny-chat"
+MODEL = "tiny-qwen3-moe"
+NAMESPACE = "team-alpha"
+CONTAINER = "kserve-container"
+EXAMPLE = ROOT / "templates/examples/tiny-moe-on-this-machine.yaml"
+
+DEPLOYED_WITHIN = 120.0
+"""Seconds from the merge until Argo CD has brought the service."""
+READY_WITHIN = 600.0
+"""Seconds that vLLM may take to answer: fifty on an idle machine, several times that where tests share two cores."""
+_LOOK_EVERY = 0.5
+
+
+@dataclass(frozen=True)
+class Live:
+    """A service that answers. Tests share it: what changes or breaks it belongs on a service of the test's own."""
+
+    platform: Platform
+    checkout: Path
+    revision: str
+    service: str = SERVICE
+    namespace: str = NAMESPACE
+    model: str = MODEL
+    environment: str = ENVIRONMENT
+
+    @property
+    def folder(self) -> Path:
+        """The state folder, for `neuroscale local --state`."""
+        return self.platform.folder
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self.platform.kubeconfig
+
+    def cluster(self) -> Cluster:
+        """A client as administrator; the caller closes it."""
+        return self.platform.cluster()
+
+    def pods(self) -> list[Object]:
+        """The service's pods."""
+        with self.cluster() as cluster:
+            return pods_of(cluster, self.namespace, self.service)
+
+    def logs(self) -> str:
+        """What the service's servers and the platform's processes said last, for a failure's message."""
+        return f"{server_logs(self.platform)}\n{self.platform.logs()}"
+
+
+def service_files(name: str, **answers: Any) -> dict[str, str]:
+    """The folder of a service of this environment as the template renders it: text by path in the repository."""
+    told: Any = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    platform = read_platform(ROOT, FolderSnapshot(ROOT))
+    found: dict[str, str] = {}
+
+    def publish(request: PullRequest) -> Mapping[str, Any]:
+        found.update(request.files)
+        return {"remoteUrl": "", "pullRequestNumber": 0}
+
+    told = {**told, "service": name, **answers}
+    scaffold(told, platform.template, platform.catalog, platform.settings, publish)
+    return found
+
+
+def pods_of(cluster: Cluster, namespace: str, service: str) -> list[Object]:
+    """The pods of a service."""
+    return cluster.list("v1", "Pod", namespace, f"serving.kserve.io/inferenceservice={service}")
+
+
+def is_ready(pod: Object) -> bool:
+    """Whether the cluster says so."""
+    conditions = {one["type"]: one["status"] for one in pod.get("status", {}).get("conditions", ())}
+    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
+
+
+def server_logs(platform: Platform, lines: int = 60) -> str:
+    """The last lines of every model server of this platform."""
+    parts = []
+    for path in sorted((platform.local.state.run / "node" / "pods").glob("*/logs/*/*.log")):
+        parts += [f"--- {path.parent.name} of pod {path.parents[2].name}, {path.stem}", *last_lines(path, lines)]
+    return "\n".join(parts)
+
+
+def serve(gitops: GitOps, name: str, namespace: str, **answers: Any) -> str:
+    """Merge a service, make its key and wait until it answers; returns the commit."""
+    problem = ModelServer.find().problem()
+    assert problem is None, f"nothing can be served here, so nothing was tested. {problem}"
+    merged = gitops.merge(service_files(name, **answers), f"Serve {name}")
+    application = f"{name}.{ENVIRONMENT}"
+    gitops.wait(
+        lambda: _is_synced(gitops, application, merged.commit), DEPLOYED_WITHIN, f"{name} is synced", application
+    )
+    key.ensure(gitops.cluster, namespace, name)
+    await_ready(gitops, name, namespace)
+    return merged.commit
+
+
+def await_ready(gitops: GitOps, name: str, namespace: str, seconds: float = READY_WITHIN) -> None:
+    """Wait until KServe and a pod say so; a failure shows what the pods and their servers said."""
+    ends = time.monotonic() + seconds
+    while not (gitops.is_ready(name) and any(is_ready(pod) for pod in pods_of(gitops.cluster, namespace, name))):
+        if time.monotonic() > ends:
+            status = [pod.get("status") for pod in pods_of(gitops.cluster, namespace, name)]
+            told = json.dumps(status, indent=1)[:6000]
+            raise AssertionError(
+                f"{name} is not ready after {seconds:g} s.\n{told}\n{server_logs(Platform(gitops.local))}"
+            )
+        time.sleep(_LOOK_EVERY)
+
+
+def _is_synced(gitops: GitOps, application: str, commit: str) -> bool:
+    sync = ((gitops.application(application) or {}).get("status") or {}).get("sync") or {}
+    return sync.get("status") == "Synced" and gitops.holds(sync.get("revision", ""), commit)
+
+
+@contextlib.contextmanager
+def live_service(shared: Path, platform: Platform, gitops: GitOps, scratch: Path) -> Iterator[Live]:
+    """The service that all workers of a test run share, made by the first who asks.
+
+    `shared`: a folder that they all name; `scratch`: one of this worker, for a clone of the main branch.
+    """
+    with (shared / "live-lock").open("w") as lock:
+        # The others wait for as long as the first one needs.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Of this very platform: the last worker to leave ends one, and another may have started the next.
+        marker = platform.folder.parent / "live-service.json"
+        if not marker.exists():
+            commit = serve(gitops, SERVICE, NAMESPACE)
+            marker.write_text(json.dumps({"revision": commit}), encoding="utf-8")
+        revision = json.loads(marker.read_text(encoding="utf-8"))["revision"]
+    checkout = scratch / "main"
+    url = gitops.repository.clone_url
+    subprocess.run(["git", "clone", "--quiet", "--branch", MAIN, url, str(checkout)], check=True, timeout=120)
+    yield Live(platform, checkout, revision)

@@ -1,0 +1,119 @@
+"""The whole local platform for tests: what `neuroscale local up` starts, shared by all workers of a test run."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.forge.http import Client
+from neuroscale.kube.client import Cluster
+from neuroscale.local.control import Options, down, up
+from neuroscale.local.control_plane import cluster, kubeconfig
+from neuroscale.local.seed import ADMIN, LocalForge
+from neuroscale.local.status import last_lines
+
+
+@dataclass(frozen=True)
+class Platform:
+    """The running platform."""
+
+    local: LocalForge
+
+    @property
+    def folder(self) -> Path:
+        """The state folder, for `neuroscale local --state`."""
+        return self.local.state.folder
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return kubeconfig(self.local.state)
+
+    def cluster(self) -> Cluster:
+        """A client as administrator; the caller closes it."""
+        return cluster(self.local.state)
+
+    def logs(self, lines: int = 40) -> str:
+        """The last lines of every process, for a failure's message."""
+        parts = []
+        for path in sorted(self.local.state.logs.glob("*.log")):
+            parts += [f"--- {path.stem}", *last_lines(path, lines)]
+        return "\n".join(parts)
+
+
+@contextlib.contextmanager
+def running_platform(shared: Path, checkout: Path = REPOSITORY) -> Iterator[Platform]:
+    """Start the platform, or join the one that another worker started; the last to leave ends it (or `one_is_done`).
+
+    `shared` is a folder that all workers of one test run name; `checkout` what is seeded and deployed.
+    """
+    users = shared / "platform-users"
+    users.mkdir(parents=True, exist_ok=True)
+    mine = users / str(os.getpid())
+    with _locked(shared):
+        link = shared / "platform-folder"
+        if not link.exists():
+            # Not pytest's own temporary folder, which the platform's users may not enter.
+            folder = Path(tempfile.mkdtemp(prefix="neuroscale-platform-"))
+            folder.chmod(0o755)
+            link.write_text(str(folder), encoding="utf-8")
+        folder = Path(link.read_text(encoding="utf-8"))
+        mine.touch()
+    try:
+        found = Platform(up(folder / "state", checkout, Options(cluster=True), print))
+        _let_tests_decide(found, folder)
+        yield found
+    finally:
+        with _locked(shared):
+            mine.unlink()
+            if not any(users.iterdir()):
+                _end(shared)
+
+
+def one_is_done(shared: Path, of: int) -> None:
+    """Count one more of the tests that share the platform, and end it with the last: unused, it still takes a core."""
+    with _locked(shared):
+        count = shared / "platform-tests-done"
+        done = int(count.read_text(encoding="utf-8")) + 1 if count.exists() else 1
+        count.write_text(str(done), encoding="utf-8")
+        if done == of:
+            _end(shared)
+
+
+def _end(shared: Path) -> None:
+    link = shared / "platform-folder"
+    if link.exists():
+        folder = Path(link.read_text(encoding="utf-8"))
+        down(folder / "state", print, delete=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        link.unlink()
+
+
+def _let_tests_decide(platform: Platform, folder: Path) -> None:
+    """Switch the workflow of the smoke tests off, once: its schedule would look at what other tests just break."""
+    with _locked(folder):
+        done = folder / "smoke-tests-are-off"
+        if not done.exists():
+            switch_smoke_tests(platform, "disable")
+            done.touch()
+
+
+def switch_smoke_tests(platform: Platform, how: str) -> None:
+    """`enable` or `disable` the workflow of the smoke tests in the platform's repository."""
+    client = Client(f"{platform.local.url}/api/v1", platform.local.account(ADMIN).token())
+    path = f"/repos/{platform.local.platform.slug}/actions/workflows/smoke.yaml/{how}"
+    client.send("PUT", path, idempotent=True, accept=(409,))
+
+
+@contextlib.contextmanager
+def _locked(shared: Path) -> Iterator[None]:
+    with (shared / "platform-lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

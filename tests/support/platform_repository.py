@@ -1,0 +1,33 @@
+"""A copy of this repository's platform, to change and to render in tests."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from neuroscale.catalog import Catalog, load_catalog
+from neuroscale.catalog.settings import Settings, load_settings
+from neuroscale.repo.snapshot import FolderSnapshot
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = tuple(f"platform/{name}" for name in ("argocd", "catalog", "clusters", "monitoring", "serving", "tenancy"))
+
+
+def copy_platform(root: Path) -> Path:
+    """What `neuroscale platform render` reads and writes, at `root`."""
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, root / folder)
+    shutil.copyfile(ROOT / "platform/settings.yaml", root / "platform/settings.yaml")
+    return root
+
+
+def edit(root: Path, path: str, old: str, new: str) -> None:
+    """Replace the first `old` of a file."""
+    text = (root / path).read_text()
+    assert old in text
+    (root / path).write_text(text.replace(old, new, 1))
+
+
+SNAPSHOT = FolderSnapshot(ROOT)
+CATALOG: Catalog = load_catalog(SNAPSHOT)
+SETTINGS: Settings = load_settings(SNAPSHOT)

@@ -1,0 +1,51 @@
+"""Git repositories for tests."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from neuroscale.repo.git import Git
+
+
+class Repository:
+    """A git repository in a folder, with an author of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir(parents=True, exist_ok=True)
+        # Without git's sample hooks, and below without its housekeeping: both cost more than the rest.
+        self.run("init", "--quiet", "--initial-branch=main", "--template=")
+        self.git = Git(root)
+
+    def run(self, *arguments: str) -> str:
+        settings = ("user.name=Test", "user.email=test@example.org", "maintenance.auto=false")
+        command = ["git", "-C", str(self.root), *(part for one in settings for part in ("-c", one))]
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def write(self, files: dict[str, bytes | str | None]) -> None:
+        """Write files; None removes one."""
+        for name, content in files.items():
+            path = self.root / name
+            if content is None:
+                path.unlink()
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    def commit(self, files: dict[str, bytes | str | None], message: str = "change") -> str:
+        """Write files and commit everything; returns the commit."""
+        self.write(files)
+        self.run("add", "--all", "--force")
+        self.run("commit", "--quiet", "--allow-empty", "--message", message)
+        return self.run("rev-parse", "HEAD")
+
+    def commit_tree(self, *entries: tuple[str, bytes, str]) -> str:
+        """Commit a root tree of raw entries (mode, name, object), in their order, also what git would not write."""
+        data = b"".join(mode.encode() + b" " + name + b"\0" + bytes.fromhex(one) for mode, name, one in entries)
+        command = ["git", "-C", str(self.root), "hash-object", "-w", "-t", "tree", "--literally", "--stdin"]
+        tree = subprocess.run(command, input=data, capture_output=True, check=True).stdout.decode().strip()
+        commit = self.run("commit-tree", tree, "-p", "HEAD", "-m", "raw")
+        self.run("update-ref", "HEAD", commit)
+        return commit

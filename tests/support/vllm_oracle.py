@@ -1,0 +1,93 @@
+"""Asks vLLM and transformers themselves, in the Python that set-up installed them in: see vllm_start.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from neuroscale.local.model_server import ModelServer
+from neuroscale.local.status import last_lines
+from neuroscale.vllm.engine_arguments import EngineArguments
+
+_HERE = Path(__file__).parent
+_WITHIN = 1800.0
+"""Seconds for all questions of a test module: two minutes on an idle machine, several times that on a busy one."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What vllm_start.py is to answer. `arguments`: of vLLM's engine and of the planner's EngineArguments alike.
+
+    `memory`: bytes for the cache where nothing is started. `layers`: (kind, how many, KV heads, head size, window).
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+    how: Literal["start", "build", "plan"] = "start"
+    rank: int = 0
+    memory: int = 0
+    layers: Sequence[tuple[str, int, int, int, int | None]] = ()
+
+    def engine_arguments(self) -> EngineArguments:
+        """The same question to the planner."""
+        fixed = {"kv_cache_memory_bytes": self.memory} if self.how != "start" else {}
+        return EngineArguments(**{**self.arguments, **fixed})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What vLLM held and printed, or why it refused. `held`: bytes of parameters and of tables, for each rank asked."""
+
+    name: str
+    held: Sequence[tuple[int, int]] = ()
+    blocks: int = 0
+    block_size: int = 0
+    tokens: int = 0
+    concurrency: float = 0.0
+    printed: Sequence[str] = ()
+    error: str = ""
+    seconds: float = field(default=0.0, compare=False)
+
+
+def ask_vllm(questions: Iterable[Question]) -> dict[str, Answer]:
+    """Answers by name, all from one process."""
+    found = _run("vllm_start.py", [asdict(question) for question in questions])
+    return {one["name"]: Answer(**one) for one in found}
+
+
+def count_with_transformers(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By model: `tensors` and `buffers`, parameters by tensor name."""
+    found = _run("transformers_count.py", [{"name": name, "config": config} for name, config in configs.items()])
+    failed = {one["name"]: one["error"] for one in found if "error" in one}
+    assert not failed, f"transformers cannot build these models: {failed}"
+    return {one["name"]: one for one in found}
+
+
+def _run(script: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    server = ModelServer.find()
+    assert server.installed, f"nothing was compared. {server.problem()}"
+    with tempfile.TemporaryDirectory() as folder:
+        asked, answered, log = (Path(folder) / name for name in ("asked.json", "answered.jsonl", "log"))
+        asked.write_text(json.dumps(cases), encoding="utf-8")
+        environment = {**os.environ, "VLLM_CACHE_ROOT": folder, "PYTHONPATH": str(_HERE)}
+        with log.open("w") as out:
+            done = subprocess.run(
+                [str(server.python), str(_HERE / script), str(asked), str(answered)],
+                env=environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                timeout=_WITHIN,
+                check=False,
+            )
+        told = "\n".join(last_lines(log, 60))
+        assert done.returncode == 0, f"{script} ended with {done.returncode}:\n{told}"
+        found = [json.loads(line) for line in answered.read_text(encoding="utf-8").splitlines()]
+        assert len(found) == len(cases), f"{script} answered {len(found)} of {len(cases)} questions:\n{told}"
+        return found
