@@ -48,6 +48,7 @@ lint: setup ## Check style and types
 style:
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
+	@$(BIN)/lint-imports --no-cache --no-logo
 
 types:
 	@$(BIN)/mypy

@@ -14,7 +14,7 @@ from neuroscale.rendering.scaffolder.actions import PLAN_ROUTE
 
 def serve_plans(host: str, port: int, repository: Path | None) -> int:
     """Serve `POST /api/v1/plan` until interrupted. Raises InputError where nothing can listen at that address."""
-    from neuroscale.rendering.scaffolder.backstage_api import serve
+    from neuroscale.cli.backstage_api import serve
 
     context = open_repository(repository)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

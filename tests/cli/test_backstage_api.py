@@ -22,7 +22,7 @@ from neuroscale.cli.app import app
 from neuroscale.cli.serve import serve_plans
 from neuroscale.core.errors import InputError
 from neuroscale.planning.planner import plan
-from neuroscale.rendering.scaffolder import backstage_api, plan_step
+from neuroscale.cli import backstage_api, plan_step
 from neuroscale.rendering.scaffolder.actions import PLAN_PATH, PLAN_ROUTE, REQUEST
 from neuroscale.rendering.scaffolder.form import expected_enums
 from neuroscale.rendering.service_folder import load_template, render

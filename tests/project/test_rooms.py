@@ -1,0 +1,64 @@
+"""The rooms of the program: an import that runs the wrong way fails with its reason, and long modules say why."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(sys.executable).with_name("lint-imports")
+SOURCE = ROOT / "src" / "neuroscale"
+
+
+def lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PROGRAM, "--no-cache", "--no-logo"],
+        cwd=folder,
+        env={"PYTHONPATH": str(folder / "src"), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copyfile(ROOT / "pyproject.toml", tmp_path / "pyproject.toml")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "told"),
+    [
+        ("core/errors.py", "import neuroscale.gate.verdict\n", "neuroscale.core.errors -> neuroscale.gate.verdict"),
+        ("gate/change.py", "from neuroscale.report import summary\n", "neuroscale.gate.change -> neuroscale.report"),
+        ("planning/plan.py", "import httpx\n", "neuroscale.planning.plan -> httpx"),
+    ],
+)
+def test_a_wrong_import_is_refused_with_its_reason(copy: Path, module: str, line: str, told: str) -> None:
+    file = copy / "src" / "neuroscale" / module
+    file.write_text(f"{file.read_text()}\n{line}")
+    done = lint(copy)
+    assert done.returncode == 1
+    assert told in done.stdout
+
+
+def test_a_new_room_must_be_given_its_place(copy: Path) -> None:
+    (copy / "src/neuroscale/attic").mkdir()
+    (copy / "src/neuroscale/attic/__init__.py").touch()
+    done = lint(copy)
+    assert done.returncode == 1
+    assert "attic" in done.stdout
+
+
+def test_every_room_says_what_it_is_for_and_nothing_lies_loose() -> None:
+    loose = {path.name for path in SOURCE.glob("*.py")}
+    assert loose == {"__init__.py", "__main__.py"}
+    silent = [path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"]
+    silent = [name for name in silent if not (SOURCE / name / "__init__.py").read_text().startswith('"""')]
+    assert silent == []
