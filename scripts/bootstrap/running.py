@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 HEARTBEAT_SECONDS = 10.0
+LOGGED_SECONDS = 60.0
+"""Between two lines where they cannot be written over each other: in a file, or in a workflow's log."""
 _SHOWN_LINES = 12
 
 
@@ -36,8 +39,9 @@ def run(
 ) -> str:
     """Run a program and return its standard output.
 
-    What it writes to standard error goes to `log`; every ten seconds a line says what `describe` makes of the log (its
-    last line, where that is None). Raises SetupError naming what it was `doing` when the program fails.
+    What it writes to standard error goes to `log`. One line says what it is `doing`, for how long, and what `describe`
+    makes of the log (its last line, where that is None): renewed every ten seconds in a terminal, and a new one each
+    minute elsewhere. Raises SetupError naming what it was `doing` when the program fails.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     output_file = log.with_suffix(".out")
@@ -55,7 +59,7 @@ def run(
         except OSError as error:
             raise SetupError(f"{doing} failed: {command[0]} could not be started ({error.strerror}).") from error
         try:
-            _wait(process, log, describe or last_line)
+            _wait(process, doing, log, describe or last_line)
         except BaseException:
             # The program's whole group, so that no compiler stays behind after Ctrl-C.
             with contextlib.suppress(ProcessLookupError):
@@ -79,13 +83,29 @@ def last_line(log: str) -> str:
     return lines[-1].strip()[:100] if lines else "working"
 
 
-def _wait(process: subprocess.Popen[bytes], log: Path, describe: Callable[[str], str]) -> None:
-    start = time.monotonic()
+def _wait(process: subprocess.Popen[bytes], doing: str, log: Path, describe: Callable[[str], str]) -> None:
+    start = told = time.monotonic()
+    terminal = sys.stdout.isatty()
     while True:
         try:
             process.wait(timeout=HEARTBEAT_SECONDS)
         except subprocess.TimeoutExpired:
-            text = log.read_text(encoding="utf-8", errors="replace")
-            say(f"      {time.monotonic() - start:4.0f} s: {describe(text)}")
+            now = time.monotonic()
+            if terminal or now - told >= LOGGED_SECONDS:
+                told = now
+                text = log.read_text(encoding="utf-8", errors="replace")
+                _renew(f"      {doing}: {now - start:.0f} s, {describe(text)}", terminal=terminal)
         else:
+            if terminal:
+                _renew("", terminal=True)
             return
+
+
+def _renew(text: str, *, terminal: bool) -> None:
+    """Write over the line that stands in a terminal, and a line of its own elsewhere."""
+    if terminal:
+        width = shutil.get_terminal_size().columns - 1
+        sys.stdout.write(f"\r\x1b[K{text[:width]}")
+        sys.stdout.flush()
+    else:
+        say(text)

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import pty
 import re
 import runpy
 import select
@@ -136,14 +137,17 @@ def step(name: str, finished: set[str], log: list[str], *, fails: bool = False) 
             raise SetupError(f"{name} failed.")
         finished.add(name)
 
-    return Step(name, lambda: name in finished, work)
+    return Step(name, lambda: name in finished, work, 60)
 
 
 def test_what_is_there_is_not_done_again(capsys: pytest.CaptureFixture[str]) -> None:
     finished, log = {"one"}, list[str]()
     setup.perform([step(name, finished, log) for name in ("one", "two", "three")])
     assert log == ["two", "three"]
-    assert re.findall(r"^\[.*", capsys.readouterr().out, re.MULTILINE) == ["[1/2] two", "[2/2] three"]
+    assert re.findall(r"^\[.*", capsys.readouterr().out, re.MULTILINE) == [
+        "[1/2] two; about 2 min left",
+        "[2/2] three; about a minute left",
+    ]
 
 
 def test_set_up_resumes_behind_the_last_step_that_succeeded() -> None:
@@ -158,7 +162,7 @@ def test_set_up_resumes_behind_the_last_step_that_succeeded() -> None:
 
 def test_a_step_that_reaches_nothing_is_not_believed() -> None:
     with pytest.raises(SetupError, match="its result is not there"):
-        setup.perform([Step("empty", lambda: False, lambda: None)])
+        setup.perform([Step("empty", lambda: False, lambda: None, 1)])
 
 
 def test_a_complete_set_up_says_and_does_nothing(
@@ -174,7 +178,7 @@ def test_the_gates_set_up_reads_a_complete_cache_without_writing_to_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     log: list[str] = []
-    own = Step("own", lambda: bool(log), lambda: log.append("own"), shared=False)
+    own = Step("own", lambda: bool(log), lambda: log.append("own"), 1, shared=False)
     monkeypatch.setattr(setup, "steps_of", lambda *_: [step("tool", {"tool"}, log), own])
     monkeypatch.setattr(setup, "REPOSITORY", tmp_path / "checkout")
     monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "cache"))
@@ -293,6 +297,7 @@ def test_a_long_program_shows_that_it_is_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(running, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(running, "LOGGED_SECONDS", 0.0)
     goal = tmp_path / "goal"
 
     def describe(log: str) -> str:
@@ -300,12 +305,38 @@ def test_a_long_program_shows_that_it_is_alive(
         return f"read {running.last_line(log)}"
 
     script = f"echo compiling >&2; until [ -e {goal} ]; do sleep 0.01; done; echo result"
-    assert running.run(["sh", "-c", script], doing="", log=tmp_path / "log", describe=describe) == "result\n"
-    assert re.search(r"^ +\d+ s: read (compiling|working)$", capsys.readouterr().out, re.MULTILINE)
+    assert running.run(["sh", "-c", script], doing="Building it", log=tmp_path / "log", describe=describe) == "result\n"
+    assert re.search(r"^ +Building it: \d+ s, read (compiling|working)$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_in_a_terminal_one_line_is_renewed(tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path; from bootstrap import running; running.HEARTBEAT_SECONDS = 0.05;"
+        f"running.run(['sleep', '0.5'], doing='Building it', log=Path({str(tmp_path / 'log')!r}))"
+    )
+    outer, inner = pty.openpty()
+    paths = os.pathsep.join(str(REPOSITORY / name) for name in ("scripts", "src"))
+    environment = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "80"}
+    done = subprocess.run([sys.executable, "-c", code], stdout=inner, env=environment, check=False, timeout=60)
+    os.close(inner)
+    shown = os.read(outer, 10_000).decode()
+    os.close(outer)
+    assert done.returncode == 0
+    assert "Building it: 0 s, working" in shown
+    assert "\n" not in shown
+    assert shown.endswith("\r\x1b[K")
+
+
+def test_the_time_that_is_left_follows_the_pace_of_what_is_done() -> None:
+    steps = [step(name, set(), []) for name in "abc"]
+    assert setup._left(steps, 0, 0.0) == "about 3 min"
+    assert setup._left(steps, 1, 240.0) == "about 8 min"
+    assert setup._left(steps, 2, 60.0) == "about a minute"
 
 
 def test_an_interrupted_program_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(running, "LOGGED_SECONDS", 0.0)
     fifo = tmp_path / "alive"
     os.mkfifo(fifo)
     readers: list[int] = []
