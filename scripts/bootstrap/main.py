@@ -17,6 +17,7 @@ from bootstrap import prerequisites
 from bootstrap.go import Go
 from bootstrap.packages import NodePackages, PythonPackages, install_go
 from bootstrap.running import SetupError, run, say
+from bootstrap.sbom import BillOfMaterials
 from bootstrap.serving import Serving
 from neuroscale.core import tool_cache
 from neuroscale.core.module_zip import ModuleError
@@ -30,6 +31,7 @@ PURPOSES = {
 }
 
 
+_LISTED_LOCKS = ("runtime.txt", "dev.txt", "bootstrap.txt", "serve.txt")
 _PACE_SHOWS = 60.0  # seconds of work
 
 
@@ -145,6 +147,8 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
             log=logs / "schemas.log",
         )
 
+    locks = [repository / "requirements" / name for name in _LISTED_LOCKS]
+    bill = BillOfMaterials(repository / ".state" / "sbom.cdx.json", list(tools.values()), locks)
     steps = [
         install_python,
         Step(
@@ -178,6 +182,7 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
             Step(f"Installing vLLM {serving.version} for the CPU (6 GB)", serving.installed, serving.install, 200),
             Step("Making tiny models with random weights", serving.complete, serving.make_models, 20),
             install_node,
+            Step("Listing what all of this is made of", bill.done, bill.write, 5, shared=False),
         ]
     return steps
 
