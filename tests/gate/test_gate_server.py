@@ -35,7 +35,7 @@ from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedErro
 from neuroscale.kube.control_plane import Ports
 from neuroscale.kube.ephemeral import EphemeralServer
 from neuroscale.manifests.objects import Manifest, read_manifests
-from repositories import Repository
+from repositories import Repository, copy_of_this_repository
 
 pytestmark = pytest.mark.tools
 
@@ -616,17 +616,7 @@ def test_settings_of_the_caller_do_not_reach_the_processes_which_listen_here_onl
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This repository's files with a service, in no commit."""
-    root = tmp_path_factory.mktemp("platform") / "repository"
-    listed = subprocess.run(
-        ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    for name in listed.split("\0"):
-        if name and (ROOT / name).is_file():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, root / name)
+    root = copy_of_this_repository(tmp_path_factory.mktemp("platform") / "repository").root
     new_service(EXAMPLE, root, interactive=False)
     return root
 

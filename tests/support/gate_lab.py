@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 from neuroscale.cli.gate import Reports, run_gate
 from neuroscale.cli.new import new_service
-from repositories import Repository
+from repositories import Repository, copy_of_this_repository
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICE = "manifests/dev/support-chat"
@@ -26,17 +25,7 @@ EXAMPLE = ROOT / "templates/examples/gemma-4-26b-a4b-qat.yaml"
 @pytest.fixture(scope="session")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This repository's files as one commit on main, and a service on the branch `added`."""
-    made = Repository(tmp_path_factory.mktemp("platform") / "repository")
-    listed = subprocess.run(
-        ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    for name in listed.split("\0"):
-        if name and (ROOT / name).is_file():
-            (made.root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, made.root / name)
+    made = copy_of_this_repository(tmp_path_factory.mktemp("platform") / "repository")
     made.commit({}, "platform")
     made.run("switch", "--quiet", "--create", "added")
     new_service(EXAMPLE, made.root, interactive=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -49,3 +50,19 @@ class Repository:
         commit = self.run("commit-tree", tree, "-p", "HEAD", "-m", "raw")
         self.run("update-ref", "HEAD", commit)
         return commit
+
+
+def copy_of_this_repository(root: Path) -> Repository:
+    """This repository's files, also those that nobody has committed, in no commit."""
+    made, here = Repository(root), Path(__file__).resolve().parents[2]
+    listed = subprocess.run(
+        ["git", "-C", here, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for name in listed.split("\0"):
+        if name and (here / name).is_file():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(here / name, root / name)
+    return made

@@ -1,0 +1,88 @@
+"""The worked examples of docs/extending.md: each does in a copy of this repository what the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from repositories import Repository, copy_of_this_repository
+
+ROOT = Path(__file__).resolve().parents[2]
+_FILE = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A section of the page: the files that it adds, and the commands that it runs after them."""
+
+    files: dict[str, str]
+    commands: tuple[str, ...]
+
+
+def example(title: str) -> Example:
+    page = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+    (section,) = [part for part in page.split("\n## ") if part.startswith(f"{title}\n")]
+    lines = "".join(_CONSOLE.findall(section)).splitlines()
+    return Example(dict(_FILE.findall(section)), tuple(line.removeprefix("$ ") for line in lines))
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    made = copy_of_this_repository(tmp_path / "repository")
+    made.commit({}, "platform")
+    return made
+
+
+def follow(repository: Repository, title: str) -> list[str]:
+    """Do what a section says; returns what each command printed."""
+    found = example(title)
+    assert found.files
+    assert found.commands
+    for name, text in found.files.items():
+        (repository.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (repository.root / name).write_text(text, encoding="utf-8")
+    (repository.root.parent / "bin").mkdir()
+    program = repository.root.parent / "bin" / "neuroscale"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m neuroscale "$@"\n')
+    program.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(repository.root / "src"),
+        "COLUMNS": "160",
+    }
+    said = []
+    for command in found.commands:
+        done = subprocess.run(
+            command, shell=True, cwd=repository.root, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        said.append(done.stdout)
+    return said
+
+
+def test_a_model(repository: Repository) -> None:
+    facts, fit = follow(repository, "A model")
+    assert "dense, 7.62 B parameters" in facts
+    assert "57,344" in facts
+    assert "fits" in fit
+
+
+def test_an_accelerator(repository: Repository) -> None:
+    fit, _ = follow(repository, "An accelerator")
+    assert "fits" in fit
+    assert "44.4" in fit
+
+
+@pytest.mark.tools
+def test_a_policy(repository: Repository) -> None:
+    _, verdict = follow(repository, "A policy")
+    assert re.search(r"Policies of the change +passed .* 18 of 18 tripwires caught", verdict)
+    assert re.search(r"Tests of the changed policies +passed .* 2 of 2 test resources", verdict)
