@@ -13,6 +13,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -165,7 +166,27 @@ def _judge(change: Change, treeish: str, *, server: bool, strict: bool) -> _Answ
         except subprocess.TimeoutExpired:
             return _Answer(ExitStatus.UNTRUSTED, None, f"it did not end within {_SECONDS} s")
         try:
-            verdict = Verdict.model_validate_json(report.read_text(), strict=False)
-        except (OSError, ValidationError, json.JSONDecodeError):
+            verdict = read_verdict(report.read_text())
+        except (OSError, ValueError):
             verdict = None
         return _Answer(done.returncode, verdict, done.stderr.decode(errors="replace"))
+
+
+def read_verdict(text: str) -> Verdict:
+    """The verdict of another version of the gate, without the fields that this version does not know.
+
+    Raises ValueError where it is no verdict or lacks what this version needs.
+    """
+    try:
+        return Verdict.model_validate_json(text, strict=False)
+    except ValidationError as error:
+        unknown = [one["loc"] for one in error.errors() if one["type"] == "extra_forbidden"]
+        if len(unknown) < error.error_count():
+            raise
+        value: Any = json.loads(text)
+        for *path, field in unknown:
+            holder = value
+            for key in path:
+                holder = holder[key]
+            del holder[field]
+        return Verdict.model_validate_json(json.dumps(value), strict=False)
