@@ -11,7 +11,8 @@ from typing import Any, Literal
 from neuroscale.core.validation import suggest
 from neuroscale.models.context import context_of
 from neuroscale.models.facts import Basis, Group, ModelFacts, Quantization
-from neuroscale.models.families import Decoder, layer_count, routed_experts
+from neuroscale.models.families import Decoder
+from neuroscale.models.families.common import layer_count, routed_experts
 from neuroscale.models.headers import Header
 from neuroscale.models.keys import Keys, parse_config, unknown_choice
 from neuroscale.models.layers import Attention, Experts, LatentAttention, Layer, Mlp, cache_of
