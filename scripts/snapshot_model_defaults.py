@@ -29,7 +29,7 @@ def model_types() -> list[str]:
     sys.path.insert(0, str(TARGET.parents[2]))
     from neuroscale.models.families import FAMILIES
     from neuroscale.models.registry import TEXT_TYPES
-    from neuroscale.models.towers import TOWERS
+    from neuroscale.models.towers.known import TOWERS
 
     return sorted({*FAMILIES, *TEXT_TYPES, *TOWERS})
 

@@ -20,7 +20,7 @@ from neuroscale.models.measured import Measured, measure
 from neuroscale.models.quantization import converted, read_scheme, stored_bytes
 from neuroscale.models.registry import estimate, family_of, refuse_unplanned, text_keys
 from neuroscale.models.rotary import rotary_tables
-from neuroscale.models.towers import towers
+from neuroscale.models.towers.counting import towers
 from neuroscale.models.weights import Weight, Weights, together
 
 Dtype = Literal["bfloat16", "float16", "float32"]
