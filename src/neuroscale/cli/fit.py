@@ -22,7 +22,8 @@ from neuroscale.planning.fit.versions import number
 from neuroscale.planning.price import pod_price
 from neuroscale.planning.replica_memory import facts_of, served_facts
 from neuroscale.vllm.arguments import Parsed, parse_arguments
-from neuroscale.vllm.command_rules import check_command, world_size
+from neuroscale.vllm.command_rules import check_command
+from neuroscale.vllm.parallel_sizes import world_size
 
 _TOLD_BY_FIT = (
     *("no-model", "attention-heads", "kv-heads", "data-parallelism", "context-length", "batched-tokens"),

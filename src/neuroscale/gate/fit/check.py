@@ -39,14 +39,10 @@ from neuroscale.repo.snapshot import Snapshot
 from neuroscale.vllm.arguments import Parsed, ProblemKind, parse_arguments
 from neuroscale.vllm.command import ServeCommand
 from neuroscale.vllm.command_faults import Fault
-from neuroscale.vllm.command_rules import (
-    BY_ABSENCE,
-    check_command,
-    length_is_forced,
-    pod_ranks,
-    reaches_all_pods,
-)
+from neuroscale.vllm.command_rules import BY_ABSENCE, check_command
 from neuroscale.vllm.engine_arguments import EngineArguments
+from neuroscale.vllm.model_rules import length_is_forced
+from neuroscale.vllm.parallel_sizes import pod_ranks, reaches_all_pods
 
 GATE = "fit"
 TITLE = "Fit"

@@ -9,7 +9,7 @@ from neuroscale.manifests.cpu_memory import memory_limit
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.weights import rank_weights
 from neuroscale.vllm.arguments import Parsed
-from neuroscale.vllm.command_rules import local_data_parallel, pod_ranks
+from neuroscale.vllm.parallel_sizes import local_data_parallel, pod_ranks
 
 _GIB = 2**30
 

@@ -18,7 +18,7 @@ from neuroscale.manifests.pod_resources import mapping, sequence
 from neuroscale.manifests.quantity import GIB, quantity
 from neuroscale.vllm.arguments import Parsed
 from neuroscale.vllm.command import ServeCommand
-from neuroscale.vllm.command_rules import ranks
+from neuroscale.vllm.parallel_sizes import ranks
 
 READ = ("download_dir", "distributed_executor_backend", "load_format", "tensor_parallel_size", "pipeline_parallel_size")
 """Arguments that say what is written where."""
