@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
-from neuroscale.vllm.arguments import Program
+from neuroscale.vllm.argument_words import Program
 from neuroscale.vllm.shell_script import ScriptError, Value, commands_of
 
 Place = tuple[str | int, ...]

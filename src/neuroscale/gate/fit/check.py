@@ -36,7 +36,8 @@ from neuroscale.planning.fit import Around, Fit, choices, fit
 from neuroscale.planning.startup import startup
 from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
 from neuroscale.repo.snapshot import Snapshot
-from neuroscale.vllm.arguments import Parsed, ProblemKind, parse_arguments
+from neuroscale.vllm.argument_problems import ProblemKind
+from neuroscale.vllm.arguments import Parsed, parse_arguments
 from neuroscale.vllm.command import ServeCommand
 from neuroscale.vllm.command_faults import Fault
 from neuroscale.vllm.command_rules import BY_ABSENCE, check_command
