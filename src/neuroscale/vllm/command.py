@@ -9,7 +9,9 @@ from itertools import takewhile
 from typing import Any
 
 from neuroscale.vllm.argument_words import Program
-from neuroscale.vllm.shell_script import ScriptError, Value, commands_of
+from neuroscale.vllm.shell_grammar import ScriptError
+from neuroscale.vllm.shell_script import commands_of
+from neuroscale.vllm.shell_state import Value
 
 Place = tuple[str | int, ...]
 """A path inside a container, such as `("args", 3)`."""
