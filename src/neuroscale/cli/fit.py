@@ -15,6 +15,7 @@ from typing import Any
 from neuroscale.catalog import Catalog, ModelEntry
 from neuroscale.cli.context import open_repository
 from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.units import GIB
 from neuroscale.core.validation import suggest
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import PINNED, Around, Device, Fit, choices, device, fit
@@ -212,7 +213,7 @@ def _devices(where: Device, catalog: Catalog) -> list[Device]:
 
 
 def _prices(facts: ModelFacts, catalog: Catalog) -> Any:
-    weights = sum(facts.weight_bytes.values()) / 2**30
+    weights = sum(facts.weight_bytes.values()) / GIB
 
     def price(name: str, count: int) -> Decimal | None:
         if name not in catalog.accelerators:

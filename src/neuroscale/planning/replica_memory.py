@@ -7,12 +7,12 @@ from typing import Literal
 
 from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
 from neuroscale.catalog.model_lookup import load_model
+from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import device
 from neuroscale.planning.fit.serving import Server, measured
 from neuroscale.vllm.engine_arguments import EngineArguments
 
-GIB = 2**30
 BLOCK = 16
 """Tokens of one KV cache block: vLLM's default."""
 

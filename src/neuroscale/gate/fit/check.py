@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.core.units import GIB
 from neuroscale.core.yaml_io import Path
 from neuroscale.gate.check import Evaluation
 from neuroscale.gate.fit.container_faults import ContainerFault
@@ -50,7 +51,6 @@ TITLE = "Fit"
 NOT_JUDGED = "not-judged"
 """The rule of what the files or the catalog do not tell."""
 
-_GIB = 2**30
 _MOST_CHOICES = 3
 RULES: dict[ProblemKind, str] = {
     "unknown": "unknown-argument",
@@ -339,7 +339,7 @@ class _Judgement:
         """On a CPU a variable sizes the cache, in GiB."""
         arguments, space = self.parsed.arguments, cache_space(self.command.environment)
         if place.device.family == "cpu" and space is not None and space > 0:
-            return replace(arguments, kv_cache_memory_bytes=space * _GIB)
+            return replace(arguments, kv_cache_memory_bytes=space * GIB)
         return arguments
 
     def _variables(self, place: KnownPlace | None) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from neuroscale.core.errors import InputError
+from neuroscale.core.units import GIB
 from neuroscale.models.facts import CacheLayers, ModelFacts
 from neuroscale.models.overrides import with_overrides
 from neuroscale.planning.fit.cache_values import EDGES, PACKED, head_bytes
@@ -22,8 +23,6 @@ from neuroscale.planning.fit.support import too_long, unsupported
 from neuroscale.planning.fit.versions import MEASURED, PINNED, Behaviour, behaviour, number
 from neuroscale.planning.fit.weights import RankWeights, rank_weights
 from neuroscale.vllm.engine_arguments import EngineArguments
-
-GIB = 2**30
 
 CONTEXT_GIB = 0.5
 """What a driver holds on an accelerator before vLLM looks: no share of the memory may be larger than what is free."""

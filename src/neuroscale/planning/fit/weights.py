@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from neuroscale.core.units import GIB
 from neuroscale.models.facts import TOWERS, ModelFacts, Tensor
 from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.loaded_towers import loads
@@ -75,7 +76,7 @@ def rank_weights(facts: ModelFacts, arguments: EngineArguments) -> RankWeights:
     if arguments.enable_lora:
         by_group["lora"] = math.ceil(_adapters(facts, arguments) / stages)
     movable = sum(size for group, size in by_group.items() if group not in _STAYS)
-    return RankWeights(by_group, min(movable, round(arguments.cpu_offload_gib * 2**30)))
+    return RankWeights(by_group, min(movable, round(arguments.cpu_offload_gib * GIB)))
 
 
 def _adapters(facts: ModelFacts, arguments: EngineArguments) -> int:
