@@ -166,7 +166,8 @@ def test_the_cache_of_the_tiny_models_is_what_vllm_printed() -> None:
 def test_bytes_per_token_of_the_cache_are_the_published_ones(model: str, full: int, windowed: int) -> None:
     found = {True: 0, False: 0}
     for layers in CATALOG.models[model].facts.cache:
-        found[layers.window is not None] += 2 * layers.layers * layers.values_per_token
+        values = layers.kv_heads * (layers.head_dim + layers.value_head_dim)
+        found[layers.window is not None] += 2 * layers.layers * values
     assert (found[False], found[True]) == (full, windowed)
 
 

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 
 from neuroscale.core.units import GIB
-from neuroscale.models.facts import ModelFacts
+from neuroscale.models.facts import DTYPE_BYTES, ModelFacts
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.loaded_towers import loads_audio, loads_vision
 from neuroscale.planning.fit.result import Resolved
 from neuroscale.planning.fit.versions import Behaviour, Runner, behaviour
-from neuroscale.planning.fit.weights import DTYPE_BYTES
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 SAMPLER_BYTES = {"sorted": 38.3, "filtered": 14.7}
