@@ -154,6 +154,14 @@ _NOT_PLANNED = (
     ("index_topk", "attention that an indexer with a cache of its own makes sparse, which"),
 )
 """Keys that say that a plan by the common rules would be wrong, where they are not null or false."""
+_UNLIKE_LLAMA = re.compile(
+    r"lora_rank|kv_shared|shared_kv|cross_layer|swa_|_swa|hybrid|compress|sparse_attention|indexer|mamba|ssm|_conv|"
+    r"linear_attn|linear_attention|recurren|retention|altup|per_layer|loop|mixture_of_depths|num_codebooks"
+)
+"""Keys of layers that keep something else, or share it."""
+
+_OTHER = "Name a model that generates text."
+_MEASURE = "Start it once under vLLM, and plan with the numbers that it prints."
 
 
 def text_keys(c: Keys) -> Keys:
@@ -212,17 +220,6 @@ def _refuse_hybrid(c: Keys) -> None:
     for key in _HYBRID_KEYS:
         if c.values.get(key) is not None:
             raise _hybrid(c, key, f"{key} says that it has layers with a state in place of a KV cache")
-
-
-_OTHER = "Name a model that generates text."
-_MEASURE = "Start it once under vLLM, and plan with the numbers that it prints."
-
-
-_UNLIKE_LLAMA = re.compile(
-    r"lora_rank|kv_shared|shared_kv|cross_layer|swa_|_swa|hybrid|compress|sparse_attention|indexer|mamba|ssm|_conv|"
-    r"linear_attn|linear_attention|recurren|retention|altup|per_layer|loop|mixture_of_depths|num_codebooks"
-)
-"""Keys of layers that keep something else, or share it."""
 
 
 def _hybrid(c: Keys, key: str, why: str) -> InputError:
