@@ -25,10 +25,11 @@ UNUSED = re.compile(
 
 
 def model_types() -> list[str]:
-    """Every model type that neuroscale.models.registry and neuroscale.models.towers read."""
+    """Every model type that neuroscale.models.families, .registry and .towers read."""
     sys.path.insert(0, str(TARGET.parents[2]))
-    from neuroscale.models.registry import FAMILIES, TEXT_TYPES
-    from neuroscale.models.towers import TOWERS
+    from neuroscale.models.families import FAMILIES
+    from neuroscale.models.registry import TEXT_TYPES
+    from neuroscale.models.towers.known import TOWERS
 
     return sorted({*FAMILIES, *TEXT_TYPES, *TOWERS})
 

@@ -427,7 +427,8 @@ def test_no_rule_goes_without_a_test() -> None:
     code = "".join(
         (ROOT / f"src/neuroscale/{name}.py").read_text()
         for name in (
-            *("vllm/command_rules", "vllm/quantization_rules", "vllm/argument_conflicts"),
+            *("vllm/accelerator_rules", "vllm/argument_conflicts", "vllm/argument_rules", "vllm/command_rules"),
+            *("vllm/model_rules", "vllm/quantization_rules"),
             *("gate/fit/check", "gate/fit/probe_times", "gate/fit/environment"),
         )
     )

@@ -225,7 +225,7 @@ def test_global_layers_of_gemma_4_have_the_same_shape_in_the_older_and_in_the_ne
 def test_latent_attention_keeps_one_vector_whatever_the_heads() -> None:
     facts = read(TINY["deepseek_v3"])
     (layers,) = facts.cache
-    assert (layers.kind, layers.kv_heads, layers.values_per_token) == ("latent", 1, 512 + 64)
+    assert (layers.kind, layers.kv_heads, layers.head_dim + layers.value_head_dim) == ("latent", 1, 512 + 64)
 
 
 def test_layers_of_multi_token_prediction_are_counted_apart() -> None:

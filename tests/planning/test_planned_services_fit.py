@@ -23,8 +23,9 @@ from neuroscale.rendering.service_folder import Template, load_template, render
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Request
+from neuroscale.vllm.accelerator_rules import Place
 from neuroscale.vllm.arguments import parse_arguments
-from neuroscale.vllm.command_rules import Place, check_command
+from neuroscale.vllm.command_rules import check_command
 from plan_factory import make_request
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,6 +18,7 @@ from examples import examples
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.catalog.settings import load_settings
 from neuroscale.core.errors import InputError
+from neuroscale.core.units import GIB
 from neuroscale.core.yaml_io import dump
 from neuroscale.planning import replica_memory
 from neuroscale.planning.architecture import architecture
@@ -86,7 +87,7 @@ def test_the_4bit_26b_a4b_fits_one_l4_with_the_cache_that_was_measured() -> None
     arguments = EngineArguments(max_model_len=16384, gpu_memory_utilization=0.9, kv_cache_dtype="fp8")
     facts, card = replica_memory.served_facts(CATALOG.models[MOE_QAT]), device(CATALOG.accelerators["nvidia-l4"])
     found = fit(facts, card, arguments, version="0.23.0")
-    measured = 7097 * 16 * 5 * 8 * 256 * 2 / replica_memory.GIB
+    measured = 7097 * 16 * 5 * 8 * 256 * 2 / GIB
     assert found.available_gib == pytest.approx(measured, abs=found.band_gib)
 
 
@@ -136,14 +137,14 @@ def test_vllms_own_maximum_concurrency_of_the_12b_is_reproduced() -> None:
     card = Device("rtx-3090", "NVIDIA RTX 3090", "cuda", 23.57)
     for length, gib, concurrency in ((32768, 11.0, 6.96), (65536, 11.0, 5.29), (131072, 10.99, 3.57)):
         arguments = EngineArguments(
-            max_model_len=length, max_num_batched_tokens=2496, kv_cache_memory_bytes=round(gib * replica_memory.GIB)
+            max_model_len=length, max_num_batched_tokens=2496, kv_cache_memory_bytes=round(gib * GIB)
         )
         assert fit(facts, card, arguments, version="0.23.0").max_concurrency == pytest.approx(concurrency, rel=0.005)
 
 
 def test_the_cache_of_the_tiny_models_is_what_vllm_printed() -> None:
     for name in ("tiny-llama", "tiny-qwen3-moe"):
-        arguments = EngineArguments(max_model_len=2048, kv_cache_memory_bytes=replica_memory.GIB, dtype="bfloat16")
+        arguments = EngineArguments(max_model_len=2048, kv_cache_memory_bytes=GIB, dtype="bfloat16")
         found = fit(CATALOG.models[name].facts, device(CATALOG.accelerators["cpu"]), arguments)
         assert found.kv_cache_tokens == 1_048_576
 
@@ -165,7 +166,8 @@ def test_the_cache_of_the_tiny_models_is_what_vllm_printed() -> None:
 def test_bytes_per_token_of_the_cache_are_the_published_ones(model: str, full: int, windowed: int) -> None:
     found = {True: 0, False: 0}
     for layers in CATALOG.models[model].facts.cache:
-        found[layers.window is not None] += 2 * layers.layers * layers.values_per_token
+        values = layers.kv_heads * (layers.head_dim + layers.value_head_dim)
+        found[layers.window is not None] += 2 * layers.layers * values
     assert (found[False], found[True]) == (full, windowed)
 
 

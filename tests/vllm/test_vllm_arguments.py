@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from comparisons import VLLM_ARGUMENTS
 from examples import examples
 from neuroscale.local.model_server import ModelServer
-from neuroscale.vllm.arguments import ArgumentProblem, Parsed, parse_arguments
+from neuroscale.vllm.argument_problems import ArgumentProblem
+from neuroscale.vllm.arguments import Parsed, parse_arguments
 from neuroscale.vllm.known_arguments import Argument, load, nearest, versions
 from neuroscale.vllm.removed_arguments import REMOVED
 

@@ -12,9 +12,10 @@ from neuroscale.catalog import Accelerator, load_catalog
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
 from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.vllm.accelerator_rules import Place
 from neuroscale.vllm.arguments import parse_arguments
 from neuroscale.vllm.command_faults import Fault
-from neuroscale.vllm.command_rules import Place, check_command
+from neuroscale.vllm.command_rules import check_command
 from neuroscale.vllm.known_arguments import load, versions
 from neuroscale.vllm.output_parsers import reasoning_of, tools_of
 

@@ -9,6 +9,7 @@ from typing import Literal
 from neuroscale.accuracy.cases import FIGURES, Figure, Published, StartCase, held_out
 from neuroscale.accuracy.planner_answers import Planner, State
 from neuroscale.accuracy.reading import Cases
+from neuroscale.models.cache_bytes import bytes_per_token
 from neuroscale.models.facts import Basis, Group, ModelFacts
 
 Kind = Literal["total_params", "active_params", "checkpoint_bytes", "kv_bytes_per_token"] | Figure
@@ -117,11 +118,12 @@ def _of_model(kind: Kind, facts: ModelFacts, told: Published | None) -> float | 
 
 
 def _cache(facts: ModelFacts) -> str:
-    whole = sum(2 * layers.layers * layers.values_per_token for layers in facts.cache if layers.window is None)
+    """As `CacheOfToken` of a case tells it."""
+    whole = sum(layers.layers * bytes_per_token(layers) for layers in facts.cache if layers.window is None)
     windowed = [layers for layers in facts.cache if layers.window is not None]
     if not windowed:
         return str(whole)
-    size = sum(2 * layers.layers * layers.values_per_token for layers in windowed)
+    size = sum(layers.layers * bytes_per_token(layers) for layers in windowed)
     lengths = "/".join(str(window) for window in sorted({layers.window or 0 for layers in windowed}))
     return f"{whole}+{size}({lengths}{' chunk' if any(layers.kind == 'chunked' for layers in windowed) else ''})"
 

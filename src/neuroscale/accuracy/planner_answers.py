@@ -11,6 +11,7 @@ from neuroscale.accuracy.reading import Cases
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.model_lookup import load_model
 from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.units import GIB
 from neuroscale.core.validation import suggest
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import Basis, ModelFacts
@@ -18,8 +19,6 @@ from neuroscale.planning.fit import PINNED, Device, Fit, PagesDiffer, fit
 from neuroscale.planning.fit.device import DeviceFamily
 from neuroscale.vllm.arguments import parse_arguments
 from neuroscale.vllm.engine_arguments import EngineArguments
-
-GIB = 2**30
 
 _ROOM_GIB = 4096.0
 

@@ -13,10 +13,11 @@ from neuroscale.accuracy.cases import ModelCase, StartCase
 from neuroscale.accuracy.other_planners import Others
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.frozen import Frozen
+from neuroscale.core.units import MIB
 from neuroscale.core.validation import parse, suggest, wrong
 from neuroscale.core.yaml_io import decode
 
-LARGEST_FILE = 8 * 2**20
+LARGEST_FILE = 8 * MIB
 
 Kind = TypeVar("Kind", bound=BaseModel)
 
@@ -101,7 +102,7 @@ def _files(folder: Path) -> list[Path]:
 def _read(kind: type[Kind], path: Path, problems: list[Problem]) -> Kind | None:
     try:
         if path.stat().st_size > LARGEST_FILE:
-            raise InputError(Problem(str(path), "", f"is larger than {LARGEST_FILE >> 20} MiB", "Split it."))
+            raise InputError(Problem(str(path), "", f"is larger than {LARGEST_FILE // MIB} MiB", "Split it."))
         return parse(kind, decode(path.read_bytes(), str(path)), str(path))
     except InputError as error:
         problems.extend(error.problems)

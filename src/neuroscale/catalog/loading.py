@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from neuroscale.catalog.entries import Accelerator, ModelEntry, Price, PriceList, RuntimeEntry, Team
 from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.units import MIB
 from neuroscale.core.validation import from_document, suggest
 from neuroscale.core.yaml_io import Document, canonical_json, read_mapping
 from neuroscale.models.facts import ModelFacts
@@ -26,7 +27,7 @@ _FOLDERS: dict[str, tuple[str, type[BaseModel]]] = {
     "teams": ("team", Team),
 }
 
-_MOST_BYTES = 1024 * 1024  # of all entries: a few hundred models have as many
+_MOST_BYTES = MIB  # of all entries: a few hundred models have as many
 
 Entry = TypeVar("Entry", bound=BaseModel)
 

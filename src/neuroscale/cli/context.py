@@ -11,13 +11,14 @@ import typer
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.catalog.settings import Settings, check_settings, load_settings
 from neuroscale.core.files import read_bounded
+from neuroscale.core.units import MIB
 from neuroscale.core.yaml_io import decode
 from neuroscale.rendering.service_folder import Template, load_template
 from neuroscale.repo.layout import find_root
 from neuroscale.repo.snapshot import FolderSnapshot, Snapshot
 from neuroscale.request.service_request import Request, fault_of, read_request
 
-LARGEST_FILE = 1024 * 1024
+LARGEST_FILE = MIB
 """Bytes of a file of answers or of a plan; neither takes a tenth of it, and a device file never ends."""
 
 

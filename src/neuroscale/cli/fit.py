@@ -15,6 +15,7 @@ from typing import Any
 from neuroscale.catalog import Catalog, ModelEntry
 from neuroscale.cli.context import open_repository
 from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.units import GIB
 from neuroscale.core.validation import suggest
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import PINNED, Around, Device, Fit, choices, device, fit
@@ -22,7 +23,8 @@ from neuroscale.planning.fit.versions import number
 from neuroscale.planning.price import pod_price
 from neuroscale.planning.replica_memory import facts_of, served_facts
 from neuroscale.vllm.arguments import Parsed, parse_arguments
-from neuroscale.vllm.command_rules import check_command, world_size
+from neuroscale.vllm.command_rules import check_command
+from neuroscale.vllm.parallel_sizes import world_size
 
 _TOLD_BY_FIT = (
     *("no-model", "attention-heads", "kv-heads", "data-parallelism", "context-length", "batched-tokens"),
@@ -211,7 +213,7 @@ def _devices(where: Device, catalog: Catalog) -> list[Device]:
 
 
 def _prices(facts: ModelFacts, catalog: Catalog) -> Any:
-    weights = sum(facts.weight_bytes.values()) / 2**30
+    weights = sum(facts.weight_bytes.values()) / GIB
 
     def price(name: str, count: int) -> Decimal | None:
         if name not in catalog.accelerators:

@@ -25,8 +25,9 @@ from neuroscale.cluster.status import ServiceStatus
 from neuroscale.cluster.status_reader import Reader
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.printable import TerminalStream, encodable, terminal
+from neuroscale.core.units import MIB
 
-_LARGEST_PROMPT = 16 * 1024 * 1024  # bytes; a million tokens take a third of it
+_LARGEST_PROMPT = 16 * MIB  # bytes; a million tokens take a third of it
 _WATCHED: tuple[tuple[str, str, Callable[[Snapshot], float | None], Callable[[float], str]], ...] = (
     ("running", "requests running", lambda one: one.running, lambda value: f"{value:,.0f}"),
     ("waiting", "requests waiting", lambda one: one.waiting, lambda value: f"{value:,.0f}"),

@@ -8,9 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 from neuroscale.cluster.pod_state import items, part
+from neuroscale.core.units import GIB
 from neuroscale.kube.client import Object
 from neuroscale.manifests.pod_resources import requests
-from neuroscale.manifests.quantity import GIB, quantity
+from neuroscale.manifests.quantity import quantity
 
 # What a container must name where a quota counts it.
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")

@@ -22,6 +22,7 @@ from neuroscale import __version__
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.printable import one_line
 from neuroscale.core.secret_text import redact
+from neuroscale.core.units import MIB
 from neuroscale.core.web_address import checked_address, is_loopback
 from neuroscale.forge.interface import ForgeError, ForgeUnavailableError, Token
 from neuroscale.forge.token import check_secret
@@ -57,7 +58,7 @@ class Limits:
     silence: float = 30.0
     first_pause: float = 0.5
     longest_pause: float = 15.0
-    largest_bytes: int = 64 * 1024 * 1024
+    largest_bytes: int = 64 * MIB
     pages: int = 200
     patience: float = 30.0
 

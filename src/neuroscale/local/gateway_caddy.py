@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from neuroscale.core.units import MIB
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Object
 from neuroscale.local.gateway_routes import FIRST, SECOND, SOCKET, error
 
 HEALTH = "/healthz"
-LARGEST_BODY = 32 * 1024 * 1024  # bytes
+LARGEST_BODY = 32 * MIB  # bytes
 HEADER_WITHIN = 5  # seconds
 
 _SERVED = ["/v1/*", "/health"]

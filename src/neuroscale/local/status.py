@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 
+from neuroscale.core.units import MIB
 from neuroscale.local import stack
 from neuroscale.local.process import PROCESS_VARIABLE, belonging, is_same
 from neuroscale.local.state import State
@@ -101,7 +102,7 @@ def _memory(state: State) -> dict[str, float]:
     for process in belonging(state.instance.id):
         try:
             name = process.environ().get(PROCESS_VARIABLE, "")
-            found[name] = found.get(name, 0.0) + process.memory_info().rss / 2**20
+            found[name] = found.get(name, 0.0) + process.memory_info().rss / MIB
         except psutil.Error:
             continue
     return {name: round(amount, 1) for name, amount in found.items()}

@@ -25,6 +25,7 @@ import psutil
 
 from neuroscale.core.errors import NeuroscaleError
 from neuroscale.core.files import write_private
+from neuroscale.core.units import MIB
 from neuroscale.kube.client import KubernetesError, RefusedError
 from neuroscale.local.errors import LocalError
 from neuroscale.local.process import (
@@ -49,7 +50,7 @@ _PROBE_WHILE_STARTING = 0.2
 _ILL_PROBES = 6  # of a process that was healthy, before it is ended and started again
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _STEADY = 60.0  # seconds of health after which the pauses between restarts begin anew
-_LARGEST_LOG = 20 * 1024 * 1024
+_LARGEST_LOG = 20 * MIB
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from neuroscale.core.units import GIB
 from neuroscale.manifests.pod_resources import mapping, read_pod
-from neuroscale.manifests.quantity import GIB, quantity
+from neuroscale.manifests.quantity import quantity
 
 CACHE_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 """The cache of each rank in GiB; vLLM prefers it to `--kv-cache-memory-bytes`."""

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.units import MIB
 from neuroscale.core.yaml_io import LARGEST_INTEGER, Document, decode, flow, read_documents
 from neuroscale.repo.layout import ServicePath
 
-LARGEST_FILE = 1024 * 1024  # bytes; etcd refuses larger objects by default (1.5 MiB a request)
+LARGEST_FILE = MIB  # bytes; etcd refuses larger objects by default (1.5 MiB a request)
 _MOST_VALUES = 100_000  # of one file: each takes memory for its place
 TRIPWIRE_PREFIX = "neuroscale-tripwire"
 MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")

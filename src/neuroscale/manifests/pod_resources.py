@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from neuroscale.manifests.quantity import GIB, quantity
+from neuroscale.core.units import GIB
+from neuroscale.manifests.quantity import quantity
 
 Labels = Mapping[str, frozenset[str]]
 """For each label of a node the values of which it must have one."""

@@ -6,8 +6,6 @@ import re
 from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from typing import Any
 
-GIB = Decimal(2**30)
-
 _QUANTITY = re.compile(
     r"([+-]?)([0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?"
 )

@@ -11,7 +11,8 @@ from typing import Any, Literal
 from neuroscale.core.validation import suggest
 from neuroscale.models.context import context_of
 from neuroscale.models.facts import Basis, Group, ModelFacts, Quantization
-from neuroscale.models.families import Decoder, layer_count, routed_experts
+from neuroscale.models.families import Decoder
+from neuroscale.models.families.common import layer_count, routed_experts
 from neuroscale.models.headers import Header
 from neuroscale.models.keys import Keys, parse_config, unknown_choice
 from neuroscale.models.layers import Attention, Experts, LatentAttention, Layer, Mlp, cache_of
@@ -19,7 +20,7 @@ from neuroscale.models.measured import Measured, measure
 from neuroscale.models.quantization import converted, read_scheme, stored_bytes
 from neuroscale.models.registry import estimate, family_of, refuse_unplanned, text_keys
 from neuroscale.models.rotary import rotary_tables
-from neuroscale.models.towers import towers
+from neuroscale.models.towers.counting import towers
 from neuroscale.models.weights import Weight, Weights, together
 
 Dtype = Literal["bfloat16", "float16", "float32"]

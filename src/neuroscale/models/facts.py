@@ -32,6 +32,9 @@ Sharding = Literal["replicated", "split", "vocabulary", "kv_heads", "experts"]
 """How vLLM lays a tensor over the ranks of tensor parallelism: whole on each, split evenly, by rows of the vocabulary
 (padded), by KV heads (replicated where there are fewer heads than ranks), or by experts or their width."""
 
+DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "half": 2, "float": 4}
+"""Of a value, by vLLM's names."""
+
 Basis = Literal["headers", "config", "estimate"]
 """Bytes as the safetensors headers tell them; counted from a config of a known architecture; or of an unknown one."""
 
@@ -71,11 +74,6 @@ class CacheLayers:
     head_dim: int
     value_head_dim: int
     window: int | None = None
-
-    @property
-    def values_per_token(self) -> int:
-        """Of one layer, all KV heads."""
-        return self.kv_heads * (self.head_dim + self.value_head_dim)
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ from typing import Any
 
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.files import read_bounded
+from neuroscale.core.units import MIB
 from neuroscale.core.validation import shorten
 
-LARGEST_HEADER = 64 * 2**20
+LARGEST_HEADER = 64 * MIB
 """Bytes of one file's header that are still read. Real ones with a hundred thousand tensors take about 15 MB."""
 
-LARGEST_INDEX = 64 * 2**20
+LARGEST_INDEX = 64 * MIB
 MOST_FILES = 2000
 MOST_TENSORS = 2_000_000
 

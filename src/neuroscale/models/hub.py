@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.units import MIB
 from neuroscale.models.headers import INDEX, MOST_FILES, SINGLE, Header, entry_header
 from neuroscale.models.keys import LARGEST_CONFIG
 
@@ -48,7 +49,7 @@ class HubModel:
             return None
         size = self._sizes[file]
         if size is None or size > LARGEST_CONFIG:
-            raise InputError(Problem(self.source, file, f"is larger than {LARGEST_CONFIG >> 20} MiB", _ELSEWHERE))
+            raise InputError(Problem(self.source, file, f"is larger than {LARGEST_CONFIG // MIB} MiB", _ELSEWHERE))
         path: str = self._ask(lambda: self._api.hf_hub_download(self.name, file, revision=self.revision))
         return Path(path).read_bytes()
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.units import MIB
 from neuroscale.core.validation import shorten, suggest
 from neuroscale.models.defaults import class_defaults
 
-LARGEST_CONFIG = 4 * 2**20
+LARGEST_CONFIG = 4 * MIB
 """Bytes of a config.json that is still read: real ones with long lists of unquantised modules take under 100 kB."""
 
 LARGEST_NUMBER = 2**40
@@ -22,7 +23,7 @@ _FIX = "Copy config.json from the model's own repository."
 def parse_config(text: str | bytes, where: str) -> dict[str, Any]:
     """The object that a config.json holds. Raises InputError for anything else, and for one of absurd size."""
     if len(text) > LARGEST_CONFIG:
-        raise InputError(Problem(where, "", f"is larger than {LARGEST_CONFIG >> 20} MiB", _FIX))
+        raise InputError(Problem(where, "", f"is larger than {LARGEST_CONFIG // MIB} MiB", _FIX))
     try:
         value = json.loads(text)
     except RecursionError as error:

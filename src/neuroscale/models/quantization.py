@@ -14,11 +14,9 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from neuroscale.models.facts import Quantization
+from neuroscale.models.facts import DTYPE_BYTES, Quantization
 from neuroscale.models.keys import Keys
 from neuroscale.models.weights import Weight
-
-DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 _PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "model.")
 _FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}

@@ -6,77 +6,8 @@ import re
 
 from neuroscale.core.errors import InputError
 from neuroscale.core.validation import shorten
-from neuroscale.models import families
-from neuroscale.models.families import Decoder, Family
+from neuroscale.models.families import FAMILIES, Decoder, Family, estimated
 from neuroscale.models.keys import Keys
-
-FAMILIES: dict[str, Family] = {
-    "apertus": families.apertus,
-    "arcee": families.arcee,
-    "cohere": families.cohere,
-    "cohere2": families.cohere2,
-    "deepseek_v2": families.deepseek,
-    "deepseek_v3": families.deepseek,
-    "dots1": families.dots1,
-    "ernie4_5": families.ernie,
-    "ernie4_5_moe": families.ernie_moe,
-    "exaone": families.llama,
-    "exaone4": families.exaone4,
-    "falcon": families.falcon,
-    "gemma": families.gemma,
-    "gemma2": families.gemma2,
-    "gemma3_text": families.gemma3,
-    "gemma3n_text": families.gemma3n,
-    "gemma4_text": families.gemma4,
-    "gemma4_unified_text": families.gemma4,
-    "glm": families.glm,
-    "glm4": families.glm4,
-    "glm4_moe": families.glm4_moe,
-    "glm4_moe_lite": families.glm4_moe_lite,
-    "glm4v_moe_text": families.glm4_moe,
-    "glm4v_text": families.glm4,
-    "gpt_oss": families.gpt_oss,
-    "granite": families.llama,
-    "granitemoe": families.granitemoe,
-    "granitemoeshared": families.granitemoe,
-    "hunyuan_v1_dense": families.hunyuan,
-    "kimi_k2": families.deepseek,
-    "laguna": families.laguna,
-    "llama": families.llama,
-    "llama4_text": families.llama4,
-    "mimo": families.qwen2,
-    "minicpm": families.minicpm,
-    "minimax_m2": families.minimax_m2,
-    "ministral": families.mistral,
-    "ministral3": families.mistral,
-    "mistral": families.mistral,
-    "mixtral": families.mixtral,
-    "molmo": families.molmo,
-    "nemotron": families.nemotron,
-    "olmo": families.olmo,
-    "olmo2": families.olmo2,
-    "olmo3": families.olmo3,
-    "olmoe": families.olmoe,
-    "opt": families.opt,
-    "phi3": families.phi3,
-    "phimoe": families.phimoe,
-    "qwen": families.qwen1,
-    "qwen2": families.qwen2,
-    "qwen2_5_omni_text": families.qwen2,
-    "qwen2_5_vl_text": families.qwen2,
-    "qwen2_moe": families.qwen2_moe,
-    "qwen2_vl_text": families.qwen2,
-    "qwen3": families.qwen3,
-    "qwen3_moe": families.qwen3_moe,
-    "qwen3_omni_moe_text": families.qwen3_moe,
-    "qwen3_vl_moe_text": families.qwen3_moe,
-    "qwen3_vl_text": families.qwen3,
-    "seed_oss": families.seed_oss,
-    "smollm3": families.llama,
-    "stablelm": families.stablelm,
-    "starcoder2": families.starcoder2,
-}
-"""By the model type of the text tower."""
 
 ARCHITECTURES = {
     "DeepseekV2ForCausalLM": "deepseek_v2",
@@ -223,6 +154,14 @@ _NOT_PLANNED = (
     ("index_topk", "attention that an indexer with a cache of its own makes sparse, which"),
 )
 """Keys that say that a plan by the common rules would be wrong, where they are not null or false."""
+_UNLIKE_LLAMA = re.compile(
+    r"lora_rank|kv_shared|shared_kv|cross_layer|swa_|_swa|hybrid|compress|sparse_attention|indexer|mamba|ssm|_conv|"
+    r"linear_attn|linear_attention|recurren|retention|altup|per_layer|loop|mixture_of_depths|num_codebooks"
+)
+"""Keys of layers that keep something else, or share it."""
+
+_OTHER = "Name a model that generates text."
+_MEASURE = "Start it once under vLLM, and plan with the numbers that it prints."
 
 
 def text_keys(c: Keys) -> Keys:
@@ -283,17 +222,6 @@ def _refuse_hybrid(c: Keys) -> None:
             raise _hybrid(c, key, f"{key} says that it has layers with a state in place of a KV cache")
 
 
-_OTHER = "Name a model that generates text."
-_MEASURE = "Start it once under vLLM, and plan with the numbers that it prints."
-
-
-_UNLIKE_LLAMA = re.compile(
-    r"lora_rank|kv_shared|shared_kv|cross_layer|swa_|_swa|hybrid|compress|sparse_attention|indexer|mamba|ssm|_conv|"
-    r"linear_attn|linear_attention|recurren|retention|altup|per_layer|loop|mixture_of_depths|num_codebooks"
-)
-"""Keys of layers that keep something else, or share it."""
-
-
 def _hybrid(c: Keys, key: str, why: str) -> InputError:
     words = f"this is a hybrid of attention and linear attention or state-space layers, which is not planned: {why}"
     return c.problem(key, words, _MEASURE)
@@ -318,4 +246,4 @@ def estimate(c: Keys) -> Decoder:
                 f"the architecture {c.model_type or 'of this file'} is unknown, and this says that it is unlike Llama"
             )
             raise c.problem(key, message, _MEASURE)
-    return families.estimated(c)
+    return estimated(c)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from neuroscale.models.cache_bytes import bytes_per_token
 from neuroscale.models.facts import CacheLayers, ModelFacts
-
-VALUE_BYTES = 2
-"""Of the KV cache where nothing else is asked for: vLLM computes a model of float32 in 16 bits, too."""
 
 
 def as_mapping(facts: ModelFacts) -> dict[str, Any]:
@@ -50,11 +48,11 @@ def as_mapping(facts: ModelFacts) -> dict[str, Any]:
 
 
 def kv_group(layers: CacheLayers) -> dict[str, Any]:
-    """`bytes_per_token` of all its layers together."""
+    """`bytes_per_token` of all its layers together, in 16 bits."""
     return {
         "kind": layers.kind,
         "layers": layers.layers,
-        "bytes_per_token": layers.layers * layers.values_per_token * VALUE_BYTES,
+        "bytes_per_token": layers.layers * bytes_per_token(layers),
         "window": layers.window,
         "kv_heads": layers.kv_heads,
         "head_dim": layers.head_dim,

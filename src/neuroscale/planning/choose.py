@@ -13,6 +13,8 @@ from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
 from neuroscale.catalog.settings import Environment
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning import replica_memory
+from neuroscale.planning.batched_tokens import batched_tokens
+from neuroscale.planning.fit.defaults import BLOCK
 from neuroscale.planning.plan import Memory, Replicas, Resources, Speed
 from neuroscale.planning.price import PodPrice, pod_price
 from neuroscale.planning.replica_memory import WeightsBasis
@@ -53,7 +55,7 @@ class Case:
         """Longest prompt, longest answer and the chat template, in whole KV cache blocks."""
         request = self.request
         tokens = request.longest_prompt_tokens + request.longest_answer_tokens + CHAT_TEMPLATE_TOKENS
-        whole = math.ceil(tokens / replica_memory.BLOCK) * replica_memory.BLOCK
+        whole = math.ceil(tokens / BLOCK) * BLOCK
         # The template's margin may be what crosses the model's own limit: then the limit itself is the length.
         asked = request.longest_prompt_tokens + request.longest_answer_tokens
         limit = self.model.facts.max_position_embeddings
@@ -162,7 +164,7 @@ def judge(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: in
     model, request = case.model, case.request
     forced = case.overrides.get("gpu_memory_utilization")
     utilization = forced if isinstance(forced, float) else runtime.memory_utilization
-    tokens = replica_memory.batched_tokens(model, accelerator)
+    tokens = batched_tokens(model, accelerator)
     server = replica_memory.server(
         case.facts,
         accelerator,

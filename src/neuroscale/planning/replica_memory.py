@@ -7,14 +7,11 @@ from typing import Literal
 
 from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
 from neuroscale.catalog.model_lookup import load_model
+from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import device
 from neuroscale.planning.fit.serving import Server, measured
 from neuroscale.vllm.engine_arguments import EngineArguments
-
-GIB = 2**30
-BLOCK = 16
-"""Tokens of one KV cache block: vLLM's default."""
 
 WeightsBasis = Literal["measured", "files", "config"]
 
@@ -42,16 +39,6 @@ def download_gib(model: ModelEntry) -> float:
     return model.checkpoint.download_gib.value or weights(model).gib
 
 
-def batched_tokens(model: ModelEntry, accelerator: Accelerator) -> int:
-    """`--max-num-batched-tokens`: vLLM's defaults, 8192 from 70 GiB on and 2048 below.
-
-    Gemma 4 computes an image or a video in one step, and a video takes up to 2,496 tokens: 2048 would not start.
-    """
-    if (accelerator.memory_gib.value or 0.0) >= 70:
-        return 8192
-    return 2560 if model.serving.multimodal else 2048
-
-
 def facts_of(name: str, catalog: Catalog) -> ModelFacts:
     """The facts of a model by its name, with the weights that are known best. Raises InputError."""
     entry = catalog.models.get(name)
@@ -76,7 +63,7 @@ def server(
     batched_tokens: int,
     utilization: float | None,
 ) -> Server:
-    """One replica on `count` accelerators, with the arguments that planning/flags.py writes."""
+    """One replica on `count` accelerators, with the arguments that planning/vllm_flags.py writes."""
     arguments = EngineArguments(
         model=facts.name,
         tensor_parallel_size=count,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from neuroscale.catalog import Accelerator, ModelEntry
+from neuroscale.core.units import GIB
 from neuroscale.planning.plan import Speed
-from neuroscale.planning.replica_memory import GIB, weights
+from neuroscale.planning.replica_memory import weights
 
 PREFILL_EFFICIENCY = 0.4
 """Share of the dense bf16 peak: Gemma 4 31B took 67.7 ms for 512 tokens on an H100 (JarvisLabs, vLLM), or 0.47."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
+from neuroscale.core.units import MIB
 
 # What a merge and a comparison give must not depend on anybody's configuration.
 _SETTINGS = (
@@ -28,7 +29,7 @@ _SETTINGS = (
     "merge.directoryRenames=conflict",
     "merge.renames=true",
 )
-LARGEST_OBJECT = 16 * 1024 * 1024
+LARGEST_OBJECT = 16 * MIB
 """Bytes of the largest file that is read."""
 _OBJECT = re.compile(r"[0-9a-f]{40,64}")
 

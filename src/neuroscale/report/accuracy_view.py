@@ -12,6 +12,7 @@ from neuroscale.accuracy.comparison import FROM_HEADERS, Kind, Row
 from neuroscale.accuracy.reading import Cases
 from neuroscale.accuracy.summary import Summary, Tally, holds
 from neuroscale.core.printable import terminal
+from neuroscale.core.units import GIB
 from neuroscale.report.phrases import plural
 from neuroscale.report.plan_view import line
 
@@ -38,7 +39,7 @@ WITHOUT_ERROR: tuple[Kind, ...] = ("verdict", "kv_bytes_per_token")
 OF_STARTS: tuple[Kind, ...] = ("weights", "kv_gib", "kv_tokens", "tokens_of_memory")
 """The columns beside the verdict; what else is compared is in the summary, in --json and, with --only, in the table."""
 
-_SCALES: dict[Kind, float] = {"total_params": 1e9, "active_params": 1e9, "checkpoint_bytes": 2**30}
+_SCALES: dict[Kind, float] = {"total_params": 1e9, "active_params": 1e9, "checkpoint_bytes": GIB}
 _STYLES = {
     "right": "",
     "shown": "",

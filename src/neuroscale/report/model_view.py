@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from neuroscale.core.printable import terminal
+from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.models.summary import kv_group, params_by_group
 from neuroscale.report.plan_view import field, line
@@ -77,7 +78,7 @@ def _cache(facts: ModelFacts) -> Table:
 
 
 def _gib(size: int) -> str:
-    gib = size / 2**30
+    gib = size / GIB
     return f"{gib:,.2f}" if gib >= 0.01 else f"{gib:.5f}"
 
 

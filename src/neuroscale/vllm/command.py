@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
-from neuroscale.vllm.arguments import Program
-from neuroscale.vllm.shell_script import ScriptError, Value, commands_of
+from neuroscale.vllm.argument_words import Program
+from neuroscale.vllm.shell_grammar import ScriptError
+from neuroscale.vllm.shell_script import commands_of
+from neuroscale.vllm.shell_state import Value
 
 Place = tuple[str | int, ...]
 """A path inside a container, such as `("args", 3)`."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from neuroscale.vllm.arguments import Parsed
 
 
 @dataclass(frozen=True)
@@ -14,3 +17,8 @@ class Fault:
     message: str
     fix: str
     refused: bool = True
+
+
+def of_version(parsed: Parsed, faults: Iterable[Fault]) -> Iterator[Fault]:
+    """Remarks where the version is not known: what one version refuses may be right for another."""
+    return (replace(fault, refused=fault.refused and parsed.exact) for fault in faults)

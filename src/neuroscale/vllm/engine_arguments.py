@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from neuroscale.vllm.unplanned_arguments import Unplanned
+from neuroscale.models.overrides import of_context
+from neuroscale.vllm.unplanned_arguments import Unplanned, unplanned
 
 
 @dataclass(frozen=True)
@@ -81,3 +82,51 @@ _FROM_1 = (
     *("max_num_batched_tokens", "kv_cache_memory_bytes", "block_size", "num_gpu_blocks_override"),
     *("decode_context_parallel_size", "prefill_context_parallel_size"),
 )
+
+
+def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
+    """What decides about memory, of values by vLLM's own names."""
+    limits = values.get("limit_mm_per_prompt") or {}
+    speculative = values.get("speculative_config") or {}
+    balancing = values.get("eplb_config")
+    redundant = balancing.get("num_redundant_experts") if isinstance(balancing, dict) else None
+    same = {
+        name: values[name]
+        for name in (
+            *("model", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"),
+            *("enable_expert_parallel", "quantization", "max_model_len", "max_num_seqs", "max_num_batched_tokens"),
+            *("gpu_memory_utilization", "kv_cache_memory_bytes", "kv_cache_dtype", "block_size", "enforce_eager"),
+            *("async_scheduling", "disable_hybrid_kv_cache_manager", "disable_sliding_window", "language_model_only"),
+            *("enable_chunked_prefill", "num_gpu_blocks_override", "decode_context_parallel_size"),
+            *("prefill_context_parallel_size", "performance_mode", "mm_encoder_tp_mode", "enable_eplb"),
+            *("max_loras", "max_lora_rank"),
+        )
+        if values.get(name) is not None
+    }
+    dtype = {"half": "float16", "float": "float32"}.get(values.get("dtype", "auto"), values.get("dtype", "auto"))
+    method = values.get("spec_method") or values.get("spec_model")
+    if isinstance(speculative, dict) and not method:
+        method = speculative.get("method") or speculative.get("model")
+    return EngineArguments(
+        **same,
+        dtype=dtype,
+        cpu_offload_gib=float(values.get("cpu_offload_gb") or 0.0),
+        images=_limit(limits, "image"),
+        videos=_limit(limits, "video"),
+        audios=_limit(limits, "audio"),
+        speculative=str(method) if method else None,
+        redundant_experts=redundant if isinstance(redundant, int) and redundant > 0 else 0,
+        # Of fewer matrices, or split otherwise, the room for adapters is not counted.
+        enable_lora=bool(values.get("enable_lora"))
+        and not (values.get("lora_target_modules") or values.get("fully_sharded_loras")),
+        hf_overrides=values["hf_overrides"] if of_context(values.get("hf_overrides")) else None,
+        unplanned=unplanned(values),
+    )
+
+
+def _limit(limits: Any, kind: str) -> int | None:
+    """The most of a kind in one request: a number, or an object with `count`."""
+    limit = limits.get(kind) if isinstance(limits, dict) else None
+    if isinstance(limit, dict):
+        limit = limit.get("count")
+    return limit if isinstance(limit, int) else None

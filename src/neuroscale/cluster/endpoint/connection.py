@@ -13,12 +13,13 @@ import httpx
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.core.printable import one_line
 from neuroscale.core.secret_text import SecretText, redact
+from neuroscale.core.units import MIB
 
 How = Literal["port-forward", "url"]
 
 _LONGEST_WORDS = 500
 _LARGEST_ERROR = 64 * 1024
-_LARGEST_ANSWER = 64 * 1024 * 1024
+_LARGEST_ANSWER = 64 * MIB
 """Bytes. A token takes some 300 of them in a stream."""
 
 

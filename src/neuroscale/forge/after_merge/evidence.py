@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from neuroscale.core.units import MIB
 from neuroscale.repo.layout import ServicePath
 from neuroscale.smoke.results import Report, Result, from_record
 
 SMOKE, STATUS = "smoke.json", "status.json"
 """The files of an environment, in a folder of its name: what `smoke --json` and `status --json` wrote."""
-LARGEST_BYTES = 16 * 1024 * 1024
+LARGEST_BYTES = 16 * MIB
 
 Outcome = Literal["passed", "failed", "waiting", "untrusted"]
 """`waiting`: it is not deployed or still starts within its budget. `untrusted`: it could not be looked at."""

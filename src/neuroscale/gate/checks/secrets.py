@@ -14,19 +14,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from neuroscale.core.errors import UntrustedError
+from neuroscale.core.units import MIB
 from neuroscale.gate.check import Evaluation
 from neuroscale.gate.checks.hidden_text import line_of_origin, look_inside
 from neuroscale.gate.upstream_tool import run_tool
 from neuroscale.gate.verdict import Finding
 
 GATE = "secrets"
-LARGEST_TEXT = 4 * 1024 * 1024
+LARGEST_TEXT = 4 * MIB
 """Bytes of the largest text that is searched."""
-_MOST_BYTES = 8 * 1024 * 1024  # that one run searches, with what is unpacked
+_MOST_BYTES = 8 * MIB  # that one run searches, with what is unpacked
 _MOST_TEXTS = 10_000
 _MOST_LEAKS = 500
 _MOST_PLACES = 100
-_BATCH = 1024 * 1024  # bytes that one run of gitleaks reads: what it finds in them fits in memory
+_BATCH = MIB  # bytes that one run of gitleaks reads: what it finds in them fits in memory
 _LEAKS_FOUND = 9
 # Bytes. The magic numbers that gitleaks knows start within 264 bytes, but for one in files of more than 32774; the
 # longest secret is a private key of a few KiB.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.core.units import GIB
 from neuroscale.core.yaml_io import Path
 from neuroscale.gate.check import Evaluation
 from neuroscale.gate.fit.container_faults import ContainerFault
@@ -36,24 +37,20 @@ from neuroscale.planning.fit import Around, Fit, choices, fit
 from neuroscale.planning.startup import startup
 from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
 from neuroscale.repo.snapshot import Snapshot
-from neuroscale.vllm.arguments import Parsed, ProblemKind, parse_arguments
+from neuroscale.vllm.argument_problems import ProblemKind
+from neuroscale.vllm.arguments import Parsed, parse_arguments
 from neuroscale.vllm.command import ServeCommand
 from neuroscale.vllm.command_faults import Fault
-from neuroscale.vllm.command_rules import (
-    BY_ABSENCE,
-    check_command,
-    length_is_forced,
-    pod_ranks,
-    reaches_all_pods,
-)
+from neuroscale.vllm.command_rules import BY_ABSENCE, check_command
 from neuroscale.vllm.engine_arguments import EngineArguments
+from neuroscale.vllm.model_rules import length_is_forced
+from neuroscale.vllm.parallel_sizes import pod_ranks, reaches_all_pods
 
 GATE = "fit"
 TITLE = "Fit"
 NOT_JUDGED = "not-judged"
 """The rule of what the files or the catalog do not tell."""
 
-_GIB = 2**30
 _MOST_CHOICES = 3
 RULES: dict[ProblemKind, str] = {
     "unknown": "unknown-argument",
@@ -342,7 +339,7 @@ class _Judgement:
         """On a CPU a variable sizes the cache, in GiB."""
         arguments, space = self.parsed.arguments, cache_space(self.command.environment)
         if place.device.family == "cpu" and space is not None and space > 0:
-            return replace(arguments, kv_cache_memory_bytes=space * _GIB)
+            return replace(arguments, kv_cache_memory_bytes=space * GIB)
         return arguments
 
     def _variables(self, place: KnownPlace | None) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from neuroscale.core.units import GIB
 from neuroscale.manifests.cpu_memory import memory_limit
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.weights import rank_weights
 from neuroscale.vllm.arguments import Parsed
-from neuroscale.vllm.command_rules import local_data_parallel, pod_ranks
-
-_GIB = 2**30
+from neuroscale.vllm.parallel_sizes import local_data_parallel, pod_ranks
 
 
 def beyond_limit(parsed: Parsed, facts: ModelFacts, spec: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -24,8 +23,8 @@ def beyond_limit(parsed: Parsed, facts: ModelFacts, spec: Mapping[str, Any]) -> 
         return None
     if limited is None:
         return None
-    limit = float(limited) / _GIB
-    weights = rank_weights(facts, parsed.arguments.in_range()).offloaded * pod_ranks(parsed) / _GIB
+    limit = float(limited) / GIB
+    weights = rank_weights(facts, parsed.arguments.in_range()).offloaded * pod_ranks(parsed) / GIB
     size = parsed.values.get("kv_offloading_size")
     cache = float(size) * local_data_parallel(parsed) if isinstance(size, int | float) else 0.0
     if weights + cache <= limit:

@@ -20,8 +20,8 @@ from neuroscale.planning.fit import Device, device
 from neuroscale.planning.replica_memory import served_facts
 from neuroscale.planning.vllm_flags import MOUNTED_MODEL
 from neuroscale.repo.snapshot import Snapshot
+from neuroscale.vllm.accelerator_rules import Place
 from neuroscale.vllm.command import image_repository
-from neuroscale.vllm.command_rules import Place
 
 _FILE = "file://"
 _HUB = "hf://"

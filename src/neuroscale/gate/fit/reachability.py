@@ -7,10 +7,10 @@ from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Any
 
+from neuroscale.core.units import GIB, MIB
 from neuroscale.gate.fit.container_faults import ContainerFault
 from neuroscale.manifests.cpu_memory import memory_limit
 from neuroscale.manifests.pod_resources import mapping, sequence
-from neuroscale.manifests.quantity import GIB
 from neuroscale.planning.vllm_flags import MOUNTED_MODEL
 from neuroscale.vllm.arguments import Parsed
 from neuroscale.vllm.command import ServeCommand
@@ -59,9 +59,7 @@ def check_host_memory(spec: Mapping[str, Any]) -> Iterator[ContainerFault]:
     except ValueError:
         return
     if limit is not None and limit < _LEAST_MEMORY:
-        told = (
-            f"the container may use {limit / 2**20:.0f} MiB of memory, and vLLM alone takes 1 GiB or more: it is ended"
-        )
+        told = f"the container may use {limit / MIB:.0f} MiB of memory, and vLLM alone takes 1 GiB or more: it is ended"
         yield ContainerFault("host-memory", ("resources",), told, "Raise the memory limit, to 8Gi or more.")
 
 

@@ -12,18 +12,18 @@ from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Any
 
+from neuroscale.core.units import GIB, MIB
 from neuroscale.gate.fit.container_faults import ContainerFault
 from neuroscale.gate.fit.known_models import KnownModel
 from neuroscale.manifests.pod_resources import mapping, sequence
-from neuroscale.manifests.quantity import GIB, quantity
+from neuroscale.manifests.quantity import quantity
 from neuroscale.vllm.arguments import Parsed
 from neuroscale.vllm.command import ServeCommand
-from neuroscale.vllm.command_rules import ranks
+from neuroscale.vllm.parallel_sizes import ranks
 
 READ = ("download_dir", "distributed_executor_backend", "load_format", "tensor_parallel_size", "pipeline_parallel_size")
 """Arguments that say what is written where."""
 
-_MIB = 2**20
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # a name in a manifest, not a file of this program
 _CHUNK = "VLLM_MQ_MAX_CHUNK_BYTES_MB"
 # vLLM 0.32, vllm/distributed/device_communicators/shm_broadcast.py and vllm/envs.py: the queue between the ranks of one
@@ -44,7 +44,7 @@ _COMPILATION = ("compilation_config", "optimization_level")
 _UNCACHED = "VLLM_DISABLE_COMPILE_CACHE"
 # Measured: vLLM 0.32 had written 2.7 MiB there once a Llama of four layers answered on a CPU, and 0.01 MiB with
 # --enforce-eager. Larger models and GPUs take more: it is not known how much.
-_LEAST_COMPILED = Decimal(2 * _MIB)
+_LEAST_COMPILED = Decimal(2 * MIB)
 # What is counted from a config may lie in the files in a narrower dtype, as experts of 4 bits do.
 _COUNTED = Decimal("0.2")
 
@@ -85,7 +85,7 @@ def _shared_memory(spec: Mapping[str, Any], parsed: Parsed, command: ServeComman
         chunk = int(command.environment.get(_CHUNK, _CHUNK_MIB))
     except ValueError:
         return
-    needed = Decimal(_CHUNKS * (chunk * _MIB + 1 + count))
+    needed = Decimal(_CHUNKS * (chunk * MIB + 1 + count))
     if volume.limit < needed:
         told = (
             f"{count} ranks exchange messages by a queue of {chunk * _CHUNKS} MiB in {SHARED_MEMORY}, and the volume "
@@ -174,4 +174,4 @@ def _volume(spec: Mapping[str, Any], folder: str) -> _Volume | None:
 
 
 def _size(size: Decimal) -> str:
-    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / _MIB:.0f} MiB"
+    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / MIB:.0f} MiB"

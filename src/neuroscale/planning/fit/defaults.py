@@ -8,6 +8,7 @@ from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.result import Resolved
 from neuroscale.planning.fit.versions import Behaviour
 from neuroscale.vllm.engine_arguments import EngineArguments
+from neuroscale.vllm.model_rules import LARGEST_ITEM
 
 BLOCK = 16
 """Tokens of a block on accelerators."""
@@ -15,7 +16,7 @@ BLOCK = 16
 CPU_BLOCK = 128
 """Tokens of a block on a CPU; 16 for latent attention, whose kernel takes no other."""
 
-VIDEO_TOKENS = 2496
+VIDEO_TOKENS = LARGEST_ITEM["gemma4"]
 """Of a video for Gemma 4, the largest item that it takes; vLLM computes it in one step."""
 
 _UNCHUNKED = 32768
@@ -71,6 +72,7 @@ def resolve(
 
 def _batch(device: Device, arguments: EngineArguments, does: Behaviour) -> tuple[int, int]:
     """Tokens and requests of a step."""
+    # What vLLM takes where a command says nothing; a plan always says it: planning/batched_tokens.py.
     ranks = arguments.tensor_parallel_size * arguments.pipeline_parallel_size
     if device.family == "cpu":
         return 2048 * ranks, does.cpu_sequences * ranks

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Literal
 
 from neuroscale.catalog import Accelerator
+from neuroscale.core.units import GIB
 
 DeviceFamily = Literal["cuda", "rocm", "tpu", "cpu"]
 
@@ -43,7 +44,7 @@ class Device:
     @property
     def memory_bytes(self) -> int:
         """0 where it is unknown."""
-        return round((self.memory_gib or 0.0) * 2**30)
+        return round((self.memory_gib or 0.0) * GIB)
 
 
 def device(accelerator: Accelerator) -> Device:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from neuroscale.core.errors import InputError
+from neuroscale.core.units import GIB
+from neuroscale.models.cache_bytes import bytes_per_token
 from neuroscale.models.facts import CacheLayers, ModelFacts
 from neuroscale.models.overrides import with_overrides
-from neuroscale.planning.fit.cache_values import EDGES, PACKED, head_bytes
 from neuroscale.planning.fit.defaults import resolve
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.dtype import served_dtype
@@ -22,8 +23,6 @@ from neuroscale.planning.fit.support import too_long, unsupported
 from neuroscale.planning.fit.versions import MEASURED, PINNED, Behaviour, behaviour, number
 from neuroscale.planning.fit.weights import RankWeights, rank_weights
 from neuroscale.vllm.engine_arguments import EngineArguments
-
-GIB = 2**30
 
 CONTEXT_GIB = 0.5
 """What a driver holds on an accelerator before vLLM looks: no share of the memory may be larger than what is free."""
@@ -147,17 +146,17 @@ def printed_tokens(blocks: Pool, available: int, concurrency: float, resolved: R
 
 
 def _spec(facts: ModelFacts, kind: CacheLayers, arguments: EngineArguments, resolved: Resolved) -> LayerSpec:
-    heads = 1 if kind.kind == "latent" else math.ceil(kind.kv_heads / arguments.tensor_parallel_size)
-    dtype = resolved.kv_cache_dtype
-    of_head = head_bytes(kind, dtype)
-    if dtype in PACKED:
-        # The first and the last layers keep the model's dtype.
-        kept = min(EDGES / facts.num_layers, 1.0)
-        of_head += kept * max(head_bytes(kind, served_dtype(facts, arguments)) - of_head, 0.0)
+    size = bytes_per_token(
+        kind,
+        resolved.kv_cache_dtype,
+        ranks=arguments.tensor_parallel_size,
+        model_dtype=served_dtype(facts, arguments),
+        model_layers=facts.num_layers,
+    )
     return LayerSpec(
         kind=kind.kind,
         block_size=resolved.block_size,
-        bytes_per_token=math.ceil(heads * of_head),
+        bytes_per_token=size,
         window=kind.window,
         shards=arguments.decode_context_parallel_size,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.result import Fit
@@ -17,7 +18,7 @@ _BASIS = {
 
 def log_lines(result: Fit, does: Behaviour, weights: RankWeights) -> tuple[str, ...]:
     """The lines of vLLM's log about memory, as the version words them."""
-    lines = [f"Model loading took {weights.total / 2**30:.2f} GiB memory"]
+    lines = [f"Model loading took {weights.total / GIB:.2f} GiB memory"]
     lines.append(f"Available KV cache memory: {result.available_gib:.2f} GiB")
     if result.verdict != "refused":
         size = f"GPU KV cache size: {result.kv_cache_tokens:,} tokens"

@@ -11,16 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from neuroscale.models.facts import ModelFacts
+from neuroscale.core.units import GIB
+from neuroscale.models.facts import DTYPE_BYTES, ModelFacts
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.loaded_towers import loads_audio, loads_vision
 from neuroscale.planning.fit.result import Resolved
 from neuroscale.planning.fit.versions import Behaviour, Runner, behaviour
-from neuroscale.planning.fit.weights import DTYPE_BYTES
 from neuroscale.vllm.engine_arguments import EngineArguments
-
-GIB = 2**30
 
 SAMPLER_BYTES = {"sorted": 38.3, "filtered": 14.7}
 """Bytes per request and entry of the vocabulary when the first runner tries its sampler at --max-num-seqs.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal
 
+from neuroscale.core.units import GIB
 from neuroscale.planning.fit.kv_cache import Pool
 from neuroscale.planning.plan import Memory
 
@@ -16,8 +17,8 @@ Confidence = Literal["high", "medium", "low"]
 
 def memory_of(weights: int, kv_cache: int, overhead: int, usable: int) -> Memory:
     """Bytes of a rank as GiB with two decimals that add up. `free` is negative exactly where the bytes do not fit."""
-    parts = [round(size / 2**30, 2) for size in (weights, kv_cache, overhead)]
-    limit = round(usable / 2**30, 2)
+    parts = [round(size / GIB, 2) for size in (weights, kv_cache, overhead)]
+    limit = round(usable / GIB, 2)
     free = round(limit - sum(parts), 2) + 0.0
     fits = weights + kv_cache + overhead <= usable
     if fits != (free >= 0):
@@ -112,5 +113,5 @@ class Fit:
         """How many requests of `length` tokens the cache holds at once; 0.0 for a refusal."""
         if self.verdict == "refused" or self.pool is None or length < 1:
             return 0.0
-        blocks = self.pool.num_blocks(int(self.available_gib * 2**30))
+        blocks = self.pool.num_blocks(int(self.available_gib * GIB))
         return blocks / self.pool.blocks_per_request(length, self.resolved.in_flight_tokens)

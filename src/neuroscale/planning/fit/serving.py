@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.defaults import resolve
 from neuroscale.planning.fit.device import Device
@@ -18,8 +19,6 @@ from neuroscale.planning.fit.versions import PINNED, Behaviour, behaviour
 from neuroscale.planning.fit.weights import RankWeights, rank_weights, rotary_bytes
 from neuroscale.planning.plan import Memory
 from neuroscale.vllm.engine_arguments import EngineArguments
-
-GIB = 2**30
 
 
 @dataclass(frozen=True)

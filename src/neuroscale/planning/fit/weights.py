@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from neuroscale.models.facts import TOWERS, ModelFacts, Tensor
+from neuroscale.core.units import GIB
+from neuroscale.models.facts import DTYPE_BYTES, TOWERS, ModelFacts, Tensor
 from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.loaded_towers import loads
 from neuroscale.vllm.engine_arguments import EngineArguments
@@ -18,9 +19,6 @@ _MARLIN_INNER, _MARLIN_HIDDEN = 128, 256
 """mxfp4 experts are padded to multiples of these for vLLM's kernels (layers/quantization/mxfp4.py): gpt-oss-20b takes
 13.7 GiB of 12.8 in its files on an A100 and a GB10, gpt-oss-120b 65.9 of 60.8 on an H100 and 17.2 of 15.2 on each of
 four A100."""
-
-DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "half": 2, "float": 4}
-
 
 _STAYS = frozenset({"embedding", "lm_head", "per_layer_embedding", "rotary", "lora"})
 """What --cpu-offload-gb leaves on the accelerator: it moves the parameters of layers and towers alone (`make_layers`
@@ -75,7 +73,7 @@ def rank_weights(facts: ModelFacts, arguments: EngineArguments) -> RankWeights:
     if arguments.enable_lora:
         by_group["lora"] = math.ceil(_adapters(facts, arguments) / stages)
     movable = sum(size for group, size in by_group.items() if group not in _STAYS)
-    return RankWeights(by_group, min(movable, round(arguments.cpu_offload_gib * 2**30)))
+    return RankWeights(by_group, min(movable, round(arguments.cpu_offload_gib * GIB)))
 
 
 def _adapters(facts: ModelFacts, arguments: EngineArguments) -> int:

@@ -1,0 +1,99 @@
+"""How each family of language models builds its decoder out of its config.json.
+
+In: the keys of the text tower (`neuroscale.models.keys.Keys`), read with the defaults of its model type. Out: a
+`Decoder`, with the layers and the tensors around them. One function a family; its module is named for the lineage.
+Every function raises InputError, which names the key, for a config that its family cannot have.
+
+Sources: the config and modelling code of transformers, and vLLM's own models, which decide on windows and on what a
+layer reads from another one's cache. Both at the versions that defaults.json and requirements/serve.txt name.
+"""
+
+from __future__ import annotations
+
+from neuroscale.models.families.cohere import cohere, cohere2
+from neuroscale.models.families.decoder import Decoder, Family
+from neuroscale.models.families.deepseek import deepseek, dots1, glm4_moe_lite
+from neuroscale.models.families.ernie import ernie, ernie_moe
+from neuroscale.models.families.gemma import gemma, gemma2, gemma3, gemma3n, gemma4
+from neuroscale.models.families.glm import glm, glm4, glm4_moe
+from neuroscale.models.families.gpt_oss import gpt_oss
+from neuroscale.models.families.granite import granitemoe
+from neuroscale.models.families.laguna import laguna
+from neuroscale.models.families.llama import exaone4, hunyuan, llama, llama4, minicpm, seed_oss, stablelm
+from neuroscale.models.families.minimax import minimax_m2
+from neuroscale.models.families.mistral import mistral, mixtral
+from neuroscale.models.families.olmo import molmo, olmo, olmo2, olmo3, olmoe
+from neuroscale.models.families.phi import phi3, phimoe
+from neuroscale.models.families.qwen import qwen1, qwen2, qwen2_moe, qwen3, qwen3_moe
+from neuroscale.models.families.two_matrices import apertus, arcee, falcon, nemotron, opt, starcoder2
+from neuroscale.models.families.unknown import estimated
+
+__all__ = ["FAMILIES", "Decoder", "Family", "estimated"]
+
+FAMILIES: dict[str, Family] = {
+    "apertus": apertus,
+    "arcee": arcee,
+    "cohere": cohere,
+    "cohere2": cohere2,
+    "deepseek_v2": deepseek,
+    "deepseek_v3": deepseek,
+    "dots1": dots1,
+    "ernie4_5": ernie,
+    "ernie4_5_moe": ernie_moe,
+    "exaone": llama,
+    "exaone4": exaone4,
+    "falcon": falcon,
+    "gemma": gemma,
+    "gemma2": gemma2,
+    "gemma3_text": gemma3,
+    "gemma3n_text": gemma3n,
+    "gemma4_text": gemma4,
+    "gemma4_unified_text": gemma4,
+    "glm": glm,
+    "glm4": glm4,
+    "glm4_moe": glm4_moe,
+    "glm4_moe_lite": glm4_moe_lite,
+    "glm4v_moe_text": glm4_moe,
+    "glm4v_text": glm4,
+    "gpt_oss": gpt_oss,
+    "granite": llama,
+    "granitemoe": granitemoe,
+    "granitemoeshared": granitemoe,
+    "hunyuan_v1_dense": hunyuan,
+    "kimi_k2": deepseek,
+    "laguna": laguna,
+    "llama": llama,
+    "llama4_text": llama4,
+    "mimo": qwen2,
+    "minicpm": minicpm,
+    "minimax_m2": minimax_m2,
+    "ministral": mistral,
+    "ministral3": mistral,
+    "mistral": mistral,
+    "mixtral": mixtral,
+    "molmo": molmo,
+    "nemotron": nemotron,
+    "olmo": olmo,
+    "olmo2": olmo2,
+    "olmo3": olmo3,
+    "olmoe": olmoe,
+    "opt": opt,
+    "phi3": phi3,
+    "phimoe": phimoe,
+    "qwen": qwen1,
+    "qwen2": qwen2,
+    "qwen2_5_omni_text": qwen2,
+    "qwen2_5_vl_text": qwen2,
+    "qwen2_moe": qwen2_moe,
+    "qwen2_vl_text": qwen2,
+    "qwen3": qwen3,
+    "qwen3_moe": qwen3_moe,
+    "qwen3_omni_moe_text": qwen3_moe,
+    "qwen3_vl_moe_text": qwen3_moe,
+    "qwen3_vl_text": qwen3,
+    "seed_oss": seed_oss,
+    "smollm3": llama,
+    "stablelm": stablelm,
+    "starcoder2": starcoder2,
+}
+"""By the model type of the text tower."""

@@ -1,0 +1,167 @@
+"""What families have in common: reading heads, windows, widths and experts, and making the layers of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from neuroscale.models.families.decoder import Decoder
+from neuroscale.models.keys import MOST_LAYERS, Keys
+from neuroscale.models.layers import Attention, Experts, LatentAttention, Layer, Mlp, Reach
+
+NORMS_AROUND = (
+    "input_layernorm",
+    "post_attention_layernorm",
+    "pre_feedforward_layernorm",
+    "post_feedforward_layernorm",
+)
+"""Of a layer with norms before and behind both blocks."""
+NORMS_BEHIND = ("post_attention_layernorm", "post_feedforward_layernorm")
+"""Of a layer with norms behind its blocks alone."""
+NAMES_W1_W3_W2 = ("w1", "w3", "w2")
+"""Mixtral's names of an expert's matrices: gate, up, down."""
+EXPERT_KEYS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts")
+
+
+def layer_count(c: Keys) -> int:
+    """Decoder layers."""
+    return c.shape("num_hidden_layers", high=MOST_LAYERS)
+
+
+def hidden_size(c: Keys) -> int:
+    """Values of a token between the layers."""
+    return c.shape("hidden_size", high=2**20)
+
+
+def head_shape(c: Keys) -> tuple[int, int, int]:
+    """Attention heads, KV heads, and values of a head."""
+    heads = c.shape("num_attention_heads", high=2**16)
+    kv_heads = c.integer("num_key_value_heads", high=2**16, default=heads)
+    if heads % kv_heads:
+        raise c.problem("num_key_value_heads", f"{kv_heads} does not divide the {heads} attention heads")
+    head_dim = c.optional("head_dim", high=2**16)
+    if head_dim is None:
+        hidden = hidden_size(c)
+        if hidden < heads:
+            raise c.problem("hidden_size", f"{hidden} is less than the {heads} attention heads")
+        head_dim = hidden // heads
+    return heads, kv_heads, head_dim
+
+
+def window_of(c: Keys) -> int | None:
+    """Of a model whose layers are all alike: vLLM takes `sliding_window` for each of them, and 0 for none."""
+    if c.raw("use_sliding_window") is False:
+        return None
+    return c.optional("sliding_window", low=0) or None
+
+
+def reaches(c: Keys, default: Callable[[int], bool] | None = None) -> list[tuple[Reach, int | None]]:
+    """How far each layer looks back, and its window.
+
+    `default`: whether a layer has full attention where the file lists no `layer_types`; None: those layers are alike.
+    """
+    count = layer_count(c)
+    types = c.texts("layer_types", MOST_LAYERS)
+    if types is None:
+        if default is None:
+            window = window_of(c)
+            return [("sliding", window) if window else ("full", None)] * count
+        types = tuple("full_attention" if default(layer) else "sliding_attention" for layer in range(count))
+    if len(types) < count:
+        raise c.problem("layer_types", f"names {len(types)} layers of {count}")
+    return [_reach(c, kind) for kind in types[:count]]
+
+
+def _reach(c: Keys, kind: str) -> tuple[Reach, int | None]:
+    if kind == "full_attention":
+        return "full", None
+    if kind == "sliding_attention":
+        window = window_of(c)
+        return ("sliding", window) if window else ("full", None)
+    if kind == "chunked_attention":
+        chunk = c.optional("attention_chunk_size", low=0)
+        return ("chunked", chunk) if chunk else ("full", None)
+    raise c.problem("layer_types", f"a layer of the kind {kind!r} is not planned", "Measure this model under vLLM.")
+
+
+def full_every(period: int) -> Callable[[int], bool]:
+    """Every such layer has full attention, the last of each period."""
+    return lambda layer: (layer + 1) % period == 0
+
+
+def attentions_of(c: Keys, pattern: Callable[[int], bool] | None = None, **options: object) -> list[Attention]:
+    """The attention of each layer. `pattern`: as `default` of `reaches`; `options`: other fields of all of them."""
+    heads, kv_heads, head_dim = head_shape(c)
+    plain = replace(Attention(heads, kv_heads, head_dim), **options)  # type: ignore[arg-type]
+    return [replace(plain, reach=reach, window=window) for reach, window in reaches(c, pattern)]
+
+
+def mlp_width(c: Keys, *keys: str) -> int:
+    """The width of a feed-forward block or an expert, by the first of `keys` (none: `intermediate_size`)."""
+    return c.shape(*(keys or ("intermediate_size",)), high=2**22)
+
+
+def half_width(c: Keys) -> int:
+    """The width of a dense block where `intermediate_size` counts gate and up together."""
+    width = mlp_width(c)
+    if width % 2:
+        raise c.problem("intermediate_size", f"{width} counts two matrices together and is odd")
+    return width // 2
+
+
+def routed_experts(c: Keys) -> int:
+    """Routed experts by vLLM's rule: the first key that exists decides, and null counts as none."""
+    for key in EXPERT_KEYS:
+        if c.has(key):
+            value = c.raw(key)
+            if isinstance(value, list) and value:  # some remote code writes one number for each kind of input
+                return (c.integers(key, most=100) or (0,))[0]
+            return c.optional(key, low=0, high=2**16) or 0
+    return 0
+
+
+def per_token(c: Keys, experts: int) -> int:
+    """How many of the routed experts compute for a token, by the keys that vLLM asks for."""
+    keys = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_top_k", "moe_k")
+    chosen = c.shape(*keys)
+    if chosen > experts:
+        key = next((key for key in keys if c.written(key)), keys[0])
+        raise c.problem(key, f"{chosen} is more than the {experts} experts")
+    return chosen
+
+
+def needed_experts(c: Keys) -> tuple[int, int]:
+    """Routed experts, and how many compute for a token. Raises InputError for a file that tells of none."""
+    count = routed_experts(c)
+    if not count or not (c.path or any(c.written(key) for key in EXPERT_KEYS)):
+        raise c.problem("num_experts", "is missing or 0, and this architecture has experts")
+    return count, per_token(c, count)
+
+
+def dense_decoder(
+    c: Keys, attentions: list[Attention], mlp: Mlp, norms: tuple[str, ...] | None = None, *, norm_bias: bool = False
+) -> Decoder:
+    """Layers that all have the same dense block."""
+    used = ("input_layernorm", "post_attention_layernorm") if norms is None else norms
+    final = ("norm.weight", "norm.bias") if norm_bias else ("norm.weight",)
+    layers = tuple(Layer(attention, (mlp,), used, norm_bias) for attention in attentions)
+    return Decoder(layers, hidden_size(c), final_norm=final)
+
+
+def mixed_decoder(
+    c: Keys,
+    attentions: Sequence[Attention | LatentAttention],
+    experts: Experts,
+    dense: Mlp | None,
+    is_dense: Callable[[int], bool] | None = None,
+    norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm"),
+    *,
+    norm_bias: bool = False,
+) -> Decoder:
+    """Layers of experts, and dense ones where `is_dense` says so."""
+    layers = tuple(
+        Layer(attention, (dense if dense and is_dense and is_dense(layer) else experts,), norms, norm_bias)
+        for layer, attention in enumerate(attentions)
+    )
+    final = ("norm.weight", "norm.bias") if norm_bias else ("norm.weight",)
+    return Decoder(layers, hidden_size(c), experts.count, experts.per_token, final_norm=final)

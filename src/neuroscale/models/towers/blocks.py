@@ -1,0 +1,101 @@
+"""What towers have in common: a layer's matrices and norms, sizes out of the keys, and patches of images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from neuroscale.models.facts import Group, Sharding
+from neuroscale.models.keys import Keys
+from neuroscale.models.weights import Weights
+
+
+@dataclass(frozen=True)
+class Block:
+    """A layer of a tower: names of its matrices and norms, their biases, and how they are laid out."""
+
+    query_key_value: Sequence[str]
+    output: str
+    gate_up: Sequence[str]
+    down: str
+    norms: Sequence[str]
+    bias: bool = True
+    output_bias: bool | None = None
+    norm_bias: bool = True
+    mlp_bias: bool | None = None
+    sharding: Sharding = "split"
+    group: Group = "vision"
+    unbiased: str = ""
+
+    def weights(self, out: Weights, at: str, hidden: int, width: int) -> None:
+        """Add them; a fused matrix of queries, keys and values is the only one of its list."""
+        rows = 3 * hidden if len(self.query_key_value) == 1 else hidden
+        for name in self.query_key_value:
+            bias = self.bias and name != self.unbiased
+            out.linear(at + name, self.group, (hidden, rows), self.sharding, bias=bias)
+        output_bias = self.bias if self.output_bias is None else self.output_bias
+        out.linear(at + self.output, self.group, (hidden, hidden), self.sharding, bias=output_bias)
+        mlp_bias = self.bias if self.mlp_bias is None else self.mlp_bias
+        for name in self.gate_up:
+            out.linear(at + name, self.group, (hidden, width), self.sharding, bias=mlp_bias)
+        out.linear(at + self.down, self.group, (width, hidden), self.sharding, bias=mlp_bias)
+        for name in self.norms:
+            add_norm(out, at + name, self.group, hidden, bias=self.norm_bias)
+
+
+CLIP_BLOCK = Block(
+    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "self_attn.out_proj",
+    ("mlp.fc1",),
+    "mlp.fc2",
+    ("layer_norm1", "layer_norm2"),
+)
+
+
+def add_norm(out: Weights, name: str, group: Group, width: int, *, bias: bool = True) -> None:
+    """Its weight, and its bias where it has one."""
+    for part in ("weight", "bias") if bias else ("weight",):
+        out.add(f"{name}.{part}", group, (width,))
+
+
+def add_projection(
+    out: Weights,
+    name: str,
+    width: tuple[int, int],
+    *,
+    bias: bool,
+    sharding: Sharding = "split",
+    group: Group = "projector",
+) -> None:
+    """A matrix from `width[0]` to `width[1]` values, of what joins a tower to the language model."""
+    out.linear(name, group, width, sharding, bias=bias)
+
+
+def height_and_width(c: Keys, key: str) -> tuple[int, int]:
+    """Height and width: one number for both, or a list of two."""
+    if isinstance(c.raw(key), list):
+        sides = c.integers(key, low=1, most=2) or (1,)
+        return sides[0], sides[-1]
+    side = c.integer(key, high=2**16)
+    return side, side
+
+
+def patch_count(c: Keys) -> int:
+    """Patches of an image of the size that the tower is made for."""
+    (height, width), (rows, columns) = height_and_width(c, "image_size"), height_and_width(c, "patch_size")
+    return (height // rows) * (width // columns)
+
+
+def size_of(c: Keys, *keys: str) -> int:
+    """The first of `keys` that is not null."""
+    return c.integer(*keys, high=2**20)
+
+
+def layer_count(c: Keys, *keys: str) -> int:
+    """Layers, by `num_hidden_layers` or the keys that are given."""
+    return c.integer(*(keys or ("num_hidden_layers",)), high=500)
+
+
+def add_blocks(out: Weights, block: Block, at: str, count: int, widths: tuple[int, int]) -> None:
+    """`count` blocks below `at`; `widths`: hidden, and of the feed-forward."""
+    out.alike(range(count), lambda layer: block.weights(out, f"{at}{layer}.", *widths))

@@ -1,0 +1,60 @@
+"""Adds the weights of all towers of a model, of known layouts and of unknown ones."""
+
+from __future__ import annotations
+
+from neuroscale.models.facts import Group
+from neuroscale.models.keys import Keys
+from neuroscale.models.towers.known import TOWERS, WRAPPERS, Wrapper
+from neuroscale.models.towers.unknown import Certainty, assume, assume_projector
+from neuroscale.models.weights import Weights
+
+_SECTIONS: tuple[tuple[str, Group], ...] = (("vision_config", "vision"), ("audio_config", "audio"))
+_TOWERS_ELSEWHERE = ("vision_backbone", "embd_layer", "img_processor", "audio_processor", "mm_vision_tower", "visual")
+"""Keys of remote code that tell of towers without their sizes."""
+_UNTOLD = frozenset({"molmo"})
+"""Model types with a tower of which their files say nothing."""
+_OTHER_SECTIONS = ("speech_config", "sound_config", "vision_tower_config", "image_config", "vit_config")
+_WORSE: tuple[Certainty, ...] = ("known", "assumed", "missing")
+
+
+def towers(c: Keys, out: Weights, hidden: int) -> tuple[list[str], Certainty]:
+    """Add the towers' weights; the sentences say what is assumed or not counted. `hidden`: of the language model."""
+    notes: list[str] = []
+    found: list[Certainty] = ["known"]
+    if (thinker := c.section("thinker_config")) is not None:
+        notes.append("What speaks is not counted: vLLM loads the part that thinks alone.")
+        c = thinker
+    wrapper = WRAPPERS.get(c.model_type, Wrapper(assumed=False))
+    for section, group in _SECTIONS:
+        known = wrapper.vision if group == "vision" else wrapper.audio
+        keys = c.section(section)
+        if keys is None:
+            if not known or not wrapper.assumed:
+                continue
+            keys = Keys({}, c.where, section)
+            notes.append(f"The file has no {section}: that of the model type's class is assumed.")
+        own = keys.text("model_type")
+        kind = own if own in TOWERS else known
+        if kind not in TOWERS:
+            found.append(assume(keys, section, group, out, hidden, notes))
+            continue
+        keys = keys.as_type(kind)
+        width = TOWERS[kind](keys, out, hidden)
+        if group == "vision" and wrapper.join:
+            wrapper.join(c, keys, out, width, hidden)
+        elif group == "vision" and c.model_type not in WRAPPERS:
+            notes.append("The weights that join the vision tower to the language model are assumed.")
+            assume_projector(out, width, hidden)
+            found.append("assumed")
+    for section in _OTHER_SECTIONS:
+        if (keys := c.section(section)) is not None:
+            group = "audio" if section in ("speech_config", "sound_config") else "vision"
+            found.append(assume(keys, section, group, out, hidden, notes))
+    for key in _TOWERS_ELSEWHERE:
+        if c.values.get(key):
+            notes.append(f"The weights of the tower that {key} tells of are not counted: its layout is unknown here.")
+            found.append("missing")
+    if c.model_type in _UNTOLD:
+        notes.append(f"The weights of the tower that {c.model_type}'s own code has are not counted.")
+        found.append("missing")
+    return notes, max(found, key=_WORSE.index)

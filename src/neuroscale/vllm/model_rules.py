@@ -1,0 +1,220 @@
+"""What is wrong with a command of vLLM for the model that it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from neuroscale.catalog import ModelEntry
+from neuroscale.core.errors import InputError
+from neuroscale.models.facts import ModelFacts
+from neuroscale.models.overrides import with_overrides
+from neuroscale.vllm.arguments import Parsed
+from neuroscale.vllm.command_faults import Fault, of_version
+from neuroscale.vllm.output_parsers import reasoning_of, tools_of
+from neuroscale.vllm.parallel_sizes import positive_number, ranks
+from neuroscale.vllm.quantization_rules import check_groups, check_quantization
+
+LARGEST_ITEM: Mapping[str, int] = {"gemma4": 2496}
+"""Tokens of the largest image or video of the families that vLLM lets compute one in a single step only, by what their
+model type begins with. Gemma 4: a video; a start with 2,048 fails (https://github.com/xbill9/gemma4-tips)."""
+
+
+def check_model(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str]) -> Iterator[Fault]:
+    """Of its architecture, context, media, experts and quantisation. `variables`: the server's environment."""
+    read = parsed.arguments
+    yield from of_version(parsed, _architecture(parsed, facts))
+    yield from _length(parsed, facts, variables)
+    yield from _images(parsed, facts)
+    if read.enable_expert_parallel and facts.kind == "dense":
+        yield Fault(
+            "expert-parallelism",
+            "enable_expert_parallel",
+            f"--enable-expert-parallel for {facts.name}, which is dense: vLLM ends",
+            "Remove --enable-expert-parallel.",
+        )
+    elif read.enable_expert_parallel and ranks(parsed) * read.data_parallel_size == 1:
+        yield Fault(
+            "expert-parallelism",
+            "enable_expert_parallel",
+            "--enable-expert-parallel does nothing on one accelerator: experts are spread over the ranks of tensor and "
+            "data parallelism",
+            "Remove it, or raise --tensor-parallel-size.",
+            refused=False,
+        )
+    if facts.kind == "moe" and facts.model_type.startswith("gemma4") and read.data_parallel_size > 1:
+        yield Fault(
+            "data-parallelism",
+            "data_parallel_size",
+            f"--data-parallel-size={read.data_parallel_size} for a mixture of experts of Gemma 4: it crashes at its "
+            "start (AssertionError: 1 != 36, vllm-project/vllm#38999)",
+            "Remove the data-parallel arguments; add replicas or --tensor-parallel-size instead.",
+        )
+    yield from _ranks(parsed, facts)
+    yield from of_version(parsed, check_quantization(parsed, facts))
+
+
+def _ranks(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
+    read, spread = parsed.arguments, positive_number(parsed, "decode_context_parallel_size", 1)
+    alone = parsed.value("data_parallel_external_lb") or "data_parallel_rank" in parsed.values
+    if facts.kind == "dense" and read.data_parallel_size > 1 and alone:
+        yield Fault(
+            "data-parallelism",
+            "data_parallel_size",
+            f"--data-parallel-size={read.data_parallel_size} with a rank or balancer of its own for {facts.name}, "
+            "which is dense: vLLM ends",
+            "Remove the data-parallel arguments and add replicas.",
+        )
+    latent = any(layers.kind == "latent" for layers in facts.cache)
+    if spread > 1 and not latent and facts.kv_heads and spread > read.tensor_parallel_size // facts.kv_heads:
+        yield Fault(
+            "context-parallelism",
+            "decode_context_parallel_size",
+            f"--decode-context-parallel-size={spread} spreads the cache of {facts.name} over ranks that hold the same "
+            f"of its {facts.kv_heads} KV heads, and there are not as many: vLLM ends",
+            "Remove it, or raise --tensor-parallel-size.",
+        )
+
+
+def _architecture(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
+    snapshot = parsed.snapshot
+    if not facts.architectures or snapshot.architectures & set(facts.architectures):
+        return
+    removed = next((name for name in facts.architectures if name in snapshot.removed_architectures), None)
+    if removed is None:
+        yield Fault(
+            "architecture",
+            "model",
+            f"vLLM {parsed.version} has no {' or '.join(facts.architectures)}: at best it runs Transformers' own code",
+            "Serve a model that it has, and measure this one first.",
+            refused=False,
+        )
+        return
+    own_code = bool(parsed.value("trust_remote_code"))
+    yield Fault(
+        "architecture",
+        "model",
+        f"vLLM {parsed.version} does not serve {removed} any more; {snapshot.removed_architectures[removed]} was the "
+        "last version that did: " + ("at best it runs the model's own code" if own_code else "vLLM ends"),
+        "Serve another model, or pin that version.",
+        refused=not own_code and parsed.value("model_impl") != "terratorch",
+    )
+
+
+def _length(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str]) -> Iterator[Fault]:
+    asked, overrides = parsed.arguments.max_model_len, parsed.arguments.hf_overrides
+    if overrides:
+        try:
+            facts = with_overrides(facts, overrides)
+        except InputError as error:
+            told = " and ".join(f"{problem.field}: {problem.message}" for problem in error.problems)
+            yield Fault("hf-overrides", "hf_overrides", f"--hf-overrides: {told}", "Write what a config may hold.")
+            return
+    most = facts.longest_context(windows=not parsed.arguments.disable_sliding_window)
+    if asked is None or asked <= most:
+        return
+    forced = length_is_forced(parsed, variables)
+    yield Fault(
+        "context-length",
+        "max_model_len",
+        f"--max-model-len={asked} is more than the {most} tokens that {facts.name} reads"
+        + (": what it answers beyond them is not known" if forced else ": vLLM ends"),
+        f"Write --max-model-len={most} or less.",
+        refused=not forced,
+    )
+
+
+def length_is_forced(parsed: Parsed, variables: Mapping[str, str]) -> bool:
+    """Whether vLLM may take a longer context than the model's config says."""
+    allowed = variables.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "").strip().lower()
+    overridden = "hf_overrides" in parsed.values and not parsed.arguments.hf_overrides
+    return overridden or allowed in ("1", "true")
+
+
+def _images(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
+    read, limits = parsed.arguments, parsed.values.get("limit_mm_per_prompt")
+    if isinstance(limits, dict):
+        for kind, limit in limits.items():
+            count = limit.get("count", 999) if isinstance(limit, dict) else limit
+            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                yield Fault(
+                    "media-limit",
+                    "limit_mm_per_prompt",
+                    f"--limit-mm-per-prompt: {count!r} is no number of {kind}s",
+                    "Write a whole number, 0 for none.",
+                )
+        if not facts.multimodal and any(limits.values()):
+            yield Fault(
+                "media-limit",
+                "limit_mm_per_prompt",
+                f"--limit-mm-per-prompt for {facts.name}, which takes text alone",
+                "Remove it.",
+                refused=False,
+            )
+    elif limits is not None:
+        yield Fault(
+            "media-limit", "limit_mm_per_prompt", "--limit-mm-per-prompt is not a JSON object", "Write one such as {}."
+        )
+    largest = next((size for family, size in LARGEST_ITEM.items() if facts.model_type.startswith(family)), None)
+    tokens = read.max_num_batched_tokens
+    text_alone = read.language_model_only or (read.images == 0 and read.videos == 0)
+    if facts.multimodal and largest and tokens is not None and tokens < largest and not text_alone and read.videos != 0:
+        yield Fault(
+            "batched-tokens",
+            "max_num_batched_tokens",
+            f"--max-num-batched-tokens={tokens} is less than the {largest} tokens of a video of {facts.name}, which is "
+            "computed in one step: vLLM ends",
+            f"Write at least {largest}, or --limit-mm-per-prompt.video=0 with --limit-mm-per-prompt.image=0.",
+        )
+
+
+def check_parsers(parsed: Parsed, facts: ModelFacts, entry: ModelEntry | None) -> Iterator[Fault]:
+    """A parser that reads another family's format finds no tool call, or takes answers for reasoning."""
+    serving = entry.serving if entry else None
+    for dest, own, families in (
+        ("tool_call_parser", serving.tool_call_parser if serving else None, tools_of),
+        ("reasoning_parser", serving.reasoning_parser if serving else None, reasoning_of),
+    ):
+        name = parsed.values.get(dest)
+        if not name or name == own:
+            continue
+        theirs = families(name)
+        if own is None and (not theirs or facts.model_type.startswith(theirs)):
+            continue
+        what = "tool calls" if dest == "tool_call_parser" else "reasoning"
+        reads = f", which reads that of {' and '.join(theirs)}" if theirs else ""
+        yield Fault(
+            "parser",
+            dest,
+            f"{parsed.snapshot.arguments[dest].flag}={name}{reads}: it does not understand the {what} of {facts.name}",
+            f"Write {own}." if own else "Remove it, or write the parser of this model's family.",
+        )
+
+
+def check_shares(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
+    """What tensor parallelism must divide."""
+    size, read = parsed.arguments.tensor_parallel_size, parsed.arguments
+    if size <= 1:
+        return
+    if facts.heads % size:
+        yield _undivided("attention-heads", f"the {facts.heads} attention heads of {facts.name}", size)
+        return
+    for heads in sorted({layers.kv_heads for layers in facts.cache if layers.kind != "latent"}):
+        if heads and heads % size and size % heads:
+            yield _undivided("kv-heads", f"the {heads} KV heads of {facts.name}", size)
+    spread = read.enable_expert_parallel
+    for what, width in (
+        ("MLP", facts.intermediate_size),
+        ("experts", 0 if spread else facts.moe_intermediate_size),
+    ):
+        if width and width % size:
+            yield _undivided("layer-width", f"the width {width} of the {what} of {facts.name}", size)
+    yield from check_groups(parsed, facts, size, spread)
+
+
+def _undivided(rule: str, what: str, size: int) -> Fault:
+    return Fault(
+        rule,
+        "tensor_parallel_size",
+        f"--tensor-parallel-size={size} does not divide {what}: vLLM ends",
+        "Write a size that divides it.",
+    )
