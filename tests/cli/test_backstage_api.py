@@ -18,11 +18,12 @@ from typer.testing import CliRunner
 from examples import examples
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import load_settings
-from neuroscale.cli import backstage_api, plan_step
+from neuroscale.cli import backstage_api
 from neuroscale.cli.app import app
 from neuroscale.cli.serve import serve_plans
 from neuroscale.core.errors import InputError
 from neuroscale.planning.planner import plan
+from neuroscale.rendering.scaffolder import plan_step
 from neuroscale.rendering.scaffolder.actions import PLAN_PATH, PLAN_ROUTE, REQUEST
 from neuroscale.rendering.scaffolder.form import expected_enums
 from neuroscale.rendering.service_folder import load_template, render
