@@ -359,7 +359,8 @@ def test_the_runtime_sizes_workers() -> None:
         workerSpec={**nodes, "containers": worker, **sizes}, annotations={"multinode/executor-backend": "mp"}
     )
     assert [(one.accelerators, one.replicas_min) for one in added(value, staged)[0].workloads] == [(2, 1), (2, 2)]
-    assert "for its workers" in next(iter(reasons(added(value, runtime())[1]).values()))
+    for broken in (runtime(), runtime(workerSpec={"containers": [{"name": "other"}]})):
+        assert added(value, broken)[0].new is None
 
 
 # LLMInferenceService

@@ -106,11 +106,12 @@ def runtime_annotations(runtime: Mapping[str, Any] | None) -> dict[str, Any]:
 def merged_worker(workers: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> tuple[dict[str, Any], bool]:
     """The worker's spec of a predictor on several nodes with both sizes, and whether a node is a pipeline's stage.
 
-    Without a `runtime`, which is then not known, the spec is the service's own. Raises ValueError.
+    Where the runtime is not known, or describes no workers (KServe makes none then), the spec is the service's own.
+    Raises ValueError.
     """
-    if runtime is None:
+    described = mapping(mapping((runtime or {}).get("spec"), "spec").get("workerSpec"), "workerSpec")
+    if not described:
         return dict(workers), False
-    described = mapping(mapping(runtime.get("spec"), "spec").get("workerSpec"), "workerSpec")
     base = next((one for one in _containers(described) if one.get("name") == _WORKER), None)
     if base is None:
         raise ValueError(f"its runtime has no container of the name {_WORKER} for its workers")
