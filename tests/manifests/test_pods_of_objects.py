@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -11,13 +13,14 @@ import pytest
 from cost_examples import Object, added
 from neuroscale.cluster import capacity_reader
 from neuroscale.cluster.capacity import Demand
-from neuroscale.core.yaml_io import dump
+from neuroscale.core.yaml_io import Document, dump
 from neuroscale.gate.fit.vllm_pods import Server, servers
-from neuroscale.manifests.objects import read_manifests
+from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.manifests.pod_resources import requests
 from neuroscale.manifests.pod_sets import PodSet, UnknownPods
 from neuroscale.manifests.pods_of_objects import pods_of_objects
 from neuroscale.manifests.quantity import GIB
+from neuroscale.manifests.workloads import read_workloads
 from plan_factory import make_plan
 from pod_examples import EXAMPLES, VLLM, Asked, Example, Pods, modelled, runtime, service, vllm
 
@@ -113,6 +116,30 @@ def test_the_fit_check_judges_every_server_of_these_pods(example: Example) -> No
         assert {one.pods for one in found} == {3}
 
 
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    yield path
+    for key, item in inside:
+        yield from places(item, (*path, key))
+
+
+@each_example
+def test_anything_anywhere_is_read_or_named_and_never_crashes(example: Example) -> None:
+    given = [example.value, *example.others]
+    for number, value in enumerate(given):
+        for path in [one for one in places(value) if one[:1] == ("spec",)]:
+            for odd in (None, True, -1, "x", [], {}, [None], ["x"], {"x": [1]}):
+                changed = copy.deepcopy(given)
+                inside: Any = changed[number]
+                for key in path[:-1]:
+                    inside = inside[key]
+                inside[path[-1]] = odd
+                read_workloads(changed)
+                manifests = [Manifest("file.yaml", dict(one), Document(one, {(): 1})) for one in changed]
+                for _ in servers(manifests, lambda _: None):
+                    pass
+
+
 # What a service and its runtime are together
 
 
@@ -184,6 +211,14 @@ def test_the_image_is_the_one_that_kserve_takes(model: Object, server_type: str,
     theirs["metadata"]["annotations"] = {"serving.kserve.io/server-type": server_type}
     theirs["spec"]["containers"] = [vllm("kserve-container", gpus=gpus)]
     assert serving(service("chat", "none", modelled("plain", **model)), theirs)["image"] == image
+
+
+def test_a_formats_own_description_comes_before_the_model() -> None:
+    value = service("chat", "none", {**modelled("plain"), "huggingface": {"resources": {"limits": {"cpu": "9"}}}})
+    (read, *_) = pods_of_objects([value, runtime("plain")])
+    assert isinstance(read.found[0], PodSet)
+    (container,) = read.found[0].specs[0][0]["containers"]
+    assert container["resources"] == {"limits": {"cpu": "9"}}
 
 
 def test_an_unknown_runtime_leaves_what_the_service_says() -> None:

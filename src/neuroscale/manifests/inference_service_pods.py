@@ -64,6 +64,8 @@ def _canaries(value: Object, spec: Mapping[str, Any], runtimes: Runtimes) -> Ite
     if not kserve_pods.is_standard(value):
         raise ValueError("KServe takes canaries in the deployment mode Standard alone")
     for _, predictor in canary_predictors(spec):
+        if "model" in predictor:  # of a canary KServe takes no other key for a model
+            predictor = {key: one for key, one in predictor.items() if key == "model" or key not in kserve_pods.SERVERS}
         part = f"canary {predictor.get('name')}"
         yield from _named_at_least(part, _predictor(value, part, predictor, runtimes))
 
@@ -118,9 +120,9 @@ def _labels(component: Mapping[str, Any]) -> dict[str, Any]:
 
 def _holding(spec: Mapping[str, Any], pod: Pod) -> dict[str, Any]:
     """The spec whose first container asks for the accelerators that KServe counts for a node."""
-    first, *others = sequence(spec.get("containers"), "containers")
+    first, *others = [mapping(one, "a container") for one in sequence(spec.get("containers"), "containers")]
     there = read_pod(spec).devices
     changed = {name: int(amount) for name, amount in pod.devices.items() if amount != there.get(name, Decimal(0))}
-    resources = mapping(mapping(first, "a container").get("resources"), "resources")
+    resources = mapping(first.get("resources"), "resources")
     kinds = {kind: {**mapping(resources.get(kind), kind), **changed} for kind in ("requests", "limits")}
     return {**spec, "containers": [{**first, "resources": {**resources, **kinds}} if changed else first, *others]}

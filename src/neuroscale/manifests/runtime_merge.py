@@ -50,13 +50,21 @@ _SERVER_TYPES = {
 """What KServe takes its own runtimes for by their names, where no annotation says it."""
 
 
-def model_of(predictor: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
-    """The key under which a predictor describes its model, and the model, as which KServe reads every format."""
-    for key in SERVERS:
+def models_of(predictor: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The keys under which a predictor describes its model, and the model, as which KServe reads every format.
+
+    The first is the one that runs: KServe's `setPredictorModelDefaults` (`pkg/apis/serving/v1beta1/
+    inference_service_defaults.go`) writes a format's own description over `model`.
+    """
+    for key in sorted(SERVERS, key=lambda one: one == "model"):
         if predictor.get(key) is not None:
             model = mapping(predictor[key], key)
-            return key, model if key == "model" else {**model, "modelFormat": {"name": key}, "runtime": None}
-    return None
+            yield key, model if key == "model" else {**model, "modelFormat": {"name": key}, "runtime": None}
+
+
+def model_of(predictor: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    """The first of them; None for a predictor whose containers are its own."""
+    return next(models_of(predictor), None)
 
 
 def merged_pod(
@@ -70,7 +78,7 @@ def merged_pod(
     theirs, ours = (_containers(one) for one in (described, predictor))
     serving = merged_container(serving_container(runtime) if runtime is not None else {"name": SERVING}, model)
     serving = filled(serving, *service)
-    if runtime is not None and (image := _image(serving, model, runtime)):
+    if image := _image(serving, model, runtime or {}):
         serving["image"] = image
     containers = [serving]
     transformers = [one for side in (theirs, ours) for one in side if one.get("name") == _TRANSFORMER][:2]
@@ -212,7 +220,7 @@ def _image(container: Mapping[str, Any], model: Mapping[str, Any], runtime: Mapp
     if model.get("runtimeVersion") is not None:
         version = f":{model['runtimeVersion']}"
         return _TAG.sub(lambda _: version, image) if _TAG.search(image) else f"{image}{version}"
-    name = str(mapping(runtime.get("metadata"), "metadata").get("name"))
+    name = str(mapping(runtime.get("metadata"), "metadata").get("name") or model.get("runtime"))
     server = annotations_of(runtime).get(SERVER_TYPE) or _SERVER_TYPES.get(name, "")
     tag = _TAG.search(image)
     if not server or tag is None:
