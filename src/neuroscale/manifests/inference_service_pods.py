@@ -102,13 +102,16 @@ def _component(value: Object, part: str, component: Mapping[str, Any]) -> Iterat
 
 
 def _named(spec: dict[str, Any]) -> dict[str, Any]:
-    """KServe calls the first container of one's own like those that serve models."""
+    """KServe calls the first container of one's own like those that serve models.
+
+    What else it gives to a transformer, arguments that tell where the predictor is, is left out.
+    """
     first, *others = spec["containers"]
     return {**spec, "containers": [{**first, "name": SERVING}, *others]}
 
 
 def _set(value: Object, part: str, component: Mapping[str, Any], specs: Specs, bounds: Bounds) -> PodSet:
-    kind = _PREDICTOR if part.startswith("canary ") else part
+    kind = part if part in kserve_pods.COMPONENTS else _PREDICTOR
     variant = f"-{component['name']}" if component.get("name") else ""
     target = ("Deployment", namespace_of(value), f"{name_of(value)}{variant}-{kind}")
     return PodSet(part, specs, bounds, labels=_labels(component), targets=(target,))
