@@ -93,6 +93,28 @@ def test_an_autoscaler_in_a_file_of_its_own_bounds_its_target(repository: Reposi
     assert found.total.difference.max == monthly(HOURLY, 5) - monthly(HOURLY, 2)
 
 
+def test_a_service_asks_for_what_its_runtime_does_wherever_that_is_written(repository: Repository) -> None:
+    container = {**GPU_POD["containers"][0], "name": "kserve-container"}
+    runtime = {
+        "apiVersion": "serving.kserve.io/v1alpha1",
+        "kind": "ClusterServingRuntime",
+        "metadata": {"name": "theirs"},
+        "spec": {**GPU_POD, "containers": [container]},
+    }
+    service = inference_service()
+    service["spec"]["predictor"] = {"model": {"modelFormat": {"name": "any"}, "runtime": "theirs"}}
+    file = "manifests/dev/other/service.yaml"
+    found = one(repository, {file: service})
+    assert "runtime theirs is not among the files" in reasons(found)["InferenceService team-alpha/chat predictor"]
+    assert found.total.new.min == 0
+    # The platform's own runtimes, and those of another service.
+    for folder in ("platform/serving/runtimes", "manifests/dev/runtimes"):
+        repository.commit({file: None})
+        found = one(repository, {file: dump(service), f"{folder}/theirs.yaml": dump(runtime)})
+        assert found.total.new.min == monthly(HOURLY)
+        repository.commit({f"{folder}/theirs.yaml": None})
+
+
 def test_a_list_and_json_and_several_documents_are_read(repository: Repository) -> None:
     listed = {"apiVersion": "v1", "kind": "List", "items": [workload(name="a"), workload(name="b")]}
     found = one(repository, {"manifests/dev/many/list.json": json.dumps(listed)})

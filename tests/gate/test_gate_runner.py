@@ -392,11 +392,20 @@ def test_the_cost_of_a_new_service_is_what_its_plan_says(repository: Repository)
 
 def test_replicas_edited_by_hand_are_refused_and_their_cost_is_told(repository: Repository) -> None:
     base = repository.run("rev-parse", "HEAD")
-    edit(repository, ISVC, lambda text: re.sub(r"maxReplicas: \d+", "maxReplicas: 9", text))
+    edit(repository, ISVC, lambda text: re.sub(r"(min|max)Replicas: \d+", r"\1Replicas: 9", text))
     verdict = gate(repository, base=base)
     assert "drift/edited" in rules(verdict)
     difference = verdict["cost"]["total"]["difference"]
-    assert (difference["min"], float(difference["max"]) > 0) == ("0.00", True)
+    assert difference["min"] == difference["max"]
+    assert float(difference["min"]) > 0
+
+
+def test_a_bound_that_nothing_scales_to_costs_nothing(repository: Repository) -> None:
+    base = repository.run("rev-parse", "HEAD")
+    edit(repository, ISVC, lambda text: re.sub(r"maxReplicas: \d+", "maxReplicas: 9", text))
+    verdict = gate(repository, base=base)
+    assert "drift/edited" in rules(verdict)
+    assert verdict["cost"] is None
 
 
 def test_a_change_that_costs_nothing_is_silent_about_cost(repository: Repository) -> None:

@@ -28,6 +28,7 @@ from cost_examples import (
 
 KNATIVE = {"serving.kserve.io/deploymentMode": "Knative"}
 EXTERNAL = {"serving.kserve.io/deploymentMode": "Standard", "serving.kserve.io/autoscalerClass": "external"}
+NONE = {"serving.kserve.io/deploymentMode": "Standard", "serving.kserve.io/autoscalerClass": "none"}
 KEDA = {"serving.kserve.io/deploymentMode": "Standard", "serving.kserve.io/autoscalerClass": "keda"}
 SELECTOR = "cloud.google.com/gke-accelerator"
 ANYWHERE = GPU_POD | {"nodeSelector": {}}
@@ -75,6 +76,28 @@ def test_a_workload_is_described_by_its_pod() -> None:
 @pytest.mark.parametrize("kind", ["DaemonSet", "Job", "CronJob"])
 def test_what_runs_nobody_knows_how_often_is_named_and_not_priced(kind: str) -> None:
     assert "not known" in only_reason(workload(kind))
+
+
+def test_groups_of_a_leader_and_its_workers_count_whole() -> None:
+    group = {"size": 3, "leaderTemplate": {"spec": GPU_POD}, "workerTemplate": {"spec": GPU_POD}}
+    value = workload(replicas=2, leaderWorkerTemplate=group)
+    value |= {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
+    service, cost = added(value)
+    assert [(one.accelerators, one.hourly, one.replicas_min) for one in service.workloads] == [(3, 3 * HOURLY, 2)]
+    assert cost.unpriced == ()
+
+
+def test_the_router_of_a_graph_is_priced_where_the_graph_says_what_it_takes() -> None:
+    graph = {
+        **inference_service(),
+        "apiVersion": "serving.kserve.io/v1alpha1",
+        "kind": "InferenceGraph",
+        "spec": {"nodes": {}, "minReplicas": 2, "maxReplicas": 3},
+    }
+    assert "router" in only_reason(graph)
+    graph["spec"]["resources"] = {"requests": {"cpu": 1, "memory": "1Gi"}}
+    assert replicas(graph) == [(2, 3)]
+    assert [one.hourly for one in added(graph)[0].workloads] == [VCPU + GIB]
 
 
 def test_an_unknown_kind_with_containers_is_named() -> None:
@@ -127,6 +150,10 @@ def test_volumes_and_load_balancers_are_named_beside_the_price() -> None:
         (None, {"minReplicas": 0, "maxReplicas": 2}, (1, 2)),
         (None, {"minReplicas": 3, "maxReplicas": 2}, (3, 3)),
         (KEDA, {"minReplicas": 0, "maxReplicas": 2}, (0, 2)),
+        (NONE, {"minReplicas": 2, "maxReplicas": 5}, (2, 2)),
+        (NONE, {"minReplicas": 0, "maxReplicas": 5}, (0, 0)),
+        (NONE, {"maxReplicas": 5}, (1, 1)),
+        (None, {"minReplicas": 2, "maxReplicas": 5, "annotations": NONE}, (2, 2)),
         (KNATIVE, {"minReplicas": 0, "maxReplicas": 2}, (0, 2)),
         (KNATIVE, {"maxReplicas": 4}, (1, 4)),
         ({}, {"minReplicas": 0, "maxReplicas": 4}, (0, 4)),
@@ -140,6 +167,16 @@ def test_replicas_of_an_inference_service_follow_kserve(
     annotations: Any, predictor: dict[str, Any], expected: tuple[int, int]
 ) -> None:
     assert replicas(inference_service(predictor, annotations)) == [expected]
+
+
+def test_what_others_scale_has_one_pod_until_they_do() -> None:
+    service, cost = added(inference_service({"minReplicas": 2, "maxReplicas": 5}, EXTERNAL))
+    assert [(one.replicas_min, one.replicas_max) for one in service.workloads] == [(1, 1)]
+    assert "nothing bounds its replicas" in reasons(cost)["InferenceService team-alpha/chat predictor"]
+
+
+def test_a_class_of_autoscaler_that_kserve_refuses_is_named() -> None:
+    assert "'kpa'" in only_reason(inference_service({}, NONE | {"serving.kserve.io/autoscalerClass": "kpa"}))
 
 
 def test_a_knative_service_without_an_upper_bound_says_so() -> None:
@@ -181,12 +218,49 @@ def test_a_predictor_whose_runtime_brings_everything_is_named() -> None:
     assert "its runtime brings them" in only_reason(value)
 
 
-def test_model_mesh_and_canaries_are_named() -> None:
+def test_model_mesh_is_named() -> None:
     value = inference_service(annotations={"serving.kserve.io/deploymentMode": "ModelMesh"})
     assert "ModelMesh" in only_reason(value)
-    service, cost = added(inference_service(canary=[{"predictor": {"name": "next"}, "trafficPercent": 10}]))
+
+
+@pytest.mark.parametrize(
+    ("predictor", "canary", "expected"),
+    [
+        ({}, {"trafficPercent": 10}, [(1, 1), (1, 1)]),
+        ({"minReplicas": 4}, {"trafficPercent": 30}, [(2, 2), (2, 2)]),
+        ({"minReplicas": 4, "maxReplicas": 6}, {"trafficPercent": 10, "minReplicas": 3}, [(3, 3), (1, 6)]),
+        ({"minReplicas": 2}, {"trafficPercent": 100, "maxReplicas": 9}, [(2, 2), (1, 1)]),
+    ],
+)
+def test_a_canary_is_priced_as_a_second_revision(
+    predictor: dict[str, Any], canary: dict[str, Any], expected: list[tuple[int, int]]
+) -> None:
+    named = {key: value for key, value in canary.items() if key != "trafficPercent"}
+    value = inference_service(
+        predictor, canary=[{"predictor": {"name": "next", **named}, "trafficPercent": canary["trafficPercent"]}]
+    )
+    service, cost = added(value)
+    assert [one.subject.rpartition("/")[2] for one in service.workloads] == ["chat canary next", "chat predictor"]
+    assert replicas(value) == expected
+    assert {one.hourly for one in service.workloads} == {HOURLY}
+    assert cost.unpriced == ()
+
+
+def test_a_canary_changes_what_it_says_and_is_its_service_otherwise() -> None:
+    half = pod_spec(gpu=1, cpu=2, memory="8Gi")["containers"]
+    value = inference_service(canary=[{"predictor": {"name": "next", "containers": half}, "trafficPercent": 10}])
+    service, _ = added(value)
+    assert {one.subject.rpartition("/")[2]: one.cpu for one in service.workloads} == {
+        "chat canary next": 2,
+        "chat predictor": 4,
+    }
+
+
+def test_a_canary_that_kserve_does_not_take_is_named() -> None:
+    canary = [{"predictor": {"name": "next"}, "trafficPercent": 10}]
+    service, cost = added(inference_service({"minReplicas": 1, "maxReplicas": 2}, KNATIVE, canary=canary))
     assert service.difference is None
-    assert "canaries" in reasons(cost)["InferenceService team-alpha/chat canary"]
+    assert "Standard alone" in reasons(cost)["InferenceService team-alpha/chat canary"]
 
 
 @pytest.mark.parametrize(
@@ -220,6 +294,73 @@ def test_workers_that_the_runtime_sizes_are_named() -> None:
     service, cost = added(inference_service({"workerSpec": {"containers": GPU_POD["containers"]}}))
     assert service.new is None
     assert all("runtime sets" in reason for reason in reasons(cost).values())
+
+
+# Serving runtimes
+
+
+def runtime(**spec: Any) -> dict[str, Any]:
+    """A runtime of the whole cluster that asks for what GPU_POD asks for."""
+    containers = [{**GPU_POD["containers"][0], "name": "kserve-container"}]
+    return {
+        "apiVersion": "serving.kserve.io/v1alpha1",
+        "kind": "ClusterServingRuntime",
+        "metadata": {"name": "theirs"},
+        "spec": {**GPU_POD, "containers": containers, **spec},
+    }
+
+
+def modelled(**model: Any) -> dict[str, Any]:
+    """An InferenceService whose containers its runtime brings."""
+    value = inference_service()
+    value["spec"]["predictor"] = {"model": {"modelFormat": {"name": "any"}, "runtime": "theirs", **model}}
+    return value
+
+
+def test_a_service_asks_for_what_its_runtime_does() -> None:
+    service, cost = added(modelled(), runtime())
+    assert [(one.accelerator, one.hourly) for one in service.workloads] == [("nvidia-l4", HOURLY)]
+    assert cost.unpriced == ()
+    smaller = {"requests": {"cpu": 2}}
+    assert [one.hourly for one in added(modelled(resources=smaller), runtime())[0].workloads] == [HOURLY - 2 * VCPU]
+    beside = [*runtime()["spec"]["containers"], {"name": "agent", "resources": {"requests": {"cpu": 1, "memory": 0}}}]
+    assert [one.cpu for one in added(modelled(), runtime(containers=beside))[0].workloads] == [5]
+
+
+def test_a_namespaced_runtime_comes_before_a_clusters() -> None:
+    ours = runtime(containers=[{"name": "kserve-container", "resources": {"requests": {"cpu": 1, "memory": "1Gi"}}}])
+    ours |= {"kind": "ServingRuntime", "metadata": {"name": "theirs", "namespace": "team-alpha"}}
+    service, _ = added(modelled(), runtime(), ours)
+    assert [one.cpu for one in service.workloads] == [1]
+    ours["metadata"]["namespace"] = "elsewhere"
+    assert [one.cpu for one in added(modelled(), runtime(), ours)[0].workloads] == [4]
+
+
+def test_a_runtime_that_is_not_known_is_named() -> None:
+    full = GPU_POD["containers"][0]["resources"]
+    service, cost = added(inference_service({"model": {"runtime": "other", "resources": full}, "containers": None}))
+    assert [one.hourly for one in service.workloads] == [HOURLY]
+    assert "runtime other is not among the files" in reasons(cost)["InferenceService team-alpha/chat predictor"]
+    empty = runtime(containers=[{"name": "other"}])
+    assert "no container of the name kserve-container" in only_reason(modelled(), empty)
+
+
+def test_the_runtime_sizes_workers() -> None:
+    worker = [{**GPU_POD["containers"][0], "name": "worker-container"}]
+    sizes = {"tensorParallelSize": 1, "pipelineParallelSize": 3}
+    value = modelled()
+    value["spec"]["predictor"]["workerSpec"] = {}
+    nodes = {"nodeSelector": GPU_POD["nodeSelector"]}
+    service, cost = added(value, runtime(workerSpec={**nodes, "containers": worker, **sizes}))
+    assert [(one.accelerators, one.replicas_min) for one in service.workloads] == [(1, 1), (1, 2)]
+    assert cost.unpriced == ()
+    value["spec"]["predictor"]["workerSpec"] = {"tensorParallelSize": 2}
+    staged = runtime(
+        workerSpec={**nodes, "containers": worker, **sizes}, annotations={"multinode/executor-backend": "mp"}
+    )
+    assert [(one.accelerators, one.replicas_min) for one in added(value, staged)[0].workloads] == [(2, 1), (2, 2)]
+    for broken in (runtime(), runtime(workerSpec={"containers": [{"name": "other"}]})):
+        assert added(value, broken)[0].new is None
 
 
 # LLMInferenceService

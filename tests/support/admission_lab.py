@@ -136,18 +136,35 @@ def runtimes() -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
+def kserve_lab() -> Iterator[Cluster]:
+    """A cluster with KServe and without Kyverno, where nothing but KServe judges what it makes pods of."""
+    with _cluster(()) as (_, found):
+        yield found
+
+
+@contextlib.contextmanager
 def admission_lab() -> Iterator[AdmissionLab]:
     """Start the cluster, and bring runtimes and policies to it."""
-    ports = (*control_plane.PORTS, *kserve.PORTS, *kyverno.PORTS)
+    with _cluster(kyverno.PORTS) as (processes, found):
+        # Policies judge this kind too, which the platform itself does not install.
+        llm = definitions((kserve.GROUP,), ("LLMInferenceService",))
+        apply_all(found, [*llm, *runtimes()])
+        apply_policies(found, ROOT)
+        yield AdmissionLab(processes, found)
+
+
+@contextlib.contextmanager
+def _cluster(of_kyverno: Sequence[str]) -> Iterator[tuple[Running, Cluster]]:
+    """Control plane and KServe, and Kyverno where it gets ports."""
+    ports = (*control_plane.PORTS, *kserve.PORTS, *of_kyverno)
     with local_state(ports) as state, running(state) as processes:
         control_plane.prepare(state)
         Kserve(state).prepare(values_of("kserve", "kserve-no-ingress"))
-        Kyverno(state).prepare(values_of("kyverno"))
-        for process in (*control_plane.processes(state), Kserve(state).process(), Kyverno(state).process()):
+        started = [*control_plane.processes(state), Kserve(state).process()]
+        if of_kyverno:
+            Kyverno(state).prepare(values_of("kyverno"))
+            started.append(Kyverno(state).process())
+        for process in started:
             processes.start(process)
-        with control_plane.cluster(state) as cluster:
-            # Policies judge this kind too, which the platform itself does not install.
-            llm = definitions((kserve.GROUP,), ("LLMInferenceService",))
-            apply_all(cluster, [*llm, *runtimes()])
-            apply_policies(cluster, ROOT)
-            yield AdmissionLab(processes, cluster)
+        with control_plane.cluster(state) as found:
+            yield processes, found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import Environment
@@ -11,21 +11,29 @@ from neuroscale.cluster.pod_state import part
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.kube.client import Cluster, Object, RefusedError
+from neuroscale.manifests.pod_sets import UnknownPods
+from neuroscale.manifests.pods_of_objects import pods_of_objects
 from neuroscale.planning.plan import Plan
 
 _MANIFEST = "inferenceservice.yaml"
 _DENIED = (401, 403)
 
 
-def demand(plan: Plan, rendered: Mapping[str, str]) -> Demand:
-    """What the rendered files of a plan ask of a cluster. Raises InputError where they are not as KServe takes them."""
+def demand(plan: Plan, rendered: Mapping[str, str], runtimes: Iterable[Object] = ()) -> Demand:
+    """What the rendered files of a plan ask of a cluster. `runtimes`: serving runtimes that the cluster has.
+
+    Raises InputError where the files are not as KServe takes them.
+    """
     found = read_mapping(rendered[_MANIFEST], _MANIFEST).value
-    predictor = part(found, "spec", "predictor")
-    server = part(predictor, "model")
-    if not server:
+    if not part(found, "spec", "predictor", "model"):
         raise InputError(Problem(_MANIFEST, "spec.predictor.model", "is missing", "Correct the template's skeleton."))
-    pod = {**predictor, "containers": [server, *(predictor.get("containers") or [])]}
-    return Demand(plan.service, plan.tenancy.namespace, pod, (plan.replicas.min, plan.replicas.max))
+    (read_object,) = pods_of_objects([found], runtimes)
+    pods = read_object.found[0]
+    if isinstance(pods, UnknownPods) or pods.bounds is None:
+        why = pods.reason if isinstance(pods, UnknownPods) else pods.passing
+        raise InputError(Problem(_MANIFEST, "spec", f"tells no pods: {why}", "Correct the template's skeleton."))
+    ((pod, _),) = pods.specs
+    return Demand(plan.service, plan.tenancy.namespace, dict(pod), (pods.bounds.fewest, pods.bounds.most))
 
 
 def others(plan: Plan, environment: Environment, catalog: Catalog) -> list[Other]:

@@ -35,12 +35,13 @@ _MILLION = 10**6
 class Side:
     """A service before or after a change: its objects, and by file what could not be read, each with the reason.
 
-    `empty`: the service is not there.
+    `empty`: the service is not there. `runtimes`: serving runtimes that are known beside its own.
     """
 
     objects: tuple[Mapping[str, Any], ...] = ()
     unreadable: tuple[Unpriced, ...] = ()
     empty: bool = False
+    runtimes: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def _compared(services: Iterable[Service], prices: Prices) -> list[_Compared]:
 
 
 def _priced(side: Side, environment: str, prices: Prices) -> _Priced:
-    found = read_workloads(side.objects)
+    found = read_workloads(side.objects, side.runtimes)
     workloads: list[WorkloadCost] = []
     unpriced = [*side.unreadable, *found.unpriced]
     for workload in found.priced:

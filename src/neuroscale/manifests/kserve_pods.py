@@ -47,24 +47,31 @@ def _mode(value: Mapping[str, Any]) -> str:
     return annotations_of(value).get(f"{_PREFIX}deploymentMode", "Knative")  # a component's own do not decide it
 
 
-def component_pod(component: Mapping[str, Any]) -> Pod:
-    """The pod of a predictor, transformer or explainer. Raises ValueError where it cannot be read."""
+def component_spec(component: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod's spec of a component without a runtime. Raises ValueError where it has no containers."""
     servers = [mapping(component[key], key) for key in SERVERS if component.get(key) is not None]
-    containers = servers + sequence(component.get("containers"), "containers")
+    containers = servers + [mapping(one, "a container") for one in sequence(component.get("containers"), "containers")]
     if not containers:
         raise ValueError("it has no containers of its own: its runtime brings them")
-    return read_pod({**component, "containers": containers})
+    return {**component, "containers": containers}
 
 
-def component_bounds(value: Mapping[str, Any], component: Mapping[str, Any]) -> Bounds:
-    """The replicas of a component.
+def component_bounds(
+    value: Mapping[str, Any], component: Mapping[str, Any], under: Mapping[str, Any] | None = None
+) -> Bounds:
+    """The replicas of a component. `under`: annotations of its runtime, which its own and the service's win over.
 
-    Where no autoscaler of KServe's comes with it (class none or external), what it declares is what whoever scales
-    it is held to. Raises ValueError for a mode in which the pods are not the service's own.
+    Without Knative the autoscaler's class decides, as in KServe's `createRawDefaultDeployment`
+    (`reconcilers/deployment/deployment_reconciler.go`), `createHPA` (`reconcilers/hpa/hpa_reconciler.go`) and
+    `createKedaScaledObject` (`reconcilers/keda/keda_reconciler.go`): with `none` KServe writes minReplicas into the
+    Deployment and nothing scales it; with `external` it writes no number, so there is one pod until somebody else
+    scales it, whom neither minReplicas nor maxReplicas binds. Raises ValueError for a mode in which the pods are not
+    the service's own, and for a class that KServe refuses.
     """
     if stopped(value):
         return STOPPED
-    given = annotations_of(value) | texts(component.get("annotations"), "annotations")
+    own = texts(component.get("annotations"), "annotations")
+    given = texts(under, "annotations") | annotations_of(value) | own
     mode = _mode(value)
     if mode.startswith("ModelMesh"):
         raise ValueError("it runs in ModelMesh, whose pods serve several services")
@@ -74,27 +81,35 @@ def component_bounds(value: Mapping[str, Any], component: Mapping[str, Any]) -> 
         if not most and annotated.unlimited:
             return Bounds(fewest, fewest, unlimited=True)
         return between(fewest, most or annotated.most)
-    if given.get(f"{_PREFIX}autoscalerClass", "hpa") == "hpa":
-        fewest = max(fewest, 1)
-    return between(fewest, most)
+    scaler = given.get(f"{_PREFIX}autoscalerClass", "hpa")
+    if scaler == "none":
+        return Bounds(fewest, fewest)
+    if scaler == "external":
+        return Bounds(1, 1, unlimited=True)
+    if scaler not in ("hpa", "keda"):
+        raise ValueError(f"its autoscaler class {scaler!r:.60} is none of KServe's, which makes no pods then")
+    return between(max(fewest, 1) if scaler == "hpa" else fewest, most)
 
 
-def with_workers(head: Pod, worker_spec: Mapping[str, Any]) -> tuple[Pod, Pod, int]:
+def with_workers(head: Pod, worker_spec: Mapping[str, Any], *, staged: bool = False) -> tuple[Pod, Pod, int]:
     """Head pod, worker pod and the number of workers of a predictor on several nodes.
 
-    The accelerators of all nodes together are tensor times pipeline parallel size. Raises ValueError where the
-    manifest does not say them: a runtime may then set others.
+    The accelerators of all nodes together are tensor times pipeline parallel size. `staged`: each node is a stage of
+    the pipeline. Raises ValueError where the manifest does not say the sizes: a runtime may then set others.
     """
     sizes = [worker_spec.get("tensorParallelSize"), worker_spec.get("pipelineParallelSize")]
     if None in sizes:
         raise ValueError("its runtime sets tensorParallelSize or pipelineParallelSize")
-    total = optional(worker_spec, "tensorParallelSize", 1) * optional(worker_spec, "pipelineParallelSize", 1)
+    tensor, stages = (optional(worker_spec, f"{name}ParallelSize", 1) for name in ("tensor", "pipeline"))
+    total = tensor * stages
     if not sequence(worker_spec.get("containers"), "containers"):
         raise ValueError("its workers have no containers of their own: its runtime brings them")
     worker = read_pod(worker_spec)
     resource = next(iter([*worker.devices, *head.devices]), _DEFAULT_GPU)
     on_head, on_worker = (int(pod.devices.get(resource, Decimal(0))) for pod in (head, worker))
-    if on_worker:
+    if staged:
+        nodes, on_head, on_worker = stages, tensor, tensor
+    elif on_worker:
         nodes = ceil(Decimal(total) / on_worker)
         if on_head >= total:
             nodes = 1
@@ -118,16 +133,17 @@ def llm_parts(spec: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "prefill", mapping(spec["prefill"], "prefill")
 
 
-def llm_pods(part: Mapping[str, Any]) -> tuple[tuple[Pod, int], ...]:
-    """The pods of one replica, each with how many of it there are. Raises ValueError where they cannot be read."""
+def llm_specs(part: Mapping[str, Any]) -> tuple[tuple[dict[str, Any], int], ...]:
+    """The pods' specs of one replica, each with how many of it there are. Raises ValueError where they are not told."""
     template, worker = part.get("template"), part.get("worker")
     if template is None and worker is None:
         raise ValueError("its pods come from an LLMInferenceServiceConfig")
     if worker is None:
-        return ((read_pod(template), 1),)
+        return ((mapping(template, "the pod's spec"), 1),)
     size = _group_size(mapping(part.get("parallelism"), "parallelism"))
     # Without a template of its own the leader is one of the workers.
-    return ((read_pod(worker if template is None else template), 1), (read_pod(worker), size - 1))
+    leader, follower = (mapping(one, "the pod's spec") for one in (worker if template is None else template, worker))
+    return ((leader, 1), (follower, size - 1))
 
 
 def _group_size(parallelism: Mapping[str, Any]) -> int:

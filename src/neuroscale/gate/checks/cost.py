@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 
 from neuroscale.catalog import Catalog, load_catalog
@@ -13,8 +14,10 @@ from neuroscale.costs.change import Service, Side, compare
 from neuroscale.costs.pricing import Prices
 from neuroscale.gate.change import Change
 from neuroscale.manifests.objects import MANIFEST_SUFFIXES, Manifest, read_manifests
+from neuroscale.manifests.serving_runtimes import runtime_key, runtimes_below
 from neuroscale.manifests.workloads import Unpriced
 from neuroscale.planning.plan import Plan
+from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
 from neuroscale.repo.layout import CATALOG, MANIFESTS, PLAN_FILE, REQUEST_FILE, SETTINGS, ServicePath
 from neuroscale.repo.snapshot import Entry, Snapshot
 
@@ -41,7 +44,11 @@ def cost_of_change(
     read: dict[str, list[Manifest]] = {}
     for manifest in manifests:
         read.setdefault(manifest.file, []).append(manifest)
-    return compare(_services(change, folders, read, plans), prices, before, today)
+    services = list(_services(change, folders, read, plans))
+    past = _with_runtimes([one.before for one in services], change.before)
+    new = _with_runtimes([one.after for one in services], change.after)
+    known = [replace(one, before=old, after=now) for one, old, now in zip(services, past, new, strict=True)]
+    return compare(known, prices, before, today)
 
 
 def _prices_of(snapshot: Snapshot) -> Prices:
@@ -81,6 +88,14 @@ def _services(
             after=_side(change.after, after.get(folder, []), read, parsed),
             plan=plans.get(folder),
         )
+
+
+def _with_runtimes(sides: Sequence[Side], snapshot: Snapshot) -> list[Side]:
+    """The services with the serving runtimes that the platform and the other services of the change bring."""
+    platforms = (one.value for one in runtimes_below(snapshot, RUNTIME_FOLDER))
+    others = (value for side in sides for value in side.objects if runtime_key(value))
+    known = (*platforms, *others)
+    return [replace(side, runtimes=known) for side in sides]
 
 
 def _entries(snapshot: Snapshot, folders: Sequence[str]) -> dict[str, list[Entry]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.core.errors import UntrustedError
 from neuroscale.core.units import GIB
 from neuroscale.core.yaml_io import Path
 from neuroscale.gate.check import Evaluation
@@ -28,11 +28,12 @@ from neuroscale.gate.fit.reachability import (
     untold_variables,
 )
 from neuroscale.gate.fit.tripwire_services import Tripwire, tripwires
-from neuroscale.gate.fit.vllm_pods import SERVING, Server, Unread, servers
+from neuroscale.gate.fit.vllm_pods import Server, Unread, servers
 from neuroscale.gate.fit.volumes import READ, check_room
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.cpu_memory import CACHE_SPACE, cache_space, hidden_cache_space, memory_limit
-from neuroscale.manifests.objects import Manifest, read_manifests
+from neuroscale.manifests.objects import Manifest
+from neuroscale.manifests.serving_runtimes import SERVING, runtimes_below
 from neuroscale.planning.fit import Around, Fit, choices, fit
 from neuroscale.planning.startup import startup
 from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
@@ -104,15 +105,7 @@ def runtimes_of(snapshot: Snapshot) -> Callable[[str], Manifest | None]:
 
     @cache
     def known() -> dict[str, Manifest]:
-        found = {}
-        for entry in snapshot.entries(RUNTIME_FOLDER):
-            data = snapshot.read(entry.path) if entry.path.endswith(".yaml") else None
-            try:
-                manifests = read_manifests(data, entry.path) if data is not None else []
-            except InputError:
-                continue  # the platform's own check says what is wrong with it
-            found.update({one.name: one for one in manifests if one.kind == "ClusterServingRuntime"})
-        return found
+        return {one.name: one for one in runtimes_below(snapshot, RUNTIME_FOLDER)}
 
     return lambda name: known().get(name)
 

@@ -5,7 +5,6 @@ An InferenceService is merged with its runtime by the rules of KServe (release 0
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,25 +12,31 @@ from typing import Any
 from neuroscale.core.yaml_io import Path
 from neuroscale.gate.fit.environment import PORT_SERVICE
 from neuroscale.manifests import kserve_pods
+from neuroscale.manifests.canaries import canary_predictors
 from neuroscale.manifests.objects import Manifest
 from neuroscale.manifests.pod_resources import Pod, mapping, read_pod, sequence
+from neuroscale.manifests.runtime_merge import (
+    filled,
+    merged_pod,
+    merged_worker,
+    models_of,
+    parts_of_runtime,
+    serving_container,
+    serving_index,
+)
+from neuroscale.manifests.serving_runtimes import (
+    BUILT_IN,
+    KSERVE,
+    RUNTIMES,
+    find_runtime,
+    model_format,
+    runtime_key,
+    runtime_name,
+    runtime_of,
+)
 from neuroscale.vllm.command import ServeCommand, Word, serve_command
 
-KSERVE = "serving.kserve.io"
-RUNTIMES = ("ServingRuntime", "ClusterServingRuntime")
-BUILT_IN = "kserve-vllmserver"
-"""KServe's own runtime for vLLM, which it takes for the model format vLLM where a service names none."""
-_BUILT_IN_CONTAINER: Mapping[str, Any] = {
-    "name": "kserve-container",
-    # The tag is whatever KServe was installed with; without NVIDIA GPUs it takes the image for CPUs.
-    "image": "vllm-openai:latest",
-    "command": ["python", "-m", "vllm.entrypoints.openai.api_server"],
-    "args": ["--port=8080", "--served-model-name={{.Name}}", "--model=/mnt/models"],
-}
-_PLACEHOLDER = re.compile(r"\{\{-?\s*\.(Name|Namespace)\s*-?\}\}")
 _INIT = "it runs vLLM before the pod's own containers, which start once it has ended"
-SERVING = "kserve-container"
-"""The container that KServe sends requests to."""
 _LLM_CONTAINER = "main"
 
 
@@ -91,14 +96,10 @@ Runtimes = Callable[[str, str], Manifest | None]
 
 def servers(manifests: Sequence[Manifest], elsewhere: Callable[[str], Manifest | None]) -> Iterator[Found]:
     """Everything that runs vLLM. `elsewhere`: a ClusterServingRuntime by its name that is not among the manifests."""
-    given = {
-        (manifest.kind, manifest.namespace if manifest.kind == RUNTIMES[0] else "", manifest.name): manifest
-        for manifest in manifests
-        if manifest.group == KSERVE and manifest.kind in RUNTIMES
-    }
+    given = {key: manifest for manifest in manifests if (key := runtime_key(manifest.value))}
 
     def runtime(name: str, namespace: str) -> Manifest | None:
-        return given.get((RUNTIMES[0], namespace, name)) or given.get((RUNTIMES[1], "", name)) or elsewhere(name)
+        return find_runtime(given, name, namespace) or elsewhere(name)
 
     linked = {one.namespace: one for one in manifests if _sets_port(one)}
     for manifest in manifests:
@@ -157,7 +158,7 @@ def _containers(
     for key in ("containers", "initContainers"):
         for index, item in enumerate(sequence(spec.get(key), key)):
             container = mapping(item, "a container")
-            command = serve_command(_filled(container) if description else container)
+            command = serve_command(filled(container) if description else container)
             place = (*at, key, index)
             if key == "initContainers" and container.get("restartPolicy") != "Always" and command is not None:
                 if command.unreadable:
@@ -213,10 +214,7 @@ def _inference_service(manifest: Manifest, runtime: Runtimes) -> Iterator[Found]
     predictors: list[tuple[Path, Mapping[str, Any]]] = []
     if spec.get("predictor") is not None:
         predictors.append((("spec", "predictor"), mapping(spec["predictor"], "predictor")))
-    for index, item in enumerate(sequence(spec.get("canary"), "canary")):
-        predictor = mapping(item, "a canary").get("predictor")
-        if predictor is not None:
-            predictors.append((("spec", "canary", index, "predictor"), mapping(predictor, "predictor")))
+    predictors += [(("spec", "canary", index, "predictor"), canary) for index, canary in canary_predictors(spec)]
     for at, predictor in predictors:
         yield from _predictor(manifest, at, predictor, runtime)
     for part in ("transformer", "explainer"):
@@ -227,9 +225,9 @@ def _inference_service(manifest: Manifest, runtime: Runtimes) -> Iterator[Found]
 def _predictor(manifest: Manifest, at: Path, predictor: Mapping[str, Any], runtime: Runtimes) -> Iterator[Found]:
     subject = manifest.subject
     found: list[Found] = []
-    for key in kserve_pods.SERVERS:
-        if predictor.get(key) is not None:
-            found.extend(_model(manifest, at, predictor, key, runtime))
+    described = list(models_of(predictor))
+    for key, model in described:
+        found.extend(_model(manifest, at, predictor, key, model, runtime))
     own = {**predictor, "containers": sequence(predictor.get("containers"), "containers")}
     found.extend(
         replace(one, source=_custom_source(one.container)) if isinstance(one, Server) else one
@@ -239,29 +237,35 @@ def _predictor(manifest: Manifest, at: Path, predictor: Mapping[str, Any], runti
     if workers is None:
         yield from found
         return
+    known = _described(described[0][1], manifest, runtime) if described else None
     for one in found:
-        yield _with_workers(one, mapping(workers, "workerSpec")) if isinstance(one, Server) else one
+        yield _with_workers(one, mapping(workers, "workerSpec"), known) if isinstance(one, Server) else one
 
 
-def _model(manifest: Manifest, at: Path, predictor: Mapping[str, Any], key: str, runtime: Runtimes) -> Iterator[Found]:
-    model = mapping(predictor[key], key)
-    if key != "model":  # KServe makes a model of that format of it
-        model = {**model, "modelFormat": {"name": key}, "runtime": None}
+def _described(model: Mapping[str, Any], manifest: Manifest, runtime: Runtimes) -> Mapping[str, Any] | None:
+    """The runtime of a model as KServe merges the service with it; None where the files do not tell it."""
+
+    def value(name: str, namespace: str) -> Mapping[str, Any] | None:
+        found = runtime(name, namespace)
+        return None if found is None else found.value
+
+    return runtime_of(model, manifest.namespace, value)
+
+
+def _model(
+    manifest: Manifest, at: Path, predictor: Mapping[str, Any], key: str, model: Mapping[str, Any], runtime: Runtimes
+) -> Iterator[Found]:
     place = (*at, key)
-    name = str(model.get("runtime") or "")
-    wanted = str(mapping(model.get("modelFormat"), "modelFormat").get("name") or "")
-    if not name and wanted.lower() == "vllm":
-        name = BUILT_IN
+    name, wanted = runtime_name(model), model_format(model)
     merged_with = runtime(name, manifest.namespace) if name else None
-    base, base_spec, base_at = _runtime_container(merged_with)
     built_in = merged_with is None and name == BUILT_IN
-    if built_in:
-        base = dict(_BUILT_IN_CONTAINER)
-    container, origins = _merged(base, model, merged_with, base_at, manifest, place)
+    described = _described(model, manifest, runtime)
+    spec = merged_pod(predictor, model, described, (manifest.name, manifest.namespace))
+    container = spec["containers"][0]
     source, why = _source(model)
-    command = serve_command(_filled(container, manifest.name, manifest.namespace))
+    command = serve_command(container)
     hidden: list[tuple[Path, str]] = [(place, why)] if why else []
-    if merged_with is None and not built_in:
+    if described is None:
         what = f"its runtime {name}" if name else f"the runtime that KServe chooses for the format {wanted}"
         told = f"{what} is not among the files: it puts its own arguments, and maybe its command, before these"
         hidden.append(((*place, "runtime") if name else place, told))
@@ -274,98 +278,34 @@ def _model(manifest: Manifest, at: Path, predictor: Mapping[str, Any], key: str,
         if devices := _devices(container):
             yield Unread(manifest, place, manifest.subject, _not_vllm(devices))
         return
-    own = {name: value for name, value in predictor.items() if name not in (*kserve_pods.SERVERS, "containers")}
-    spec = {**base_spec, **own}
-    selector = {
-        **mapping(base_spec.get("nodeSelector"), "nodeSelector"),
-        **mapping(predictor.get("nodeSelector"), "nodeSelector"),
-    }
-    spec |= {"nodeSelector": selector, "containers": [container], "initContainers": []}
     yield Server(
         manifest,
         place,
         manifest.subject,
         command,
-        spec,
+        {**spec, "containers": [container], "initContainers": []},
         source,
         hidden=tuple(hidden),
         for_cpu=built_in,
-        origins=origins,
+        origins=_origins(manifest, place, model, described, merged_with),
     )
 
 
-def _runtime_container(runtime: Manifest | None) -> tuple[dict[str, Any], dict[str, Any], Path]:
-    """The serving container of a runtime, the pod around it, and its path."""
-    if runtime is None:
-        return {}, {}, ()
-    spec = mapping(runtime.value.get("spec"), "spec")
-    for index, item in enumerate(sequence(spec.get("containers"), "containers")):
-        container = mapping(item, "a container")
-        if container.get("name") == SERVING:
-            kept = ("nodeSelector", "affinity", "tolerations", "volumes")
-            return container, {key: spec[key] for key in kept if key in spec}, ("spec", "containers", index)
-    raise ValueError(f"the runtime {runtime.name} has no container of the name {SERVING}")
-
-
-def _merged(
-    base: Mapping[str, Any],
-    own: Mapping[str, Any],
-    runtime: Manifest | None,
-    base_at: Path,
-    manifest: Manifest,
-    at: Path,
-) -> tuple[dict[str, Any], dict[tuple[str | int, ...], tuple[Manifest, Path]]]:
-    """The runtime's container with the service's on top: arguments one behind the other, all else the service's."""
-    merged = _on_top(base, own)
-    before, behind = sequence(base.get("args"), "args"), sequence(own.get("args"), "args")
-    merged["args"] = [*before, *behind]
-    variables = {
-        str(mapping(item, "a variable").get("name")): item
-        for item in (*sequence(base.get("env"), "env"), *sequence(own.get("env"), "env"))
-    }
-    merged["env"] = list(variables.values())
-    resources = mapping(base.get("resources"), "resources"), mapping(own.get("resources"), "resources")
-    merged["resources"] = {
-        kind: {**mapping(resources[0].get(kind), kind), **mapping(resources[1].get(kind), kind)}
-        for kind in ("requests", "limits")
-    }
+def _origins(
+    manifest: Manifest, at: Path, own: Mapping[str, Any], described: Mapping[str, Any] | None, runtime: Manifest | None
+) -> dict[tuple[str | int, ...], tuple[Manifest, Path]]:
+    """Where the words of a merged container are written: in the service's container, or in the runtime's."""
     origins: dict[tuple[str | int, ...], tuple[Manifest, Path]] = {}
-    place_of_base = (runtime, base_at) if runtime is not None else (manifest, at)
-    for index in range(len(before)):
-        path = (*place_of_base[1], "args", index) if runtime is not None else at
-        origins["args", index] = (place_of_base[0], path)
-    for index in range(len(behind)):
-        origins["args", len(before) + index] = (manifest, (*at, "args", index))
-    if own.get("command") is None and runtime is not None:
-        for index in range(len(sequence(base.get("command"), "command"))):
-            origins["command", index] = (runtime, (*base_at, "command", index))
-    if own.get("image") is None and runtime is not None:
-        origins["image",] = (runtime, (*base_at, "image"))
-    return merged, origins
-
-
-def _on_top(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings are merged key by key, as a strategic merge patch does; whatever else is there is replaced."""
-    merged = dict(base)
-    for key, value in own.items():
-        under = base.get(key)
-        if value is not None:
-            merged[key] = _on_top(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
-    return merged
-
-
-def _filled(container: Mapping[str, Any], name: str = "name", namespace: str = "namespace") -> dict[str, Any]:
-    """With KServe's placeholders for the service's name and namespace filled in, wherever they stand."""
-    known = {"Name": name, "Namespace": namespace}
-
-    def filled(value: Any) -> Any:
-        if isinstance(value, str):
-            return _PLACEHOLDER.sub(lambda found: known[found[1]], value)
-        if isinstance(value, dict):
-            return {key: filled(item) for key, item in value.items()}
-        return [filled(item) for item in value] if isinstance(value, list) else value
-
-    return {key: filled(value) for key, value in container.items()}
+    base = {} if described is None else serving_container(described)
+    before = len(sequence(base.get("args"), "args"))
+    for merged, path in parts_of_runtime(base, own):
+        if runtime is not None:
+            origins[merged] = (runtime, ("spec", "containers", serving_index(runtime.value), *path))
+        elif merged[0] == "args":
+            origins[merged] = (manifest, at)
+    for index in range(len(sequence(own.get("args"), "args"))):
+        origins["args", before + index] = (manifest, (*at, "args", index))
+    return origins
 
 
 def _source(model: Mapping[str, Any]) -> tuple[str, str]:
@@ -387,10 +327,11 @@ def _custom_source(container: Mapping[str, Any]) -> str:
     return ""
 
 
-def _with_workers(server: Server, worker_spec: Mapping[str, Any]) -> Found:
+def _with_workers(server: Server, workers: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> Found:
     """A predictor on several nodes."""
     try:
-        head, worker, count = kserve_pods.with_workers(server.pod(), worker_spec)
+        worker_spec, staged = merged_worker(workers, runtime)
+        head, worker, count = kserve_pods.with_workers(server.pod(), worker_spec, staged=staged)
     except ValueError as error:
         return replace(server, hidden=(*server.hidden, ((*server.at,), f"its workers cannot be counted: {error}")))
     if dict(head.devices) == dict(worker.devices):

@@ -1,0 +1,97 @@
+"""Serving runtimes of KServe: which of them a service names, and where it is looked up (release 0.20)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from neuroscale.core.errors import InputError
+from neuroscale.manifests.objects import Manifest, read_manifests
+from neuroscale.manifests.pod_resources import mapping
+from neuroscale.repo.snapshot import Snapshot
+
+KSERVE = "serving.kserve.io"
+RUNTIMES = ("ServingRuntime", "ClusterServingRuntime")
+SERVING = "kserve-container"
+"""The container that KServe sends requests to."""
+BUILT_IN = "kserve-vllmserver"
+"""KServe's own runtime for vLLM, which it takes for the model format vLLM where a service names none."""
+SERVER_TYPE = f"{KSERVE}/server-type"
+
+Runtimes = Callable[[str, str], Mapping[str, Any] | None]
+"""A runtime's object by its name and the service's namespace; None where it is not known."""
+RuntimeKey = tuple[str, str, str]
+"""Kind, namespace ("" for a ClusterServingRuntime) and name."""
+
+_Found = TypeVar("_Found")
+_SIZE = {"cpu": "1", "memory": "2Gi"}
+_BUILT_IN: Mapping[str, Any] = {
+    "apiVersion": f"{KSERVE}/v1alpha1",
+    "kind": RUNTIMES[1],
+    "metadata": {"name": BUILT_IN, "annotations": {SERVER_TYPE: "vllmserver"}},
+    "spec": {
+        "containers": [
+            {
+                "name": SERVING,
+                # The tag is whatever KServe was installed with; without NVIDIA GPUs it takes the image for CPUs.
+                "image": "vllm-openai:latest",
+                "command": ["python", "-m", "vllm.entrypoints.openai.api_server"],
+                "args": ["--port=8080", "--served-model-name={{.Name}}", "--model=/mnt/models"],
+                "resources": {"requests": _SIZE, "limits": _SIZE},
+            }
+        ]
+    },
+}
+"""What a service takes of that runtime, which comes with KServe (`config/runtimes/kserve-vllmserver.yaml`)."""
+
+
+def runtime_key(value: Mapping[str, Any]) -> RuntimeKey | None:
+    """What a serving runtime is looked up by; None for every other object."""
+    kind, group = str(value.get("kind")), str(value.get("apiVersion")).rpartition("/")[0]
+    metadata = value.get("metadata")
+    if group != KSERVE or kind not in RUNTIMES or not isinstance(metadata, dict):
+        return None
+    return kind, str(metadata.get("namespace") or "") if kind == RUNTIMES[0] else "", str(metadata.get("name") or "")
+
+
+def find_runtime(given: Mapping[RuntimeKey, _Found], name: str, namespace: str) -> _Found | None:
+    """A runtime by its name: the namespace's own comes before that of the whole cluster."""
+    return given.get((RUNTIMES[0], namespace, name)) or given.get((RUNTIMES[1], "", name))
+
+
+def known_runtimes(objects: Iterable[Mapping[str, Any]]) -> Runtimes:
+    """The lookup among the serving runtimes of some objects."""
+    given = {key: value for value in objects if (key := runtime_key(value))}
+    return lambda name, namespace: find_runtime(given, name, namespace)
+
+
+def runtimes_below(snapshot: Snapshot, folder: str) -> list[Manifest]:
+    """The serving runtimes of the whole cluster in a folder's files; files that cannot be read are left out."""
+    found: list[Manifest] = []
+    for entry in snapshot.entries(folder):
+        data = snapshot.read(entry.path) if entry.path.endswith(".yaml") else None
+        try:
+            manifests = read_manifests(data, entry.path) if data is not None else []
+        except InputError:
+            continue  # the platform's own check says what is wrong with it
+        found += [one for one in manifests if one.kind == RUNTIMES[1]]
+    return found
+
+
+def runtime_name(model: Mapping[str, Any]) -> str:
+    """The runtime that a predictor's `model` names; "" where KServe chooses one that the files do not tell."""
+    name = str(model.get("runtime") or "")
+    return BUILT_IN if not name and model_format(model).lower() == "vllm" else name
+
+
+def model_format(model: Mapping[str, Any]) -> str:
+    """The name of the model's format."""
+    return str(mapping(model.get("modelFormat"), "modelFormat").get("name") or "")
+
+
+def runtime_of(model: Mapping[str, Any], namespace: str, runtimes: Runtimes) -> Mapping[str, Any] | None:
+    """The runtime that a predictor's `model` is served by; None where it is not known."""
+    name = runtime_name(model)
+    if not name:
+        return None
+    return runtimes(name, namespace) or (_BUILT_IN if name == BUILT_IN else None)
