@@ -581,6 +581,19 @@ def test_every_command_has_help(run: Any) -> None:
     assert run("nonsense").status == 2
 
 
+def test_answers_that_cannot_be_used_are_told_before_a_token_is_asked_for(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NEUROSCALE_FORGE_TOKEN", raising=False)
+    monkeypatch.delenv("NEUROSCALE_FORGE_TOKEN_FILE", raising=False)
+    path = answers(tmp_path, concurrent_users="many")
+    line = next(number for number, text in enumerate(path.read_text().splitlines(), 1) if "concurrent_users" in text)
+    said = run("request", "--answers", path, "--repository", ROOT)
+    assert (said.status, said.out) == (2, "")
+    assert f"{path}:{line}: concurrent_users: " in said.err
+    assert "token" not in said.err
+
+
 # serve
 
 
