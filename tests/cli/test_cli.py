@@ -581,6 +581,30 @@ def test_every_command_has_help(run: Any) -> None:
     assert run("nonsense").status == 2
 
 
+def test_the_application_starts_without_what_its_commands_need() -> None:
+    code = (
+        "import sys; from neuroscale.cli import app; sys.argv = ['neuroscale', 'gate', '--help']\n"
+        "try:\n    app.main()\nexcept SystemExit:\n    pass\n"
+        "print(*(name for name in sys.modules if name.startswith('neuroscale')), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    others = {name for name in done.stderr.split() if not name.startswith("neuroscale.cli")}
+    assert others == {"neuroscale", "neuroscale.core", "neuroscale.core.errors"}
+
+
+def test_answers_that_cannot_be_used_are_told_before_a_token_is_asked_for(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NEUROSCALE_FORGE_TOKEN", raising=False)
+    monkeypatch.delenv("NEUROSCALE_FORGE_TOKEN_FILE", raising=False)
+    path = answers(tmp_path, concurrent_users="many")
+    line = next(number for number, text in enumerate(path.read_text().splitlines(), 1) if "concurrent_users" in text)
+    said = run("request", "--answers", path, "--repository", ROOT)
+    assert (said.status, said.out) == (2, "")
+    assert f"{path}:{line}: concurrent_users: " in said.err
+    assert "token" not in said.err
+
+
 # serve
 
 

@@ -23,7 +23,7 @@ from command_line import Said
 from fault_proxy import DropAfter, FaultProxy, Hold, Status, StatusAfter
 from forge_server import ForgeServer
 from neuroscale.cli.new import new_service
-from neuroscale.cli.render import replan_service
+from neuroscale.cli.replan import replan_service
 from neuroscale.core.errors import InputError
 from neuroscale.forge.branches import Access
 from neuroscale.forge.interface import PullRequest, RepositoryRef, Token

@@ -11,7 +11,7 @@ import pytest
 
 from after_merge_lab import Seen, check, failing, passing
 from cluster_lab import run
-from neuroscale.cli.after_merge import GATEWAY_VARIABLE, curl
+from neuroscale.cli.curl_of_service import GATEWAY_VARIABLE, curl
 from neuroscale.core.errors import ExitStatus
 from neuroscale.forge.after_merge.evidence import SMOKE, STATUS, Evidence, ServiceEvidence, read_evidence
 from neuroscale.forge.after_merge.reactions import status_of

@@ -206,7 +206,7 @@ def test_a_change_is_judged_strictly_and_paths_are_not_unless_it_is_said(
 
         return judged
 
-    for module, name in (("runner", "gate_paths"), ("runner", "gate_change"), ("judges", "judge_by_base")):
+    for module, name in (("runner", "gate_paths"), ("runner", "gate_change"), ("base_gate", "judge_by_base")):
         monkeypatch.setattr(f"neuroscale.gate.{module}.{name}", judge(name))
     monkeypatch.delenv(base_gate.JUDGE, raising=False)
     made = Repository(tmp_path / "repository")

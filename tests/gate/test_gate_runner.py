@@ -12,7 +12,8 @@ import pytest
 
 from gate_lab import ISVC, ROOT, SERVICE, check, edit, gate, pristine, repository, rules
 from neuroscale.cli.gate import Reports, run_gate
-from neuroscale.cli.render import render_request, replan_service
+from neuroscale.cli.render import render_request
+from neuroscale.cli.replan import replan_service
 from repositories import Repository
 
 __all__ = ["pristine", "repository"]

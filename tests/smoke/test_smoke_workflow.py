@@ -17,7 +17,7 @@ from after_merge_lab import Seen, check
 from cluster_lab import run
 from forge_server import ForgeServer
 from neuroscale.cli.new import new_service
-from neuroscale.cli.render import replan_service
+from neuroscale.cli.replan import replan_service
 from neuroscale.forge.interface import PullRequest
 from neuroscale.forge.revert import PREFIX
 from neuroscale.forge.waiting import wait_for_status

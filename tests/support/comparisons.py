@@ -79,7 +79,7 @@ SMOKE_TESTS = Comparison(
     "smoke-tests",
     (
         *("requirements/serve.txt", "smoke-tests", "src/neuroscale/smoke", "src/neuroscale/cluster/endpoint"),
-        *("src/neuroscale/cluster", "src/neuroscale/cli/smoke.py", "tests/smoke/test_smoke_breakages.py"),
+        *("src/neuroscale/cluster", "src/neuroscale/cli/smoke_run.py", "tests/smoke/test_smoke_breakages.py"),
         *("tests/support/smoke_breakages.py", "tests/support/model_faults.py"),
     ),
 )

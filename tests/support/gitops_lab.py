@@ -17,7 +17,6 @@ from typing import Any
 import httpx
 import yaml
 
-from neuroscale.cli.context import read_platform
 from neuroscale.forge.http import Client, segments
 from neuroscale.forge.interface import RepositoryRef
 from neuroscale.kube.client import Cluster, Identity, Object
@@ -26,6 +25,7 @@ from neuroscale.local.argocd import CONTROLLER, REPO_SERVER, SERVER, ArgoCD
 from neuroscale.local.control_plane import cluster, control_plane
 from neuroscale.local.seed import ADMIN, MAIN, LocalForge
 from neuroscale.local.status import last_lines
+from neuroscale.rendering.planning_inputs import read_planning_inputs
 from neuroscale.rendering.scaffolder.interpreter import PullRequest
 from neuroscale.rendering.service_folder import scaffold
 from neuroscale.repo.snapshot import FolderSnapshot
@@ -43,7 +43,7 @@ _MERGE_WITHIN = 60.0  # seconds that the forge may take to see that a pull reque
 def service_files(name: str, example: str = "gemma-4-26b-a4b-qat") -> dict[str, str]:
     """The folder of a service as the template renders it: text by path in the repository."""
     answers: Any = yaml.safe_load((ROOT / f"templates/examples/{example}.yaml").read_text(encoding="utf-8"))
-    platform = read_platform(ROOT, FolderSnapshot(ROOT))
+    platform = read_planning_inputs(FolderSnapshot(ROOT))
     found: dict[str, str] = {}
 
     def publish(request: PullRequest) -> Mapping[str, Any]:

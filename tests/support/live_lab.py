@@ -15,12 +15,12 @@ from typing import Any
 import yaml
 
 from gitops_lab import ROOT, GitOps
-from neuroscale.cli.context import read_platform
 from neuroscale.cluster.endpoint import key
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.local.model_server import ModelServer
 from neuroscale.local.seed import MAIN
 from neuroscale.local.status import last_lines
+from neuroscale.rendering.planning_inputs import read_planning_inputs
 from neuroscale.rendering.scaffolder.interpreter import PullRequest
 from neuroscale.rendering.service_folder import scaffold
 from neuroscale.repo.snapshot import FolderSnapshot
@@ -79,7 +79,7 @@ class Live:
 def service_files(name: str, **answers: Any) -> dict[str, str]:
     """The folder of a service of this environment as the template renders it: text by path in the repository."""
     told: Any = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
-    platform = read_platform(ROOT, FolderSnapshot(ROOT))
+    platform = read_planning_inputs(FolderSnapshot(ROOT))
     found: dict[str, str] = {}
 
     def publish(request: PullRequest) -> Mapping[str, Any]:

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from model_faults import Certificate, Fault, ModelProxy
-from neuroscale.cli.clusters import Where
-from neuroscale.cli.smoke import Question, Reports, smoke
+from neuroscale.cli.chosen_cluster import Where
+from neuroscale.cli.report_files import Reports
+from neuroscale.cli.smoke_run import Question, run_smoke_tests
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.forward import find_kubectl
 from neuroscale.cluster.pod_state import part
@@ -167,7 +168,7 @@ class Lab:
         variables |= {"SSL_CERT_FILE": str(asked.trusts)} if asked.trusts else {}
         with _environment(variables):
             where = Where(None, asked.kubeconfig or self.kubeconfig, None)
-            status = smoke(question, where, self.checkout, Reports(report, report.with_suffix(".xml"), None))
+            status = run_smoke_tests(question, where, self.checkout, Reports(report, report.with_suffix(".xml"), None))
         return status, json.loads(report.read_text(encoding="utf-8"))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from neuroscale.catalog.settings import Settings
-from neuroscale.cli.context import read_file
+from neuroscale.cli.open_repository import read_file
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.validation import shorten, suggest
 from neuroscale.core.yaml_io import dotted, read_mapping

@@ -2,224 +2,59 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
-import shlex
-import sys
-from dataclasses import dataclass, replace
-from decimal import Decimal
-from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from neuroscale.catalog import Catalog, ModelEntry
-from neuroscale.cli.context import open_repository
-from neuroscale.core.errors import ExitStatus, InputError, Problem
-from neuroscale.core.units import GIB
-from neuroscale.core.validation import suggest
-from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit import PINNED, Around, Device, Fit, choices, device, fit
-from neuroscale.planning.fit.versions import number
-from neuroscale.planning.price import pod_price
-from neuroscale.planning.replica_memory import facts_of, served_facts
-from neuroscale.vllm.arguments import Parsed, parse_arguments
-from neuroscale.vllm.command_rules import check_command
-from neuroscale.vllm.parallel_sizes import world_size
+import typer
 
-_TOLD_BY_FIT = (
-    *("no-model", "attention-heads", "kv-heads", "data-parallelism", "context-length", "batched-tokens"),
-    *("hf-overrides", "context-parallelism"),
-)
-"""Faults that `fit` has sentences of its own for; the model is another option's."""
+from neuroscale.cli.json_output import print_json
+from neuroscale.cli.options import JsonOption, PictureOption, RepositoryOption
+from neuroscale.core.errors import ExitStatus
 
 
-@dataclass(frozen=True)
-class Question:
-    """What is asked: the options of the command line, as they were given."""
+def show_fit(
+    model: Annotated[
+        str, typer.Option("--model", help="A model of the catalog, a folder, a config.json, or a model of the Hub.")
+    ],
+    accelerator: Annotated[
+        str | None, typer.Option("--accelerator", help="An accelerator of the catalog, or any name with --memory-gib.")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", help="How many: the tensor parallel size where --vllm-args names none.")
+    ] = None,
+    vllm_args: Annotated[str, typer.Option("--vllm-args", help="The arguments of `vllm serve`, as one text.")] = "",
+    vllm_version: Annotated[
+        str, typer.Option("--vllm-version", help="Of vLLM. Default: the one that is rendered for.")
+    ] = "0.32.0",
+    memory_gib: Annotated[
+        float | None, typer.Option("--memory-gib", help="Memory of one accelerator, in GiB (2^30 bytes).")
+    ] = None,
+    bandwidth_gbs: Annotated[
+        float | None, typer.Option("--bandwidth-gbs", help="Bandwidth of its memory, in 10^9 bytes per second.")
+    ] = None,
+    length: Annotated[
+        int | None, typer.Option("--length", help="Tell how many requests of this many tokens fit at once.", min=1)
+    ] = None,
+    picture: PictureOption = None,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> int:
+    """Say whether a model fits an accelerator under vLLM, how much it serves at once, and why. Exit status 1: it does
+    not."""
+    from neuroscale.cli.fit_answer import Question, answer, as_mapping
+    from neuroscale.cli.open_repository import open_repository
 
-    model: str
-    accelerator: str | None
-    count: int | None
-    vllm_args: str
-    vllm_version: str
-    memory_gib: float | None
-    bandwidth_gbs: float | None
-    length: int | None
-
-
-def show_fit(question: Question, repository: Path | None, *, as_json: bool, picture: Path | None = None) -> int:
-    """Print whether a model fits, and what vLLM will print; draw its memory into a file.
-
-    Exit status 1: refused. Raises InputError.
-    """
+    question = Question(model, accelerator, count, vllm_args, vllm_version, memory_gib, bandwidth_gbs)
     result = answer(question, open_repository(repository).catalog)
     if picture is not None:
         from neuroscale.report.memory_picture import write_picture
 
         write_picture(result.memory_gib, f"{result.model} on {result.count} x {result.accelerator}", picture)
     if as_json:
-        sys.stdout.write(json.dumps(as_mapping(result, question.length), indent=2) + "\n")
+        print_json(as_mapping(result, length))
     else:
         from rich.console import Console
 
         from neuroscale.report.fit_view import print_fit
 
-        print_fit(result, Console(highlight=False), question.length)
+        print_fit(result, Console(highlight=False), length)
     return ExitStatus.FINDINGS if result.verdict == "refused" else ExitStatus.PASSED
-
-
-def answer(question: Question, catalog: Catalog) -> Fit:
-    """The fit, with the choices near a refusal. What vLLM does not start with is refused too. Raises InputError."""
-    try:
-        number(question.vllm_version)
-    except ValueError as error:
-        raise InputError(
-            Problem("--vllm-version", "", f"{question.vllm_version!r} is not a version", f"Write one such as {PINNED}.")
-        ) from error
-    where = _device(question, catalog)
-    facts = facts_of(question.model, catalog)
-    parsed, problems = _command(question)
-    refusals, remarks = _faults(parsed, facts, catalog.models.get(question.model))
-    problems += refusals
-    arguments = parsed.arguments.in_range()
-    result = fit(facts, where, arguments, version=question.vllm_version)
-    if problems:
-        first, *others = result.reasons
-        else_told = first if result.verdict == "refused" else f"But for that: {first}"
-        result = replace(result, verdict="refused", reasons=(*problems, else_told, *others))
-    elif result.verdict == "refused":
-        around = Around(_variants(question.model, facts, catalog), _devices(where, catalog), _prices(facts, catalog))
-        result = replace(result, choices=choices(result, facts, where, arguments, around))
-    if unread := _unread(parsed):
-        result = replace(result, confidence="low", reasons=(*result.reasons, *unread))
-    return replace(result, reasons=(*result.reasons, *remarks))
-
-
-def as_mapping(result: Fit, length: int | None = None) -> dict[str, Any]:
-    """The answer for programs: GiB, tokens, and sentences."""
-    memory = result.memory_gib.model_dump()
-    return {
-        "schema_version": 1,
-        "verdict": result.verdict,
-        "model": result.model,
-        "accelerator": result.accelerator,
-        "count": result.count,
-        "vllm_version": result.version,
-        "memory_gib": memory,
-        "kv_cache_tokens": result.kv_cache_tokens,
-        "max_concurrency": round(result.max_concurrency, 2),
-        "max_model_len": result.max_model_len,
-        "max_context": result.max_context,
-        "confidence": result.confidence,
-        "reasons": list(result.reasons),
-        "error_band_gib": round(result.band_gib, 2),
-        "available_kv_cache_gib": round(result.available_gib, 2),
-        "one_request_gib": round(result.request_gib, 2),
-        "weights_gib": _rounded(result.weights_gib),
-        "overhead_gib": _rounded(result.overhead_gib),
-        "offload_seconds_per_step": result.seconds_per_step,
-        "requests_at_once": None
-        if length is None
-        else {"length": length, "requests": round(result.at_once(length), 2)},
-        "resolved": dataclasses.asdict(result.resolved),
-        "log": list(result.log),
-        "choices": [
-            {**dataclasses.asdict(choice), "hourly": None if choice.hourly is None else f"{choice.hourly:.4f}"}
-            for choice in result.choices
-        ],
-    }
-
-
-def _rounded(parts: Any) -> dict[str, float]:
-    return {name: round(size, 3) for name, size in parts.items()}
-
-
-def _device(question: Question, catalog: Catalog) -> Device:
-    """An accelerator of the catalog, or one that is described by its memory."""
-    memory, bandwidth = question.memory_gib, question.bandwidth_gbs
-    for option, value in (("--memory-gib", memory), ("--bandwidth-gbs", bandwidth), ("--count", question.count)):
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise InputError(Problem(option, "", f"{value:g} is not a size", "Write a number above 0."))
-    name = question.accelerator or ""
-    if name in catalog.accelerators:
-        known = device(catalog.accelerators[name])
-        return replace(known, memory_gib=memory or known.memory_gib, bandwidth_gb_s=bandwidth or known.bandwidth_gb_s)
-    if memory is None:
-        said = f"{name!r} is not an accelerator of the catalog" if name else "no accelerator is named"
-        raise InputError(
-            Problem("--accelerator", "", said, f"{suggest(name, catalog.accelerators)} Or describe one: --memory-gib.")
-        )
-    title = name or f"accelerator of {memory:g} GiB"
-    return Device(name or "unnamed", title, "cuda", memory, bandwidth)
-
-
-def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:
-    """The command on the accelerators that there are, and a sentence for each thing for which vLLM would not start."""
-    try:
-        words = shlex.split(question.vllm_args)
-    except ValueError as error:
-        raise InputError(
-            Problem("--vllm-args", "", f"cannot be split into words: {error}", "Close every quotation mark.")
-        ) from error
-    parsed = parse_arguments(words, question.vllm_version)
-    # Of another version only the values are read: its parser is not known here.
-    problems = tuple(
-        f"vLLM {parsed.version} does not start with {problem.word!r}: {problem.message}. {problem.fix}"
-        for problem in parsed.problems
-        if parsed.exact and problem.kind != "ignored"
-    )
-    count, asked = question.count, world_size(parsed)
-    if count is None:
-        return parsed, problems
-    if asked == 1 and "tensor_parallel_size" not in parsed.values:
-        return replace(parsed, arguments=replace(parsed.arguments, tensor_parallel_size=count)), problems
-    if asked > count:
-        problems += (f"The arguments ask for {asked} accelerators, and there are {count}.",)
-    return parsed, problems
-
-
-def _unread(parsed: Parsed) -> tuple[str, ...]:
-    """A sentence for each argument of another version that the known one does not have, such as --rope-scaling."""
-    words = {problem.word: None for problem in parsed.problems if problem.kind in ("unknown", "removed")}
-    told = f"the command is read as vLLM {parsed.version} would, which has none"
-    return tuple(f"Not counted is what {word} says: {told}." for word in words if not parsed.exact)
-
-
-def _faults(parsed: Parsed, facts: ModelFacts, entry: ModelEntry | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Sentences on what ends vLLM at its start with this command and model, and on what else the gate would say.
-
-    Of a version that is not known there are none.
-    """
-    faults = [fault for fault in check_command(parsed, facts, entry) if parsed.exact and fault.rule not in _TOLD_BY_FIT]
-    told = [(f"{fault.message}. {fault.fix}", fault.refused and fault.rule != "parser") for fault in faults]
-    return tuple(text for text, ends in told if ends), tuple(text for text, ends in told if not ends)
-
-
-def _variants(name: str, facts: ModelFacts, catalog: Catalog) -> list[ModelFacts]:
-    """Other copies of the same model in the catalog."""
-    entry = catalog.models.get(name)
-    if entry is None:
-        return []
-    root = entry.variant_of or entry.name
-    return [
-        served_facts(other)
-        for other in catalog.models.values()
-        if other.name != facts.name and root in (other.name, other.variant_of)
-    ]
-
-
-def _devices(where: Device, catalog: Catalog) -> list[Device]:
-    return [device(each) for each in catalog.accelerators.values() if each.family == "cuda" and each.name != where.name]
-
-
-def _prices(facts: ModelFacts, catalog: Catalog) -> Any:
-    weights = sum(facts.weight_bytes.values()) / GIB
-
-    def price(name: str, count: int) -> Decimal | None:
-        if name not in catalog.accelerators:
-            return None
-        host = math.ceil((1.25 * weights + 10) / 8) * 8
-        found = pod_price(catalog, tuple(catalog.prices), name, count, 4 * count, host)
-        return found.hourly if found else None
-
-    return price

@@ -4,25 +4,57 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from neuroscale import __version__
+import typer
+
+from neuroscale.cli.options import RepositoryOption
+from neuroscale.cli.report_files import Reports, write_whole
 from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, Problem, UntrustedError
-from neuroscale.gate.verdict import Check, Outcome, Verdict
-from neuroscale.repo.git import Git
-from neuroscale.repo.layout import find_root
+
+if TYPE_CHECKING:
+    from neuroscale.gate.verdict import Verdict
+
+__all__ = ["Reports", "gate", "run_gate"]
 
 
-@dataclass(frozen=True)
-class Reports:
-    """Where to write the verdict; `-` prints the JSON in place of the text."""
-
-    json: Path | None = None
-    junit: Path | None = None
-    markdown: Path | None = None
+def gate(
+    paths: Annotated[list[Path] | None, typer.Argument(help="Folders or files of manifests.")] = None,
+    base: Annotated[str, typer.Option("--base", help="Check what merging --head into this revision brings.")] = "",
+    head: Annotated[str, typer.Option("--head", help="The revision to check.")] = "",
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the verdict as JSON here ('-': print).")
+    ] = None,
+    junit_file: Annotated[Path | None, typer.Option("--junit", help="Write the verdict as JUnit XML here.")] = None,
+    markdown_file: Annotated[
+        Path | None, typer.Option("--markdown", help="Write the verdict as Markdown here.")
+    ] = None,
+    only_read_head: Annotated[
+        bool,
+        typer.Option("--only-read-head", help="Run no code of the change; for workflows that hold a token."),
+    ] = False,
+    server: Annotated[
+        bool,
+        typer.Option(
+            "--server", help="Ask a Kubernetes API server too, which is started for this run alone (seconds)."
+        ),
+    ] = False,
+    strict: Annotated[
+        bool | None,
+        typer.Option(
+            "--strict/--no-strict",
+            help="Refuse objects of kinds that nothing judges. Default: refuse them in a change, name them for PATHS.",
+        ),
+    ] = None,
+    repository: RepositoryOption = None,
+) -> int:
+    """Judge manifests. Exit status: 0 passed, 1 findings, 2 unusable input, 3 the gate cannot be trusted."""
+    reports = Reports(json_file, junit_file, markdown_file)
+    return run_gate(
+        paths or [], base, head, repository, reports, only_read_head=only_read_head, server=server, strict=strict
+    )
 
 
 def run_gate(
@@ -37,6 +69,8 @@ def run_gate(
     strict: bool | None = None,
 ) -> int:
     """Judge, write the reports, print the verdict; returns the exit status.
+
+    A report that is to go to the file `-` is printed in place of the text.
 
     `only_read_head`: no code of the change is run, not even beside the base's. `server`: an API server is asked, too.
     `strict`: an object of a kind that nothing judges is a finding; by default it is for a change and not for paths.
@@ -86,6 +120,8 @@ def _judge(
 ) -> Verdict:
     from neuroscale.gate.change import find_change
     from neuroscale.gate.runner import gate_change, gate_paths
+    from neuroscale.repo.git import Git
+    from neuroscale.repo.layout import find_root
 
     today = datetime.now(UTC).date()
     if bool(paths) == bool(base or head) or bool(base) != bool(head):
@@ -110,6 +146,8 @@ def _judge(
 
 def _root(repository: Path | None) -> Path:
     """The repository whose policies judge: the named one, the one around here, or the one this program lies in."""
+    from neuroscale.repo.layout import find_root
+
     if repository is not None:
         return find_root(repository)
     try:
@@ -119,6 +157,9 @@ def _root(repository: Path | None) -> Path:
 
 
 def _no_verdict(error: NeuroscaleError) -> Verdict:
+    from neuroscale import __version__
+    from neuroscale.gate.verdict import Check, Outcome, Verdict
+
     outcome = Outcome.UNTRUSTED if error.exit_status is ExitStatus.UNTRUSTED else Outcome.UNUSABLE
     what = "The gate cannot be trusted" if outcome is Outcome.UNTRUSTED else "The input cannot be judged"
     return Verdict(
@@ -131,32 +172,20 @@ def _no_verdict(error: NeuroscaleError) -> Verdict:
 
 
 def _write(verdict: Verdict, reports: Reports) -> None:
-    for path, text in (
-        (reports.json, _json),
-        (reports.junit, _junit),
-        (reports.markdown, _markdown),
-    ):
+    for path, text in ((reports.json, _json), (reports.junit, _junit), (reports.markdown, _markdown)):
         if path is None:
             continue
         if str(path) == "-":
             sys.stdout.write(text(verdict))
             continue
-        _replace(path, text, verdict)
-
-
-def _replace(path: Path, text: Callable[[Verdict], str], verdict: Verdict) -> None:
-    """Write a report so that a half-written one never stands under its name."""
-    if path.is_dir():
-        raise InputError(Problem(str(path), "", "is a folder", "Name a file for the report."))
-    half = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        half.write_text(text(verdict), encoding="utf-8")
-        half.replace(path)
-    except OSError as error:
-        half.unlink(missing_ok=True)
-        raise InputError(
-            Problem(str(path), "", f"cannot be written: {error.strerror}", "Name a file in a folder that is there.")
-        ) from error
+        if path.is_dir():
+            raise InputError(Problem(str(path), "", "is a folder", "Name a file for the report."))
+        try:
+            write_whole(path, text(verdict))
+        except OSError as error:
+            raise InputError(
+                Problem(str(path), "", f"cannot be written: {error.strerror}", "Name a file in a folder that is there.")
+            ) from error
 
 
 def _json(verdict: Verdict) -> str:

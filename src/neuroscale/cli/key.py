@@ -2,60 +2,73 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import contextlib
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuroscale.cli.clusters import Where, open_cluster, question
-from neuroscale.cli.context import open_repository
-from neuroscale.cli.services import Service, one_service
-from neuroscale.cluster.endpoint import key
-from neuroscale.cluster.endpoint.rotation import rotate
-from neuroscale.cluster.services_in_git import Clone
-from neuroscale.cluster.status_reader import Reader
+from neuroscale.cli.chosen_cluster import Where, open_cluster
+from neuroscale.cli.options import (
+    ClusterStateOption,
+    ContextOption,
+    KubeconfigOption,
+    RepositoryOption,
+    ServiceArgument,
+    ServiceEnvironmentOption,
+)
 from neuroscale.core.errors import ExitStatus
-from neuroscale.core.printable import terminal
-from neuroscale.kube.client import Cluster
-from neuroscale.rendering.api_key import secret_name
+
+if TYPE_CHECKING:
+    from neuroscale.cli.chosen_service import Service
+    from neuroscale.kube.client import Cluster
 
 
 def manage_key(
-    service: str,
-    environment: str,
-    where: Where,
-    repository: Path | None,
-    *,
-    replace: bool,
-    show: bool,
-    seconds: float | None,
+    service: ServiceArgument,
+    environment: ServiceEnvironmentOption = "",
+    rotate: Annotated[
+        bool, typer.Option("--rotate", help="Replace the key, and the pods that take the earlier one, one by one.")
+    ] = False,
+    show: Annotated[bool, typer.Option("--print", help="Write the key to standard output.")] = False,
+    wait: Annotated[
+        int | None,
+        typer.Option("--wait", help="Seconds for each pod's replacement. Default: as its probes allow.", min=1),
+    ] = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    state: ClusterStateOption = None,
+    repository: RepositoryOption = None,
 ) -> int:
-    """Make a service's API key where it is missing, or replace it. Only `show` writes it, to standard output.
+    """Make a service's API key where it is missing, or replace it. Exit status 1: a new key could not be proven."""
+    from neuroscale.cli.chosen_service import one_service, services_asked
+    from neuroscale.cli.open_repository import open_repository
+    from neuroscale.cluster.endpoint import key
+    from neuroscale.cluster.services_in_git import Clone
+    from neuroscale.cluster.status_reader import Reader
+    from neuroscale.rendering.api_key import secret_name
 
-    Exit status 1 where a new key could not be proven. Raises InputError, EndpointError, KubernetesError.
-    """
-    context = open_repository(repository)
-    asked = question(service, environment, context)
-    clone = Clone(context.root, context.settings.repository.default_branch)
+    opened = open_repository(repository)
+    asked = services_asked(service, environment, opened)
+    clone = Clone(opened.root, opened.settings.repository.default_branch)
     status = ExitStatus.PASSED
-    try:
-        with open_cluster(where) as cluster:
-            found = one_service(Reader(cluster, clone).ask(asked).services, asked.name)
-            if replace and key.get(cluster, found.namespace, secret_name(found.name)) is not None:
-                status = _replace(cluster, found, seconds)
-            else:
-                made = key.ensure(cluster, found.namespace, found.name).created
-                place = f"{found.namespace}/{secret_name(found.name)}"
-                _tell(f"The Secret {place} holds {'a new key' if made else 'its key already'}.")
-                if not found.live:
-                    _tell("The service itself is not in the cluster yet.")
-            if show:
-                typer.echo(key.read(cluster, found.namespace, found.name).secret)
-    finally:
-        clone.close()
+    with contextlib.closing(clone), open_cluster(Where(context, kubeconfig, state)) as cluster:
+        found = one_service(Reader(cluster, clone).ask(asked).services, asked.name)
+        if rotate and key.get(cluster, found.namespace, secret_name(found.name)) is not None:
+            status = _replace(cluster, found, wait)
+        else:
+            made = key.ensure(cluster, found.namespace, found.name).created
+            place = f"{found.namespace}/{secret_name(found.name)}"
+            _tell(f"The Secret {place} holds {'a new key' if made else 'its key already'}.")
+            if not found.live:
+                _tell("The service itself is not in the cluster yet.")
+        if show:
+            typer.echo(key.read(cluster, found.namespace, found.name).secret)
     return status
 
 
 def _replace(cluster: Cluster, found: Service, seconds: float | None) -> ExitStatus:
+    from neuroscale.cluster.endpoint.rotation import rotate
+
     rotation = rotate(cluster, found.namespace, found.name, _tell, seconds=seconds)
     if rotation.proven:
         _tell("Every pod that is ready takes the new key, and refuses the earlier one and none at all.")
@@ -66,4 +79,6 @@ def _replace(cluster: Cluster, found: Service, seconds: float | None) -> ExitSta
 
 def _tell(text: str) -> None:
     """On standard error: standard output is the key's alone."""
+    from neuroscale.core.printable import terminal
+
     typer.echo(terminal(text, 2000), err=True)

@@ -4,38 +4,48 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuroscale.cli.clusters import Where, open_cluster
-from neuroscale.cli.context import open_repository
-from neuroscale.cluster.endpoint import key
+from neuroscale.cli.chosen_cluster import Where, open_cluster
+from neuroscale.cli.options import ClusterStateOption, ContextOption, KubeconfigOption, RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError
-from neuroscale.core.printable import terminal
-from neuroscale.kube.client import Cluster
-from neuroscale.rendering.api_key import secret_name
-from neuroscale.repo.git import Git
-from neuroscale.smoke.expected_services import Service, load_target
+
+if TYPE_CHECKING:
+    from neuroscale.kube.client import Cluster
+    from neuroscale.smoke.expected_services import Service
 
 _BETWEEN = 1.0
 
 
-def make_keys(environment: str, where: Where, repository: Path | None, *, wait: float) -> int:
-    """Make the Secret of every service of the commit that is checked out, where it is missing. No key is shown.
+def make_keys(
+    environment: Annotated[str, typer.Option("--environment", help="Whose services get their keys.")],
+    wait: Annotated[
+        int, typer.Option("--wait", help="Seconds to wait for services that are not deployed yet.", min=0, max=3600)
+    ] = 0,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    state: ClusterStateOption = None,
+    repository: RepositoryOption = None,
+) -> int:
+    """Make the API keys that an environment's services lack, and show none."""
+    from neuroscale.cli.open_repository import open_repository
+    from neuroscale.cluster.endpoint import key
+    from neuroscale.core.printable import terminal
+    from neuroscale.repo.git import Git
+    from neuroscale.smoke.expected_services import load_target
 
-    A Secret goes with its service when it is made after that: for `wait` seconds, services are waited for. Exit status
-    1: a Secret that is there cannot be used. Raises KubernetesError where the cluster does not answer.
-    """
-    context = open_repository(repository)
-    git = Git(context.root)
+    opened = open_repository(repository)
+    git = Git(opened.root)
     try:
-        target = load_target(context.root, environment, git.commit("HEAD", "HEAD"))
+        target = load_target(opened.root, environment, git.commit("HEAD", "HEAD"))
     finally:
         git.close()
     wanted = [one for one in target.services if key.reference(one.wanted) is not None]
     problems = []
-    with open_cluster(where) as cluster:
+    # A Secret goes with its service when it is made after that: for `wait` seconds, services are waited for.
+    with open_cluster(Where(context, kubeconfig, state)) as cluster:
         for one in _in_time(cluster, wanted, time.monotonic() + wait):
             try:
                 made = key.ensure(cluster, one.namespace, one.name, labels=one.labels)
@@ -63,6 +73,8 @@ def _in_time(cluster: Cluster, services: list[Service], ends: float) -> Iterator
 
 
 def _is_there(cluster: Cluster, service: Service) -> bool:
+    from neuroscale.rendering.api_key import secret_name
+
     if cluster.get("serving.kserve.io/v1beta1", "InferenceService", service.name, service.namespace) is not None:
         return True
     return cluster.get("v1", "Secret", secret_name(service.name), service.namespace) is not None

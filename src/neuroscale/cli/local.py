@@ -3,31 +3,52 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import sys
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from neuroscale.cli.json_output import print_json
+from neuroscale.cli.options import JsonOption, LocalStateOption, RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError, Problem
-from neuroscale.repo.layout import find_root
 
 if TYPE_CHECKING:
-    from neuroscale.local.control import Options
+    from neuroscale.local.status import Status
 
 STATE = ".state/local"
 
+app = typer.Typer(name="local", help="The platform on this machine: a real forge and its runner.", no_args_is_help=True)
 
-def local_up(state: Path | None, repository: Path | None, options: Options) -> int:
-    """Start it and say where it is. Raises NeuroscaleError where it does not run."""
-    from neuroscale.local.control import up
+
+@app.command("up")
+def local_up(
+    state: LocalStateOption = None,
+    runner_capacity: Annotated[
+        int | None, typer.Option("--jobs", help="Jobs that the runner takes at a time. Default: 2.", min=1, max=64)
+    ] = None,
+    cluster: Annotated[
+        bool | None,
+        typer.Option(
+            "--cluster/--no-cluster", help="Whether there is a cluster, or the forge alone. Default: as before."
+        ),
+    ] = None,
+    environments: Annotated[
+        list[str] | None,
+        typer.Option("--environment", help="An environment to deploy onto the cluster. Default: dev and local."),
+    ] = None,
+    repository: RepositoryOption = None,
+) -> int:
+    """Start what does not run, and return when all is healthy. The forge begins with this repository's HEAD."""
+    from neuroscale.local.control import Options, up
     from neuroscale.local.control_plane import kubeconfig
     from neuroscale.local.seed import ROLES
     from neuroscale.local.stack import notes
+    from neuroscale.repo.layout import find_root
 
+    options = Options(runner_capacity, cluster, tuple(environments) if environments else None)
     root = find_root(repository or Path.cwd())
     forge = up(_folder(state, repository), root, options, _tell)
     typer.echo(f"The forge: {forge.platform.server}/{forge.platform.slug}")
@@ -42,8 +63,9 @@ def local_up(state: Path | None, repository: Path | None, options: Options) -> i
     return ExitStatus.PASSED
 
 
-def local_kubeconfig(state: Path | None, repository: Path | None) -> int:
-    """Print where the administrator's kubeconfig lies. Raises InputError where there is no cluster."""
+@app.command("kubeconfig")
+def local_kubeconfig(state: LocalStateOption = None, repository: RepositoryOption = None) -> int:
+    """Print the path of the administrator's kubeconfig: kubectl --kubeconfig "$(neuroscale local kubeconfig)"."""
     from neuroscale.local.control_plane import kubeconfig
     from neuroscale.local.state import State
 
@@ -57,16 +79,26 @@ def local_kubeconfig(state: Path | None, repository: Path | None) -> int:
     return ExitStatus.PASSED
 
 
-def local_down(state: Path | None, repository: Path | None, *, delete: bool) -> int:
-    """End everything that was started, and nothing else."""
+@app.command("down")
+def local_down(
+    state: LocalStateOption = None,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Remove its folder as well, with all that it holds.")
+    ] = False,
+    repository: RepositoryOption = None,
+) -> int:
+    """End everything that was started, also after a crash."""
     from neuroscale.local.control import down
 
     down(_folder(state, repository), _tell, delete=delete)
     return ExitStatus.PASSED
 
 
-def local_status(state: Path | None, repository: Path | None, *, as_json: bool) -> int:
-    """Show how it is; returns 1 where something is ill or does not run."""
+@app.command("status")
+def local_status(
+    state: LocalStateOption = None, as_json: JsonOption = False, repository: RepositoryOption = None
+) -> int:
+    """Show each process. Exit status 1: something is ill or does not run."""
     from neuroscale.local.state import State
     from neuroscale.local.status import Status, look
 
@@ -74,7 +106,7 @@ def local_status(state: Path | None, repository: Path | None, *, as_json: bool) 
     found = State.read(folder)
     status = look(found) if found is not None else Status(str(folder), "", False, (), ())
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(status), indent=2))
+        print_json(dataclasses.asdict(status))
     elif not status.processes:
         typer.echo(f"There is no local platform in {folder}. Start one: neuroscale local up")
     else:
@@ -82,8 +114,15 @@ def local_status(state: Path | None, repository: Path | None, *, as_json: bool) 
     return ExitStatus.PASSED if status.healthy else ExitStatus.FINDINGS
 
 
-def local_logs(name: str, state: Path | None, repository: Path | None, *, lines: int, follow: bool) -> int:
-    """Print the last lines of one log or of all, and what comes after them when following."""
+@app.command("logs")
+def local_logs(
+    name: Annotated[str, typer.Argument(help="A process; all of them where it is left out.")] = "",
+    lines: Annotated[int, typer.Option("--lines", help="How many lines of each.", min=0)] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is added.")] = False,
+    state: LocalStateOption = None,
+    repository: RepositoryOption = None,
+) -> int:
+    """Print what the processes say."""
     from neuroscale.local.state import State
     from neuroscale.local.status import last_lines
 
@@ -132,14 +171,12 @@ def _print_line(name: str, line: str, *, prefixed: bool) -> None:
     typer.echo(terminal(f"{name} | {line}" if prefixed else line, 4000))
 
 
-def _print(status: object) -> None:
+def _print(status: Status) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from neuroscale.core.printable import terminal
-    from neuroscale.local.status import Status
 
-    assert isinstance(status, Status)
     console = Console(highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False)
     for title in ("name", "pid", "port", "MiB", "restarts", "health"):
@@ -159,6 +196,8 @@ def _print(status: object) -> None:
 
 
 def _folder(state: Path | None, repository: Path | None) -> Path:
+    from neuroscale.repo.layout import find_root
+
     return (state if state is not None else find_root(repository or Path.cwd()) / STATE).absolute()
 
 

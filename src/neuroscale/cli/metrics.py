@@ -3,82 +3,88 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
-import shutil
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuroscale.catalog.settings import Prometheus as Configured
-from neuroscale.catalog.settings import Settings
-from neuroscale.cli.clusters import Where, open_cluster, question
-from neuroscale.cli.context import open_repository
-from neuroscale.cluster.metrics import reach
-from neuroscale.cluster.metrics.chart import BLOCKS, Gap, chart
-from neuroscale.cluster.metrics.prometheus import Prometheus
-from neuroscale.cluster.metrics.service import Quantile, Row, ServiceMetrics, Unit, Value, namespaces, read, unseen
+from neuroscale.cli.chosen_cluster import Where, open_cluster
+from neuroscale.cli.json_output import print_json
+from neuroscale.cli.options import (
+    ClusterStateOption,
+    ContextOption,
+    JsonOption,
+    KubeconfigOption,
+    RepositoryOption,
+    ServiceArgument,
+)
 from neuroscale.core.errors import ExitStatus, InputError, Problem
-from neuroscale.core.printable import terminal
+
+if TYPE_CHECKING:
+    from neuroscale.catalog.settings import Prometheus as Configured
+    from neuroscale.catalog.settings import Settings
+    from neuroscale.cluster.metrics.prometheus import Prometheus
 
 _SINCE = re.compile(r"([1-9][0-9]{0,5})(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LEAST, _MOST = 60, 30 * 86400
-# Of a chart: the most that fit beside what else stands in a line.
-_COLUMNS = (60, 45, 30, 20)
-_BESIDE = 60
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What is asked: a service (`ENVIRONMENT/SERVICE`, or its name alone), and since when (`15m`)."""
+def show_metrics(
+    service: ServiceArgument,
+    environment: Annotated[str, typer.Option("--environment", help="The environment that it is in.")] = "",
+    since: Annotated[str, typer.Option("--since", help="How far to look back: 90s, 15m, 6h, 2d.")] = "15m",
+    namespace: Annotated[str, typer.Option("--namespace", help="Where several have a service of this name.")] = "",
+    prometheus_url: Annotated[
+        str,
+        typer.Option(
+            "--prometheus-url",
+            help="Where Prometheus answers. Default: the Service that the settings name, by a port-forward.",
+        ),
+    ] = "",
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    state: ClusterStateOption = None,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> int:
+    """Show a service's latency, tokens, queue and cache, now and over time. Exit status: 0 it answers, 1 it does not or
+    nothing is known, 2 Prometheus cannot be asked."""
+    from neuroscale.cli.chosen_service import services_asked
+    from neuroscale.cli.metrics_view import chart_columns, print_metrics, record, span_of
+    from neuroscale.cli.open_repository import open_repository
+    from neuroscale.cluster.metrics.service import namespaces, read, unseen
+    from neuroscale.core.printable import terminal
 
-    service: str
-    environment: str = ""
-    namespace: str = ""
-    since: str = "15m"
-
-
-def show_metrics(asked: Asked, where: Where, url: str, repository: Path | None, *, as_json: bool) -> int:
-    """Print what Prometheus knows of a service. Exit status 0 only where it answers and the newest sample is fresh.
-
-    `url`: of Prometheus ("": the one of the cluster). Raises InputError, PrometheusError, KubernetesError.
-    """
-    context = open_repository(repository)
-    named = question(asked.service, asked.environment, context)
-    service = named.name
-    if not service:
+    opened = open_repository(repository)
+    named = services_asked(service, environment, opened)
+    name = named.name
+    if not name:
         raise InputError(Problem("the command line", "SERVICE", "names no service", "Name it, or ENVIRONMENT/SERVICE."))
-    since = _seconds(asked.since)
-    with _prometheus(named.environment, where, url, context.settings) as prometheus:
+    seconds = _seconds(since)
+    where = Where(context, kubeconfig, state)
+    with _prometheus(named.environment, where, prometheus_url, opened.settings) as prometheus:
         at = prometheus.now()
-        seen = namespaces(prometheus, service, at, since)
-        if asked.namespace:
-            seen = [name for name in seen if name == asked.namespace]
+        seen = namespaces(prometheus, name, at, seconds)
+        if namespace:
+            seen = [one for one in seen if one == namespace]
         if len(seen) > 1:
-            message = f"{service!r} is in several namespaces: {', '.join(seen)}"
+            message = f"{name!r} is in several namespaces: {', '.join(seen)}"
             raise InputError(Problem("the command line", "SERVICE", message, "Name one with --namespace."))
         if seen:
-            found, told = read(prometheus, seen[0], service, at, since, _columns()), ""
+            found, told = read(prometheus, seen[0], name, at, seconds, chart_columns()), ""
         else:
-            found, told = None, unseen(prometheus, service, at, since)
+            found, told = None, unseen(prometheus, name, at, seconds)
         place = prometheus.place
     if as_json:
-        typer.echo(json.dumps(_record(found, service, told, place), indent=2))
+        print_json(record(found, name, told, place))
     elif found is None:
-        inside = f" in the namespace {asked.namespace}" if asked.namespace else ""
-        typer.echo(terminal(f"{service}{inside}: no data of the last {_span(since)}. {told}", 2000))
+        inside = f" in the namespace {namespace}" if namespace else ""
+        typer.echo(terminal(f"{name}{inside}: no data of the last {span_of(seconds)}. {told}", 2000))
     else:
-        _print(found, place)
+        print_metrics(found, place)
     return ExitStatus.PASSED if found is not None and found.fresh else ExitStatus.FINDINGS
-
-
-# ---------------------------------------------------------------------------------------------------- what is asked
 
 
 def _seconds(text: str) -> float:
@@ -92,6 +98,8 @@ def _seconds(text: str) -> float:
 
 @contextlib.contextmanager
 def _prometheus(environment: str, where: Where, url: str, settings: Settings) -> Iterator[Prometheus]:
+    from neuroscale.cluster.metrics import reach
+
     named = [
         option
         for option, value in (
@@ -120,6 +128,8 @@ def _prometheus(environment: str, where: Where, url: str, settings: Settings) ->
 
 def _configured(environment: str, settings: Settings) -> tuple[str, Configured]:
     """The environment whose Prometheus is asked, and where the settings say that it is."""
+    from neuroscale.catalog.settings import Prometheus as Configured
+
     if environment:
         return environment, settings.environments[environment].prometheus
     known = {name: one.prometheus for name, one in settings.environments.items() if one.cluster != "local"}
@@ -127,176 +137,3 @@ def _configured(environment: str, settings: Settings) -> tuple[str, Configured]:
         message = "the environments have different Prometheus Services"
         raise InputError(Problem("the command line", "SERVICE", message, "Name the environment: ENVIRONMENT/SERVICE."))
     return next(iter(known.items()), (next(iter(settings.environments)), Configured()))
-
-
-# ---------------------------------------------------------------------------------------------------- what is told
-
-
-def _columns() -> int:
-    width = shutil.get_terminal_size((120, 24)).columns
-    return next((columns for columns in _COLUMNS if columns + _BESIDE <= width), _COLUMNS[-1])
-
-
-def _record(found: ServiceMetrics | None, service: str, told: str, place: str) -> dict[str, Any]:
-    if found is None:
-        return {"schema_version": 1, "prometheus": place, "service": service, "answers": False, "reason": told}
-    return {
-        "schema_version": 1,
-        "prometheus": place,
-        "namespace": found.namespace,
-        "service": found.service,
-        "answers": found.fresh,
-        "reason": _state(found),
-        "at": datetime.fromtimestamp(found.at, UTC).isoformat(timespec="milliseconds"),
-        "since_seconds": found.since,
-        "step_seconds": found.step,
-        "now_seconds": found.now,
-        "scrape_interval_seconds": found.interval,
-        "newest_sample_age_seconds": found.age,
-        "pods": [{"name": pod.name, "node": pod.node, "answers": pod.answers, "why": pod.why} for pod in found.pods],
-        "restarts": found.restarts,
-        "counted": None
-        if found.counted is None
-        else {
-            "requests": found.counted.requests,
-            "prompt_tokens": found.counted.prompt_tokens,
-            "generation_tokens": found.counted.generation_tokens,
-        },
-        "rows": [
-            {
-                "name": row.name,
-                "unit": row.unit,
-                "now": _value(row.now),
-                "whole": _value(row.whole),
-                "highest": _value(row.highest),
-                "points": [point.name.lower() if isinstance(point, Gap) else point for point in row.points],
-            }
-            for row in found.rows
-        ],
-    }
-
-
-def _value(value: Value | None) -> Any:
-    if isinstance(value, Quantile):
-        return {"seconds": value.seconds, "above": value.above, "up_to": value.up_to}
-    return value
-
-
-def _print(found: ServiceMetrics, place: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    # Never cut off: what a narrow terminal wraps can still be read.
-    console = Console(highlight=False, soft_wrap=True, markup=False, width=max(200, shutil.get_terminal_size().columns))
-    console.print(terminal(f"{found.namespace}/{found.service}: {_state(found)}. Asked: {place}", 2000))
-    for pod in found.pods:
-        if not pod.answers:
-            why = f": {pod.why}" if pod.why else ""
-            told = f"{pod.name} on {pod.node or 'no node'} does not answer{why}"
-            console.print(f"  {terminal(told)}")
-    if found.counted is not None:
-        counted = found.counted
-        console.print(
-            f"Counted since its servers started: {counted.requests:,.0f} requests, {counted.prompt_tokens:,.0f} tokens "
-            f"in, {counted.generation_tokens:,.0f} tokens out"
-        )
-    if all(row.now is None and row.highest is None for row in found.rows):
-        return  # a table of nothing tells nothing
-    ascii_only = not _can_print(BLOCKS)
-    span = _span(found.since)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("", "now", f"{span}", f"{span}, {_span(found.step)} a column", "highest"):
-        table.add_column(title, justify="right" if title in ("now", span, "highest") else "left", no_wrap=True)
-    for row in found.rows:
-        table.add_row(
-            row.title,
-            _cell(row, row.now, found),
-            _cell(row, row.whole, found),
-            chart(row.points, ascii_only=ascii_only),
-            _cell(row, row.highest, found),
-        )
-    console.print(table)
-    for note in _notes(found, ascii_only=ascii_only):
-        console.print(note)
-
-
-def _state(found: ServiceMetrics) -> str:
-    """How it is, in words; the first thing that a reader needs."""
-    pods = len(found.pods)
-    if not pods:
-        told = "none of its pods is looked at any more"
-    elif not found.answering:
-        # A model that still loads was never up.
-        told = "not up yet: " if found.age is None else "down: "
-        told += "its pod does not answer" if pods == 1 else f"none of its {pods} pods answers"
-    else:
-        told = "its pod answers" if pods == 1 else f"{found.answering} of {pods} pods answer"
-    if found.restarts is not None:
-        times = "no restart" if not found.restarts else f"{found.restarts} restart{'s' if found.restarts > 1 else ''}"
-        told += f", {times} within {_span(found.since)}"
-    if found.age is None:
-        return f"{told}, no data of its server yet"
-    every = "" if found.interval is None else f" (one every {_span(found.interval)})"
-    old = "" if found.fresh or not found.answering else "OLD: "
-    return f"{told}, {old}newest sample {_span(found.age)} ago{every}"
-
-
-def _notes(found: ServiceMetrics, *, ascii_only: bool) -> list[str]:
-    points = [point for row in found.rows for point in row.points]
-    idle = "~" if ascii_only else Gap.IDLE.value
-    notes = [f"now: the last {_span(found.now)} for times and rates, the newest sample for the others"]
-    if Gap.IDLE in points:
-        notes.append(f"{idle} no request was measured in that time")
-    if Gap.UNSEEN in points:
-        notes.append("(blank) nothing was measured: the server did not answer, or was not looked at")
-    quantiles = [
-        value for row in found.rows for value in (row.now, row.whole, row.highest) if isinstance(value, Quantile)
-    ]
-    if any(value.above == 0 or value.up_to is None for value in quantiles):
-        notes.append("< and >: below the first and above the last bound that the server counts with")
-    return notes
-
-
-def _cell(row: Row, value: Value | None, found: ServiceMetrics) -> str:
-    if isinstance(value, Quantile):
-        if value.up_to is None:
-            return f"> {_text(value.above, row.unit)}"
-        return f"< {_text(value.up_to, row.unit)}" if value.above == 0 else _text(value.seconds, row.unit)
-    if value is not None:
-        return _text(value, row.unit)
-    return "no requests" if row.unit == "seconds" and found.answering and found.counted is not None else "no data"
-
-
-def _text(value: float, unit: Unit) -> str:
-    if unit == "seconds":
-        return _span(value)
-    if unit == "per second":
-        return f"{_digits(value)}/s"
-    if unit == "share":
-        return f"{value:.1%}"
-    return _digits(value)
-
-
-def _span(seconds: float) -> str:
-    """A time with three digits at most: `41 ms`, `1.23 s`, `15 min`, `6 h`."""
-    if seconds < 0.9995:
-        return f"{_digits(seconds * 1000)} ms"
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size and (seconds >= 10 * size or seconds % size == 0) and seconds != 60:
-            return f"{_digits(seconds / size)} {unit}"
-    return f"{_digits(seconds)} s"
-
-
-def _digits(value: float) -> str:
-    """Three digits, and all of those before the point."""
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
-
-
-def _can_print(text: str) -> bool:
-    try:
-        text.encode(sys.stdout.encoding or "ascii")
-    except (LookupError, UnicodeEncodeError):
-        return False
-    return True

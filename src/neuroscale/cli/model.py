@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from neuroscale.catalog import Catalog
-from neuroscale.catalog.model_lookup import load_model
-from neuroscale.cli.context import open_repository
+import typer
+
+from neuroscale.cli.json_output import print_json
+from neuroscale.cli.options import JsonOption, RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError
-from neuroscale.models.summary import as_mapping
-from neuroscale.repo.layout import find_root
+
+if TYPE_CHECKING:
+    from neuroscale.catalog import Catalog
 
 
-def show_model(name: str, repository: Path | None, *, as_json: bool) -> int:
-    """Print what is known of a model. Raises InputError."""
+def show_model(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|PATH", help="A model of the catalog, a folder, a config.json, or a model of the Hub."
+        ),
+    ],
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> int:
+    """Show what is known of a model: parameters, active ones in both conventions, weights by group, KV cache."""
+    from neuroscale.catalog.model_lookup import load_model
+
     facts = load_model(name, _catalog(repository))
     if as_json:
-        sys.stdout.write(json.dumps(as_mapping(facts), indent=2) + "\n")
+        from neuroscale.models.summary import as_mapping
+
+        print_json(as_mapping(facts))
     else:
         from rich.console import Console
 
@@ -30,6 +44,9 @@ def show_model(name: str, repository: Path | None, *, as_json: bool) -> int:
 
 def _catalog(repository: Path | None) -> Catalog | None:
     """The catalog of the repository that is named or that the current folder lies in; None outside of one."""
+    from neuroscale.cli.open_repository import open_repository
+    from neuroscale.repo.layout import find_root
+
     if repository is None:
         try:
             find_root(Path.cwd())

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from neuroscale.cli.answers import ask, check_source, read_answers
-from neuroscale.cli.context import open_repository
+from neuroscale.cli.options import AnswersOption, InteractiveOption, RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError, Problem
-from neuroscale.rendering.scaffolder.interpreter import Publish
-from neuroscale.rendering.service_folder import PullRequest, RefusedPlanError, scaffold, to_work_tree
-from neuroscale.repo.layout import REQUEST_FILE
+
+if TYPE_CHECKING:
+    from neuroscale.rendering.scaffolder.interpreter import Publish, PullRequest
+
+
+def new(
+    answers: AnswersOption = None, interactive: InteractiveOption = False, repository: RepositoryOption = None
+) -> int:
+    """Fill in the form: plan, render and write the service's folder."""
+    return new_service(answers, repository, interactive=interactive)
 
 
 def new_service(answers: Path | None, repository: Path | None, *, interactive: bool) -> int:
     """Run the template's steps for the answers and write the service's folder. A refused plan writes nothing."""
+    from neuroscale.cli.answers import ask, check_source, read_answers
+    from neuroscale.cli.open_repository import open_repository
+    from neuroscale.rendering.service_folder import RefusedPlanError, scaffold
+
     check_source(answers, interactive=interactive)
-    context = open_repository(repository)
-    publish = _publish_new(context.root)
-    given = ask(context.template, context.settings) if answers is None else read_answers(answers)
+    opened = open_repository(repository)
+    publish = _publish_new(opened.root)
+    given = ask(opened.template, opened.settings) if answers is None else read_answers(answers)
     try:
         with given.located():
-            outcome = scaffold(given.values, context.template, context.catalog, context.settings, publish)
+            outcome = scaffold(given.values, opened.template, opened.catalog, opened.settings, publish)
     except RefusedPlanError as error:
         from rich.console import Console
 
@@ -41,6 +51,9 @@ def new_service(answers: Path | None, repository: Path | None, *, interactive: b
 
 def _publish_new(root: Path) -> Publish:
     """Writes the folder, unless a service with other answers (or reviewed overrides) lies there."""
+    from neuroscale.rendering.service_folder import to_work_tree
+    from neuroscale.repo.layout import REQUEST_FILE
+
     write_to_work_tree = to_work_tree(root)
 
     def publish(request: PullRequest) -> Mapping[str, Any]:

@@ -3,76 +3,85 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuroscale.cli.clusters import Where, open_cluster, question
-from neuroscale.cli.context import open_repository
-from neuroscale.cli.services import one_service
-from neuroscale.cluster.endpoint import chat, key
-from neuroscale.cluster.endpoint.access import Endpoint, open_endpoint
-from neuroscale.cluster.endpoint.errors import EndpointError
-from neuroscale.cluster.endpoint.metrics import Sampler, Snapshot
-from neuroscale.cluster.services_in_git import Clone
-from neuroscale.cluster.status import ServiceStatus
-from neuroscale.cluster.status_reader import Reader
+from neuroscale.cli.chosen_cluster import Where, open_cluster
+from neuroscale.cli.json_output import print_json
+from neuroscale.cli.options import (
+    ClusterStateOption,
+    ContextOption,
+    JsonOption,
+    KubeconfigOption,
+    RepositoryOption,
+    ServiceArgument,
+    ServiceEnvironmentOption,
+)
 from neuroscale.core.errors import ExitStatus, InputError, Problem
-from neuroscale.core.printable import TerminalStream, encodable, terminal
 from neuroscale.core.units import MIB
 
+if TYPE_CHECKING:
+    from neuroscale.cluster.endpoint.access import Endpoint
+    from neuroscale.cluster.status import ServiceStatus
+
 _LARGEST_PROMPT = 16 * MIB  # bytes; a million tokens take a third of it
-_WATCHED: tuple[tuple[str, str, Callable[[Snapshot], float | None], Callable[[float], str]], ...] = (
-    ("running", "requests running", lambda one: one.running, lambda value: f"{value:,.0f}"),
-    ("waiting", "requests waiting", lambda one: one.waiting, lambda value: f"{value:,.0f}"),
-    ("kv_cache_usage", "KV cache used", lambda one: one.kv_cache_usage, lambda value: f"{value:.2%}"),
-)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is asked, and how. `prompt`: `-` stands for standard input."""
-
-    prompt: str
-    system: str = ""
-    max_tokens: int | None = None
-    temperature: float | None = None
-    stream: bool = True
-    base_url: str = ""
 
 
 def query_service(
-    service: str, environment: str, asked: Asked, where: Where, repository: Path | None, *, as_json: bool
+    service: ServiceArgument,
+    prompt: Annotated[str, typer.Argument(help="What to ask; - reads it from standard input.")],
+    environment: ServiceEnvironmentOption = "",
+    system: Annotated[str, typer.Option("--system", help="What the model is told before the prompt.")] = "",
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", help="The longest answer. Default: all that fits.", min=1)
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", help="0: the likeliest token always. Default: the server's.", min=0)
+    ] = None,
+    stream: Annotated[
+        bool, typer.Option("--stream/--no-stream", help="Whether the answer is shown and timed as it comes.")
+    ] = True,
+    base_url: Annotated[
+        str,
+        typer.Option(
+            "--base-url",
+            help="Where its clients reach it. Default: by a port-forward. With $NEUROSCALE_API_KEY or "
+            "$NEUROSCALE_API_KEY_FILE (mode 0600), no cluster is asked.",
+        ),
+    ] = "",
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    state: ClusterStateOption = None,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
 ) -> int:
-    """Ask a service, and print its answer and what it took.
+    """Ask a service, and say what the answer took. Exit status: 1 the endpoint failed, 2 it cannot be asked."""
+    from neuroscale.cli.answer_view import AnswerPrinter, as_mapping, print_figures
+    from neuroscale.cluster.endpoint import chat
+    from neuroscale.cluster.endpoint.metrics import Sampler
 
-    The answer goes to standard output and the figures to standard error, so that the answer can be kept. Raises
-    InputError, EndpointError (exit status 1), KubernetesError.
-    """
-    prompt = _prompt(asked.prompt)
-    messages = [{"role": "system", "content": asked.system}] if asked.system else []
-    messages.append({"role": "user", "content": prompt})
-    options = chat.Options(max_tokens=asked.max_tokens, temperature=asked.temperature)
-    with _endpoint(service, environment, asked.base_url, where, repository) as endpoint:
-        printer = _Printer()
+    asked = _prompt(prompt)
+    messages = [{"role": "system", "content": system}] if system else []
+    messages.append({"role": "user", "content": asked})
+    options = chat.Options(max_tokens=max_tokens, temperature=temperature)
+    with _endpoint(service, environment, base_url, Where(context, kubeconfig, state), repository) as endpoint:
+        printer = AnswerPrinter()
         show = None if as_json else printer.part
         with Sampler(endpoint) as sampler:
             try:
-                answer = chat.chat(endpoint, messages, options, stream=asked.stream, on_part=show)
+                answer = chat.chat(endpoint, messages, options, stream=stream, on_part=show)
             finally:
                 printer.end()
     if as_json:
-        typer.echo(json.dumps(_json(endpoint, answer, sampler), indent=2))
+        print_json(as_mapping(endpoint, answer, sampler))
         return ExitStatus.PASSED
-    if not asked.stream:
+    if not stream:
         printer.whole(answer)
-    _print_figures(endpoint, answer, sampler)
+    print_figures(endpoint, answer, sampler)
     return ExitStatus.PASSED
 
 
@@ -80,15 +89,22 @@ def query_service(
 def _endpoint(
     service: str, environment: str, base_url: str, where: Where, repository: Path | None
 ) -> Iterator[Endpoint]:
+    from neuroscale.cli.chosen_service import one_service, services_asked
+    from neuroscale.cli.open_repository import open_repository
+    from neuroscale.cluster.endpoint import key
+    from neuroscale.cluster.endpoint.access import open_endpoint
+    from neuroscale.cluster.services_in_git import Clone
+    from neuroscale.cluster.status_reader import Reader
+
     given = key.from_environment()
     if base_url and given is not None:
         # Address and key are all that it takes: no cluster is asked.
         with open_endpoint(None, "", service, base_url=base_url, api_key=given) as endpoint:
             yield endpoint
         return
-    context = open_repository(repository)
-    asked = question(service, environment, context)
-    clone = Clone(context.root, context.settings.repository.default_branch)
+    opened = open_repository(repository)
+    asked = services_asked(service, environment, opened)
+    clone = Clone(opened.root, opened.settings.repository.default_branch)
     with contextlib.closing(clone), open_cluster(where) as cluster:
         answer = Reader(cluster, clone).ask(asked)
         found = one_service(answer.services, asked.name)
@@ -100,6 +116,8 @@ def _endpoint(
 
 def _check_answering(status: ServiceStatus) -> None:
     """Raises EndpointError, in the words of `neuroscale status`, where no pod could answer."""
+    from neuroscale.cluster.endpoint.errors import EndpointError
+
     if any(pod.state == "ready" for pod in status.pods):
         return
     pods = "; ".join(f"pod {pod.name}: {pod.told}" for pod in status.pods[:3])
@@ -109,6 +127,9 @@ def _check_answering(status: ServiceStatus) -> None:
 
 
 def _prompt(given: str) -> str:
+    """The prompt to send: the argument, or standard input for `-`. Raises InputError where it cannot be asked."""
+    from neuroscale.core.printable import encodable
+
     prompt = given
     if given == "-":
         data = sys.stdin.buffer.read(_LARGEST_PROMPT + 1)
@@ -124,103 +145,3 @@ def _prompt(given: str) -> str:
     if not prompt.strip():
         raise InputError(Problem("the prompt", "", "is empty", "Write it, or - to read it from standard input."))
     return encodable(prompt)
-
-
-class _Printer:
-    """Writes an answer as it comes. A model's text may hold anything, and nothing of it reaches the terminal as a
-    command."""
-
-    def __init__(self) -> None:
-        self._stream = TerminalStream()
-        self._thinking = False
-        self._wrote = False
-
-    def part(self, part: chat.Part) -> None:
-        if part.reasoning and not self._wrote:
-            self._write("Thinking:\n")
-        elif self._thinking and not part.reasoning:
-            self._write(self._stream.end() + "\n\nAnswer:\n")
-        self._thinking = part.reasoning
-        self._write(self._stream.add(part.text))
-
-    def end(self) -> None:
-        """End the line that was begun."""
-        self._write(self._stream.end())
-        if self._wrote:
-            typer.echo()
-
-    def whole(self, answer: chat.Answer) -> None:
-        """An answer that was not streamed."""
-        self._wrote = False
-        for text, reasoning in ((answer.reasoning, True), (answer.text, False)):
-            if text:
-                self.part(chat.Part(text, answer.seconds, reasoning=reasoning))
-        self.end()
-
-    def _write(self, text: str) -> None:
-        if text:
-            typer.echo(text, nl=False)
-            sys.stdout.flush()
-            self._wrote = True
-
-
-# ------------------------------------------------------------ figures
-
-
-def _print_figures(endpoint: Endpoint, answer: chat.Answer, sampler: Sampler) -> None:
-    if not (answer.text or answer.reasoning):
-        typer.echo("The model answered nothing.", err=True)
-    speed = answer.tokens_per_second
-    rows = [
-        ("first token", f"{answer.ttft_seconds:.3f} s" if answer.ttft_seconds is not None else "not measured"),
-        ("speed", f"{speed:,.1f} tokens/s" if speed is not None else "not measured"),
-        ("tokens", f"{answer.prompt_tokens:,} in, {answer.completion_tokens:,} out, in {answer.seconds:.3f} s"),
-        ("finished", _finish(answer.finish_reason)),
-    ]
-    way = f"pod {endpoint.pod}" if endpoint.pod else endpoint.url
-    rows.append(("asked", f"{endpoint.model}, {way}"))
-    typer.echo(err=True)
-    for name, text in rows:
-        typer.echo(f"  {name:<17} {terminal(text)}", err=True)
-    if sampler.snapshots:
-        typer.echo(f"  {'meanwhile':<17} {'start':>8} {'peak':>8} {'end':>8}", err=True)
-        for _, title, value, shown in _WATCHED:
-            cells = [("?" if one is None else shown(one)).rjust(8) for one in _course(sampler, value)]
-            typer.echo(f"  {title:<17} {' '.join(cells)}", err=True)
-    if sampler.problem:
-        typer.echo(f"  {'not seen':<17} {terminal(sampler.problem)}", err=True)
-
-
-def _finish(reason: str) -> str:
-    told = {"stop": "the model ended its answer", "length": "the answer is as long as it may be"}.get(reason)
-    return f"{reason}: {told}" if told else reason or "the server gives no reason"
-
-
-def _course(
-    sampler: Sampler, value: Callable[[Snapshot], float | None]
-) -> tuple[float | None, float | None, float | None]:
-    """A metric's value at the start, at its highest and at the end; None where it was not there."""
-    seen = [found for one in sampler.snapshots if (found := value(one)) is not None]
-    return (seen[0], max(seen), seen[-1]) if seen else (None, None, None)
-
-
-def _json(endpoint: Endpoint, answer: chat.Answer, sampler: Sampler) -> dict[str, Any]:
-    found = dataclasses.asdict(answer)
-    texts = {name: encodable(found.pop(name)) for name in ("text", "reasoning", "finish_reason")}
-    return {
-        "schema_version": 1,
-        "service": endpoint.service,
-        "namespace": endpoint.namespace,
-        "model": endpoint.model,
-        "url": endpoint.url,
-        "how": endpoint.how,
-        "pod": endpoint.pod,
-        **texts,
-        **found,
-        "meanwhile": {
-            name: dict(zip(("start", "peak", "end"), _course(sampler, value), strict=True))
-            for name, _, value, _ in _WATCHED
-        },
-        "looks": len(sampler.snapshots),
-        "not_seen": sampler.problem,
-    }

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import socket
-from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from neuroscale.cli.context import open_repository
+from neuroscale.cli.options import RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError, Problem
-from neuroscale.rendering.scaffolder.actions import PLAN_ROUTE
 
 
-def serve_plans(host: str, port: int, repository: Path | None) -> int:
-    """Serve `POST /api/v1/plan` until interrupted. Raises InputError where nothing can listen at that address."""
+def serve_plans(
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 8088,
+    repository: RepositoryOption = None,
+) -> int:
+    """Serve `POST /api/v1/plan` for the portal."""
+    import socket
+
     from neuroscale.cli.backstage_api import serve
+    from neuroscale.cli.open_repository import open_repository
+    from neuroscale.rendering.scaffolder.actions import PLAN_ROUTE
 
-    context = open_repository(repository)
+    opened = open_repository(repository)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family)
@@ -32,5 +38,5 @@ def serve_plans(host: str, port: int, repository: Path | None) -> int:
     with listener:
         address = f"[{host}]" if family is socket.AF_INET6 else host
         typer.echo(f"Serving POST http://{address}:{listener.getsockname()[1]}{PLAN_ROUTE}")
-        serve(context.catalog, context.settings, context.template, listener)
+        serve(opened.catalog, opened.settings, opened.template, listener)
     return ExitStatus.PASSED

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import json
 import shutil
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuroscale.cli.clusters import Where, local_state, open_cluster
-from neuroscale.cli.clusters import question as services_asked
-from neuroscale.cli.context import open_repository
+from neuroscale.cli.chosen_cluster import Where, local_state, open_cluster
+from neuroscale.cli.json_output import print_json
+from neuroscale.cli.options import (
+    ClusterStateOption,
+    ContextOption,
+    JsonOption,
+    KubeconfigOption,
+    RepositoryOption,
+)
 from neuroscale.core.errors import ExitStatus
-from neuroscale.core.printable import terminal
-from neuroscale.kube.client import KubernetesError, RefusedError
 
 if TYPE_CHECKING:
     from neuroscale.cluster.status import ServiceStatus
@@ -29,28 +33,34 @@ _SETTLED = ("ready", "failed")
 
 
 def show_status(
-    service: str, environment: str, where: Where, repository: Path | None, *, wait: int | None, as_json: bool
+    service: Annotated[str, typer.Argument(help="A service, for its details; all of them where it is left out.")] = "",
+    environment: Annotated[str, typer.Option("--environment", help="Only services of this environment.")] = "",
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    state: ClusterStateOption = None,
+    wait: Annotated[
+        int | None,
+        typer.Option("--wait", help="Ask again until all is ready or failed, for so many seconds.", min=0, max=86400),
+    ] = None,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
 ) -> int:
-    """Print the verdict on each service. Exit status 0 only where all are ready.
-
-    `wait`: ask again until every verdict is ready or failed, for at most so many seconds. Raises KubernetesError where
-    the cluster cannot be asked.
-    """
+    """Judge what a cluster serves, and say where. Exit status: 0 all is ready, 1 not, 2 the cluster cannot be asked."""
+    from neuroscale.cli.chosen_service import services_asked
+    from neuroscale.cli.open_repository import open_repository
     from neuroscale.cluster.services_in_git import Clone
     from neuroscale.cluster.status_reader import Reader
 
-    context = open_repository(repository)
-    question = services_asked(service, environment, context)
-    clone = Clone(context.root, context.settings.repository.default_branch)
-    state = local_state(where)
-    try:
-        with open_cluster(where) as cluster:
-            reader = Reader(cluster, clone)
-            answer = reader.ask(question) if wait is None else _wait(reader, question, wait)
-            name, url = cluster.name, cluster.url
-    finally:
-        clone.close()
-    services = tuple(with_curl(one, where, state, repository) for one in answer.services)
+    opened = open_repository(repository)
+    where = Where(context, kubeconfig, state)
+    question = services_asked(service, environment, opened)
+    clone = Clone(opened.root, opened.settings.repository.default_branch)
+    platform = local_state(where)
+    with contextlib.closing(clone), open_cluster(where) as cluster:
+        reader = Reader(cluster, clone)
+        answer = reader.ask(question) if wait is None else _wait(reader, question, wait)
+        name, url = cluster.name, cluster.url
+    services = tuple(_with_curl(one, where, platform, repository) for one in answer.services)
     answer = dataclasses.replace(answer, services=services)
     if as_json:
         found = {
@@ -60,14 +70,17 @@ def show_status(
             "services": [dataclasses.asdict(one) for one in answer.services],
             "unreadable": list(answer.unreadable),
         }
-        typer.echo(json.dumps(found, indent=2))
+        print_json(found)
     else:
+        from neuroscale.cli.status_view import print_status
+        from neuroscale.core.printable import terminal
+
         typer.echo(f"Cluster {terminal(name)} ({terminal(url)})")
-        _print(answer, question, detailed=bool(question.name))
+        print_status(answer, question, detailed=bool(question.name))
     return ExitStatus.PASSED if answer.ready else ExitStatus.FINDINGS
 
 
-def with_curl(one: ServiceStatus, where: Where, state: State | None, repository: Path | None) -> ServiceStatus:
+def _with_curl(one: ServiceStatus, where: Where, state: State | None, repository: Path | None) -> ServiceStatus:
     """With a command that asks the service, where a pod of it answers and its URL has TLS."""
     from neuroscale.cluster.endpoint.curl import Way, curl_line
 
@@ -105,6 +118,10 @@ def _key_command(one: ServiceStatus, where: Where, repository: Path | None) -> l
 
 def _wait(reader: Reader, question: Question, seconds: float) -> Answer:
     """Ask until every verdict is settled, or the time is over; what changes is told on the way."""
+    from neuroscale.cli.status_view import label
+    from neuroscale.core.printable import terminal
+    from neuroscale.kube.client import KubernetesError, RefusedError
+
     ends = time.monotonic() + seconds
     told: dict[tuple[str, str], str] = {}
     while True:
@@ -121,67 +138,9 @@ def _wait(reader: Reader, question: Question, seconds: float) -> Answer:
             for one in answer.services:
                 key = (one.environment, one.name)
                 if told.get(key) != one.verdict:
-                    typer.echo(f"{_label(one)}: {one.verdict}: {terminal(one.reason)}", err=True)
+                    typer.echo(f"{label(one)}: {one.verdict}: {terminal(one.reason)}", err=True)
                     told[key] = one.verdict
             settled = bool(answer.services) and all(one.verdict in _SETTLED for one in answer.services)
             if settled or time.monotonic() >= ends:
                 return answer
         time.sleep(max(0.0, min(max(_BETWEEN, time.monotonic() - started), ends - time.monotonic())))
-
-
-def _print(answer: Answer, question: Question, *, detailed: bool) -> None:
-    width = max((len(_label(one)) for one in answer.services), default=0)
-    for one in answer.services:
-        what = f"{one.reason}{_endpoint(one)}" if one.verdict == "ready" else f"{one.reason}. {one.next}"
-        typer.echo(f"{_label(one):<{width}}  {one.verdict:<11}  {terminal(what, 4000)}")
-        if detailed:
-            _print_details(one)
-        elif one.notes and one.verdict == "ready":
-            typer.echo(f"{'':<{width}}  note: {terminal(one.notes[0], 2000)}")
-    for line in answer.unreadable:
-        typer.echo(f"Cannot be read: {terminal(line)}")
-    if not answer.services and not answer.unreadable:
-        where = f" of the environment {question.environment}" if question.environment else ""
-        typer.echo(
-            f"No service{where} is in this cluster, nor does this clone say that one should be. Is it the right one? "
-            "Ask for a service: neuroscale request --interactive"
-        )
-
-
-def _print_details(one: ServiceStatus) -> None:
-    rows: list[tuple[str, str]] = []
-    if one.application is not None:
-        application = one.application
-        held = {True: "with the last change", False: "without the last change", None: "not known to this clone"}
-        told = f"{application.sync}, {application.health}, at {application.revision[:10] or 'no commit'}"
-        rows.append(("Argo CD", f"{application.name}: {told} ({held[application.contains_last_change]})"))
-        rows += [("", application.told)] if application.told else []
-    if one.generation is not None:
-        old = f", {one.replicas_old} of earlier generations" if one.replicas_old else ""
-        rows.append(("generation", f"{one.generation}: {one.replicas_ready} of {one.replicas_needed} pods ready{old}"))
-        rows.append(("model", f"{one.transition or 'nothing told'}, newest {one.model_state or 'not told'}"))
-    if one.last_failure:
-        rows.append(("", f"last failure: {one.last_failure}"))
-    for condition in one.conditions:
-        why = ": ".join(text for text in (condition.reason, condition.message) if text)
-        rows.append(("condition", f"{condition.type} {condition.status}{f': {why}' if why else ''}"))
-    for pod in one.pods:
-        restarts = f", {pod.restarts} restarts" if pod.restarts else ""
-        rows.append(("pod", f"{pod.name} on {pod.node or 'no node'}: {pod.state}: {pod.told}{restarts}"))
-    rows += [("event", text) for text in one.events]
-    rows += [("note", text) for text in one.notes]
-    rows += [("URL", one.url), ("address", one.address)]
-    for name, text in rows:
-        if text:
-            typer.echo(f"  {name:<11} {terminal(text, 2000)}")
-    if one.curl:
-        typer.echo("\nAsk it (its key is read, and shown to nobody):\n")
-        typer.echo(terminal(one.curl, 4000))
-
-
-def _endpoint(one: ServiceStatus) -> str:
-    return "".join(f" {url}" for url in (one.url, one.address) if url)
-
-
-def _label(one: ServiceStatus) -> str:
-    return terminal(f"{one.environment or '?'}/{one.name}")

@@ -1,4 +1,4 @@
-"""What several commands need: the repository they work in, and its catalog, settings and template."""
+"""The platform repository that a command works in, and the files that a user names on the command line."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from pathlib import Path
 
 import typer
 
-from neuroscale.catalog import Catalog, load_catalog
-from neuroscale.catalog.settings import Settings, check_settings, load_settings
 from neuroscale.core.files import read_bounded
 from neuroscale.core.units import MIB
 from neuroscale.core.yaml_io import decode
-from neuroscale.rendering.service_folder import Template, load_template
+from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.repo.layout import find_root
-from neuroscale.repo.snapshot import FolderSnapshot, Snapshot
+from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Request, fault_of, read_request
 
 LARGEST_FILE = MIB
@@ -23,13 +21,10 @@ LARGEST_FILE = MIB
 
 
 @dataclass(frozen=True)
-class Context:
-    """A platform repository, read from its work tree or from a commit. `root` is its work tree."""
+class Repository(PlanningInputs):
+    """A platform repository, read from its work tree, which begins at the folder `root`."""
 
     root: Path
-    catalog: Catalog
-    settings: Settings
-    template: Template
 
     def read_request(self, path: Path) -> Request:
         """The request in a file; tells of overrides that the gate refuses.
@@ -48,17 +43,11 @@ class Context:
         return request
 
 
-def open_repository(named: Path | None) -> Context:
+def open_repository(named: Path | None) -> Repository:
     """The named repository, or the one around the current folder. Raises InputError with every problem in it."""
     root = find_root(named or Path.cwd())
-    return read_platform(root, FolderSnapshot(root))
-
-
-def read_platform(root: Path, snapshot: Snapshot) -> Context:
-    """The repository at `root` as it is in a snapshot. Raises InputError with every problem in it."""
-    catalog, settings = load_catalog(snapshot), load_settings(snapshot)
-    check_settings(settings, catalog)
-    return Context(root, catalog, settings, load_template(snapshot))
+    inputs = read_planning_inputs(FolderSnapshot(root))
+    return Repository(inputs.catalog, inputs.settings, inputs.template, root)
 
 
 def read_file(path: Path) -> str:

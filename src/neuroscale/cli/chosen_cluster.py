@@ -1,19 +1,15 @@
-"""Which cluster a command asks, and which services of it."""
+"""The cluster that a command's options choose: a context of a kubeconfig, or a local platform's."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuroscale.cli.context import Context
 from neuroscale.core.errors import InputError, Problem
-from neuroscale.core.validation import suggest
-from neuroscale.kube.client import Cluster
-from neuroscale.repo.layout import MANIFESTS
 
 if TYPE_CHECKING:
-    from neuroscale.cluster.status_reader import Question
+    from neuroscale.kube.client import Cluster
     from neuroscale.local.state import State
 
 
@@ -45,6 +41,8 @@ def local_state(where: Where) -> State | None:
 
 def open_cluster(where: Where) -> Cluster:
     """The cluster, which the caller closes. Raises InputError where there is none."""
+    from neuroscale.kube.client import Cluster
+
     state = local_state(where)
     if state is None:
         return Cluster.of_kubeconfig(where.kubeconfig, where.context)
@@ -54,33 +52,6 @@ def open_cluster(where: Where) -> Cluster:
     if not path.exists():
         raise _no_cluster(state.folder)
     return Cluster.of_kubeconfig(path, None)
-
-
-def question(service: str, environment: str, context: Context) -> Question:
-    """Which services are asked about: `service` is a name, ENVIRONMENT/NAME, a service's folder, or "" for all.
-
-    Raises InputError where the environment is none of the settings', or named twice.
-    """
-    from neuroscale.cluster.status_reader import Question
-
-    parts = PurePosixPath(service).parts
-    if parts[:1] == (MANIFESTS,):
-        parts = parts[1:]
-    if len(parts) > 2 or (service and not parts):
-        raise InputError(
-            Problem("the command line", "SERVICE", f"{service!r} names no service", "Name it, or ENVIRONMENT/SERVICE.")
-        )
-    if len(parts) == 2:
-        if environment not in ("", parts[0]):
-            message = f"{service!r} is not in the environment {environment!r}"
-            raise InputError(Problem("the command line", "SERVICE", message, "Name the environment once."))
-        environment = parts[0]
-    if environment and environment not in context.settings.environments:
-        message = f"{environment!r} is not an environment of the settings"
-        fix = suggest(environment, context.settings.environments)
-        raise InputError(Problem("the command line", "--environment", message, fix))
-    namespaces = sorted({team.namespace for team in context.catalog.teams.values()})
-    return Question(tuple(namespaces), environment, parts[-1] if parts else "")
 
 
 def _no_cluster(folder: Path) -> InputError:

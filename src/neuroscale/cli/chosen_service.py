@@ -1,0 +1,62 @@
+"""The services that a command asks a cluster about: how the command line names them, and the one that it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from neuroscale.cluster.status import ServiceStatus
+from neuroscale.cluster.status_reader import Question
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.validation import suggest
+from neuroscale.rendering.planning_inputs import PlanningInputs
+from neuroscale.repo.layout import MANIFESTS
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service of a cluster. `live`: whether its InferenceService is there."""
+
+    name: str
+    namespace: str
+    environment: str
+    live: bool
+
+
+def services_asked(service: str, environment: str, inputs: PlanningInputs) -> Question:
+    """Which services are asked about: `service` is a name, ENVIRONMENT/NAME, a service's folder, or "" for all.
+
+    Raises InputError where the environment is none of the settings', or named twice.
+    """
+    parts = PurePosixPath(service).parts
+    if parts[:1] == (MANIFESTS,):
+        parts = parts[1:]
+    if len(parts) > 2 or (service and not parts):
+        raise InputError(
+            Problem("the command line", "SERVICE", f"{service!r} names no service", "Name it, or ENVIRONMENT/SERVICE.")
+        )
+    if len(parts) == 2:
+        if environment not in ("", parts[0]):
+            message = f"{service!r} is not in the environment {environment!r}"
+            raise InputError(Problem("the command line", "SERVICE", message, "Name the environment once."))
+        environment = parts[0]
+    if environment and environment not in inputs.settings.environments:
+        message = f"{environment!r} is not an environment of the settings"
+        fix = suggest(environment, inputs.settings.environments)
+        raise InputError(Problem("the command line", "--environment", message, fix))
+    namespaces = sorted({team.namespace for team in inputs.catalog.teams.values()})
+    return Question(tuple(namespaces), environment, parts[-1] if parts else "")
+
+
+def one_service(found: Sequence[ServiceStatus], name: str) -> Service:
+    """The one of them. Raises InputError where there is none, or several of the name."""
+    there = [one for one in found if one.namespace]
+    if len(there) > 1:
+        places = ", ".join(sorted(f"{one.environment or '?'}/{one.name} (namespace {one.namespace})" for one in there))
+        raise InputError(Problem("the command line", "SERVICE", f"{name!r} is several: {places}", "Add --environment."))
+    if not there:
+        fix = next((one.next for one in found if one.next), "Ask for it: neuroscale request --interactive")
+        raise InputError(Problem("the command line", "SERVICE", f"{name!r} is no service of this cluster", fix))
+    (one,) = there
+    return Service(one.name, one.namespace, one.environment, one.generation is not None)

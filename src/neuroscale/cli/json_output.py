@@ -1,0 +1,15 @@
+"""What commands print for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+
+
+def print_json(fields: Mapping[str, Any]) -> None:
+    """Print a mapping as JSON, a field a line."""
+    import json
+
+    typer.echo(json.dumps(fields, indent=2))

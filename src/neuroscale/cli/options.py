@@ -1,0 +1,41 @@
+"""The options and arguments that several commands share: each one's name and help, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RepositoryOption = Annotated[
+    Path | None,
+    typer.Option("--repository", help="The platform repository. Default: the one that the current folder lies in."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+PictureOption = Annotated[
+    Path | None, typer.Option("--picture", help="Draw the memory of one accelerator into this file (.svg or .png).")
+]
+
+# ---------------------------------------------------------------------------------------------- which cluster is asked
+
+KubeconfigOption = Annotated[Path | None, typer.Option("--kubeconfig", help="Default: $KUBECONFIG, or ~/.kube/config.")]
+ContextOption = Annotated[
+    str | None, typer.Option("--context", help="The kubeconfig context of the cluster. Default: the current one.")
+]
+ClusterStateOption = Annotated[Path | None, typer.Option("--state", help="The folder of a local platform to ask.")]
+
+# ---------------------------------------------------------------------------------------------- which service is asked
+
+ServiceArgument = Annotated[str, typer.Argument(help="A service: its name, or ENVIRONMENT/SERVICE.")]
+ServiceEnvironmentOption = Annotated[str, typer.Option("--environment", help="The service's environment.")]
+
+# -------------------------------------------------------------------------------------------------- a form's answers
+
+AnswersOption = Annotated[Path | None, typer.Option("--answers", help="A YAML file with the form's answers.")]
+InteractiveOption = Annotated[bool, typer.Option("--interactive", help="Ask for each answer.")]
+
+# ----------------------------------------------------------------------------------------------- the local platform
+
+LocalStateOption = Annotated[
+    Path | None, typer.Option("--state", help="The platform's folder. Default: .state/local of the repository.")
+]

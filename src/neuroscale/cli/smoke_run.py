@@ -1,0 +1,144 @@
+"""One run of the smoke tests from the command line: look at what is deployed, and write what was seen."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from neuroscale.catalog.settings import load_settings
+from neuroscale.cli.chosen_cluster import Where, open_cluster
+from neuroscale.cli.report_files import Reports, write_whole
+from neuroscale.cluster.endpoint.key import KEY_FILE_VARIABLE, KEY_VARIABLE
+from neuroscale.cluster.pod_state import part
+from neuroscale.cluster.services_in_git import Clone
+from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, Problem, UntrustedError
+from neuroscale.core.web_address import checked_address
+from neuroscale.kube.client import Cluster, KubernetesError
+from neuroscale.rendering.platform.argocd import NAMESPACE, SERVICE_LABEL
+from neuroscale.repo.git import Git
+from neuroscale.repo.layout import MANIFESTS, find_root
+from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.smoke.expected_services import load_target
+from neuroscale.smoke.report import line, print_table, to_junit, to_markdown
+from neuroscale.smoke.results import Report, from_record, to_json
+from neuroscale.smoke.runner import run
+from neuroscale.smoke.spec import Spec
+
+_BEFORE = 300.0  # seconds for what belongs to the whole environment
+_REQUESTS = 30  # that a service's checks make one after the other, at most
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is looked at: an environment, or one service of it; `base_url` is where its clients reach that one.
+
+    `revision`: the commit whose facts count ("": the newest one of the default branch). `patience`: seconds that the
+    first part of an answer may take.
+    """
+
+    environment: str
+    service: str = ""
+    base_url: str = ""
+    revision: str = ""
+    patience: float = 60.0
+
+
+def run_smoke_tests(question: Question, where: Where, repository: Path | None, reports: Reports) -> int:
+    """Look, report, and return the exit status: 0 only where every check looked and passed.
+
+    Raises InputError for a question that cannot be asked, UntrustedError where there is nothing to look at.
+    """
+    for path in (reports.json, reports.junit, reports.markdown):
+        if path is not None:
+            path.unlink(missing_ok=True)  # an older run's report must never be taken for this run's
+    started = datetime.now(UTC)
+    try:
+        report = _report(question, where, repository)
+    except NeuroscaleError as error:
+        if error.exit_status is not ExitStatus.UNTRUSTED:
+            raise
+        when = started.isoformat(timespec="seconds").replace("+00:00", "Z")
+        report = Report(question.environment, question.revision, when, 0.0, (), (str(error),))
+    _write(report, reports)
+    from rich.console import Console
+
+    print_table(report, Console(highlight=False, soft_wrap=True))
+    return report.status
+
+
+def _report(question: Question, where: Where, repository: Path | None) -> Report:
+    root = find_root(repository or Path.cwd())
+    with open_cluster(where) as cluster:
+        revision = _revision(root, question.revision, cluster)
+        kubeconfig, context = cluster.kubeconfig, cluster.context
+    target = load_target(root, question.environment, revision, question.service)
+    if not target.services:
+        place = f"{MANIFESTS}/{question.environment} at {revision[:10]}"
+        raise UntrustedError(f"There is no service in {place}: nothing was looked at. Is it the right environment?")
+    if question.base_url:
+        checked_address(question.base_url, "--base-url", "the key")
+    alone = question.base_url or any(os.environ.get(name) for name in (KEY_VARIABLE, KEY_FILE_VARIABLE))
+    if alone and len(target.services) > 1:
+        message = f"an address or a key is of one service, and {question.environment} has {len(target.services)}"
+        raise InputError(Problem("the command line", "--service", message, "Name the service with --service."))
+    spec = Spec(
+        repository=str(root),
+        environment=question.environment,
+        revision=revision,
+        services=tuple(one.name for one in target.services),
+        base_url=question.base_url,
+        kubeconfig="" if kubeconfig is None else str(kubeconfig.resolve()),
+        context=context or "",
+        patience=question.patience,
+    )
+    within = _BEFORE + len(spec.services) * _REQUESTS * question.patience
+    return run(spec, _progress, within=within)
+
+
+def _revision(root: Path, named: str, cluster: Cluster) -> str:
+    """The commit whose facts count: the one that is named, or the default branch's newest that this clone knows."""
+    if named:
+        git = Git(root)
+        try:
+            return git.commit(named, "--revision")
+        finally:
+            git.close()
+    clone = Clone(root, load_settings(FolderSnapshot(root)).repository.default_branch)
+    try:
+        clone.follow(_source(cluster))
+        tip = clone.tip
+    finally:
+        clone.close()
+    if tip is None:
+        raise InputError(Problem(str(root), "", "is no clone with a commit", "Run it in a clone of the repository."))
+    return tip
+
+
+def _source(cluster: Cluster) -> str:
+    """The address that the cluster's Argo CD reads; "" where that cannot be asked, which a check will tell."""
+    try:
+        found = cluster.list("argoproj.io/v1alpha1", "Application", NAMESPACE, SERVICE_LABEL)
+    except KubernetesError:
+        return ""
+    return next((str(part(one, "spec", "source").get("repoURL") or "") for one in found), "")
+
+
+def _progress(kind: str, fields: dict[str, Any]) -> None:
+    if kind == "result":
+        sys.stderr.write(f"{line(from_record(fields))}\n")
+        sys.stderr.flush()
+
+
+def _write(report: Report, reports: Reports) -> None:
+    for path, text in ((reports.json, to_json), (reports.junit, to_junit), (reports.markdown, to_markdown)):
+        if path is None:
+            continue
+        try:
+            write_whole(path, text(report))
+        except OSError as error:
+            # What was found is not lost: the terminal shows it, and the exit status says that a report is missing.
+            raise UntrustedError(f"{path}: the report cannot be written: {error.strerror}") from error

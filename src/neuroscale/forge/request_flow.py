@@ -1,0 +1,258 @@
+"""The change stage: from a form's checked answers to an open pull request.
+
+Comes in: a clone, a forge, and the answers. Goes out: what became of them (`Refused`, `NotPassed`, `NoDifference` or
+`Requested`). Nothing is pushed unless the gate passes, and nothing in the clone changes but for objects that git adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import neuroscale
+from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.printable import terminal
+from neuroscale.core.yaml_io import decode
+from neuroscale.forge import description
+from neuroscale.forge.branches import BranchMovedError, check_branch_name, holds
+from neuroscale.forge.interface import ForgeError
+from neuroscale.forge.interface import PullRequest as OpenPullRequest
+from neuroscale.forge.publish import Base, OpenRequest, Published, Publisher, Wanted
+from neuroscale.gate.verdict import Verdict
+from neuroscale.planning.plan import Plan, load_plan
+from neuroscale.planning.planner import plan, request_digest
+from neuroscale.planning.rejected_choices import not_chosen
+from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
+from neuroscale.rendering.scaffolder.interpreter import branch_name
+from neuroscale.rendering.scaffolder.plan_step import FORM, answers_of
+from neuroscale.rendering.service_folder import RENDERED_FILES, Existing, PullRequest, RefusedPlanError, scaffold
+from neuroscale.repo.git import Git
+from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, ServicePath
+from neuroscale.repo.snapshot import GitSnapshot
+from neuroscale.request.service_request import Request, check_request, load_request
+
+Answers = Callable[[PlanningInputs], Request]
+"""The request that a form's answers make, which may be asked for with the choices that the inputs leave. It is asked
+once, and raises InputError where the answers cannot be used."""
+
+Say = Callable[[str], None]
+"""Tells what goes on, while it takes a while."""
+
+_LOOKS = 5  # at a branch that somebody else moves meanwhile
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Planning found no way to serve the request. Nothing was pushed."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Change:
+    """The folder of a service, and the branch that is to bring it to the base."""
+
+    path: ServicePath
+    branch: str
+    base: Base
+
+
+@dataclass(frozen=True)
+class NotPassed:
+    """The gate did not pass the change. Nothing was pushed."""
+
+    change: Change
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class NoDifference:
+    """The base serves the service as asked for. `pull` is open for it all the same; `notes` are sentences."""
+
+    change: Change
+    pull: OpenPullRequest | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Requested:
+    """The pull request is open and up to date. `notes` are sentences about what a person may not expect."""
+
+    change: Change
+    published: Published
+    notes: tuple[str, ...]
+
+
+Outcome = Refused | NotPassed | NoDifference | Requested
+
+
+@dataclass(frozen=True)
+class _Service:
+    """What was planned for the service: its files by path, what it replaces, and what to tell about it."""
+
+    pull: PullRequest
+    request: Request
+    plan: Plan
+    before: Plan | None
+    is_new: bool
+    notes: tuple[str, ...]
+
+
+def request_service(git: Git, publisher: Publisher, answers: Answers, say: Say) -> Outcome:
+    """Plan, render, judge, push and open the pull request, or bring the open one up to date.
+
+    What the catalog or the settings of the forge's main branch lack is refused before the forge is asked for pull
+    requests. Raises InputError for answers that cannot be used (those of a form are `FORM`'s), ForgeError, and
+    ForgeUnavailableError.
+    """
+    request = None
+    for _ in range(_LOOKS):
+        try:
+            base = publisher.base()
+            inputs = read_planning_inputs(GitSnapshot(git, base.commit))
+            _warn_of_old_program(git, base, say)
+            if request is None:
+                request = answers(inputs)
+            check_request(request, inputs.catalog, inputs.settings, FORM)
+            return _once(git, publisher, base, inputs, request, say)
+        except BranchMovedError as error:
+            say(f"{error} Looking again")
+    raise ForgeError("The branch changes all the time. See who else works on it, and run it again.")
+
+
+def _once(git: Git, publisher: Publisher, base: Base, inputs: PlanningInputs, request: Request, say: Say) -> Outcome:
+    """One attempt. Raises BranchMovedError when somebody else came first."""
+    path = ServicePath(request.environment, request.service)
+    branch = branch_name(inputs.template, answers_of(request))
+    check_branch_name(git, branch)
+    there = publisher.open_request(base, branch)
+    try:
+        service = _plan(git, base, there, inputs, request)
+    except RefusedPlanError as error:
+        return Refused(error.plan)
+    if service.pull.target_branch not in (None, base.branch) or branch == base.branch:
+        raise InputError(
+            Problem(
+                inputs.template.where,
+                "targetBranchName",
+                f"is {service.pull.target_branch!a}, and the forge's main branch is {base.branch!a}",
+                "Make the two the same, and name the branch of a request otherwise.",
+            )
+        )
+    change = Change(path, branch, base)
+    if holds(git, base.commit, path.folder, service.pull.files):
+        return NoDifference(change, there.pull if there else None, service.notes)
+    title = description.title(service.pull.title)
+    subject = description.Subject(
+        service.request,
+        service.plan,
+        service.before,
+        not_chosen(service.request, inputs.catalog, inputs.settings, service.plan),
+        service.is_new,
+    )
+    wanted = Wanted(
+        branch=branch,
+        folder=path.folder,
+        files=service.pull.files,
+        title=title,
+        message=service.pull.commit_message,
+        describe=lambda head, login: description.describe(subject, login, head, branch, title),
+    )
+    prepared = publisher.prepare(base, there, wanted)
+    if prepared.is_new:
+        say("Judging the change")
+        verdict = _judge(git, base.commit, prepared.commit)
+        if verdict.exit_status != ExitStatus.PASSED.value:
+            return NotPassed(change, verdict)
+        say(f"{terminal(verdict.headline)}. Publishing")
+    published = publisher.publish(base, there, prepared, wanted)
+    return Requested(change, published, (*service.notes, *published.notes))
+
+
+def _plan(git: Git, base: Base, there: OpenRequest | None, inputs: PlanningInputs, request: Request) -> _Service:
+    """Plan and render the service. Its overrides stay, and at unchanged answers its plan.
+
+    Raises InputError where what is there cannot be read, and RefusedPlanError.
+    """
+    path = ServicePath(request.environment, request.service)
+    merged = _read_there(git, base.commit, path, base.branch)
+    newest = merged
+    if there is not None and there.tip != base.commit:
+        # Not reviewed yet, but somebody's words: who reviews the pull request decides on them.
+        newest = _read_there(git, there.tip, path, there.pull.head_branch) or merged
+    overrides = newest[0].overrides if newest else ()
+    existing = Existing(overrides, merged[1] if merged else None)
+    published: list[PullRequest] = []
+
+    def publish(pull: PullRequest) -> Mapping[str, Any]:
+        published.append(pull)
+        return {"remoteUrl": "", "pullRequestNumber": 0, "targetBranchName": pull.target_branch or ""}
+
+    scaffold(answers_of(request), inputs.template, inputs.catalog, inputs.settings, publish, existing)
+    (pull,) = published
+    wrong = [name for name in pull.files if name not in {f"{path.folder}/{file}" for file in RENDERED_FILES}]
+    if wrong:
+        raise InputError(
+            Problem(wrong[0], "", f"is no file of {path.folder}", "Correct the template's targetPath and skeleton.")
+        )
+    made = load_plan(pull.files[f"{path.folder}/{PLAN_FILE}"], PLAN_FILE)
+    request = request.model_copy(update={"overrides": overrides})
+    notes = []
+    if overrides:
+        fields = ", ".join(override.field for override in overrides)
+        notes.append(f"Kept from the service's {REQUEST_FILE}: the override of {fields}.")
+    if merged and merged[1] == made and _differs(made, plan(request, inputs.catalog, inputs.settings)):
+        notes.append(
+            "The service keeps its plan, since its answers are the same. The catalog, the settings or the planner "
+            f"moved on: `neuroscale replan {path.folder}` renews it."
+        )
+    return _Service(pull, request, made, merged[1] if merged else None, merged is None, tuple(notes))
+
+
+def _read_there(git: Git, commit: str, path: ServicePath, branch: str) -> tuple[Request, Plan | None] | None:
+    """Request and plan of a service at a commit; None where it is not there. A plan that cannot be read is none."""
+    snapshot = GitSnapshot(git, commit)
+    file = f"{path.folder}/{REQUEST_FILE}"
+    data = snapshot.read(file)
+    if data is None:
+        return None
+    where = f"{branch}:{file}"
+    try:
+        request = load_request(decode(data, where), where)
+    except InputError as error:
+        fix = "Repair it there first: what it says of overrides must not be lost."
+        raise InputError([replace(problem, fix=f"{problem.fix} {fix}") for problem in error.problems]) from error
+    lock = snapshot.read(f"{path.folder}/{PLAN_FILE}")
+    try:
+        made = None if lock is None else load_plan(decode(lock, PLAN_FILE), PLAN_FILE)
+    except InputError:
+        made = None
+    return request, made if made is not None and made.lock.request_digest == request_digest(request) else None
+
+
+def _differs(locked: Plan, fresh: Plan) -> bool:
+    """Whether two plans say different things, whatever they were made from."""
+    return locked.model_copy(update={"lock": fresh.lock}) != fresh
+
+
+def _judge(git: Git, base: str, head: str) -> Verdict:
+    """The verdict on the commit, by the base's policies and, where the change alters the gate, by the base's gate."""
+    # Where nothing is to be pushed, nothing is judged, and the checks need not be loaded.
+    from neuroscale.gate.base_gate import judge_by_base, needs_judges
+    from neuroscale.gate.change import find_change
+    from neuroscale.gate.runner import gate_change
+
+    change = find_change(git, base, head)
+    return judge_by_base(change) if needs_judges(change) else gate_change(change, datetime.now(UTC).date())
+
+
+def _warn_of_old_program(git: Git, base: Base, say: Say) -> None:
+    """Tell where the program that runs here is not the base's, which judges the pull request."""
+    if not Path(neuroscale.__file__).resolve().is_relative_to(git.root.resolve()):
+        return
+    here, there = (git.run("rev-parse", f"{one}:src", check=False).stdout for one in ("HEAD", base.commit))
+    if here != there:
+        say(f"This clone's program is not that of {base.branch}, which judges the pull request: consider git pull")

@@ -1,0 +1,26 @@
+"""What a form's answers are planned and rendered with: a repository's catalog, settings and template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neuroscale.catalog import Catalog, load_catalog
+from neuroscale.catalog.settings import Settings, check_settings, load_settings
+from neuroscale.rendering.scaffolder.template import Template, load_template
+from neuroscale.repo.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class PlanningInputs:
+    """The catalog, the settings and the template of a platform repository, which suit each other."""
+
+    catalog: Catalog
+    settings: Settings
+    template: Template
+
+
+def read_planning_inputs(snapshot: Snapshot) -> PlanningInputs:
+    """The inputs as they are in a snapshot. Raises InputError with every problem in them."""
+    catalog, settings = load_catalog(snapshot), load_settings(snapshot)
+    check_settings(settings, catalog)
+    return PlanningInputs(catalog, settings, load_template(snapshot))
