@@ -19,7 +19,7 @@ from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.manifests.pod_resources import requests
 from neuroscale.manifests.pod_sets import PodSet, UnknownPods
 from neuroscale.manifests.pods_of_objects import pods_of_objects
-from neuroscale.manifests.quantity import GIB
+from neuroscale.core.units import GIB
 from neuroscale.manifests.workloads import read_workloads
 from plan_factory import make_plan
 from pod_examples import EXAMPLES, VLLM, Asked, Example, Pods, modelled, runtime, service, vllm
