@@ -13,8 +13,8 @@ from neuroscale.cli.gate import Reports, run_gate
 from neuroscale.core import schemas
 from neuroscale.core.errors import UntrustedError
 from neuroscale.gate import base_gate
-from neuroscale.gate.checks import kinds
-from neuroscale.gate.checks.kinds import HARMLESS, evaluate_kinds, unjudged_kinds
+from neuroscale.gate.checks import judged_kinds as kinds
+from neuroscale.gate.checks.judged_kinds import HARMLESS, evaluate_kinds, unjudged_kinds
 from neuroscale.gate.runner import gate_paths
 from neuroscale.gate.verdict import Verdict
 from neuroscale.manifests.objects import Manifest, read_manifests
@@ -206,7 +206,7 @@ def test_a_change_is_judged_strictly_and_paths_are_not_unless_it_is_said(
 
         return judged
 
-    for module, name in (("runner", "gate_paths"), ("runner", "gate_change"), ("judges", "judge_by_base")):
+    for module, name in (("runner", "gate_paths"), ("runner", "gate_change"), ("base_gate", "judge_by_base")):
         monkeypatch.setattr(f"neuroscale.gate.{module}.{name}", judge(name))
     monkeypatch.delenv(base_gate.JUDGE, raising=False)
     made = Repository(tmp_path / "repository")
