@@ -155,7 +155,7 @@ def _bounded(name: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     told = f"and {more} more findings of this check, here and in other files, are not listed"
     fix = "Correct those that are listed, and run the gate again."
     first = kept[0]
-    return (*kept, Finding(gate=name, rule="more", severity=first.severity, file=first.file, message=told, fix=fix))
+    return (*kept, file_finding(name, "more", first.file, told, fix, severity=first.severity))
 
 
 def file_finding(

@@ -79,6 +79,7 @@ def root_tripwire(api_version: str, kind: str) -> Tripwire:
 
 
 def check_tripwires(asked: Sequence[Tripwire], answers: Sequence[RefusedError | None]) -> None:
+    """Raises UntrustedError for one that the server took, or refused by other words than its own."""
     for tripwire, answer in zip(asked, answers, strict=True):
         if answer is None or tripwire.words not in answer.message:
             name = f"{tripwire.value['apiVersion']} {tripwire.value['kind']} {tripwire.value['metadata']['name']}"
@@ -87,6 +88,7 @@ def check_tripwires(asked: Sequence[Tripwire], answers: Sequence[RefusedError | 
 
 
 def check_good(answers: Sequence[RefusedError | None]) -> None:
+    """Raises UntrustedError for one of `GOOD` that the server refused."""
     for value, answer in zip(GOOD, answers, strict=True):
         if answer is not None:
             raise UntrustedError(f"the API server refused a {value['kind']} that is known to be good: {answer.message}")
