@@ -20,8 +20,9 @@ from neuroscale.gate.platform_sources import PlatformSources, ReadOnce
 from neuroscale.gate.run import Run, Subject
 from neuroscale.gate.runner import all_checks, gate_paths
 from neuroscale.gate.verdict import Outcome
+from neuroscale.policies.policy_set import PolicySet, load_policy_set
 from neuroscale.repo.layout import CATALOG, SETTINGS
-from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
+from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
 from platform_repository import ROOT
 from repositories import Repository
 
@@ -122,7 +123,12 @@ def test_the_checks_that_judge_every_input_are_never_left_out() -> None:
 
 def test_what_is_read_once_is_read_once_by_many_threads() -> None:
     asked: list[int] = []
-    once = ReadOnce(lambda: asked.append(1) or "read")
+
+    def read() -> str:
+        asked.append(1)
+        return "read"
+
+    once = ReadOnce(read)
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(lambda _: once(), range(50))) == {"read"}
     assert len(asked) == 1
@@ -151,11 +157,11 @@ def test_a_judge_shares_only_what_the_change_leaves_alone(
 
 
 def test_one_run_loads_the_policies_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, loaded = platform_sources.load_policy_set, []
+    loaded: list[Snapshot] = []
 
-    def load(snapshot: FolderSnapshot) -> Any:
+    def load(snapshot: Snapshot) -> PolicySet:
         loaded.append(snapshot)
-        return real(snapshot)
+        return load_policy_set(snapshot)
 
     monkeypatch.setattr(platform_sources, "load_policy_set", load)
     monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "empty"))
