@@ -21,12 +21,12 @@ from neuroscale.cli.render import render_request
 from neuroscale.core import schemas, tools
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.yaml_io import dump, read_document
-from neuroscale.gate.change import Change, find_change, read_change, texts_of
 from neuroscale.gate.check import Evaluation
 from neuroscale.gate.checks.files import evaluate_files
 from neuroscale.gate.checks.policy import evaluate_policies
 from neuroscale.gate.checks.secrets import Text, evaluate_secrets
-from neuroscale.gate.inputs import read_paths
+from neuroscale.gate.judged_files import read_paths
+from neuroscale.gate.merged_change import Change, find_change, read_change, texts_of
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.policies.policy_set import load_policy_set
 from neuroscale.repo.git import Git
@@ -474,7 +474,7 @@ def test_a_removed_policy_is_named_and_still_judges_the_change(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(  # the policies' own tests take long
-        "neuroscale.gate.checks.policy_tests.evaluate_policy_tests",
+        "neuroscale.gate.checks.changed_policy_tests.evaluate_policy_tests",
         lambda *_, **__: Evaluation((), 1, 1, "cases", 1, 1),
     )
     repository.run("rm", "--quiet", "-r", "policies/no-mutable-image-tags")

@@ -31,22 +31,25 @@ OBJECT = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: b}\nda
 JUDGE = """
 import json, resource, sys
 from pathlib import Path
-from neuroscale import tools
+from neuroscale.core import tools
 from neuroscale.gate.check import Evaluation, guarded
 from neuroscale.gate.checks.drift import _request
 from neuroscale.gate.checks.files import evaluate_files
-from neuroscale.gate.inputs import read_paths
-from neuroscale.gate.runner import _load_platform, _texts_of_files
+from neuroscale.gate.judged_files import read_paths
+from neuroscale.gate.checks.catalog import load_platform
+from neuroscale.gate.platform_sources import PlatformSources
+from neuroscale.gate.runner import texts_of_files
 from neuroscale.gate.checks.secrets import evaluate_secrets
 from neuroscale.repo.snapshot import FolderSnapshot
 
 folder, scratch = Path(sys.argv[1]), Path(sys.argv[2])
 given = read_paths([folder], scratch)
+platform = PlatformSources(FolderSnapshot(folder))
 checks = {
     "files": lambda: evaluate_files(given, None)[0],
-    "secrets": lambda: evaluate_secrets(_texts_of_files(given), tools.find("gitleaks"), scratch / "secrets"),
+    "secrets": lambda: evaluate_secrets(texts_of_files(given), tools.find("gitleaks"), scratch / "secrets"),
     "drift": lambda: Evaluation(tuple(_request(FolderSnapshot(folder), ".")[1]), 1, 1, "files", 1, 1),
-    "catalog": lambda: Evaluation(tuple(_load_platform(FolderSnapshot(folder))[0]), 3, 3, "parts", 1, 1),
+    "catalog": lambda: Evaluation(tuple(load_platform(platform)[0]), 3, 3, "parts", 1, 1),
 }
 results = [guarded(name, name, check) for name, check in checks.items()]
 used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from neuroscale.core.errors import InputError
-from neuroscale.gate.change import find_change, read_change, texts_of
 from neuroscale.gate.checks.files import evaluate_files
-from neuroscale.gate.inputs import GateInput
+from neuroscale.gate.judged_files import GateInput
+from neuroscale.gate.merged_change import find_change, read_change, texts_of
 from neuroscale.repo.git import Git
 from repositories import Repository
 

@@ -15,8 +15,9 @@ from cost_examples import GPU_POD, HOURLY, ROOT, TODAY, inference_service, month
 from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import dump
 from neuroscale.costs.bill import CostChange
-from neuroscale.gate.change import find_change
 from neuroscale.gate.checks.cost import cost_of_change
+from neuroscale.gate.merged_change import find_change
+from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.manifests.objects import read_manifests
 from repositories import Repository
 
@@ -45,7 +46,8 @@ def repository(platform: Path, tmp_path: Path) -> Iterator[Repository]:
 
 def cost(repository: Repository, files: dict[str, Any], base: str = "main~1") -> CostChange | None:
     repository.commit({name: dump(value) if isinstance(value, dict) else value for name, value in files.items()})
-    return cost_of_change(find_change(repository.git, base, "main"), None, [], {}, TODAY)
+    change = find_change(repository.git, base, "main")
+    return cost_of_change(change, PlatformSources(change.before), PlatformSources(change.after), [], {}, TODAY)
 
 
 def one(repository: Repository, files: dict[str, Any]) -> CostChange:
@@ -213,7 +215,8 @@ def test_a_service_of_which_files_were_read_already_costs_the_same(repository: R
     found = one(repository, {FILE: workload(replicas=3)})
     change = find_change(repository.git, "main~1", "main")
     read = read_manifests((repository.root / FILE).read_bytes(), FILE)
-    assert cost_of_change(change, None, read, {}, TODAY) == found
+    base, after = PlatformSources(change.before), PlatformSources(change.after)
+    assert cost_of_change(change, base, after, read, {}, TODAY) == found
 
 
 def test_five_hundred_services_are_all_counted(repository: Repository) -> None:

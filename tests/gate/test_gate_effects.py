@@ -11,12 +11,13 @@ import pytest
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import load_settings
 from neuroscale.cli.new import new_service
-from neuroscale.gate.change import Change, find_change, read_change
-from neuroscale.gate.checks import effects
-from neuroscale.gate.checks.drift import Platform
-from neuroscale.gate.checks.effects import Anew, evaluate_effects, merged
+from neuroscale.gate.checks import effects, effects_requests
+from neuroscale.gate.checks.effects import Anew, evaluate_effects
 from neuroscale.gate.checks.files import evaluate_files
 from neuroscale.gate.checks.object_diff import FieldChange, field_changes
+from neuroscale.gate.make_verdict import merged
+from neuroscale.gate.merged_change import Change, find_change, read_change
+from neuroscale.gate.platform_sources import Platform, PlatformSources
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.scaffolder.conditional_lines import branches, reached
@@ -56,7 +57,9 @@ def seen(change: Change) -> tuple[list[Finding], Anew]:
     given = read_change(change)
     catalog = load_catalog(change.after) if change.touches("platform/catalog") else CATALOG
     after = Platform(catalog, load_settings(change.after), load_template(change.after))
-    evaluation, anew = evaluate_effects(change, given.services, after, evaluate_files(given, None)[1])
+    evaluation, anew = evaluate_effects(
+        change, given.services, after, PlatformSources(change.before), evaluate_files(given, None)[1]
+    )
     return list(evaluation.findings), anew
 
 
@@ -184,7 +187,7 @@ def test_an_environment_without_a_request_gets_an_example(platform: Repository) 
 def test_services_beyond_a_number_are_named_as_not_rendered(
     platform: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(effects, "_MOST_SERVICES", 2)
+    monkeypatch.setattr(effects_requests, "_MOST_SERVICES", 2)
     files = edited(platform, NETWORK, PEERS, OPEN)
     service = "manifests/dev/support-chat"
     for name, model in (("a-chat", "x/other"), ("b-chat", ""), ("c-chat", "")):
@@ -236,7 +239,7 @@ def test_catalog_entries_that_nothing_uses_are_named(platform: Repository) -> No
         (f"{EXAMPLES}/x.yaml", True),
         ("manifests/dev/x/plan.yaml", False),
         ("policies/x/policy.yaml", False),
-        ("src/neuroscale/rendering/service_folder.py", False),
+        *((path, False) for path in effects.RENDERERS),
         ("platform/serving/kserve.yaml", False),
     ],
 )
@@ -244,7 +247,12 @@ def test_nothing_is_rendered_where_nothing_of_the_kind_changed(platform: Reposit
     change = Change(platform.git, "", "", "", (path,))
     assert effects.touches(change) is runs
     # Code of a change does not run, so what it would render is not known.
-    assert len(list(effects.unseen(change))) == path.endswith("rendering.py")
+    assert len(list(effects.unseen(change))) == path.startswith("src/")
+
+
+@pytest.mark.parametrize("path", effects.RENDERERS)
+def test_the_code_whose_change_is_not_shown_lies_where_it_is_looked_for(path: str) -> None:
+    assert (ROOT / path).exists()
 
 
 def test_this_repositorys_examples_reach_every_line_every_environment_and_every_runtime() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
 
 import pytest
 
 from neuroscale.catalog.settings import LONGEST_DAYS
-from neuroscale.gate.checks.drift import Platform, evaluate_drift
-from neuroscale.gate.inputs import GateInput, ServiceFolder
-from neuroscale.gate.runner import Subject, _longest_days
+from neuroscale.gate.checks.drift import evaluate_drift
+from neuroscale.gate.judged_files import GateInput, ServiceFolder
+from neuroscale.gate.platform_sources import Platform
+from neuroscale.gate.run import Run, Subject
 from neuroscale.gate.verdict import Finding
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.service_folder import load_template, render
@@ -76,5 +78,9 @@ def with_term(days: int) -> Snapshot:
 
 @pytest.mark.parametrize(("base", "head", "days"), [(30, 366, 30), (366, 30, 30), (100, 100, 100)])
 def test_a_change_of_the_longest_term_does_not_lengthen_its_own(base: int, head: int, days: int) -> None:
-    assert _longest_days(Subject(GateInput(with_term(head)), list, with_term(base))) == days
-    assert _longest_days(Subject(GateInput(MemorySnapshot({})), list, MemorySnapshot({}))) == LONGEST_DAYS
+    assert longest_days(GateInput(with_term(head)), with_term(base)) == days
+    assert longest_days(GateInput(MemorySnapshot({})), MemorySnapshot({})) == LONGEST_DAYS
+
+
+def longest_days(given: GateInput, judge: Snapshot) -> int:
+    return Run(Subject(given, list, judge), TODAY, Path()).longest_days

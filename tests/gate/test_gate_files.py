@@ -8,7 +8,7 @@ import pytest
 
 from neuroscale.core.errors import InputError
 from neuroscale.gate.checks.files import evaluate_files
-from neuroscale.gate.inputs import GateInput, ServiceFolder, read_paths
+from neuroscale.gate.judged_files import GateInput, ServiceFolder, read_paths
 from neuroscale.gate.verdict import Finding
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import Kind, MemorySnapshot

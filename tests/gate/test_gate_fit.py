@@ -15,10 +15,14 @@ from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import dump
 from neuroscale.gate.check import guarded
 from neuroscale.gate.fit import check as gate
-from neuroscale.gate.fit.check import evaluate_fit, runtimes_of
+from neuroscale.gate.fit.check import evaluate_fit
+from neuroscale.gate.fit.judgement import RULES, Judged, judge
+from neuroscale.gate.fit.known_bad_services import tripwires
 from neuroscale.gate.fit.known_models import Knowledge, read_knowledge
-from neuroscale.gate.fit.tripwire_services import tripwires
-from neuroscale.gate.fit.vllm_pods import Server, servers
+from neuroscale.gate.fit.platform_runtimes import runtimes_of
+from neuroscale.gate.fit.vllm_containers import Server
+from neuroscale.gate.fit.vllm_pods import servers
+from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.gate.verdict import Finding, Outcome, Severity
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.repo.layout import ServicePath
@@ -38,7 +42,7 @@ Object = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def knowledge() -> Knowledge:
-    found = read_knowledge(SNAPSHOT)
+    found = read_knowledge(PlatformSources(SNAPSHOT))
     assert found is not None
     return found
 
@@ -429,10 +433,10 @@ def test_no_rule_goes_without_a_test() -> None:
         for name in (
             *("vllm/accelerator_rules", "vllm/argument_conflicts", "vllm/argument_rules", "vllm/command_rules"),
             *("vllm/model_rules", "vllm/quantization_rules"),
-            *("gate/fit/check", "gate/fit/probe_times", "gate/fit/environment"),
+            *("gate/fit/judgement", "gate/fit/probe_times", "gate/fit/environment"),
         )
     )
-    rules = set(re.findall(r'(?:Fault|_say|_undivided)\(\s*"([a-z-]+)"', code)) | set(gate.RULES.values())
+    rules = set(re.findall(r'(?:Fault|_say|_undivided)\(\s*"([a-z-]+)"', code)) | set(RULES.values())
     tests = Path(__file__).read_text() + (ROOT / "tests/vllm/test_vllm_checks.py").read_text()
     assert {rule for rule in rules if f'"{rule}"' not in tests} == set()
 
@@ -1143,7 +1147,7 @@ def test_a_change_is_judged_by_the_facts_of_its_base() -> None:
     card = "platform/catalog/accelerators/nvidia-l4.yaml"
     after[card] = after[card].replace(b"value: 21.96", b"value: 219.6")
     assert after[card] != before[card]
-    changed = read_knowledge(MemorySnapshot(before), MemorySnapshot(after))
+    changed = read_knowledge(PlatformSources(MemorySnapshot(before)), PlatformSources(MemorySnapshot(after)))
     assert "does-not-fit" in errors(changed, dense("--max-model-len=131072"))  # type: ignore[arg-type]
 
 
@@ -1151,11 +1155,11 @@ def test_what_the_base_does_not_know_is_judged_by_the_changes_own_facts_and_it_i
     before, after = catalog_files(), catalog_files()
     for path in [path for path in before if "Llama-3.1-8B" in path]:
         del before[path]
-    new = read_knowledge(MemorySnapshot(before), MemorySnapshot(after))
+    new = read_knowledge(PlatformSources(MemorySnapshot(before)), PlatformSources(MemorySnapshot(after)))
     assert new is not None
     assert set(notices(new, dense())) == {"new-model"}
     assert "does-not-fit" in errors(new, dense("--max-model-len=131072"))
-    alone = read_knowledge(MemorySnapshot(before))
+    alone = read_knowledge(PlatformSources(MemorySnapshot(before)))
     assert set(notices(alone, dense())) == {"not-judged"}  # type: ignore[arg-type]
 
 
@@ -1166,7 +1170,7 @@ def test_an_accelerator_that_the_base_does_not_know_is_said_to_be_the_changes_ow
         del before[path]
     if left != "all but the accelerator":
         before = dict.fromkeys(before, b"?")
-    new = read_knowledge(MemorySnapshot(before), MemorySnapshot(after))
+    new = read_knowledge(PlatformSources(MemorySnapshot(before)), PlatformSources(MemorySnapshot(after)))
     assert new is not None
     assert "new-accelerator" in notices(new, dense())
     assert "does-not-fit" in errors(new, dense("--max-model-len=131072"))
@@ -1174,12 +1178,12 @@ def test_an_accelerator_that_the_base_does_not_know_is_said_to_be_the_changes_ow
 
 @pytest.mark.parametrize(("rule", "told"), sorted({one for trap in tripwires() for one in trap.wanted}))
 def test_a_tripwire_that_comes_back_clean_ends_the_trust(monkeypatch: pytest.MonkeyPatch, rule: str, told: str) -> None:
-    real = gate.judge
+    real = judge
 
-    def blind(*given: Any) -> gate.Judged:
+    def blind(*given: Any) -> Judged:
         judged = real(*given)
         kept = tuple(one for one in judged.findings if one.rule != rule or told not in one.message)
-        return gate.Judged(kept, judged.whole)
+        return Judged(kept, judged.whole)
 
     monkeypatch.setattr(gate, "judge", blind)
     with pytest.raises(UntrustedError, match="tripwire"):
@@ -1195,7 +1199,7 @@ POLICIES = sorted([*(ROOT / "policies").glob("*/good.yaml"), *(ROOT / "policies"
 def test_of_no_command_that_is_judged_in_part_nothing_is_said(knowledge: Knowledge, file: Path) -> None:
     """The policies' resources run vLLM in every shape that somebody thought of."""
     for one in servers(read_manifests(file.read_bytes(), file.name), runtimes_of(SNAPSHOT)):
-        judged = gate.judge(one, knowledge)
+        judged = judge(one, knowledge)
         rules = {finding.rule for finding in judged.findings}
         description = isinstance(one, Server) and one.description
         assert judged.whole != ("not-judged" in rules), (one.subject, rules)

@@ -13,8 +13,8 @@ from neuroscale.cli.gate import Reports, run_gate
 from neuroscale.core import schemas
 from neuroscale.core.errors import UntrustedError
 from neuroscale.gate import base_gate
-from neuroscale.gate.checks import kinds
-from neuroscale.gate.checks.kinds import HARMLESS, evaluate_kinds, unjudged_kinds
+from neuroscale.gate.checks import judged_kinds as kinds
+from neuroscale.gate.checks.judged_kinds import HARMLESS, evaluate_kinds, unjudged_kinds
 from neuroscale.gate.runner import gate_paths
 from neuroscale.gate.verdict import Verdict
 from neuroscale.manifests.objects import Manifest, read_manifests

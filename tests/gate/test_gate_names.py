@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from neuroscale.core.errors import UntrustedError
-from neuroscale.gate.change import find_change, read_change
 from neuroscale.gate.checks import files
 from neuroscale.gate.checks.files import evaluate_files
-from neuroscale.gate.inputs import GateInput, read_paths
+from neuroscale.gate.judged_files import GateInput, read_paths
+from neuroscale.gate.merged_change import find_change, read_change
 from neuroscale.gate.verdict import Finding
 from repositories import Repository
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from neuroscale.core.errors import UntrustedError
-from neuroscale.gate.upstream_tool import run_tool
+from neuroscale.gate.run_upstream_tool import run_tool
 
 
 def script(folder: Path, text: str) -> Path:

@@ -327,7 +327,7 @@ def test_a_defect_of_the_gate_is_untrusted_and_not_a_traceback(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("neuroscale.gate.runner.evaluate_schemas", broken)
+    monkeypatch.setattr("neuroscale.gate.checks.schema.evaluate_schemas", broken)
     verdict = gate(repository)
     assert verdict["exit_status"] == 3
     assert "boom" in check(verdict, "schema")["detail"]

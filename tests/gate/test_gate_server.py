@@ -29,7 +29,7 @@ from neuroscale.cli.new import new_service
 from neuroscale.core import schemas, tool_cache, tools
 from neuroscale.core.errors import UntrustedError
 from neuroscale.gate.check import Evaluation
-from neuroscale.gate.checks.api_server import evaluate_by_server
+from neuroscale.gate.checks.api_server_dry_run import evaluate_by_server
 from neuroscale.gate.verdict import Finding
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
 from neuroscale.kube.control_plane import Ports

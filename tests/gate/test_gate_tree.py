@@ -11,10 +11,10 @@ from typing import Literal
 import pytest
 
 from neuroscale.core.errors import UntrustedError
-from neuroscale.gate.change import find_change
 from neuroscale.gate.checks import whole_tree as tree_module
 from neuroscale.gate.checks.git_attributes import attribute_findings, hiding_findings
 from neuroscale.gate.checks.whole_tree import MOST_FINDINGS, evaluate_tree, tree_findings
+from neuroscale.gate.merged_change import find_change
 from neuroscale.gate.verdict import Severity
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import MANIFESTS, PROTECTED, WRITTEN, is_written

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from neuroscale.cli.app import app
-from neuroscale.gate.change import find_change
-from neuroscale.gate.checks.platform_files import LOOKS_AT, evaluate_platform, is_renderer_of
+from neuroscale.gate.check import begin
+from neuroscale.gate.checks.platform_files import LOOKS_AT, PlatformFilesCheck, evaluate_platform, is_renderer_of
+from neuroscale.gate.merged_change import find_change, read_change
+from neuroscale.gate.run import Run, Subject
 from neuroscale.gate.verdict import Check, Outcome
 from neuroscale.rendering.platform.files import differences, is_rendered, render_repository, write
 from neuroscale.repo.snapshot import FolderSnapshot
@@ -128,13 +131,10 @@ def repository(platform: Path) -> Iterator[Repository]:
 
 def judged(repository: Repository) -> list[Check]:
     """What the gate's own run says of the platform in the newest commit."""
-    from neuroscale.gate.change import read_change
-    from neuroscale.gate.runner import Subject, _rendered_platform, _Report
-
     change = find_change(repository.git, "main~1", "main")
-    report = _Report()
-    _rendered_platform(Subject(read_change(change), list, change.before, change), report)
-    return [result.check for result in report.results]
+    subject = Subject(read_change(change), list, change.before, change)
+    result = begin(PlatformFilesCheck(), Run(subject, date(2026, 11, 21), Path()))()
+    return [] if result is None else [result.check]
 
 
 def test_a_change_elsewhere_does_not_answer_for_what_was_left_on_main(repository: Repository) -> None:

@@ -20,7 +20,7 @@ import yaml
 from comparisons import MANIFESTS
 from gitops_lab import APPLICATIONS, ENVIRONMENT, NAMESPACE, GitOps, ManifestAsker, service_files
 from neuroscale.gate.checks.files import evaluate_files
-from neuroscale.gate.inputs import GateInput, ServiceFolder
+from neuroscale.gate.judged_files import GateInput, ServiceFolder
 from neuroscale.gate.verdict import Severity
 from neuroscale.kube.client import Object
 from neuroscale.repo.layout import RENDERED_KINDS, ServicePath

@@ -13,13 +13,14 @@ import pytest
 from cost_examples import Object, added
 from neuroscale.cluster import capacity_reader
 from neuroscale.cluster.capacity import Demand
+from neuroscale.core.units import GIB
 from neuroscale.core.yaml_io import Document, dump
-from neuroscale.gate.fit.vllm_pods import Server, servers
+from neuroscale.gate.fit.vllm_containers import Server
+from neuroscale.gate.fit.vllm_pods import servers
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.manifests.pod_resources import requests
 from neuroscale.manifests.pod_sets import PodSet, UnknownPods
 from neuroscale.manifests.pods_of_objects import pods_of_objects
-from neuroscale.core.units import GIB
 from neuroscale.manifests.workloads import read_workloads
 from plan_factory import make_plan
 from pod_examples import EXAMPLES, VLLM, Asked, Example, Pods, modelled, runtime, service, vllm

@@ -13,8 +13,9 @@ from examples import examples
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.catalog.settings import Settings, load_settings
 from neuroscale.core.errors import InputError
-from neuroscale.gate.fit.check import evaluate_fit, runtimes_of
+from neuroscale.gate.fit.check import evaluate_fit
 from neuroscale.gate.fit.known_models import Knowledge
+from neuroscale.gate.fit.platform_runtimes import runtimes_of
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.planning.planner import plan

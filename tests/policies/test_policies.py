@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from examples import examples
 from neuroscale.core import schemas, tools
 from neuroscale.gate.check import Evaluation
-from neuroscale.gate.checks.policy_tests import evaluate_policy_tests
+from neuroscale.gate.checks.changed_policy_tests import evaluate_policy_tests
 from neuroscale.gate.checks.schema import evaluate_schemas
 from neuroscale.manifests.objects import read_manifests
-from neuroscale.policies.policy_set import TRIPWIRES
+from neuroscale.policies.policy_set import TRIPWIRES, load_policy_set
 from neuroscale.repo.snapshot import MemorySnapshot
 from policies_support import NAMES, POLICIES, ROOT, documents, judge, policy
 
@@ -168,8 +168,10 @@ def own_tests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Evaluation]
         files = {TRIPWIRES: (ROOT / TRIPWIRES).read_bytes()}
         for path in (POLICIES / name).rglob("*.yaml"):
             files[path.relative_to(ROOT).as_posix()] = path.read_bytes()
+        snapshot = MemorySnapshot(files)
         return evaluate_policy_tests(
-            MemorySnapshot(files),
+            snapshot,
+            load_policy_set(snapshot),
             {name},
             schemas.find(),
             tools.find("kyverno"),

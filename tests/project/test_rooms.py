@@ -36,7 +36,11 @@ def copy(tmp_path: Path) -> Path:
     ("module", "line", "told"),
     [
         ("core/errors.py", "import neuroscale.gate.verdict\n", "neuroscale.core.errors -> neuroscale.gate.verdict"),
-        ("gate/change.py", "from neuroscale.report import summary\n", "neuroscale.gate.change -> neuroscale.report"),
+        (
+            "gate/merged_change.py",
+            "from neuroscale.report import summary\n",
+            "neuroscale.gate.merged_change -> neuroscale.report",
+        ),
         ("planning/plan.py", "import httpx\n", "neuroscale.planning.plan -> httpx"),
     ],
 )

@@ -118,7 +118,7 @@ def _judge(
     server: bool,
     strict: bool | None,
 ) -> Verdict:
-    from neuroscale.gate.change import find_change
+    from neuroscale.gate.merged_change import find_change
     from neuroscale.gate.runner import gate_change, gate_paths
     from neuroscale.repo.git import Git
     from neuroscale.repo.layout import find_root

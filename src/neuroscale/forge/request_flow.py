@@ -242,7 +242,7 @@ def _judge(git: Git, base: str, head: str) -> Verdict:
     """The verdict on the commit, by the base's policies and, where the change alters the gate, by the base's gate."""
     # Where nothing is to be pushed, nothing is judged, and the checks need not be loaded.
     from neuroscale.gate.base_gate import judge_by_base, needs_judges
-    from neuroscale.gate.change import find_change
+    from neuroscale.gate.merged_change import find_change
     from neuroscale.gate.runner import gate_change
 
     change = find_change(git, base, head)

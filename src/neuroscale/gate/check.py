@@ -1,15 +1,21 @@
-"""What a gate hands back, and the guard that turns every unforeseen end of a gate into 'untrusted'."""
+"""What a check of the gate is, and the guard that turns every unforeseen end of one into 'untrusted'."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 from neuroscale.core.errors import InputError, Problem, UntrustedError
 from neuroscale.core.yaml_io import Path
 from neuroscale.gate.verdict import Check, Finding, Outcome, Severity
 from neuroscale.manifests.objects import Manifest
+
+if TYPE_CHECKING:
+    from neuroscale.gate.run import Run
 
 MOST_FINDINGS = 1000
 """Of one check, that a verdict lists."""
@@ -38,6 +44,65 @@ class Evaluation:
     tripwires: int
     caught: int
     detail: str = ""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A check that is not run. With a `reason` the verdict lists it as such; without, nothing asks for it."""
+
+    reason: str = ""
+
+
+class GateCheck(ABC):
+    """One check. A run makes its own: what a check keeps of a run is not there in the next one.
+
+    `beside`: it waits for other programs most of the time, so it runs in a thread of its own beside the checks that
+    follow, and the verdict lists it behind them.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    beside: ClassVar[bool] = False
+
+    def left_out(self, run: Run) -> LeftOut | None:  # noqa: ARG002
+        """Why it is not run on this input; None where it is. It is asked in the run's own thread, in its turn."""
+        return None
+
+    def begin(self, run: Run) -> None:  # noqa: B027
+        """What has to be done in the run's own thread before it is evaluated."""
+
+    @abstractmethod
+    def evaluate(self, run: Run) -> Evaluation:
+        """Look at everything, with the tripwires. Raises UntrustedError for what is no answer."""
+
+    def not_checked(self, run: Run) -> Iterable[str]:  # noqa: ARG002
+        """What it did not look at, in words: asked once it has ended, or was left out."""
+        return ()
+
+
+def begin(check: GateCheck, run: Run) -> Callable[[], GateResult | None]:
+    """Begin a check in its turn. What is returned ends it, in any thread, and gives what the verdict says of it.
+
+    It gives None for a check that nothing asks for, and 'untrusted' for one that fails in whatever it does.
+    """
+    try:
+        why = check.left_out(run)
+        if why is not None:
+            return partial(_not_run, check, why)
+        check.begin(run)
+    except Exception as error:
+        return partial(guarded, check.name, check.title, partial(_fail, error))
+    return partial(guarded, check.name, check.title, partial(check.evaluate, run))
+
+
+def _not_run(check: GateCheck, why: LeftOut) -> GateResult | None:
+    if not why.reason:
+        return None
+    return GateResult(Check(name=check.name, title=check.title, outcome=Outcome.NOT_RUN, detail=why.reason))
+
+
+def _fail(error: Exception) -> Evaluation:
+    raise error
 
 
 def guarded(name: str, title: str, evaluate: Callable[[], Evaluation]) -> GateResult:
@@ -90,35 +155,57 @@ def _bounded(name: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     told = f"and {more} more findings of this check, here and in other files, are not listed"
     fix = "Correct those that are listed, and run the gate again."
     first = kept[0]
-    return (*kept, Finding(gate=name, rule="more", severity=first.severity, file=first.file, message=told, fix=fix))
+    return (*kept, file_finding(name, "more", first.file, told, fix, severity=first.severity))
 
 
-def manifest_finding(gate: str, manifest: Manifest, rule: str, message: str, fix: str, path: Path) -> Finding:
-    """A finding at a field of a manifest."""
+def file_finding(
+    gate: str,
+    rule: str,
+    file: str,
+    message: str,
+    fix: str,
+    line: int | None = None,
+    *,
+    severity: Severity = Severity.ERROR,
+) -> Finding:
+    """A finding at a file, or at a line of it."""
+    return Finding(gate=gate, rule=rule, severity=severity, file=file, line=line, message=message, fix=fix)
+
+
+def manifest_finding(
+    gate: str,
+    rule: str,
+    manifest: Manifest,
+    path: Path,
+    message: str,
+    fix: str,
+    *,
+    subject: str = "",
+    severity: Severity = Severity.ERROR,
+) -> Finding:
+    """A finding at a field of a manifest. `subject`: the object's part that is meant, where it is not the object."""
     return Finding(
         gate=gate,
         rule=rule,
+        severity=severity,
         file=manifest.file,
         line=manifest.line(*path),
-        subject=manifest.subject,
+        subject=subject or manifest.subject,
         message=message,
         fix=fix,
     )
 
 
-def problem_finding(gate: str, rule: str, problem: Problem) -> Finding:
-    """A finding for an input problem."""
-    field = f"{problem.field} " if problem.field else ""
-    return Finding(
-        gate=gate,
-        rule=rule,
-        file=problem.where,
-        line=problem.line,
-        message=f"{field}{problem.message}",
-        fix=problem.fix,
-    )
+def problem_findings(gate: str, rule: str, problems: InputError | Iterable[Problem]) -> list[Finding]:
+    """Findings for input problems."""
+    return [
+        file_finding(
+            gate, rule, one.where, f"{one.field} {one.message}" if one.field else one.message, one.fix, one.line
+        )
+        for one in (problems.problems if isinstance(problems, InputError) else problems)
+    ]
 
 
-def problem_findings(gate: str, rule: str, error: InputError) -> list[Finding]:
-    """Findings for every problem of an input error."""
-    return [problem_finding(gate, rule, problem) for problem in error.problems]
+def counted(number: int, word: str) -> str:
+    """A number with its noun."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from neuroscale.core.errors import InputError
-from neuroscale.gate.inputs import GateInput
+from neuroscale.gate.judged_files import GateInput
 from neuroscale.manifests.kserve_pods import COMPONENTS
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.repo.layout import MANIFESTS, RENDERED_KINDS, TENANCY, ServicePath

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 
-from neuroscale.catalog import Catalog, load_catalog
-from neuroscale.catalog.settings import Settings, check_settings, load_settings
+from neuroscale.catalog.settings import check_settings
 from neuroscale.core.errors import InputError
 from neuroscale.costs.bill import CostChange
 from neuroscale.costs.change import Service, Side, compare
 from neuroscale.costs.pricing import Prices
-from neuroscale.gate.change import Change
+from neuroscale.gate.merged_change import Change
+from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.manifests.objects import MANIFEST_SUFFIXES, Manifest, read_manifests
 from neuroscale.manifests.serving_runtimes import runtime_key, runtimes_below
 from neuroscale.manifests.workloads import Unpriced
@@ -26,21 +26,22 @@ _MOST_PREFIXES = 300  # a command line has an end
 
 def cost_of_change(
     change: Change,
-    platform: tuple[Catalog, Settings] | None,
+    base: PlatformSources,
+    after: PlatformSources,
     manifests: Sequence[Manifest],
     plans: Mapping[str, Plan],
     today: date,
 ) -> CostChange | None:
     """What the change costs; None where it alters nothing below `manifests/` that costs anything.
 
-    `platform` is the merge result's where it was read already, `manifests` and `plans` (by service folder) likewise.
-    Raises InputError where the prices cannot be read.
+    `base` and `after` are the platform's files on both sides. `manifests` and `plans` (by service folder) are the merge
+    result's that were read already. Raises InputError where the prices cannot be read.
     """
     folders = _folders(change.paths)
     if not folders:
         return None
-    prices = _prices(*platform) if platform else _prices_of(change.after)
-    before = _prices_before(change.before) if change.touches(CATALOG, SETTINGS) else prices
+    prices = _prices(after)
+    before = _prices_before(base) if change.touches(CATALOG, SETTINGS) else prices
     read: dict[str, list[Manifest]] = {}
     for manifest in manifests:
         read.setdefault(manifest.file, []).append(manifest)
@@ -51,18 +52,15 @@ def cost_of_change(
     return compare(known, prices, before, today)
 
 
-def _prices_of(snapshot: Snapshot) -> Prices:
-    return _prices(load_catalog(snapshot), load_settings(snapshot))
-
-
-def _prices(catalog: Catalog, settings: Settings) -> Prices:
+def _prices(files: PlatformSources) -> Prices:
+    catalog, settings = files.catalog(), files.settings()
     check_settings(settings, catalog)
     return Prices(catalog, settings.environments)
 
 
-def _prices_before(snapshot: Snapshot) -> Prices | None:
+def _prices_before(base: PlatformSources) -> Prices | None:
     try:
-        return _prices_of(snapshot)
+        return _prices(base)
     except InputError:
         return None
 

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from neuroscale.catalog import Catalog
-from neuroscale.catalog.settings import LONGEST_DAYS, Settings
+from neuroscale.catalog.settings import LONGEST_DAYS
 from neuroscale.core.errors import InputError, Problem, UntrustedError
 from neuroscale.core.yaml_io import decode
-from neuroscale.gate.check import Evaluation, problem_findings
+from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, counted, file_finding, problem_findings
 from neuroscale.gate.checks.history import History
-from neuroscale.gate.inputs import ServiceFolder
+from neuroscale.gate.judged_files import ServiceFolder
+from neuroscale.gate.platform_sources import UNREADABLE, Platform
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.planning.planner import plan, request_digest, settings_key
-from neuroscale.rendering.service_folder import Template, render
+from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE
 from neuroscale.repo.snapshot import Snapshot
 from neuroscale.request.service_request import Request, check_request, fault_of, load_request
+
+if TYPE_CHECKING:
+    from neuroscale.gate.run import Run
 
 GATE = "drift"
 _SHOWN_LINES = 6
@@ -30,13 +32,52 @@ _LARGEST_FILE = 128 * 1024  # bytes of a request or a plan
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Platform:
-    """What requests are planned and rendered with."""
+class DriftCheck(GateCheck):
+    """Whether services are what they render to. Hands on their plans."""
 
-    catalog: Catalog
-    settings: Settings
-    template: Template
+    name = GATE
+    title = "Drift"
+
+    def __init__(self) -> None:
+        self._old_plans = 0
+
+    def left_out(self, run: Run) -> LeftOut | None:
+        if _is_without_services(run):
+            return LeftOut("no service folder of this repository is among the files") if run.given.plain else None
+        if run.platform is None:
+            return LeftOut(UNREADABLE)
+        return None
+
+    def evaluate(self, run: Run) -> Evaluation:
+        if _is_without_services(run):
+            caught = _tripwires()
+            return Evaluation((), 0, 0, "services", caught, caught)
+        if run.platform is None:
+            raise UntrustedError("the drift gate has no platform to render by.")
+        services, change = run.given.services, run.change
+        history = None if change is None else History(change, [service.path.folder for service in services])
+        evaluation, plans = evaluate_drift(
+            run.given.snapshot, services, run.platform, run.today, history, run.longest_days
+        )
+        run.plans.update(plans)
+        self._old_plans = sum(finding.rule == "old-lock" for finding in evaluation.findings)
+        return evaluation
+
+    def not_checked(self, run: Run) -> Iterable[str]:
+        if _is_without_services(run) and run.given.plain:
+            yield (
+                "Drift: these manifests were not rendered by this repository, so there is nothing to compare them with."
+            )
+        if run.change is None and self._old_plans:
+            yield (
+                f"{counted(self._old_plans, 'plan')} older than the catalog: without a base, an edited plan cannot be "
+                "told from an old one."
+            )
+
+
+def _is_without_services(run: Run) -> bool:
+    """No service is among the files, and nothing else needed the platform."""
+    return not run.given.services and run.result("catalog") is None
 
 
 def evaluate_drift(
@@ -95,7 +136,8 @@ def _service(
         return [*findings, *problem_findings(GATE, "request", error)], locked
     if locked.lock.request_digest != request_digest(request):
         findings.append(
-            _finding(
+            file_finding(
+                GATE,
                 "outdated-plan",
                 f"{folder}/{PLAN_FILE}",
                 "was made for other answers than request.yaml holds",
@@ -106,7 +148,8 @@ def _service(
     findings.extend(_plan_findings(service, request, locked, platform, history))
     if locked.verdict == "refused":
         findings.append(
-            _finding(
+            file_finding(
+                GATE,
                 "refused-plan",
                 f"{folder}/{PLAN_FILE}",
                 f"the plan is refused: {' '.join(locked.reasons)}",
@@ -132,12 +175,13 @@ def _file_findings(
         return findings
     names = ", ".join(sorted({finding.file.rpartition("/")[2] for finding in findings}))
     return [
-        _finding(
+        file_finding(
+            GATE,
             "restored-files",
             folder,
             f"is as it was on the base branch at {stood}; today's template renders something else: {names}",
             f"Run `neuroscale replan {folder}` and commit the result when it suits.",
-            Severity.NOTICE,
+            severity=Severity.NOTICE,
         )
     ]
 
@@ -158,7 +202,8 @@ def _belongs(service: ServiceFolder, request: Request, locked: Plan) -> list[Fin
         for field, expected in (("service", service.path.service), ("environment", service.path.environment)):
             if (value := getattr(named, field)) != expected:
                 findings.append(
-                    _finding(
+                    file_finding(
+                        GATE,
                         "wrong-folder",
                         f"{service.path.folder}/{file}",
                         f"{field} is {value!r}, but the folder says {expected!r}",
@@ -181,7 +226,7 @@ def _overrides(folder: str, request: Request, today: date, longest_days: int) ->
             rule, fix, severity = f"override-{fault.rule}", fault.fix, Severity.ERROR
             message = f"{subject} {fault.message}"
         fix += f" Then run `neuroscale replan {folder}` and commit the result."
-        findings.append(_finding(rule, f"{folder}/{REQUEST_FILE}", message, fix, severity))
+        findings.append(file_finding(GATE, rule, f"{folder}/{REQUEST_FILE}", message, fix, severity=severity))
     return findings
 
 
@@ -202,12 +247,13 @@ def _plan_findings(
     command = f"Run `neuroscale replan {service.path.folder}` and commit the result"
     if not differing:
         return [
-            _finding(
+            file_finding(
+                GATE,
                 "old-lock",
                 file,
                 "is older than the catalog, the settings, the planner or the template; a new plan says the same",
                 f"{command} when it suits.",
-                Severity.NOTICE,
+                severity=Severity.NOTICE,
             )
         ]
     shown = "; ".join(differing[:4]) + (f" and {len(differing) - 4} more" if len(differing) > 4 else "")
@@ -216,18 +262,20 @@ def _plan_findings(
         stood = None if history is None else history.stood(service.path.folder)
         if stood is not None:
             return [
-                _finding(
+                file_finding(
+                    GATE,
                     "restored-plan",
                     file,
                     f"is the plan of {stood} of the base branch, with its request and its files; "
                     f"a new plan would differ: {shown}",
                     f"{command} when it suits.",
-                    Severity.NOTICE,
+                    severity=Severity.NOTICE,
                 )
             ]
         never = "" if history is None else f", and its folder never stood like this {history.reach}"
         return [
-            _finding(
+            file_finding(
+                GATE,
                 "edited-plan",
                 file,
                 f"is not what the planner says for this request{never}: {shown}",
@@ -235,12 +283,13 @@ def _plan_findings(
             )
         ]
     return [
-        _finding(
+        file_finding(
+            GATE,
             "old-lock",
             file,
             f"is older than the catalog, the settings, the planner or the template; a new plan would differ: {shown}",
             f"{command} when it suits.",
-            Severity.NOTICE,
+            severity=Severity.NOTICE,
         )
     ]
 
@@ -292,13 +341,13 @@ def compare(folder: str, rendered: Mapping[str, bytes], actual: Mapping[str, byt
         ]
         shown = " | ".join(changes[:_SHOWN_LINES]) + (" | ..." if len(changes) > _SHOWN_LINES else "")
         findings.append(
-            Finding(
-                gate=GATE,
-                rule="edited",
-                file=f"{folder}/{name}",
-                line=max(1, min(line, len(found))),
-                message=f"differs from what request and plan render to: {shown or 'white space or line ends'}",
-                fix=f"Run `neuroscale render {folder}/{REQUEST_FILE}`; change the request, not the rendered file.",
+            file_finding(
+                GATE,
+                "edited",
+                f"{folder}/{name}",
+                f"differs from what request and plan render to: {shown or 'white space or line ends'}",
+                f"Run `neuroscale render {folder}/{REQUEST_FILE}`; change the request, not the rendered file.",
+                max(1, min(line, len(found))),
             )
         )
     return findings
@@ -312,13 +361,3 @@ def _tripwires() -> int:
         if not compare("tripwire", rendered, {"inferenceservice.yaml": bad}):
             raise UntrustedError(f"the drift gate did not see that {bad!r} differs from {good!r}.")
     return 5
-
-
-def _finding(rule: str, file: str, message: str, fix: str, severity: Severity = Severity.ERROR) -> Finding:
-    return Finding(gate=GATE, rule=rule, severity=severity, file=file, message=message, fix=fix)
-
-
-def evaluate_nothing() -> Evaluation:
-    """The drift gate of a change without services: its tripwires only."""
-    caught = _tripwires()
-    return Evaluation((), 0, 0, "services", caught, caught)

@@ -7,57 +7,74 @@ process: a skeleton is filled in the sandbox of `scaffolder`, and only once its 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from neuroscale.catalog import load_catalog
-from neuroscale.catalog.settings import load_settings
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.yaml_io import Document
-from neuroscale.gate.change import RENDERED_FROM, Change
-from neuroscale.gate.check import Evaluation, problem_findings
-from neuroscale.gate.checks.drift import Platform, read_file
+from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, problem_findings
+from neuroscale.gate.checks.drift import read_file
+from neuroscale.gate.checks.effects_coverage import listed, skeletons, unreached_lines, unused_entries
+from neuroscale.gate.checks.effects_requests import GATE, Asked, choose_requests
 from neuroscale.gate.checks.files import read_service
 from neuroscale.gate.checks.object_diff import FieldChange, field_changes
-from neuroscale.gate.inputs import ServiceFolder
+from neuroscale.gate.judged_files import ServiceFolder
+from neuroscale.gate.merged_change import RENDERED_FROM, Change
+from neuroscale.gate.platform_sources import UNREADABLE, Platform, PlatformSources
 from neuroscale.gate.verdict import Effect, Effects, Finding, Severity
 from neuroscale.manifests.objects import Manifest, read_manifests
-from neuroscale.planning.plan import Plan, load_plan
+from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIMES
-from neuroscale.rendering.scaffolder.actions import FETCH
-from neuroscale.rendering.scaffolder.conditional_lines import branches, in_words, reached
 from neuroscale.rendering.scaffolder.lint import lint
-from neuroscale.rendering.service_folder import Template, load_template, render, template_values
-from neuroscale.repo.layout import (
-    CATALOG,
-    EXAMPLES,
-    PLAN_FILE,
-    RENDERED_KINDS,
-    REQUEST_FILE,
-    SETTINGS,
-    TEMPLATE,
-    ServicePath,
-)
-from neuroscale.repo.snapshot import GitSnapshot, MemorySnapshot
-from neuroscale.request.service_request import Request, check_request, load_request
+from neuroscale.rendering.service_folder import load_template, render, template_values
+from neuroscale.repo.layout import CATALOG, EXAMPLES, RENDERED_KINDS, REQUEST_FILE, SETTINGS, TEMPLATE
+from neuroscale.repo.snapshot import MemorySnapshot
+from neuroscale.request.service_request import Request, check_request
 
-GATE = "effects"
-TITLE = "Services, rendered anew"
-FIT, FIT_TITLE = "effects-fit", "Fit of services, rendered anew"
+if TYPE_CHECKING:
+    from neuroscale.gate.run import Run
 
-_MOST_SERVICES = 24  # of the repository's own that are rendered
-_MOST_EXAMPLES = 24
 _MOST_DIFFERENCES = 200  # of the verdict's list
-_REQUEST = 64 * 1024  # bytes of a request in which its kind is searched
 _MOST_FIELDS = 300  # of one object that are compared with other objects'
-# What of a request decides how its service looks, but for numbers: enough to find one of each kind.
-_KIND = re.compile(rb"^(?:model|availability|  - field|    value): .*$", re.MULTILINE)
-_RENDERERS = tuple(
-    f"src/neuroscale/{name}" for name in ("catalog", "models", "planning", "rendering.py", "scaffolder", "yaml_io.py")
+_SMALLER = "Bring the change in smaller steps."
+RENDERERS = tuple(
+    f"src/neuroscale/{name}"
+    for name in (
+        *("catalog", "core/yaml_io.py", "models", "planning"),
+        *("rendering/scaffolder", "rendering/service_folder.py"),
+    )
 )
-_ENTRIES = {"models": "model", "accelerators": "accelerator", "runtimes": "runtime", "teams": "team"}
+"""The code that plans and renders services."""
+
+
+class EffectsCheck(GateCheck):
+    """Renders services anew. Hands on what the change does to them, and objects for the checks of manifests."""
+
+    name = GATE
+    title = "Services, rendered anew"
+
+    def __init__(self) -> None:
+        self._said: tuple[str, ...] = ()
+
+    def left_out(self, run: Run) -> LeftOut | None:
+        if run.change is None or not touches(run.change):
+            return LeftOut()
+        return LeftOut(UNREADABLE) if run.platform is None else None
+
+    def evaluate(self, run: Run) -> Evaluation:
+        if run.change is None or run.platform is None:
+            raise UntrustedError("there is no change, or no platform, to render services by.")
+        evaluation, found = evaluate_effects(run.change, run.given.services, run.platform, run.judge, run.manifests)
+        run.effects = found.effects
+        run.anew.extend(found.manifests)
+        run.servers.extend(found.servers)
+        self._said = found.said
+        return evaluation
+
+    def not_checked(self, run: Run) -> Iterable[str]:
+        return () if run.change is None else (*unseen(run.change), *self._said)
 
 
 @dataclass(frozen=True)
@@ -72,24 +89,6 @@ class Anew:
     manifests: tuple[Manifest, ...] = ()
     servers: tuple[Manifest, ...] = ()
     said: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A request to render. `label` names it to readers, `file` is where it lies.
-
-    `locked`: the plan that is rendered, None for a new one. `own`: a service of the repository.
-    """
-
-    label: str
-    file: str
-    request: Request
-    locked: Plan | None = None
-    own: bool = False
-
-    @property
-    def path(self) -> ServicePath:
-        return ServicePath(self.request.environment, self.request.service)
 
 
 @dataclass(frozen=True)
@@ -109,34 +108,37 @@ def touches(change: Change) -> bool:
 
 def unseen(change: Change) -> Iterator[str]:
     """What of a change rendering cannot show, in words: its own planner and renderer are code, and do not run."""
-    if change.touches(*_RENDERERS):
+    if change.touches(*RENDERERS):
         yield "Rendered anew: what the change's own planner and renderer would make of services. The base's rendered."
 
 
 def evaluate_effects(
-    change: Change, services: Sequence[ServiceFolder], after: Platform, given: Sequence[Manifest]
+    change: Change,
+    services: Sequence[ServiceFolder],
+    after: Platform,
+    base: PlatformSources,
+    given: Sequence[Manifest],
 ) -> tuple[Evaluation, Anew]:
     """Render a bounded number of services and every example by both sides, and compare the objects.
 
-    `after`: what the merge would bring. `given`: the objects that are judged already. Raises UntrustedError where a
-    difference that is there is not seen.
+    `after`: what the merge would bring. `base`: what the base has. `given`: the objects that are judged already. Raises
+    UntrustedError where a difference that is there is not seen.
     """
     caught = _tripwires()
-    work = _Work(change, after, _before(change, after), given)
+    work = _Work(change, after, _before(change, after, base), given)
     work.run(services)
     findings = tuple(dict.fromkeys(work.findings))
     done = work.rendered
     return Evaluation(findings, done, done, "renderings", caught, caught), work.anew()
 
 
-def _before(change: Change, after: Platform) -> Platform | None:
+def _before(change: Change, after: Platform, base: PlatformSources) -> Platform | None:
     """The base's platform; None where it cannot be read. What the change does not touch is the same."""
-    base = change.before
     try:
         return Platform(
-            load_catalog(base) if change.touches(CATALOG) else after.catalog,
-            load_settings(base) if change.touches(SETTINGS) else after.settings,
-            load_template(base) if change.touches(TEMPLATE) else after.template,
+            base.catalog() if change.touches(CATALOG) else after.catalog,
+            base.settings() if change.touches(SETTINGS) else after.settings,
+            load_template(base.snapshot) if change.touches(TEMPLATE) else after.template,
         )
     except InputError:
         return None
@@ -155,23 +157,29 @@ class _Work:
         self._differences: dict[tuple[str, str, str | None, str | None], tuple[FieldChange, str, set[str]]] = {}
         self._manifests: dict[str, Manifest] = {}
         self._servers: list[Manifest] = []
-        self._values: dict[bool, list[Mapping[str, Any]]] = {True: [], False: []}
+        self._values: list[Mapping[str, Any]] = []
         self._plans: dict[str, Plan] = {}
         self._refused: list[str] = []
         self._new: list[str] = []
         self._said: list[str] = []
 
     def run(self, services: Sequence[ServiceFolder]) -> None:
-        own = list(self._own([one for one in services if one.change != "removed"]))
-        examples = list(self._examples())
-        for asked in (*own, *examples, *self._elsewhere([*own, *examples])):
-            self._one(asked)
+        chosen = choose_requests(self.change, services)
+        self.findings += chosen.findings
+        self._said += chosen.said
+        asked = [*chosen.own, *chosen.examples]
+        for one in (*asked, *self._elsewhere(asked)):
+            self._one(one)
         self._runtimes()
-        self._unreached()
+        if self.change.touches(TEMPLATE):
+            before = self.before.template if self.before is not None else None
+            self.findings += unreached_lines(before, self.after.template, self._values)
         if not self._plans:
             told = "nothing can be rendered by it, no service and no example: what it would do to services is not known"
-            self._find("nothing-rendered", TEMPLATE, told, f"Add an example to {EXAMPLES}/ that the planner can serve.")
-        self._uncovered()
+            fix = f"Add an example to {EXAMPLES}/ that the planner can serve."
+            self.findings.append(file_finding(GATE, "nothing-rendered", TEMPLATE, told, fix))
+        if unused := unused_entries(self.change, self._plans.values()):
+            self._said.append(f"Rendered anew: no service and no example was rendered with {listed(unused)}.")
 
     def anew(self) -> Anew:
         """What was found, once everything is rendered."""
@@ -180,14 +188,14 @@ class _Work:
                 "The template, the settings or the catalog of the base cannot be read: nothing to compare."
             )
         if self._refused:
-            told = f"Rendered anew: the planner refuses, before the change and after it, {_listed(self._refused)}."
+            told = f"Rendered anew: the planner refuses, before the change and after it, {listed(self._refused)}."
             self._said.append(told)
         if self._new and self.before is not None:
-            self._said.append(f"Rendered anew: could not be rendered before the change: {_listed(self._new)}.")
+            self._said.append(f"Rendered anew: could not be rendered before the change: {listed(self._new)}.")
         rows = sorted(
             self._differences.values(), key=lambda row: (-len(row[2]), row[1], row[0].field, row[0].after or "")
         )
-        listed = tuple(
+        differences = tuple(
             Effect(
                 kind=kind,
                 field=one.field,
@@ -202,66 +210,14 @@ class _Work:
         effects = Effects(
             rendered=len(self._plans),
             changed=len(changed),
-            differences=listed,
-            left_out=len(rows) - len(listed),
+            differences=differences,
+            left_out=len(rows) - len(differences),
         )
         return Anew(effects, tuple(self._manifests.values()), tuple(self._servers), tuple(self._said))
 
     # What is rendered.
 
-    def _own(self, services: Sequence[ServiceFolder]) -> Iterator[_Asked]:
-        """One service of each kind, and others while there is room."""
-        kinds: dict[tuple[str, tuple[bytes, ...]], list[ServiceFolder]] = {}
-        for service in services:
-            data = self.change.after.read(f"{service.path.folder}/{REQUEST_FILE}") or b""
-            kinds.setdefault((service.path.environment, tuple(_KIND.findall(data[:_REQUEST]))), []).append(service)
-        first = [group[0] for group in kinds.values()]
-        others = [one for group in kinds.values() for one in group[1:]]
-        chosen = [*first, *others][:_MOST_SERVICES]
-        if left := len(services) - len(chosen):
-            more = len(first) - len(chosen)
-            alike = f"{more} of other kinds among them" if more > 0 else "each like one that was"
-            self._said.append(f"Rendered anew: {left} of {len(services)} services were not rendered, {alike}.")
-        for service in sorted(chosen, key=lambda one: one.path.folder):
-            yield from self._recorded(service)
-
-    def _recorded(self, service: ServiceFolder) -> Iterator[_Asked]:
-        folder = service.path.folder
-        label, file = folder.partition("/")[2], f"{folder}/{REQUEST_FILE}"
-        try:
-            request = read_file(self.change.after, file, load_request)
-            locked = read_file(self.change.after, f"{folder}/{PLAN_FILE}", load_plan)
-        except InputError:
-            return  # the drift check says what is wrong with them
-        if request is None or locked is None or (request.environment, request.service) != _names(service.path):
-            return  # the files check and the drift check say so
-        yield _Asked(label, file, request, locked, own=True)
-        if self.change.touches(CATALOG, SETTINGS):
-            yield _Asked(label, file, request, own=True)
-
-    def _examples(self) -> Iterator[_Asked]:
-        """The examples of both sides: one that a change removes or eases still shows what the change does."""
-        there: dict[tuple[str, str], GitSnapshot] = {}
-        for snapshot in (self.change.before, self.change.after):
-            for entry in snapshot.entries(EXAMPLES):
-                if entry.path.endswith((".yaml", ".yml")):
-                    there[entry.path, entry.object_id] = snapshot
-        if len(there) > _MOST_EXAMPLES:
-            told = f"holds {len(there)} examples, with those of the base, and {_MOST_EXAMPLES} are rendered"
-            self._find("too-many-examples", EXAMPLES, told, f"Keep at most {_MOST_EXAMPLES // 2} examples.")
-        for (path, _), snapshot in list(there.items())[:_MOST_EXAMPLES]:
-            try:
-                request = read_file(snapshot, path, load_request)
-            except InputError as error:
-                if snapshot.tree == self.change.tree:
-                    self.findings += problem_findings(GATE, "example", error)
-                continue
-            if request is not None:
-                yield _Asked(path, path, request)
-            elif snapshot.tree == self.change.tree:
-                self._find("example", path, "is not a plain file", "Replace it by the file itself.")
-
-    def _elsewhere(self, asked: Sequence[_Asked]) -> Iterator[_Asked]:
+    def _elsewhere(self, asked: Sequence[Asked]) -> Iterator[Asked]:
         """For each environment that no request names: the examples, moved there, until one is rendered."""
         for name in self.after.settings.environments:
             if any(one.request.environment == name for one in asked):
@@ -288,15 +244,14 @@ class _Work:
             one = error.problems[0]
             return _Side(why=" ".join(filter(None, (one.where, one.field, one.message))))
 
-    def _one(self, asked: _Asked) -> None:
+    def _one(self, asked: Asked) -> None:
         after = self._side(self.after, asked.request, asked.locked)
         before = self._side(self.before, asked.request, asked.locked) if self.before is not None else _Side()
-        for side, values in ((before, self._values[False]), (after, self._values[True])):
-            if side.plan is not None and self.change.touches(TEMPLATE):
-                values.append(template_values(asked.request, side.plan))
         if after.plan is None:
             self._not_rendered(asked, before, after)
             return
+        if self.change.touches(TEMPLATE):
+            self._values.append(template_values(asked.request, after.plan))
         self._plans[asked.label] = after.plan
         objects = self._objects(asked, after.files, judged=before.files != after.files)
         if before.plan is None:
@@ -304,7 +259,7 @@ class _Work:
         elif before.files != after.files:
             self._compare(asked, self._objects(asked, before.files, judged=None), objects)
 
-    def _not_rendered(self, asked: _Asked, before: _Side, after: _Side) -> None:
+    def _not_rendered(self, asked: Asked, before: _Side, after: _Side) -> None:
         if before.plan is None and after.refused:
             self._refused.append(asked.label)
             return
@@ -315,9 +270,9 @@ class _Work:
         if before.plan is None:
             told = f"cannot be rendered: {after.why}"
         fix = "Correct the template, the settings or the catalog, or what the request asks for."
-        self._find("not-rendered", asked.file, told, fix, severity)
+        self.findings.append(file_finding(GATE, "not-rendered", asked.file, told, fix, severity=severity))
 
-    def _objects(self, asked: _Asked, files: Mapping[str, str], judged: bool | None) -> dict[str, Manifest]:
+    def _objects(self, asked: Asked, files: Mapping[str, str], judged: bool | None) -> dict[str, Manifest]:
         """The objects by their file's name. `judged`: they are new, and None for those of the base."""
         folder = asked.path.folder
         snapshot = MemorySnapshot({f"{folder}/{name}": text.encode() for name, text in files.items()})
@@ -337,7 +292,7 @@ class _Work:
                 self._manifests.setdefault(f"{asked.label} {asked.locked is None} {name}", placed)
         return named
 
-    def _compare(self, asked: _Asked, before: Mapping[str, Manifest], after: Mapping[str, Manifest]) -> None:
+    def _compare(self, asked: Asked, before: Mapping[str, Manifest], after: Mapping[str, Manifest]) -> None:
         for name in RENDERED_KINDS:
             if name in before and name in after:
                 self._add(after[name].kind, before[name].value, after[name].value, asked.label, asked.request.service)
@@ -352,7 +307,7 @@ class _Work:
         for index, one in enumerate(field_changes(before, after)):
             if index == _MOST_FIELDS:
                 told = f"differs in more than {_MOST_FIELDS} fields of its {kind}: the others are not listed"
-                self._find("too-different", TEMPLATE, f"{label} {told}", "Bring the change in smaller steps.")
+                self.findings.append(file_finding(GATE, "too-different", TEMPLATE, f"{label} {told}", _SMALLER))
                 return
             key = (kind, one.field, plain(one.before), plain(one.after))
             _, _, labels = self._differences.setdefault(key, (one, kind, set()))
@@ -379,109 +334,29 @@ class _Work:
                 changes = list(field_changes(*values))
                 if len(changes) > _MOST_FIELDS:
                     told = f"{subject} differs in {len(changes)} fields, and {_MOST_FIELDS} are listed"
-                    self._find("too-different", path, told, "Bring the change in smaller steps.")
+                    self.findings.append(file_finding(GATE, "too-different", path, told, _SMALLER))
                 for one in changes[:_MOST_FIELDS]:
                     self._differences[subject, one.field, one.before, one.after] = (one, subject, users)
             self._manifests |= {new.subject: new for new in after}
 
-    # What is said of it.
-
-    def _unreached(self) -> None:
-        """Lines of the skeleton that are new and that nothing shows: no request meets their conditions."""
-        if not self.change.touches(TEMPLATE):
-            return
-        old = _skeletons(self.before.template) if self.before is not None else {}
-        for path, text in _skeletons(self.after.template).items():
-            known = branches(old[path]) if path in old else {}
-            for conditions, branch in branches(text).items():
-                if any(reached(conditions, values) for values in self._values[True]):
-                    continue
-                if conditions in known and known[conditions].text == branch.text:
-                    continue
-                told = f"no service and no example is rendered with these lines, which need {in_words(conditions)}"
-                fix = f"Add an example to {EXAMPLES}/ that does, or remove the lines."
-                self._find("unreached", f"{TEMPLATE}/{path}", told, fix, line=branch.line)
-
-    def _uncovered(self) -> None:
-        """Changed entries of the catalog that no rendered service uses."""
-        used = {
-            "model": {one.model for one in self._plans.values()},
-            "accelerator": {one.accelerator for one in self._plans.values()},
-            "runtime": {one.runtime.name for one in self._plans.values()},
-            "team": {one.tenancy.team for one in self._plans.values()},
-        }
-        unused = []
-        for path in self.change.paths:
-            folder, _, file = path.removeprefix(f"{CATALOG}/").partition("/")
-            if not path.startswith(f"{CATALOG}/") or folder not in _ENTRIES:
-                continue
-            name, what = file.removesuffix(".yaml"), _ENTRIES[folder]
-            if not any(one.rpartition("/")[2] == name for one in used[what]):
-                unused.append(f"the {what} {name}")
-        if unused:
-            self._said.append(f"Rendered anew: no service and no example was rendered with {_listed(unused)}.")
-
     def _skeleton(self, name: str) -> str:
         """Where a file of a service comes from."""
-        found = [path for path in _skeletons(self.after.template) if path.rpartition("/")[2] == name]
+        found = [path for path in skeletons(self.after.template) if path.rpartition("/")[2] == name]
         return f"{TEMPLATE}/{found[0]}" if found else self.after.template.where
 
-    def _of_skeleton(self, finding: Finding, asked: _Asked) -> Finding:
+    def _of_skeleton(self, finding: Finding, asked: Asked) -> Finding:
         name = finding.file.rpartition("/")[2]
         told = f"rendered for {asked.label}: {finding.message}"
         changed = {"gate": GATE, "file": self._skeleton(name), "line": None, "message": told}
         return finding.model_copy(update=changed)
-
-    def _find(
-        self, rule: str, file: str, message: str, fix: str, severity: Severity = Severity.ERROR, line: int | None = None
-    ) -> None:
-        self.findings.append(
-            Finding(gate=GATE, rule=rule, severity=severity, file=file, line=line, message=message, fix=fix)
-        )
-
-
-def merged(findings: Sequence[Finding], rendered: Sequence[Manifest]) -> list[Finding]:
-    """The findings of a run, with one for all that says the same of several rendered objects."""
-    places = {(one.file, one.subject): one for one in rendered if one.service is not None}
-    kept: dict[tuple[str, ...], Finding] = {}
-    others: dict[tuple[str, ...], set[str]] = {}
-    for number, finding in enumerate(findings):
-        one = places.get((finding.file, finding.subject))
-        if one is None:
-            kept[str(number),] = finding
-            continue
-        message = finding.message.replace(one.name, "\0")
-        key: tuple[str, ...] = (finding.gate, finding.rule, finding.severity, finding.file, message, finding.fix)
-        kept.setdefault(key, finding)
-        others.setdefault(key, set()).add(finding.subject)
-    for key, subjects in others.items():
-        more = f" and {len(subjects) - 1} more like it" if len(subjects) > 1 else ""
-        first = kept[key]
-        kept[key] = first.model_copy(update={"message": f"rendered for {first.subject}{more}: {first.message}"})
-    return list(kept.values())
 
 
 def _key(manifest: Manifest) -> tuple[str, tuple[str, str, str, str]]:
     return (manifest.service.environment if manifest.service else "", manifest.identity)
 
 
-def _names(path: ServicePath) -> tuple[str, str]:
-    return path.environment, path.service
-
-
-def _skeletons(template: Template) -> dict[str, str]:
-    """The files that become a service's, by their paths in the template."""
-    folders = tuple(f"{step.folder}/" for step in template.steps if step.action == FETCH)
-    return {path: text for path, text in template.files.items() if path.startswith(folders)}
-
-
 def _manifests(text: str, path: str) -> list[Manifest]:
     return read_manifests(text.encode(), path)
-
-
-def _listed(names: Sequence[str]) -> str:
-    names = list(dict.fromkeys(names))
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _tripwires() -> int:

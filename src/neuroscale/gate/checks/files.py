@@ -8,19 +8,25 @@ object of the service.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.gate.check import Evaluation, problem_findings
+from neuroscale.gate.check import Evaluation, GateCheck, file_finding, problem_findings
 from neuroscale.gate.checks.colliding_names import name_collisions, taken_names
 from neuroscale.gate.checks.git_attributes import ATTRIBUTES, attribute_findings
-from neuroscale.gate.inputs import RENDERED_BY_OTHERS, GateInput, ServiceFolder, SourceFile
+from neuroscale.gate.checks.whole_tree import evaluate_tree
+from neuroscale.gate.judged_files import RENDERED_BY_OTHERS, GateInput, ServiceFolder, SourceFile
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest, read_manifests
 from neuroscale.repo.layout import MANIFESTS, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, ServicePath
 from neuroscale.repo.snapshot import Entry, Kind, MemorySnapshot, Snapshot
 from neuroscale.request.service_request import SERVICE_NAME
+
+if TYPE_CHECKING:
+    from neuroscale.gate.run import Run
 
 GATE = "files"
 _ALLOWED = {REQUEST_FILE, PLAN_FILE, *RENDERED_KINDS}
@@ -32,6 +38,39 @@ _KIND_WORDS: dict[Kind, str] = {
 _MOST_OBJECTS = 10_000
 _MOST_VALUES = 500_000
 _Seen = tuple[list[Finding], list[Manifest]]
+_NO_TREE = (
+    "The tree around these files: no commits were named, so tracked paths, links, submodules and attributes below the "
+    "repository's root were not looked at, and nothing that is wrong with them is a finding."
+)
+
+
+class FilesCheck(GateCheck):
+    """Reads every object, for all other checks. Of a change it looks at the whole tree that the merge would bring."""
+
+    name = GATE
+    title = "Files"
+
+    def evaluate(self, run: Run) -> Evaluation:
+        seen, manifests = evaluate_files(run.given, _environments(run))
+        run.manifests.extend(manifests)
+        if run.change is None:
+            return seen
+        found, tripwires = evaluate_tree(run.change)
+        findings = tuple(dict.fromkeys((*seen.findings, *found)))
+        return replace(seen, findings=findings, tripwires=seen.tripwires + tripwires, caught=seen.caught + tripwires)
+
+    def not_checked(self, run: Run) -> Iterable[str]:
+        return () if run.change is not None else (_NO_TREE,)
+
+
+def _environments(run: Run) -> tuple[str, ...] | None:
+    """The environments that the settings name, or None where they cannot be read (the catalog's check says why)."""
+    if not run.given.services:
+        return None
+    try:
+        return tuple(run.after.settings().environments)
+    except InputError:
+        return None
 
 
 def evaluate_files(given: GateInput, environments: Sequence[str] | None) -> tuple[Evaluation, list[Manifest]]:
@@ -78,7 +117,8 @@ def _look(given: GateInput, environments: Sequence[str] | None) -> tuple[list[Fi
     for entry in given.strays:
         looked_at += 1
         findings.append(
-            _finding(
+            file_finding(
+                GATE,
                 "stray-file",
                 entry.path,
                 "lies in manifests/ but in no service folder",
@@ -95,7 +135,8 @@ def _look(given: GateInput, environments: Sequence[str] | None) -> tuple[list[Fi
     for manifest in manifests:
         if manifest.name.startswith(TRIPWIRE_PREFIX) or manifest.namespace.startswith(TRIPWIRE_PREFIX):
             findings.append(
-                _finding(
+                file_finding(
+                    GATE,
                     "reserved-name",
                     manifest.file,
                     f"{manifest.subject} uses the name of the gate's own tripwires",
@@ -124,7 +165,9 @@ class _Room:
                 f"and the files after it are not read: one run reads up to {_MOST_OBJECTS} objects with {_MOST_VALUES} "
                 "values"
             )
-            return [_finding("too-much", name, told, "Check parts of it one by one, or bring smaller changes.")], []
+            return [
+                file_finding(GATE, "too-much", name, told, "Check parts of it one by one, or bring smaller changes.")
+            ], []
         findings, manifests = read()
         self._objects -= len(manifests)
         self._values -= sum(len(one) for one in {id(one.document): one.document.lines for one in manifests}.values())
@@ -136,7 +179,8 @@ def _folder_findings(service: ServiceFolder, environments: Sequence[str] | None)
     folder = service.path.folder
     if environments is not None and service.path.environment not in environments:
         findings.append(
-            _finding(
+            file_finding(
+                GATE,
                 "unknown-environment",
                 folder,
                 f"{service.path.environment!r} is not an environment of platform/settings.yaml",
@@ -145,7 +189,8 @@ def _folder_findings(service: ServiceFolder, environments: Sequence[str] | None)
         )
     if not re.fullmatch(SERVICE_NAME, service.path.service):
         findings.append(
-            _finding(
+            file_finding(
+                GATE,
                 "service-name",
                 folder,
                 f"{service.path.service!r} is not a service name",
@@ -154,7 +199,8 @@ def _folder_findings(service: ServiceFolder, environments: Sequence[str] | None)
         )
     if service.change == "removed":
         findings.append(
-            _finding(
+            file_finding(
+                GATE,
                 "removed-service",
                 folder,
                 "the change removes this service: Argo CD deletes it, and whoever calls it gets errors",
@@ -167,7 +213,8 @@ def _folder_findings(service: ServiceFolder, environments: Sequence[str] | None)
         for name in sorted(_ALLOWED):
             if f"{folder}/{name}" not in present:
                 findings.append(
-                    _finding(
+                    file_finding(
+                        GATE,
                         "missing-file",
                         f"{folder}/{name}",
                         "is missing from the service's folder",
@@ -183,10 +230,14 @@ def _service_file(snapshot: Snapshot, service: ServicePath, entry: Entry) -> tup
         fix = (
             f"Keep only {', '.join(sorted(_ALLOWED))}: Argo CD would read this file too, or read the folder otherwise."
         )
-        return [_finding("unlisted-file", entry.path, "is not a file that a service folder may hold", fix)], []
+        return [
+            file_finding(GATE, "unlisted-file", entry.path, "is not a file that a service folder may hold", fix)
+        ], []
     if entry.kind != "file":
         word = _KIND_WORDS.get(entry.kind, "not a regular file")
-        return [_finding("not-a-plain-file", entry.path, f"is {word}", "Commit a regular file with mode 644.")], []
+        return [
+            file_finding(GATE, "not-a-plain-file", entry.path, f"is {word}", "Commit a regular file with mode 644.")
+        ], []
     try:
         data = snapshot.read(entry.path)
         if data is None:
@@ -198,11 +249,13 @@ def _service_file(snapshot: Snapshot, service: ServicePath, entry: Entry) -> tup
         return problem_findings(GATE, "unreadable", error), []
     if len(manifests) != 1 or manifests[0].prefix:
         message = f"holds {len(manifests)} objects" if len(manifests) != 1 else "holds a List"
-        return [_finding("one-object", entry.path, message, f"Write exactly one {RENDERED_KINDS[name]}.")], manifests
+        return [
+            file_finding(GATE, "one-object", entry.path, message, f"Write exactly one {RENDERED_KINDS[name]}.")
+        ], manifests
     if manifests[0].kind != RENDERED_KINDS[name]:
         message = f"holds a {manifests[0].kind} where a {RENDERED_KINDS[name]} belongs"
         fix = f"Write a {RENDERED_KINDS[name]}: a service consists of {', '.join(RENDERED_KINDS.values())} only."
-        return [_finding("wrong-kind", entry.path, message, fix, manifests[0].line("kind"))], manifests
+        return [file_finding(GATE, "wrong-kind", entry.path, message, fix, manifests[0].line("kind"))], manifests
     return [], manifests
 
 
@@ -213,7 +266,8 @@ def _one_service(service: ServicePath, manifests: Sequence[Manifest]) -> list[Fi
     for manifest in manifests:
         if manifest.name != service.service:
             findings.append(
-                _finding(
+                file_finding(
+                    GATE,
                     "wrong-name",
                     manifest.file,
                     f"metadata.name is {manifest.name!r}, but the folder is the service {service.service!r}",
@@ -223,7 +277,8 @@ def _one_service(service: ServicePath, manifests: Sequence[Manifest]) -> list[Fi
             )
         if not manifest.namespace or len(namespaces) != 1:
             findings.append(
-                _finding(
+                file_finding(
+                    GATE,
                     "wrong-namespace",
                     manifest.file,
                     f"metadata.namespace is {manifest.namespace!r}, but a service lies in one namespace",
@@ -238,10 +293,11 @@ def _plain_file(file: SourceFile) -> tuple[list[Finding], list[Manifest]]:
     base = file.entry.path.rpartition("/")[2]
     if file.entry.kind not in ("file", "executable"):
         word = _KIND_WORDS.get(file.entry.kind, "not a regular file")
-        return [_finding("not-a-plain-file", file.name, f"is {word}", "Replace it by the file itself.")], []
+        return [file_finding(GATE, "not-a-plain-file", file.name, f"is {word}", "Replace it by the file itself.")], []
     if base in RENDERED_BY_OTHERS or base.endswith(".jsonnet"):
         return [
-            _finding(
+            file_finding(
+                GATE,
                 "not-rendered",
                 file.name,
                 "is input of another tool: Argo CD would not apply this folder as it stands",
@@ -256,7 +312,7 @@ def _plain_file(file: SourceFile) -> tuple[list[Finding], list[Manifest]]:
     except InputError as error:
         return problem_findings(GATE, "unreadable", error), []
     if not manifests:
-        return [_finding("empty", file.name, "holds no object", "Remove the file or write an object.")], []
+        return [file_finding(GATE, "empty", file.name, "holds no object", "Remove the file or write an object.")], []
     return [], manifests
 
 
@@ -268,7 +324,8 @@ def _duplicates(manifests: Sequence[Manifest]) -> list[Finding]:
         key = (manifest.service.environment if manifest.service else "", manifest.identity)
         if (other := first.setdefault(key, manifest)) is not manifest:
             findings.append(
-                _finding(
+                file_finding(
+                    GATE,
                     "duplicate-object",
                     manifest.file,
                     f"{manifest.subject} is also in {other.file}",
@@ -282,7 +339,8 @@ def _duplicates(manifests: Sequence[Manifest]) -> list[Finding]:
 def _collisions(given: GateInput, manifests: Sequence[Manifest]) -> list[Finding]:
     """Services of which KServe makes an object of the same name, and those with the name of the platform's own."""
     return [
-        _finding(
+        file_finding(
+            GATE,
             "name-collision",
             manifest.file,
             f"KServe makes {name} of {manifest.subject} and of {other.subject} in {other.file}: "
@@ -292,7 +350,8 @@ def _collisions(given: GateInput, manifests: Sequence[Manifest]) -> list[Finding
         )
         for manifest, other, name in name_collisions(given, manifests)
     ] + [
-        _finding(
+        file_finding(
+            GATE,
             "name-collision",
             manifest.file,
             f"{manifest.subject} is the platform's own, in {file}: Argo CD would not deploy the service",
@@ -301,12 +360,6 @@ def _collisions(given: GateInput, manifests: Sequence[Manifest]) -> list[Finding
         )
         for manifest, file in taken_names(given, manifests)
     ]
-
-
-def _finding(
-    rule: str, file: str, message: str, fix: str, line: int | None = None, severity: Severity = Severity.ERROR
-) -> Finding:
-    return Finding(gate=GATE, rule=rule, severity=severity, file=file, line=line, message=message, fix=fix)
 
 
 def _tripwires() -> list[tuple[str, GateInput]]:

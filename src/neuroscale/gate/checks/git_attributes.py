@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from neuroscale.gate.check import file_finding
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.repo.layout import MANIFESTS, PROTECTED
 
@@ -37,7 +38,11 @@ def attribute_findings(path: str, content: bytes) -> list[Finding]:
     if folder and folder.split("/")[0] not in _TRUSTED:
         return []
     if len(content) > _MOST_BYTES:
-        return [_finding(path, f"is larger than {_MOST_BYTES} bytes", "Keep only the lines that are needed.", None)]
+        return [
+            file_finding(
+                _GATE, "attributes", path, f"is larger than {_MOST_BYTES} bytes", "Keep only the lines that are needed."
+            )
+        ]
     found = []
     for number, pattern, words in _lines(content, folder):
         if converting := [word for word in words if _CONVERTS.fullmatch(word)]:
@@ -46,7 +51,7 @@ def attribute_findings(path: str, content: bytes) -> list[Finding]:
                 "so that Argo CD, a workflow or a clone would read others than the gate"
             )
             fix = "Name files that nothing runs or deploys (*.png, or /docs/**), or remove the attribute."
-            found.append(_finding(path, message, fix, number))
+            found.append(file_finding(_GATE, "attributes", path, message, fix, number))
     return found
 
 
@@ -57,8 +62,7 @@ def hiding_findings(path: str, content: bytes) -> list[Finding]:
         if hiding := [word for word in words if _HIDES.fullmatch(word)]:
             message = f"sets {', '.join(hiding)} for {pattern}: forges hide changes of such files, here and later on"
             fix = "Look at the files themselves, or remove the attribute."
-            one = _finding(path, message, fix, number)
-            found.append(one.model_copy(update={"rule": "hidden-changes", "severity": Severity.NOTICE}))
+            found.append(file_finding(_GATE, "hidden-changes", path, message, fix, number, severity=Severity.NOTICE))
     return found
 
 
@@ -83,7 +87,3 @@ def _may_mean_trusted(pattern: str, folder: str) -> bool:
     anchored = text.startswith("/") or bool(slash)
     literal = not re.search(r"[*?\[\\]", first)
     return bool(folder) or not anchored or not literal or first in _TRUSTED
-
-
-def _finding(path: str, message: str, fix: str, line: int | None) -> Finding:
-    return Finding(gate=_GATE, rule="attributes", file=path, line=line, message=message, fix=fix)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from neuroscale.gate.change import MOST_PATHS, Change
+from neuroscale.gate.merged_change import MOST_PATHS, Change
 from neuroscale.repo.layout import MANIFESTS
 
 _MOST_CHANGES = 1000

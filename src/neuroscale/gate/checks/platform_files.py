@@ -4,22 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import neuroscale.rendering.platform
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.gate.change import Change
-from neuroscale.gate.check import Evaluation, problem_finding, problem_findings
+from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, problem_findings
+from neuroscale.gate.merged_change import Change
 from neuroscale.rendering.platform.files import SOURCES, differences, render_repository
 from neuroscale.repo.layout import CATALOG, SETTINGS
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
 
+if TYPE_CHECKING:
+    from neuroscale.gate.run import Run
+
 GATE = "platform"
-TITLE = "What clusters get"
 LOOKS_AT = (CATALOG, SETTINGS, *SOURCES)
 """What a change must touch to be judged by it: nobody answers for what others left on main."""
 
 _RENDERER = "src/neuroscale/rendering/platform"
 _FILE = "platform/tenancy/tripwire/quota.yaml"
+
+
+class PlatformFilesCheck(GateCheck):
+    """Whether a change of the platform, its settings or its catalog brings along what they render to."""
+
+    name = GATE
+    title = "What clusters get"
+
+    def left_out(self, run: Run) -> LeftOut | None:
+        change = run.change
+        if change is None or not change.touches(*LOOKS_AT):
+            return LeftOut()
+        if not is_renderer_of(change):
+            return LeftOut("the change alters how it is rendered: its own gate says whether it is")
+        return None
+
+    def evaluate(self, run: Run) -> Evaluation:
+        return evaluate_platform(run.given.snapshot)
 
 
 def evaluate_platform(snapshot: Snapshot) -> Evaluation:
@@ -29,7 +50,7 @@ def evaluate_platform(snapshot: Snapshot) -> Evaluation:
         rendered = render_repository(snapshot)
     except InputError as error:
         return Evaluation(tuple(problem_findings(GATE, "invalid", error)), 1, 1, "repository", caught, caught)
-    findings = tuple(problem_finding(GATE, "not-rendered", one) for one in differences(snapshot, rendered))
+    findings = tuple(problem_findings(GATE, "not-rendered", differences(snapshot, rendered)))
     return Evaluation(findings, len(rendered), len(rendered), "files", caught, caught)
 
 

@@ -13,16 +13,20 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from neuroscale.core import tools
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import Path as FieldPath
 from neuroscale.core.yaml_io import dotted, flow
-from neuroscale.gate.check import Evaluation, manifest_finding
-from neuroscale.gate.upstream_tool import run_tool
+from neuroscale.gate.check import Evaluation, GateCheck, manifest_finding
+from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
+
+if TYPE_CHECKING:
+    from neuroscale.gate.run import Run
 
 GATE = "schema"
 _TRIPWIRE_FIELD = "neuroscaleTripwire"
@@ -31,6 +35,17 @@ _RENDERED_KINDS = (
     ("networking.k8s.io/v1", "NetworkPolicy"),
     ("policy/v1", "PodDisruptionBudget"),
 )
+
+
+class SchemaCheck(GateCheck):
+    """Whether every object has the form of its kind."""
+
+    name = GATE
+    title = "Schemas"
+    beside = True
+
+    def evaluate(self, run: Run) -> Evaluation:
+        return evaluate_schemas(run.judged, run.schemas(), tools.find("kubeconform"), run.folder / "schema")
 
 
 def evaluate_schemas(manifests: Sequence[Manifest], schemas: SchemaSet, kubeconform: Path, folder: Path) -> Evaluation:
@@ -42,12 +57,13 @@ def evaluate_schemas(manifests: Sequence[Manifest], schemas: SchemaSet, kubeconf
     known = [manifest for manifest in manifests if (manifest.api_version, manifest.kind) in schemas.kinds]
     # kubeconform builds a file's path from the kind: it is asked about kinds of the index only.
     findings = [
-        _finding(
-            manifest,
+        manifest_finding(
+            GATE,
             "no-schema",
+            manifest,
+            ("kind",),
             f"there is no schema for {manifest.api_version} {manifest.kind}",
             "Correct apiVersion and kind, or add the module with its CRD to the set-up: nothing is skipped.",
-            ("kind",),
         )
         for manifest in manifests
         if (manifest.api_version, manifest.kind) not in schemas.kinds
@@ -151,17 +167,14 @@ def _field_path(pointer: str) -> FieldPath:
 
 
 def _invalid(manifest: Manifest, path: FieldPath, message: str) -> Finding:
-    return _finding(
-        manifest,
+    return manifest_finding(
+        GATE,
         "invalid",
+        manifest,
+        path,
         f"{dotted(path) or 'the object'}: {message}",
         f"Correct the field to what {manifest.api_version} {manifest.kind} allows.",
-        path,
     )
-
-
-def _finding(manifest: Manifest, rule: str, message: str, fix: str, path: FieldPath) -> Finding:
-    return manifest_finding(GATE, manifest, rule, message, fix, path)
 
 
 def _validate_native(

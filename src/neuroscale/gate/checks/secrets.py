@@ -12,13 +12,18 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from neuroscale.core import tools
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.units import MIB
-from neuroscale.gate.check import Evaluation
+from neuroscale.gate.check import Evaluation, GateCheck, file_finding
 from neuroscale.gate.checks.hidden_text import line_of_origin, look_inside
-from neuroscale.gate.upstream_tool import run_tool
+from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.gate.verdict import Finding
+
+if TYPE_CHECKING:
+    from neuroscale.gate.run import Run
 
 GATE = "secrets"
 LARGEST_TEXT = 4 * MIB
@@ -56,6 +61,17 @@ class Text:
     content: bytes
     place: Callable[[], str] = str
     unread: int = 0
+
+
+class SecretsCheck(GateCheck):
+    """Whether any text of the input holds a secret."""
+
+    name = GATE
+    title = "Secrets"
+    beside = True
+
+    def evaluate(self, run: Run) -> Evaluation:
+        return evaluate_secrets(run.subject.texts(), tools.find("gitleaks"), run.folder / "secrets")
 
 
 def evaluate_secrets(texts: Iterable[Text], gitleaks: Path, folder: Path) -> Evaluation:
@@ -216,14 +232,14 @@ class _Search:
             more = self._leaks - _MOST_LEAKS
             told = f"and others hold {more} more secrets than are listed, and the search ended there"
             first = next(content.texts[0][0] for content in self._contents.values() if content.leaks)
-            yield Finding(gate=GATE, rule="many-secrets", file=first, message=told, fix=_REVOKE)
+            yield file_finding(GATE, "many-secrets", first, told, _REVOKE)
         if self._left_out:
             others = f" and {len(self._left_out) - 1} more texts are" if len(self._left_out) > 1 else " is"
             told = (
                 f"{others.strip()} not searched for secrets: one run searches {_MOST_BYTES} bytes, {_MOST_TEXTS} texts "
                 f"and up to {_MOST_LEAKS} secrets"
             )
-            yield Finding(gate=GATE, rule="not-searched", file=self._left_out[0], message=told, fix=_SPLIT)
+            yield file_finding(GATE, "not-searched", self._left_out[0], told, _SPLIT)
 
 
 def _leaks(gitleaks: Path, folder: Path) -> Iterator[tuple[str, str, int, str]]:
@@ -257,17 +273,11 @@ def _leaks(gitleaks: Path, folder: Path) -> Iterator[tuple[str, str, int, str]]:
 
 def _leaked(file: str, leak: _Leak, where: str) -> Finding:
     message = f"{leak.description}{where}"
-    return Finding(gate=GATE, rule=leak.rule, file=file, line=max(leak.line, 1), message=message, fix=_REVOKE)
+    return file_finding(GATE, leak.rule, file, message, _REVOKE, max(leak.line, 1))
 
 
 def _unsearched(file: str, told: str) -> Finding:
-    return Finding(
-        gate=GATE,
-        rule="not-searched",
-        file=file,
-        message=f"is not searched for secrets in full: it {told}",
-        fix=_SHRINK,
-    )
+    return file_finding(GATE, "not-searched", file, f"is not searched for secrets in full: it {told}", _SHRINK)
 
 
 def _plain(content: bytes) -> bytes:

@@ -20,8 +20,9 @@ from itertools import islice, pairwise
 from typing import Literal
 
 from neuroscale.core.errors import UntrustedError
-from neuroscale.gate.change import Change
+from neuroscale.gate.check import file_finding
 from neuroscale.gate.checks.git_attributes import ATTRIBUTES, attribute_findings, hiding_findings
+from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Finding
 from neuroscale.repo.layout import is_written
 
@@ -67,7 +68,9 @@ def tree_findings(read: Read, base: str, tree: str) -> list[Finding]:
     found = list(islice(_changed(read, base, tree), MOST_FINDINGS + 1))
     if len(found) > MOST_FINDINGS:
         message = f"has more than {MOST_FINDINGS} paths that no checkout should get; the others are not listed"
-        found[-1] = _finding("too-many", "the change", message, "Mend those that are listed, and run the gate again.")
+        found[-1] = file_finding(
+            _GATE, "too-many", "the change", message, "Mend those that are listed, and run the gate again."
+        )
     return found
 
 
@@ -115,7 +118,7 @@ def _folder_findings(
     names_before = {entry.name for entry in there}
     if any(_sort_key(one) > _sort_key(other) for one, other in pairwise(entries)):
         message = "is a folder whose entries Git does not find, because they are not in Git's order"
-        yield _finding("broken-tree", folder or ".", message, "Make the commit again with git.")
+        yield file_finding(_GATE, "broken-tree", folder or ".", message, "Make the commit again with git.")
     alike: dict[str, list[_Entry]] = {}
     for entry in entries:
         alike.setdefault(_folded(entry.name), []).append(entry)
@@ -126,10 +129,12 @@ def _folder_findings(
         path = f"{folder}/{names[-1]}" if folder else names[-1]
         if len(names) < len(group) and any(entry in new for entry in group):
             message = "stands twice in its folder: Git reads one of the two, and a checkout writes the other"
-            yield _finding("repeated-name", path, message, "Make the commit again with git.")
+            yield file_finding(_GATE, "repeated-name", path, message, "Make the commit again with git.")
         if len(names) > 1 and not names_before.issuperset(names):
             message = f"differs from {', '.join(map(ascii, names[:-1]))} only by case or by Unicode form"
-            yield _finding("similar-names", path, message, "Rename one: not every file system can hold both.")
+            yield file_finding(
+                _GATE, "similar-names", path, message, "Rename one: not every file system can hold both."
+            )
 
 
 def _entry_findings(read: Read, path: str, entry: _Entry) -> Iterator[Finding]:
@@ -137,26 +142,32 @@ def _entry_findings(read: Read, path: str, entry: _Entry) -> Iterator[Finding]:
     folded = entry.name.casefold()
     if entry.mode not in _MODES or folded in ("", ".", "..", ".git") or "/" in entry.name:
         message = f"is an entry that git does not make (mode {entry.mode!a}, name {entry.name!a})"
-        yield _finding("broken-tree", path, message, "Make the commit again with git.")
+        yield file_finding(_GATE, "broken-tree", path, message, "Make the commit again with git.")
         return
     if _bytes(entry.name) > _MOST_NAME_BYTES:
         message = f"has a name of more than {_MOST_NAME_BYTES} bytes, which no file system can hold"
-        yield _finding("long-name", path, message, "Choose a shorter name.")
+        yield file_finding(_GATE, "long-name", path, message, "Choose a shorter name.")
     elif _bytes(path) > _MOST_PATH_BYTES:
         message = f"is a path of more than {_MOST_PATH_BYTES} bytes, which not every checkout can hold"
-        yield _finding("long-name", path, message, "Choose shorter names, or fewer folders.")
+        yield file_finding(_GATE, "long-name", path, message, "Choose shorter names, or fewer folders.")
     if is_written(entry.name):
         message = "is tracked, and lies where set-up, workflows, tools or tests write: they would take it for their own"
-        yield _finding("written-path", path, message, "Remove it (git rm -r --cached) and leave it to .gitignore.")
+        yield file_finding(
+            _GATE, "written-path", path, message, "Remove it (git rm -r --cached) and leave it to .gitignore."
+        )
     if entry.mode == _SUBMODULE or folded == _SUBMODULES:
         message = "brings a submodule: whoever checks it out would fetch from, and hand credentials to, another server"
-        yield _finding("submodule", path, message, "Remove the submodule, and commit the files that are needed.")
+        yield file_finding(
+            _GATE, "submodule", path, message, "Remove the submodule, and commit the files that are needed."
+        )
     elif entry.mode == _LINK:
         if (fault := _link_fault(_content(read, path, entry), path.count("/"))) is not None:
             fix = "Link to a path inside the repository, such as ../folder/file, or commit the file itself."
-            yield _finding("link", path, f"is a symbolic link {fault}", fix)
+            yield file_finding(_GATE, "link", path, f"is a symbolic link {fault}", fix)
         elif folded == ATTRIBUTES:
-            yield _finding("link", path, "is a symbolic link, which Git reads no attributes from", "Commit a file.")
+            yield file_finding(
+                _GATE, "link", path, "is a symbolic link, which Git reads no attributes from", "Commit a file."
+            )
     elif folded == ATTRIBUTES and entry.mode != _FOLDER:
         content = _content(read, path, entry)
         yield from (*attribute_findings(path, content), *hiding_findings(path, content))
@@ -199,10 +210,6 @@ def _folded(name: str) -> str:
 
 def _bytes(text: str) -> int:
     return len(text.encode("utf-8", "surrogateescape"))
-
-
-def _finding(rule: str, path: str, message: str, fix: str) -> Finding:
-    return Finding(gate=_GATE, rule=rule, file=path, message=message, fix=fix)
 
 
 def _reading(objects: dict[str, bytes]) -> Read:

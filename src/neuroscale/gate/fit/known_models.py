@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 
-from neuroscale.catalog import Catalog, ModelEntry, RuntimeEntry, load_catalog
-from neuroscale.catalog.settings import Environment, Settings, load_settings
+from neuroscale.catalog import Catalog, ModelEntry, RuntimeEntry
+from neuroscale.catalog.settings import Environment, Settings
 from neuroscale.core.errors import InputError
-from neuroscale.gate.fit.vllm_pods import Server
+from neuroscale.gate.fit.vllm_containers import Server
+from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.manifests.accelerator_labels import check_memory_label, named_cards
 from neuroscale.manifests.accelerators import find_accelerator
 from neuroscale.manifests.cpu_memory import usable_memory
@@ -19,7 +20,6 @@ from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import Device, device
 from neuroscale.planning.replica_memory import served_facts
 from neuroscale.planning.vllm_flags import MOUNTED_MODEL
-from neuroscale.repo.snapshot import Snapshot
 from neuroscale.vllm.accelerator_rules import Place
 from neuroscale.vllm.command import image_repository
 
@@ -61,7 +61,7 @@ class KnownPlace:
     added: bool = False
 
 
-def read_knowledge(judge: Snapshot, after: Snapshot | None = None) -> Knowledge | None:
+def read_knowledge(judge: PlatformSources, after: PlatformSources | None = None) -> Knowledge | None:
     """What the judge's files tell, and for what is new in them those `after` the change; None where neither tells.
 
     Where the judge's cannot be read everything is new, and is said to be.
@@ -74,13 +74,13 @@ def read_knowledge(judge: Snapshot, after: Snapshot | None = None) -> Knowledge 
     return known
 
 
-def _read(snapshot: Snapshot) -> Knowledge | None:
+def _read(files: PlatformSources) -> Knowledge | None:
     try:
-        catalog = load_catalog(snapshot)
+        catalog = files.catalog()
     except InputError:
         return None
     try:
-        return Knowledge(catalog, load_settings(snapshot))
+        return Knowledge(catalog, files.settings())
     except InputError:
         return Knowledge(catalog, None)
 

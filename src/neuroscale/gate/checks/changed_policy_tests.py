@@ -12,31 +12,80 @@ from collections.abc import Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from neuroscale.core import tools
 from neuroscale.core.errors import InputError, Problem, UntrustedError
 from neuroscale.core.schemas import SchemaSet
-from neuroscale.gate.check import Evaluation, problem_findings
+from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, manifest_finding, problem_findings
 from neuroscale.gate.checks.policy import evaluate_policies
-from neuroscale.gate.upstream_tool import run_tool
+from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import Manifest, read_manifests
-from neuroscale.policies.policy_set import EXPECTED_MESSAGE, Policy, PolicySet, load_policy_set
+from neuroscale.policies.policy_set import EXPECTED_MESSAGE, POLICY_FILE, TRIPWIRES, Policy, PolicySet
 from neuroscale.repo.layout import POLICIES
 from neuroscale.repo.snapshot import Snapshot, read_text
+
+if TYPE_CHECKING:
+    from neuroscale.gate.merged_change import Change
+    from neuroscale.gate.run import Run
 
 GATE = "policy-tests"
 _TEST_FOLDER = ".kyverno-test"
 
 
+class ChangedPolicyTestsCheck(GateCheck):
+    """Whether the policies that a change alters still do what their tests say."""
+
+    name = GATE
+    title = "Tests of the changed policies"
+    beside = True
+
+    def left_out(self, run: Run) -> LeftOut | None:
+        return None if _to_test(run.change) else LeftOut()
+
+    def evaluate(self, run: Run) -> Evaluation:
+        return evaluate_policy_tests(
+            run.given.snapshot,
+            run.after.policies(),
+            _to_test(run.change),
+            run.schemas(),
+            tools.find("kyverno"),
+            run.folder / GATE,
+            today=run.today,
+        )
+
+
+def policy_names(snapshot: Snapshot) -> set[str]:
+    """The names of the policies' folders, readable or not."""
+    paths = (entry.path for entry in snapshot.entries(POLICIES))
+    return {path.split("/")[1] for path in paths if path.endswith(f"/{POLICY_FILE}")}
+
+
+def _to_test(change: Change | None) -> frozenset[str]:
+    """A policy's tests depend on its own folder and the tripwires: what exempts from policies alters none of them."""
+    if change is None or not change.touches(POLICIES):
+        return frozenset()
+    every = policy_names(change.after)
+    if TRIPWIRES in change.paths:
+        return frozenset(every)
+    return frozenset(name for name in every if change.touches(f"{POLICIES}/{name}"))
+
+
 def evaluate_policy_tests(
-    snapshot: Snapshot, names: Container[str], schemas: SchemaSet, kyverno: Path, folder: Path, *, today: date
+    snapshot: Snapshot,
+    policy_set: PolicySet,
+    names: Container[str],
+    schemas: SchemaSet,
+    kyverno: Path,
+    folder: Path,
+    *,
+    today: date,
 ) -> Evaluation:
-    """Run the tests of some policies of a repository. `folder` is an empty scratch folder.
+    """Run the tests of some policies of a repository, which `policy_set` holds. `folder` is an empty scratch folder.
 
     Names that no policy has are left out.
     """
-    policy_set = load_policy_set(snapshot)
     tested_policies = [policy for policy in policy_set.policies if policy.name in names]
 
     def test(policy: Policy) -> Evaluation:
@@ -87,21 +136,23 @@ def _compare(
 ) -> list[Finding]:
     """Good resources that were refused, and bad ones that were not refused with their announced message."""
     messages = {(finding.file, finding.line, finding.subject): finding.message for finding in refused}
+
+    def at(manifest: Manifest, message: str, fix: str) -> Finding:
+        return manifest_finding(GATE, policy.name, manifest, ("kind",), message, fix)
+
     findings = []
     for manifest in good:
         message = messages.get((manifest.file, manifest.line("kind"), manifest.subject))
         if message is not None:
-            findings.append(_finding(policy, manifest, f"is refused: {message}", "Correct the policy or the resource."))
+            findings.append(at(manifest, f"is refused: {message}", "Correct the policy or the resource."))
     for manifest in bad:
         message = messages.get((manifest.file, manifest.line("kind"), manifest.subject))
         announced = manifest.value["metadata"].get("annotations", {}).get(EXPECTED_MESSAGE)
         if message is None:
-            findings.append(
-                _finding(policy, manifest, "is not refused", "Correct the policy: it misses this resource.")
-            )
+            findings.append(at(manifest, "is not refused", "Correct the policy: it misses this resource."))
         elif message != announced:
             text = f"is refused with {message!r}, but announces {announced!r}"
-            findings.append(_finding(policy, manifest, text, f"Correct the policy's message or {EXPECTED_MESSAGE}."))
+            findings.append(at(manifest, text, f"Correct the policy's message or {EXPECTED_MESSAGE}."))
     return findings
 
 
@@ -123,7 +174,7 @@ def _kyverno_test(
     cases = f"{root}/{_TEST_FOLDER}/kyverno-test.yaml"
     if snapshot.read(cases) is None:
         fix = "Write the policy's test cases there."
-        return [Finding(gate=GATE, rule=policy.name, file=cases, message="is missing", fix=fix)]
+        return [file_finding(GATE, policy.name, cases, "is missing", fix)]
     run = run_tool(
         [kyverno, "test", folder / _TEST_FOLDER, "--require-tests", "--output-format", "json", "--remove-color"],
         folder=folder,
@@ -144,7 +195,7 @@ def _kyverno_test(
         for manifest in resources
         if manifest.name not in named
     ]
-    findings = [Finding(gate=GATE, rule=policy.name, file=cases, message=message, fix=fix) for message, fix in wrong]
+    findings = [file_finding(GATE, policy.name, cases, message, fix) for message, fix in wrong]
     if run.exit_status != (1 if failing else 0) and not findings:
         raise UntrustedError(
             f"`kyverno test` ended with {run.exit_status} for {policy.name}, which its results do not explain: "
@@ -163,15 +214,3 @@ def _rows(output: str) -> list[dict[str, Any]]:
             block, _ = decoder.raw_decode("".join(lines[index:]))
             rows.extend(row for row in block if isinstance(row, dict))
     return rows
-
-
-def _finding(policy: Policy, manifest: Manifest, message: str, fix: str) -> Finding:
-    return Finding(
-        gate=GATE,
-        rule=policy.name,
-        file=manifest.file,
-        line=manifest.line("kind"),
-        subject=manifest.subject,
-        message=message,
-        fix=fix,
-    )

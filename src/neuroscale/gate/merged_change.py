@@ -8,7 +8,7 @@ from functools import partial
 
 from neuroscale.core.errors import InputError, Problem, UntrustedError
 from neuroscale.gate.checks.secrets import LARGEST_TEXT, Text
-from neuroscale.gate.inputs import GateInput, ServiceFolder, group_services
+from neuroscale.gate.judged_files import GateInput, ServiceFolder, group_services
 from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIMES
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import (

@@ -6,20 +6,22 @@ that need no judge. Everything else is unjudged: with `strict` a finding, otherw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import Document, Path
-from neuroscale.gate.check import Evaluation, manifest_finding
+from neuroscale.gate.check import Evaluation, GateCheck, manifest_finding
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
 from neuroscale.policies.policy_set import Policy
 
+if TYPE_CHECKING:
+    from neuroscale.gate.run import Run
+
 GATE = "kinds"
-TITLE = "Kinds"
 
 HARMLESS = frozenset(
     {
@@ -56,6 +58,22 @@ class _Trouble:
     place: Path
     message: str
     fix: str
+
+
+class KindsCheck(GateCheck):
+    """Whether somebody judges the kind of every object. Hands on those that nobody judges."""
+
+    name = GATE
+    title = "Kinds"
+
+    def evaluate(self, run: Run) -> Evaluation:
+        policies = run.judge.policies().policies
+        evaluation, unjudged = evaluate_kinds(run.judged, policies, run.schemas(), strict=run.subject.strict)
+        run.unjudged.extend(unjudged)
+        return evaluation
+
+    def not_checked(self, run: Run) -> Iterable[str]:
+        return unjudged_kinds(run.unjudged)
 
 
 def evaluate_kinds(
@@ -106,18 +124,18 @@ def _look(
         rule = _RULES.get((manifest.group, manifest.kind))
         if rule is not None:
             for one in rule(manifest.value):
-                findings.append(manifest_finding(GATE, manifest, one.rule, one.message, one.fix, one.place))
+                findings.append(manifest_finding(GATE, one.rule, manifest, one.place, one.message, one.fix))
         elif not _is_harmless(manifest) and not any(policy.applies(manifest, kind.plural) for policy in policies):
             unjudged.append(manifest)
             if strict:
                 findings.append(
                     manifest_finding(
                         GATE,
-                        manifest,
                         "unjudged-kind",
+                        manifest,
+                        ("kind",),
                         f"nothing here judges what a {manifest.kind} does: it may give rights or switch off a guard",
                         "Remove it, write a policy for its kind, or judge it yourself and pass --no-strict.",
-                        ("kind",),
                     )
                 )
     return findings, unjudged

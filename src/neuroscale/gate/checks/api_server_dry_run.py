@@ -1,0 +1,68 @@
+"""The gate's third schema tier: every object is asked of a real API server, by a strict server-side dry-run.
+
+The server is the run's own, and holds nothing but the custom resource definitions that the set-up pins. Nothing of what
+is judged is ever stored in it: a webhook, an APIService or a custom resource definition of a change is asked about like
+any other object and has no effect, so an object of a kind that only the change itself defines is a finding.
+
+Every run asks about known-bad objects too, by the same way, and about known-good ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neuroscale.core.errors import UntrustedError
+from neuroscale.core.schemas import SchemaSet
+from neuroscale.gate.check import Evaluation
+from neuroscale.gate.checks.api_server_questions import KnownKinds, Questions
+from neuroscale.gate.checks.api_server_refusals import refused, unknown_kind
+from neuroscale.gate.checks.api_server_tripwires import GOOD, check_good, check_tripwires, root_tripwire, tripwires
+from neuroscale.kube.client import KubernetesError
+from neuroscale.kube.ephemeral import EphemeralServer
+from neuroscale.manifests.objects import Manifest
+
+
+def evaluate_by_server(
+    manifests: Sequence[Manifest], schemas: SchemaSet, server: EphemeralServer, version: str
+) -> Evaluation:
+    """Ask about every object. `version` is the API server's, for people.
+
+    Raises UntrustedError when the server does not start, does not answer for each object, or takes a known-bad one.
+    """
+    fixed = tripwires({(one.api_version, one.kind) for one in manifests})
+    try:
+        cluster = server.start()
+        kinds = KnownKinds(
+            cluster, schemas.crds(), [*(one.value for one in manifests), *(one.value for one in fixed), *GOOD]
+        )
+        unknown = {index: why for index, one in enumerate(manifests) if isinstance(why := kinds.of(one.value), str)}
+        known = [one for index, one in enumerate(manifests) if index not in unknown]
+        bad = [
+            *fixed,
+            *(root_tripwire(*name) for name in sorted({(one.api_version, one.kind) for one in known})),
+        ]
+        asking = Questions(cluster, kinds)
+        asked = asking.all([*(one.value for one in known), *(one.value for one in bad), *GOOD])
+    except (KubernetesError, UntrustedError) as error:
+        raise UntrustedError(f"{error}{server.logs()}") from error
+    answers, of_tripwires, of_good = asked[: len(known)], asked[len(known) : -len(GOOD)], asked[-len(GOOD) :]
+    check_tripwires(bad, of_tripwires)
+    check_good(of_good)
+    findings = [
+        *(unknown_kind(manifests[index], why) for index, why in unknown.items()),
+        *(
+            finding
+            for manifest, answer in zip(known, answers, strict=True)
+            if answer is not None
+            for finding in refused(manifest, answer, version)
+        ),
+    ]
+    return Evaluation(
+        tuple(findings),
+        evaluated=len(answers) + len(unknown),
+        expected=len(manifests),
+        unit="objects",
+        tripwires=len(bad),
+        caught=len(bad),
+        detail=f"Kubernetes {version}",
+    )

@@ -1,0 +1,194 @@
+"""Asking an API server about objects by dry-run: which kinds it knows, and whether it would take each object."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from neuroscale.core.errors import UntrustedError
+from neuroscale.gate.checks.api_server_tripwires import root_tripwire
+from neuroscale.kube.client import Cluster, Kind, KubernetesError, RefusedError
+
+_Object = dict[str, Any]
+_KindName = tuple[str, str]
+
+_AT_ONCE = 8
+_TRIES = 3
+_PAUSE = 0.2  # seconds, doubled before each further try
+_KNOWS_WITHIN = 90.0  # seconds from a definition to a kind that can be asked about; two on idle cores
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_ASK = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": "neuroscale-gate"}
+_REFUSALS = frozenset({400, 403, 409, 413, 422})
+"""The statuses that speak of the object. By any other the server says something of itself."""
+_AGAIN = frozenset({429, 500, 502, 503, 504})
+_DEPLOYED_BY = frozenset({"create", "get", "patch"})
+_API_VERSION = re.compile(r"([a-z0-9][-a-z0-9.]*/)?[a-z0-9]+")
+
+
+class KnownKinds:
+    """What the server knows: its own kinds, and those of the pinned definitions that this run is about."""
+
+    def __init__(self, cluster: Cluster, crds: Sequence[_Object], values: Iterable[_Object]) -> None:
+        self._cluster = cluster
+        wanted = sorted({(str(value["apiVersion"]), str(value["kind"])) for value in values})
+        installed = [found for crd in crds if (found := _reduced(crd, wanted)) is not None]
+        custom = {name for crd in installed for name in _names(crd)}
+        # Each of the large ones keeps the server busy for seconds: so these alone, and at the same time.
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(self._install, installed))
+            kinds = pool.map(lambda name: self._find(*name, custom=name in custom), wanted)
+            self._kinds = dict(zip(wanted, kinds, strict=True))
+
+    def of(self, value: Mapping[str, Any]) -> Kind | str:
+        """How the server calls the object's kind, or why it cannot be asked about it."""
+        return self._kinds[value["apiVersion"], value["kind"]]
+
+    def _install(self, crd: _Object) -> None:
+        try:
+            self._cluster.request("POST", _DEFINITIONS, {"fieldValidation": "Strict"}, crd)
+        except RefusedError as error:
+            if error.reason != "AlreadyExists":  # nobody else writes to this server
+                raise
+
+    def _find(self, api_version: str, kind: str, *, custom: bool) -> Kind | str:
+        ends = time.monotonic() + _KNOWS_WITHIN
+        while True:
+            found = self._look(api_version, kind)
+            # Established is when it answers otherwise than 'not found'; a definition that never is ends the run.
+            if not custom or (isinstance(found, Kind) and self._answers(found)):
+                return found
+            if time.monotonic() > ends:
+                raise UntrustedError(f"the API server did not take {api_version} {kind} within {_KNOWS_WITHIN:g} s.")
+            time.sleep(0.05)
+
+    def _look(self, api_version: str, kind: str) -> Kind | str:
+        unknown = f"the API server knows no kind {kind} in {api_version}"
+        if not _API_VERSION.fullmatch(api_version):
+            return unknown
+        try:
+            found = self._cluster.kind(api_version, kind)
+        except RefusedError as error:
+            if error.code == 404:
+                return unknown
+            raise
+        if not found.verbs >= _DEPLOYED_BY:
+            return f"{api_version} {kind} is a question to an API server, and no object that can be deployed"
+        return found
+
+    def _answers(self, kind: Kind) -> bool:
+        try:
+            _create(self._cluster, kind, root_tripwire(kind.group_version, kind.kind).value)
+        except RefusedError as error:
+            return error.code != 404
+        return True
+
+
+def _reduced(crd: _Object, wanted: Sequence[_KindName]) -> _Object | None:
+    """A definition with the served versions that are asked about, or None where none of them is.
+
+    Conversion is left out: it would call a webhook, and a dry-run validates in the version that it is asked in.
+    """
+    spec = crd["spec"]
+    versions = [
+        version
+        for version in spec["versions"]
+        if version["served"] and (f"{spec['group']}/{version['name']}", spec["names"]["kind"]) in wanted
+    ]
+    if not versions:
+        return None
+    stored = next((version for version in versions if version["storage"]), versions[0])["name"]
+    kept = {key: value for key, value in spec.items() if key != "conversion"}
+    kept["versions"] = [{**version, "storage": version["name"] == stored} for version in versions]
+    # Definitions in *.k8s.io need the note on their approval.
+    metadata = {key: crd["metadata"][key] for key in ("name", "annotations") if key in crd["metadata"]}
+    return {"apiVersion": crd["apiVersion"], "kind": crd["kind"], "metadata": metadata, "spec": kept}
+
+
+def _names(crd: _Object) -> list[_KindName]:
+    spec = crd["spec"]
+    return [(f"{spec['group']}/{version['name']}", spec["names"]["kind"]) for version in spec["versions"]]
+
+
+class Questions:
+    """Asks about objects, several at a time."""
+
+    def __init__(self, cluster: Cluster, kinds: KnownKinds) -> None:
+        self._cluster = cluster
+        self._kinds = kinds
+        self._failure: BaseException | None = None
+
+    def all(self, values: Sequence[_Object]) -> list[RefusedError | None]:
+        """The refusal of each object, or None where it is taken. Raises where the server does not say."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            answers = list(pool.map(self._one, values))
+        if len(answers) != len(values):
+            raise UntrustedError(f"the API server answered for {len(answers)} of {len(values)} objects.")
+        return answers
+
+    def _one(self, value: _Object) -> RefusedError | None:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return self._ask(value)
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _ask(self, value: _Object) -> RefusedError | None:
+        kind = self._kinds.of(value)
+        if isinstance(kind, str):
+            raise UntrustedError(f"{kind}, which every run needs.")
+        try:
+            _patiently(lambda: _create(self._cluster, kind, value))
+        except RefusedError as error:
+            if error.code == 409 and error.reason == "AlreadyExists":
+                return self._ask_about_existing(kind, value)
+            if error.code not in _REFUSALS:
+                raise
+            return error
+        return None
+
+    def _ask_about_existing(self, kind: Kind, value: _Object) -> RefusedError | None:
+        """The same for what an empty server has, such as the namespace `default`: as a change of it."""
+        try:
+            answer = self._cluster.apply(value, dry_run=True, manager=_ASK["fieldManager"])
+        except RefusedError as error:
+            if error.code not in _REFUSALS:
+                raise
+            return error
+        _check_echo(kind, value, answer)
+        return None
+
+
+def _patiently(ask: Callable[[], None]) -> None:
+    """Ask again where the connection breaks or the server is not up to it: a dry-run can be repeated."""
+    for attempt in range(1, _TRIES + 1):
+        try:
+            return ask()
+        except KubernetesError as error:
+            if attempt == _TRIES or (isinstance(error, RefusedError) and error.code not in _AGAIN):
+                raise
+        time.sleep(_PAUSE * 2**attempt)
+    raise AssertionError("the loop returns or raises")
+
+
+def _create(cluster: Cluster, kind: Kind, value: _Object) -> None:
+    """Ask whether the object could be created. Raises RefusedError.
+
+    In place of server-side apply, which answers an unknown field with an error of its own (500) and names no field.
+    """
+    address = cluster.path(kind.group_version, kind.kind, value["metadata"].get("namespace") or "default")
+    _check_echo(kind, value, cluster.request("POST", address, _ASK, value))
+
+
+def _check_echo(kind: Kind, value: _Object, answer: Mapping[str, Any]) -> None:
+    """Whether a success is about this very object."""
+    metadata = answer.get("metadata") or {}
+    told = (answer.get("apiVersion"), answer.get("kind"), metadata.get("name"), bool(metadata.get("uid")))
+    if told != (kind.group_version, kind.kind, value["metadata"]["name"], True):
+        raise UntrustedError(
+            f"the API server was asked about {kind.kind} {value['metadata']['name']}, answered {told}."
+        )

@@ -1,0 +1,74 @@
+"""What an API server says of the objects that it refuses, as findings at the fields that it means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from neuroscale.core.yaml_io import Path as FieldPath
+from neuroscale.core.yaml_io import dotted
+from neuroscale.gate.check import manifest_finding
+from neuroscale.gate.verdict import Finding
+from neuroscale.kube.client import RefusedError
+from neuroscale.manifests.objects import Manifest
+
+GATE = "server"
+_Object = dict[str, Any]
+
+_KIND_FIX = (
+    "Correct apiVersion and kind, or add the module with its definition to the set-up. A definition in the change "
+    "itself does not count: nothing of a change is installed."
+)
+_STRICT = re.compile(r'(unknown|duplicate) field "((?:[^"\\]|\\.)*)"')
+_GO_FIELD = re.compile(r"(cannot unmarshal .*) into Go struct field \w+\.([\w.]+) of type (\S+)")
+_QUANTITY_ERROR = "quantities must match the regular expression"
+_QUANTITY = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+|[KMGTPE]i|[numkMGTPE])?")
+_QUANTITIES = frozenset({"limits", "requests", "capacity", "hard", "overhead", "sizeLimit"})
+_PART = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
+
+
+def unknown_kind(manifest: Manifest, why: str) -> Finding:
+    """An object that the server cannot be asked about."""
+    return manifest_finding(GATE, "unknown-kind", manifest, ("kind",), why, _KIND_FIX)
+
+
+def refused(manifest: Manifest, answer: RefusedError, version: str) -> list[Finding]:
+    """One finding for each field that the server names, or one for the object."""
+    fix = f"Write what {manifest.api_version} {manifest.kind} of Kubernetes {version} takes."
+    fields = [(cause.field.replace("<nil>", ""), cause.message) for cause in answer.causes if cause.message]
+    if not fields:
+        fields = _fields_in(answer.message, manifest.value)
+    return [
+        manifest_finding(GATE, "refused", manifest, _field_path(field), f"{field or 'the object'}: {message}", fix)
+        for field, message in dict.fromkeys(fields)
+    ]
+
+
+def _fields_in(message: str, value: _Object) -> list[tuple[str, str]]:
+    """The fields that a message without causes is about."""
+    if found := _STRICT.findall(message):
+        return [(field, f"{what} field") for what, field in found]
+    if go := _GO_FIELD.search(message):
+        return [(go[2], f"{go[1]}, {go[3]} is wanted")]
+    if _QUANTITY_ERROR in message and (paths := list(_bad_quantities(value))):
+        return [(dotted(path), f"{given!r} is not a quantity such as 500m or 1Gi") for path, given in paths]
+    return [("", message)]
+
+
+def _bad_quantities(value: Any, path: FieldPath = (), *, inside: bool = False) -> Iterable[tuple[FieldPath, str]]:
+    """Texts that stand where quantities do and are none. The server does not tell which it means."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _bad_quantities(item, (*path, str(key)), inside=inside or key in _QUANTITIES)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _bad_quantities(item, (*path, index))
+    elif inside and isinstance(value, str) and not _QUANTITY.fullmatch(value):
+        yield path, value
+
+
+def _field_path(field: str) -> FieldPath:
+    """`spec.ports[0].port` as a path."""
+    parts = [name or index for name, index in _PART.findall(field)]
+    return tuple(int(part) if part.isdigit() else part for part in parts)

@@ -1,0 +1,73 @@
+"""The catalog check: whether the catalog, the settings and the template can be read and agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from neuroscale.catalog import load_catalog
+from neuroscale.catalog.settings import check_settings
+from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, problem_findings
+from neuroscale.gate.platform_sources import Platform, PlatformSources
+from neuroscale.gate.verdict import Finding
+from neuroscale.rendering.scaffolder.form import check_form
+from neuroscale.rendering.service_folder import load_template
+from neuroscale.repo.layout import CATALOG
+from neuroscale.repo.snapshot import MemorySnapshot
+
+if TYPE_CHECKING:
+    from neuroscale.gate.run import Run
+
+GATE = "catalog"
+
+
+class CatalogCheck(GateCheck):
+    """Hands on the platform, for the checks that plan and render. `needed`: whether one of those that follow does.
+
+    It runs once, where it is needed first.
+    """
+
+    name = GATE
+    title = "Catalog, settings and template"
+
+    def __init__(self, needed: Callable[[Run], bool]) -> None:
+        self._needed = needed
+
+    def left_out(self, run: Run) -> LeftOut | None:
+        return None if self._needed(run) and run.result(GATE) is None else LeftOut()
+
+    def evaluate(self, run: Run) -> Evaluation:
+        findings, run.platform = load_platform(run.after)
+        return Evaluation(tuple(findings), 3, 3, "parts", 1, _tripwire())
+
+
+def load_platform(files: PlatformSources) -> tuple[list[Finding], Platform | None]:
+    """What is wrong with the catalog, the settings and the template, and these where they can be read."""
+    findings: list[Finding] = []
+    loaded = []
+    for load in (files.catalog, files.settings, lambda: load_template(files.snapshot)):
+        try:
+            loaded.append(load())
+        except InputError as error:
+            findings.extend(problem_findings(GATE, "invalid", error))
+    if findings:
+        return findings, None
+    platform = Platform(*loaded)  # type: ignore[arg-type]
+    problems = check_form(platform.template, platform.catalog, platform.settings)
+    try:
+        check_settings(platform.settings, platform.catalog)
+    except InputError as error:
+        problems = [*error.problems, *problems]
+    return problem_findings(GATE, "disagreement", problems), platform
+
+
+def _tripwire() -> int:
+    """Whether a catalog with an unknown field is refused: 1, or an UntrustedError."""
+    try:
+        load_catalog(MemorySnapshot({f"{CATALOG}/teams/tripwire.yaml": b"name: tripwire\ntripwire: true\n"}))
+    except InputError as error:
+        # Other things are wrong with so small a catalog: only the unknown field shows that entries are checked.
+        if any(problem.field == "tripwire" for problem in error.problems):
+            return 1
+    raise UntrustedError("the catalog's check did not refuse its tripwire, an entry with an unknown field.")

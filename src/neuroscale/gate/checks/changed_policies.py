@@ -1,0 +1,34 @@
+"""The policies as a change leaves them, beside the base's: what they say of all that is judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from neuroscale.core.errors import UntrustedError
+from neuroscale.gate.check import Evaluation, GateCheck, LeftOut
+from neuroscale.gate.checks.policy import evaluate_by
+from neuroscale.gate.checks.policy_exceptions import exception_findings
+from neuroscale.repo.layout import POLICIES
+
+if TYPE_CHECKING:
+    from neuroscale.gate.run import Run
+
+
+class ChangedPoliciesCheck(GateCheck):
+    """Judges by the change's own policies, and looks at the exceptions that it brings."""
+
+    name = "policy-of-head"
+    title = "Policies of the change"
+    beside = True
+
+    def left_out(self, run: Run) -> LeftOut | None:
+        return None if run.change is not None and run.change.touches(POLICIES) else LeftOut()
+
+    def evaluate(self, run: Run) -> Evaluation:
+        if run.change is None:
+            raise UntrustedError("there is no change whose policies could judge.")
+        policy_set, altered = run.after.policies(), set(run.change.paths)
+        seen = evaluate_by(run, policy_set, self.name)
+        brought = [one for one in policy_set.exceptions if one.file in altered]
+        return replace(seen, findings=(*seen.findings, *exception_findings(brought, run.today, run.longest_days)))

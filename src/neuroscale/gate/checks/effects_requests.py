@@ -1,0 +1,129 @@
+"""Which requests the gate renders to see what a change does to services: some of the repository's own, and examples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from neuroscale.core.errors import InputError
+from neuroscale.gate.check import file_finding, problem_findings
+from neuroscale.gate.checks.drift import read_file
+from neuroscale.gate.judged_files import ServiceFolder
+from neuroscale.gate.merged_change import Change
+from neuroscale.gate.verdict import Finding
+from neuroscale.planning.plan import Plan, load_plan
+from neuroscale.repo.layout import CATALOG, EXAMPLES, PLAN_FILE, REQUEST_FILE, SETTINGS, ServicePath
+from neuroscale.repo.snapshot import GitSnapshot
+from neuroscale.request.service_request import Request, load_request
+
+GATE = "effects"
+
+_MOST_SERVICES = 24  # of the repository's own that are rendered
+_MOST_EXAMPLES = 24
+_REQUEST = 64 * 1024  # bytes of a request in which its kind is searched
+# What of a request decides how its service looks, but for numbers: enough to find one of each kind.
+_KIND = re.compile(rb"^(?:model|availability|  - field|    value): .*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request to render. `label` names it to readers, `file` is where it lies.
+
+    `locked`: the plan that is rendered, None for a new one. `own`: a service of the repository.
+    """
+
+    label: str
+    file: str
+    request: Request
+    locked: Plan | None = None
+    own: bool = False
+
+    @property
+    def path(self) -> ServicePath:
+        return ServicePath(self.request.environment, self.request.service)
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What to render. `findings`: examples that cannot be used; `said`: what is not rendered, in words."""
+
+    own: tuple[Asked, ...]
+    examples: tuple[Asked, ...]
+    findings: tuple[Finding, ...]
+    said: tuple[str, ...]
+
+
+def choose_requests(change: Change, services: Sequence[ServiceFolder]) -> Requests:
+    """A bounded number of the services that a change leaves, by the files of its merge result, and every example."""
+    choice = _Choice(change)
+    own = tuple(choice.own([one for one in services if one.change != "removed"]))
+    examples = tuple(choice.examples())
+    return Requests(own, examples, tuple(choice.findings), tuple(choice.said))
+
+
+class _Choice:
+    """The choice, with what is found and said on the way."""
+
+    def __init__(self, change: Change) -> None:
+        self.change = change
+        self.findings: list[Finding] = []
+        self.said: list[str] = []
+
+    def own(self, services: Sequence[ServiceFolder]) -> Iterator[Asked]:
+        """One service of each kind, and others while there is room."""
+        kinds: dict[tuple[str, tuple[bytes, ...]], list[ServiceFolder]] = {}
+        for service in services:
+            data = self.change.after.read(f"{service.path.folder}/{REQUEST_FILE}") or b""
+            kinds.setdefault((service.path.environment, tuple(_KIND.findall(data[:_REQUEST]))), []).append(service)
+        first = [group[0] for group in kinds.values()]
+        others = [one for group in kinds.values() for one in group[1:]]
+        chosen = [*first, *others][:_MOST_SERVICES]
+        if left := len(services) - len(chosen):
+            more = len(first) - len(chosen)
+            alike = f"{more} of other kinds among them" if more > 0 else "each like one that was"
+            self.said.append(f"Rendered anew: {left} of {len(services)} services were not rendered, {alike}.")
+        for service in sorted(chosen, key=lambda one: one.path.folder):
+            yield from self._recorded(service)
+
+    def _recorded(self, service: ServiceFolder) -> Iterator[Asked]:
+        folder = service.path.folder
+        label, file = folder.partition("/")[2], f"{folder}/{REQUEST_FILE}"
+        try:
+            request = read_file(self.change.after, file, load_request)
+            locked = read_file(self.change.after, f"{folder}/{PLAN_FILE}", load_plan)
+        except InputError:
+            return  # the drift check says what is wrong with them
+        if (
+            request is None
+            or locked is None
+            or (request.environment, request.service) != (service.path.environment, service.path.service)
+        ):
+            return  # the files check and the drift check say so
+        yield Asked(label, file, request, locked, own=True)
+        if self.change.touches(CATALOG, SETTINGS):
+            yield Asked(label, file, request, own=True)
+
+    def examples(self) -> Iterator[Asked]:
+        """The examples of both sides: one that a change removes or eases still shows what the change does."""
+        there: dict[tuple[str, str], GitSnapshot] = {}
+        for snapshot in (self.change.before, self.change.after):
+            for entry in snapshot.entries(EXAMPLES):
+                if entry.path.endswith((".yaml", ".yml")):
+                    there[entry.path, entry.object_id] = snapshot
+        if len(there) > _MOST_EXAMPLES:
+            told = f"holds {len(there)} examples, with those of the base, and {_MOST_EXAMPLES} are rendered"
+            fix = f"Keep at most {_MOST_EXAMPLES // 2} examples."
+            self.findings.append(file_finding(GATE, "too-many-examples", EXAMPLES, told, fix))
+        for (path, _), snapshot in list(there.items())[:_MOST_EXAMPLES]:
+            try:
+                request = read_file(snapshot, path, load_request)
+            except InputError as error:
+                if snapshot.tree == self.change.tree:
+                    self.findings += problem_findings(GATE, "example", error)
+                continue
+            if request is not None:
+                yield Asked(path, path, request)
+            elif snapshot.tree == self.change.tree:
+                fix = "Replace it by the file itself."
+                self.findings.append(file_finding(GATE, "example", path, "is not a plain file", fix))

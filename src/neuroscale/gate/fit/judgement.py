@@ -1,0 +1,381 @@
+"""What is wrong with one container that runs vLLM: its command, its model, its accelerator and its memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from neuroscale.core.units import GIB
+from neuroscale.core.yaml_io import Path
+from neuroscale.gate.check import manifest_finding
+from neuroscale.gate.fit.container_faults import ContainerFault
+from neuroscale.gate.fit.environment import ENV, PORT, PORT_SERVICE, check_devices, check_values, hidden_values
+from neuroscale.gate.fit.host_memory import beyond_limit
+from neuroscale.gate.fit.known_models import Knowledge, KnownModel, KnownPlace, UnknownError
+from neuroscale.gate.fit.probe_times import check_end, check_least_start, check_start, waits_for
+from neuroscale.gate.fit.reachability import (
+    REACHED_BY,
+    check_command_ends,
+    check_host_memory,
+    check_keyless,
+    check_reach,
+    untold_variables,
+)
+from neuroscale.gate.fit.vllm_containers import Server, Unread
+from neuroscale.gate.fit.volumes import READ, check_room
+from neuroscale.gate.verdict import Finding, Severity
+from neuroscale.manifests.cpu_memory import CACHE_SPACE, cache_space, hidden_cache_space, memory_limit
+from neuroscale.manifests.serving_runtimes import SERVING
+from neuroscale.planning.fit import Around, Fit, choices, fit
+from neuroscale.planning.startup import startup
+from neuroscale.vllm.argument_problems import ProblemKind
+from neuroscale.vllm.arguments import Parsed, parse_arguments
+from neuroscale.vllm.command import ServeCommand
+from neuroscale.vllm.command_faults import Fault
+from neuroscale.vllm.command_rules import BY_ABSENCE, check_command
+from neuroscale.vllm.engine_arguments import EngineArguments
+from neuroscale.vllm.model_rules import length_is_forced
+from neuroscale.vllm.parallel_sizes import pod_ranks, reaches_all_pods
+
+GATE = "fit"
+NOT_JUDGED = "not-judged"
+"""The rule of what the files or the catalog do not tell."""
+
+_MOST_CHOICES = 3
+RULES: dict[ProblemKind, str] = {
+    "unknown": "unknown-argument",
+    "removed": "removed-argument",
+    "ambiguous": "ambiguous-argument",
+    "incomplete": "incomplete-argument",
+    "value": "argument-value",
+    "stray": "stray-word",
+    "ignored": "ignored-argument",
+    "config": NOT_JUDGED,
+    "ends": "ends-at-once",
+}
+_UNREAD_FIX = "Write the command and its arguments into the manifest as plain text."
+_UNKNOWN_FIX = "Add what is missing to platform/catalog/, or try the command on that accelerator before you trust it."
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was found of one container. `whole`: command, model and accelerator were all judged."""
+
+    findings: tuple[Finding, ...]
+    whole: bool
+
+
+def judge(found: Server | Unread, knowledge: Knowledge | None) -> Judged:
+    """What is wrong with one container's command, or cannot be told of it."""
+    if isinstance(found, Unread):
+        told = f"cannot be judged: {found.reason}"
+        one = manifest_finding(
+            GATE,
+            NOT_JUDGED,
+            found.manifest,
+            found.at,
+            told,
+            _UNREAD_FIX,
+            subject=found.subject,
+            severity=Severity.NOTICE,
+        )
+        return Judged((one,), False)
+    return _Judgement(found, knowledge).judged()
+
+
+class _Judgement:
+    """One container on its way through command, model, accelerator and memory."""
+
+    def __init__(self, server: Server, knowledge: Knowledge | None) -> None:
+        self.server = server
+        self.knowledge = knowledge
+        self.environment = server.manifest.service.environment if server.manifest.service else ""
+        self.command: ServeCommand = server.command
+        self.parsed: Parsed = parse_arguments(
+            [word.text for word in self.command.words], self.command.version, program=self.command.program
+        )
+        self.findings: list[Finding] = []
+        self.whole = True
+
+    def judged(self) -> Judged:
+        """Every finding, in the order in which a reader would look."""
+        self._command()
+        if not self.server.description:
+            self._service()
+            self._reach()
+        return Judged(tuple(dict.fromkeys(self.findings)), self.whole)
+
+    def _command(self) -> None:
+        parsed, asked = self.parsed, self.command.version
+        if not parsed.exact:
+            named = f"vLLM {asked} is not known here" if asked else "which vLLM the image holds is not told by its tag"
+            told = f"{named}: the command is read as {parsed.version} would"
+            self._not_judged((("image",)), told, "Pin a release, such as the one of platform/catalog/runtimes/.")
+        for place, reason in self.command.unreadable:
+            self._not_judged(place, f"cannot be judged in full: {reason}", _UNREAD_FIX)
+        for path, reason in self.server.hidden:
+            self._say(NOT_JUDGED, path, f"cannot be judged in full: {reason}", _UNREAD_FIX, notice=True)
+            self.whole = False
+        for problem in parsed.problems:
+            place = self._word(problem.place)
+            about = f"{problem.word}: " if problem.word else ""
+            if problem.kind == "config":
+                self._not_judged(place, f"cannot be judged: {about}{problem.message}", problem.fix)
+            elif self._hidden(problem.place):
+                continue  # said above: its text is not known
+            else:
+                # What another version than the known ones takes may be right for it.
+                self._say(RULES[problem.kind], place, f"{about}{problem.message}", problem.fix, notice=not parsed.exact)
+
+    def _reach(self) -> None:
+        """Whether it can be reached, stays up, and asks for its key."""
+        command, spec = self.command, self.server.spec
+        untold = bool(command.unreadable or self.server.hidden)
+        unread = untold or any(one.kind == "config" for one in self.parsed.problems)
+        known = frozenset(
+            dest
+            for dest in REACHED_BY
+            if dest in self.parsed.snapshot.arguments
+            and not self._hidden(self.parsed.places.get(dest))
+            and (dest in self.parsed.places or not unread)
+        )
+        container = self.server.container
+        by_kserve = self.server.manifest.kind == "InferenceService" and container.get("name") in (None, SERVING)
+        for dest, fault in check_reach(container, self.parsed, known, by_kserve=by_kserve):
+            self._of_container([replace(fault, place=self._place_of(dest) if dest else fault.place)])
+        self._of_container([*check_host_memory(spec), *check_command_ends(command)])
+        self._of_container(
+            replace(fault, refused=self.parsed.exact) for fault in check_keyless(command, whole=not untold)
+        )
+        for told in untold_variables(command):
+            self._not_judged(ENV, told, "Write the variable's value into the manifest.")
+        if "load_format" not in self.parsed.places or self._hidden(self.parsed.places["load_format"]):
+            return
+        if self.parsed.value("load_format") == "dummy":
+            told = "--load-format=dummy: vLLM answers by random weights"
+            self._say("random-weights", self._place_of("load_format"), told, "Remove it.", notice=False)
+
+    def _hidden(self, place: int | None) -> bool:
+        """Whether the value of the argument that a word names is not known."""
+        if place is None:
+            return False
+        word, *behind = self.command.words[place : place + 2]
+        return bool(word.unknown) or ("=" not in word.text and any(one.unknown for one in behind))
+
+    def _service(self) -> None:
+        unread = bool(self.command.unreadable) or any(one.kind == "config" for one in self.parsed.problems)
+        model = self._model() if not unread or self.parsed.arguments.model else None
+        place = self._place()
+        faults = check_command(
+            self.parsed,
+            model.facts if model else None,
+            model.entry if model else None,
+            place.place if place else None,
+            self.command.environment,
+        )
+        faults = tuple(
+            fault
+            for fault in faults
+            if not (unread and fault.rule in BY_ABSENCE) and not self._hidden(self.parsed.places.get(fault.dest))
+        )
+        for fault in faults:
+            self._fault(fault)
+        self._variables(place)
+        if not unread:
+            self._room(model, place)
+        if model is not None and place is not None:
+            result = self._memory(self._stretched(model), self._shared(place), faults, unread)
+            self._times(model, place, result)
+        else:
+            self._of_container(check_least_start(self.server.container))
+
+    def _room(self, model: KnownModel | None, place: KnownPlace | None) -> None:
+        """Whether the volumes that it writes to are large enough."""
+        server = self.server
+        several = server.pods > 1 or server.workers
+        if server.hidden or several or any(self._hidden(self.parsed.places.get(dest)) for dest in READ):
+            return
+        named = self.parsed.arguments.model or ""
+        fetched = model if model and model.entry.weights.kind == "hub" and not named.startswith("/") else None
+        compiled = place is not None and place.device.family in ("cuda", "cpu")
+        faults = check_room(server.spec, self.parsed, self.command, fetched, compiled=compiled)
+        self._of_container(replace(fault, refused=self.parsed.exact) for fault in faults)
+
+    def _model(self) -> KnownModel | None:
+        named = self.parsed.arguments.model
+        place = self.parsed.places.get("model")
+        if not named or (place is not None and self.command.words[place].unknown):
+            return None  # what hides it was said already
+        try:
+            known = self._known.model(self.server, named)
+        except UnknownError as error:
+            self._not_judged(self._place_of("model"), f"whether it fits cannot be judged: {error}", _UNKNOWN_FIX)
+            return None
+        if known.added:
+            told = f"{known.entry.name} is judged by facts that this very change brings"
+            self._say("new-model", self._place_of("model"), told, "Review the entry of the catalog first.", notice=True)
+        return known
+
+    def _place(self) -> KnownPlace | None:
+        try:
+            known = self._known.place(self.server, self.environment)
+        except UnknownError as error:
+            told = f"whether it fits cannot be judged: {error}"
+            self._not_judged(("resources",), told, _UNKNOWN_FIX)
+            return None
+        if known.added:
+            told = f"{known.place.accelerator.name} is judged by facts that this very change brings"
+            self._say("new-accelerator", ("resources",), told, "Review the entry of the catalog first.", notice=True)
+        accelerator, build = known.place.accelerator, self._known.build(self.server)
+        if build and build != accelerator.family and not self.server.for_cpu:
+            told = f"the image is vLLM's build for {build}, which computes nothing on {accelerator.title}"
+            self._say("image-build", ("image",), told, f"Take its build for {accelerator.family}.", notice=False)
+        return known
+
+    @property
+    def _known(self) -> Knowledge:
+        if self.knowledge is None:
+            raise UnknownError("the catalog cannot be read")
+        return self.knowledge
+
+    def _memory(self, model: KnownModel, place: KnownPlace, faults: Sequence[Fault], unread: bool) -> Fit:
+        arguments = self._arguments(place).in_range()
+        result = fit(model.facts, place.device, arguments, version=self.parsed.asked or self.parsed.version)
+        size = self._place_of("max_model_len", "gpu_memory_utilization", "model")
+        if result.verdict == "refused":
+            if result.memory_gib.free < 0 or not any(fault.refused for fault in faults):
+                told = " ".join(result.reasons[: max(1, len(result.against) + (result.memory_gib.free < 0))])
+                self._say("does-not-fit", size, told, self._nearest(result, model, place, arguments), notice=unread)
+        elif result.verdict == "tight":
+            told = next((text for text in result.reasons if text.startswith("Tight")), result.reasons[0])
+            self._say("tight", size, f"{model.entry.name} on {place.device.name}. {told}", _tight(result), notice=True)
+        for one in arguments.unplanned:
+            told = f"whether it fits cannot be judged in full: {one.told}"
+            fix = "Leave room for it, such as by a lower --gpu-memory-utilization, and measure a start."
+            self._not_judged(self._place_of(one.dest), told, fix)
+        if place.device.family != "cpu" and (over := beyond_limit(self.parsed, model.facts, self.server.spec)):
+            dest, told = over
+            self._not_judged(self._place_of(dest), told, "Raise the container's memory, or offload less.")
+        return result
+
+    def _times(self, model: KnownModel, place: KnownPlace, result: Fit) -> None:
+        server, known = self.server, self._known
+        runtime = known.runtime(server, place.device.family)
+        eager, sequences = self.parsed.arguments.enforce_eager, result.resolved.max_num_seqs
+        starts = [
+            startup(model.entry, runtime, environment, sequences=sequences, eager=eager)
+            for environment in known.environments(self.environment)
+            if runtime is not None
+        ]
+        if self.environment and starts:
+            faults = list(check_start(server.container, starts[0], server.source))
+        else:
+            # How fast models load is a matter of the environment: what waits for the slowest known one waits for all.
+            faults = list(check_least_start(server.container))
+            if not faults and not waits_for(server.container, starts, server.source):
+                self._not_judged(
+                    (),
+                    "whether its probes wait for its start cannot be judged: how fast this environment "
+                    "loads models is not known",
+                    "Add the environment to platform/settings.yaml, and a runtime of its image to the catalog.",
+                )
+        if self.environment:
+            faults += check_end(self.parsed, server.spec, self._place_of("shutdown_timeout"))
+        self._of_container(faults)
+
+    def _arguments(self, place: KnownPlace) -> EngineArguments:
+        """On a CPU a variable sizes the cache, in GiB."""
+        arguments, space = self.parsed.arguments, cache_space(self.command.environment)
+        if place.device.family == "cpu" and space is not None and space > 0:
+            return replace(arguments, kv_cache_memory_bytes=space * GIB)
+        return arguments
+
+    def _variables(self, place: KnownPlace | None) -> None:
+        environment, service = self.command.environment, self.server.port_service
+        faults = list(check_values(environment))
+        if place is not None and not self.server.workers:  # whose pods differ
+            pods = place.place.pods if reaches_all_pods(self.parsed) else 1
+            used = math.ceil(pod_ranks(self.parsed) / pods)
+            faults += check_devices(environment, place.device.family, used, place.place.count)
+            for told in hidden_values(self.command.hidden, place.device.family):
+                self._not_judged(ENV, told, "Write the variable's value into the manifest.")
+        if service is not None and PORT not in {*environment, *self.command.hidden}:
+            told = f"the Service {PORT_SERVICE} of its namespace makes Kubernetes set {PORT} to an address: vLLM ends"
+            fix = "Give the Service another name, or the pod enableServiceLinks: false."
+            faults.append(ContainerFault("variable-value", ENV, told, fix))
+        self._of_container(replace(fault, refused=self.parsed.exact) for fault in faults)
+
+    def _stretched(self, model: KnownModel) -> KnownModel:
+        """The model with the context that vLLM is told to take though the model does not have it."""
+        asked = self.parsed.arguments.max_model_len
+        if asked is None or not length_is_forced(self.parsed, self.command.environment):
+            return model
+        longest = max(asked, model.facts.max_position_embeddings)
+        return replace(model, facts=replace(model.facts, max_position_embeddings=longest))
+
+    def _shared(self, place: KnownPlace) -> KnownPlace:
+        """A CPU's memory as each of the ranks has it that run in the pod; what is not told of their caches is said."""
+        if place.device.family != "cpu":
+            return place
+        copies = pod_ranks(self.parsed)
+        untold = hidden_cache_space(self.command.environment, self.command.hidden)
+        if not untold and self._arguments(place).kv_cache_memory_bytes is None:
+            if memory_limit(self.server.spec) is None:
+                untold = (
+                    "nothing limits the container's memory, and vLLM sizes the cache by the memory of the whole node"
+                )
+            elif copies > 1:
+                untold = f"each of {copies} ranks sizes its cache by the memory of the whole pod"
+        if untold:
+            told = f"whether it fits cannot be judged in full: {untold}"
+            self._not_judged(("resources",), told, f"Set the variable {CACHE_SPACE} to the GiB of a rank's cache.")
+        memory = place.device.memory_gib
+        if copies == 1 or memory is None:
+            return place
+        title = f"{place.device.title}, which {copies} ranks share"
+        return replace(place, device=replace(place.device, memory_gib=memory / copies, title=title))
+
+    def _nearest(self, result: Fit, model: KnownModel, place: KnownPlace, arguments: EngineArguments) -> str:
+        known = self._known
+        around = Around(known.variants(model.entry), known.devices(self.environment), known.price(self.environment))
+        near = choices(result, model.facts, place.device, arguments, around)[:_MOST_CHOICES]
+        if not near:
+            return "Choose a smaller model or a larger accelerator: nothing near it fits."
+        return "What would: " + "; ".join(choice.change.rstrip(".") for choice in near) + "."
+
+    def _of_container(self, faults: Iterable[ContainerFault]) -> None:
+        for fault in faults:
+            self._say(fault.rule, fault.place, fault.message, fault.fix, notice=not fault.refused)
+
+    def _fault(self, fault: Fault) -> None:
+        place = self._place_of(fault.dest) if fault.dest else ()
+        self._say(fault.rule, place, fault.message, fault.fix, notice=not fault.refused)
+
+    def _word(self, number: int | None) -> Path:
+        return () if number is None else self.command.words[number].place
+
+    def _place_of(self, *dests: str) -> Path:
+        """Where the first of the arguments stands that the command names."""
+        for dest in dests:
+            if dest in self.parsed.places:
+                return self._word(self.parsed.places[dest])
+        return ()
+
+    def _not_judged(self, place: Path, told: str, fix: str) -> None:
+        self.whole = False
+        self._say(NOT_JUDGED, place, told, fix, notice=True)
+
+    def _say(self, rule: str, place: Path, told: str, fix: str, *, notice: bool) -> None:
+        if rule == NOT_JUDGED and place and place[0] in ("spec", "metadata"):
+            manifest, path = self.server.manifest, place
+        else:
+            manifest, path = self.server.origin(tuple(place))
+        severity = Severity.NOTICE if notice else Severity.ERROR
+        self.findings.append(
+            manifest_finding(GATE, rule, manifest, path, told, fix, subject=self.server.subject, severity=severity)
+        )
+
+
+def _tight(result: Fit) -> str:
+    return f"Leave more room: lower --max-model-len (at most {result.max_context:,} tokens fit) or --max-num-seqs."

@@ -1,0 +1,83 @@
+"""The pods of KServe's LLMInferenceService (release 0.20), with the commands that KServe writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from neuroscale.core.yaml_io import Path
+from neuroscale.gate.fit.vllm_containers import Found, Server, Unread, containers, devices_of, not_vllm
+from neuroscale.manifests import kserve_pods
+from neuroscale.manifests.objects import Manifest
+from neuroscale.manifests.pod_resources import mapping, sequence
+from neuroscale.vllm.command import ServeCommand, Word, serve_command
+
+_LLM_CONTAINER = "main"
+
+
+def llm_inference_service_pods(manifest: Manifest) -> Iterator[Found]:
+    """What of its pods runs vLLM. Raises ValueError where it cannot be read."""
+    spec = mapping(manifest.value.get("spec"), "spec")
+    if kserve_pods.stopped(manifest.value):
+        return
+    uri = str(mapping(spec.get("model"), "model").get("uri") or "")
+    for part, described in kserve_pods.llm_parts(spec):
+        at: Path = ("spec", part) if part else ("spec",)
+        subject = f"{manifest.subject} {part}".strip()
+        template = mapping(described.get("template"), "template")
+        own = [mapping(item, "a container") for item in sequence(template.get("containers"), "containers")]
+        if not own:
+            yield Unread(manifest, at, subject, "its pods come from an LLMInferenceServiceConfig of KServe's")
+            continue
+        if described.get("worker") is not None:
+            yield Unread(manifest, (*at, "worker"), subject, "KServe writes the command of a service on several nodes")
+            continue
+        yield from containers(manifest, (*at, "template"), {**template, "containers": []}, subject)
+        for index, container in enumerate(own):
+            place = (*at, "template", "containers", index)
+            alone = {**template, "containers": [container], "initContainers": []}
+            command = serve_command(container)
+            hidden: tuple[tuple[Path, str], ...] = ()
+            if container.get("name") == _LLM_CONTAINER:
+                hidden = tuple(_added(spec, at, described))
+                if not container.get("command"):
+                    command = _llm_command(container, described, spec, manifest)
+            if command is not None:
+                yield Server(manifest, place, subject, command, alone, uri, hidden=hidden)
+            elif devices := devices_of(container):
+                yield Unread(manifest, place, subject, not_vllm(devices))
+
+
+def _added(spec: Mapping[str, Any], at: Path, part: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    """What KServe adds to the container of the name `main`, with a command of its own or without."""
+    if spec.get("baseRefs"):
+        yield ("spec", "baseRefs"), "it takes more from an LLMInferenceServiceConfig"
+    if mapping(mapping(spec.get("model"), "model").get("lora"), "lora").get("adapters"):
+        told = "KServe adds --enable-lora and --lora-modules, and the memory of LoRA adapters is not counted"
+        yield ("spec", "model", "lora"), told
+    if part.get("kvCacheOffloading"):
+        yield (*at, "kvCacheOffloading"), "KServe adds --kv-transfer-config, and the memory of it is not counted"
+
+
+def _llm_command(
+    container: Mapping[str, Any], part: Mapping[str, Any], spec: Mapping[str, Any], manifest: Manifest
+) -> ServeCommand:
+    """What KServe's own configuration makes of a container without a command.
+
+    Of the parallelism it renders the tensor size alone (kserve/kserve#5782): pipeline, data and expert are not there.
+    """
+    parallelism = mapping(part.get("parallelism"), "parallelism")
+    name = str(mapping(spec.get("model"), "model").get("name") or manifest.name)
+    words = ["/mnt/models", "--served-model-name", name, "--port", "8000"]
+    if parallelism.get("tensor") is not None:
+        words += ["--tensor-parallel-size", str(parallelism["tensor"])]
+    script = {
+        **container,
+        "image": container.get("image") or "llm-d-cuda",
+        "command": ["/bin/bash", "-c", 'eval "exec vllm serve $VLLM_ADDITIONAL_ARGS $@"', "--"],
+        "env": [{"name": "VLLM_ADDITIONAL_ARGS", "value": ""}, *sequence(container.get("env"), "env")],
+    }
+    told = serve_command(script)
+    assert told is not None
+    return replace(told, words=(*(Word(word, ()) for word in words), *told.words))

@@ -1,0 +1,37 @@
+"""The fit of services that are rendered anew, because a change alters what they are rendered from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from neuroscale.core.errors import UntrustedError
+from neuroscale.gate.check import Evaluation, GateCheck, LeftOut
+from neuroscale.gate.checks.effects import touches
+from neuroscale.gate.fit.check import evaluate_fit
+from neuroscale.gate.fit.judgement import NOT_JUDGED
+from neuroscale.gate.fit.known_models import Knowledge
+from neuroscale.gate.verdict import Severity
+
+if TYPE_CHECKING:
+    from neuroscale.gate.run import Run
+
+
+class RenderedAnewFitCheck(GateCheck):
+    """Whether they fit by the change's facts: those of the base may not know what it brings, or know it worse."""
+
+    name = "effects-fit"
+    title = "Fit of services, rendered anew"
+
+    def left_out(self, run: Run) -> LeftOut | None:
+        # Where the platform cannot be read, the check that renders says so.
+        return None if run.change is not None and touches(run.change) and run.platform is not None else LeftOut()
+
+    def evaluate(self, run: Run) -> Evaluation:
+        platform = run.platform
+        if platform is None:
+            raise UntrustedError("there is no platform whose facts could judge.")
+        seen = evaluate_fit(run.servers, run.runtimes, lambda: Knowledge(platform.catalog, platform.settings))
+        # Remarks on plans that the planner has just made are for whoever asks for such a service.
+        kept = tuple(one for one in seen.findings if one.severity is Severity.ERROR or one.rule == NOT_JUDGED)
+        return replace(seen, findings=kept)

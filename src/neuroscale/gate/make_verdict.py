@@ -1,0 +1,153 @@
+"""The verdict of a run: what its checks handed in, in the order and the words that every report shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from neuroscale import __version__
+from neuroscale.core.errors import ExitStatus, InputError
+from neuroscale.costs.bill import CostChange
+from neuroscale.gate.check import GateResult, counted
+from neuroscale.gate.checks.changed_policy_tests import policy_names
+from neuroscale.gate.judged_files import GateInput
+from neuroscale.gate.merged_change import Change
+from neuroscale.gate.run import Run
+from neuroscale.gate.verdict import Check, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
+from neuroscale.manifests.objects import Manifest
+from neuroscale.planning.plan import Plan, load_plan
+from neuroscale.repo.layout import CATALOG, PLAN_FILE, POLICIES
+
+_NO_SERVER = (
+    "Rules that only an API server knows (CEL rules of custom resources, quantities, port ranges): none was asked."
+)
+
+
+def make_verdict(
+    run: Run, results: Sequence[GateResult], cost: CostChange | None, not_checked: Sequence[str]
+) -> Verdict:
+    """The verdict on a run. `not_checked`: what its checks did not look at, in words."""
+    given, change = run.given, run.change
+    checks = tuple(result.check for result in results)
+    found = merged([finding for result in results for finding in result.findings], [*run.anew, *run.servers])
+    findings = tuple(
+        sorted(
+            found,
+            key=lambda finding: (
+                finding.severity is Severity.NOTICE,
+                finding.file,
+                finding.line or 0,
+                finding.gate,
+                finding.rule,
+                finding.message,
+            ),
+        )
+    )
+    services = tuple(
+        ServiceReport(
+            environment=service.path.environment,
+            name=service.path.service,
+            change=service.change,
+            plan=run.plans.get(service.path.folder),
+            plan_before=_plan_before(change, service.path.folder, service.change),
+        )
+        for service in given.services
+    )
+    status = exit_status(checks)
+    return Verdict(
+        tool_version=__version__,
+        exit_status=status.value,
+        headline=_headline(status, checks, findings, given, run.unjudged),
+        base=change.base if change else "",
+        head=change.head if change else "",
+        paths=run.subject.paths,
+        checks=checks,
+        findings=findings,
+        services=services,
+        cost=cost,
+        effects=run.effects,
+        notes=tuple(_who_judged(run)),
+        not_checked=(*not_checked, *_unseen(checks, given)),
+    )
+
+
+def merged(findings: Sequence[Finding], rendered: Sequence[Manifest]) -> list[Finding]:
+    """The findings of a run, with one for all that says the same of several rendered objects."""
+    places = {(one.file, one.subject): one for one in rendered if one.service is not None}
+    kept: dict[tuple[str, ...], Finding] = {}
+    others: dict[tuple[str, ...], set[str]] = {}
+    for number, finding in enumerate(findings):
+        one = places.get((finding.file, finding.subject))
+        if one is None:
+            kept[str(number),] = finding
+            continue
+        message = finding.message.replace(one.name, "\0")
+        key: tuple[str, ...] = (finding.gate, finding.rule, finding.severity, finding.file, message, finding.fix)
+        kept.setdefault(key, finding)
+        others.setdefault(key, set()).add(finding.subject)
+    for key, subjects in others.items():
+        more = f" and {len(subjects) - 1} more like it" if len(subjects) > 1 else ""
+        first = kept[key]
+        kept[key] = first.model_copy(update={"message": f"rendered for {first.subject}{more}: {first.message}"})
+    return list(kept.values())
+
+
+def _who_judged(run: Run) -> Iterator[str]:
+    change = run.change
+    if change is None:
+        if run.given.services:
+            yield "No base was named: the policies and exceptions of this work tree decided."
+        return
+    if change.touches(POLICIES):
+        yield "The change alters policies or exceptions: the base's decided, and the change's own ran beside them."
+        if removed := sorted(policy_names(change.before) - policy_names(change.after)):
+            yield f"The change removes policies, which will judge nothing then: {', '.join(removed)}."
+    if change.touches(CATALOG):
+        yield (
+            "The change alters the catalog: the base's facts decided whether a service fits. "
+            "The change's own stood in for what the base does not have, and were asked beside them."
+        )
+
+
+def _unseen(checks: Sequence[Check], given: GateInput) -> Iterator[str]:
+    if not any(check.name == "server" and check.outcome in (Outcome.PASSED, Outcome.FINDINGS) for check in checks):
+        yield _NO_SERVER
+    if given.ignored:
+        names = ", ".join(given.ignored[:5]) + (" and others" if len(given.ignored) > 5 else "")
+        yield f"{counted(len(given.ignored), 'file')} without a manifest's ending: {names}."
+
+
+def _plan_before(change: Change | None, folder: str, kind: str) -> Plan | None:
+    """The plan at base, for what differs; None where there is none that can be read."""
+    if change is None or kind == "added":
+        return None
+    data = change.before.read(f"{folder}/{PLAN_FILE}")
+    try:
+        return None if data is None else load_plan(data.decode("utf-8", "replace"), folder)
+    except InputError:
+        return None
+
+
+def _headline(
+    status: ExitStatus,
+    checks: tuple[Check, ...],
+    findings: tuple[Finding, ...],
+    given: GateInput,
+    unjudged: Sequence[Manifest],
+) -> str:
+    if status is ExitStatus.UNTRUSTED:
+        broken = ", ".join(check.title for check in checks if check.outcome is Outcome.UNTRUSTED)
+        return f"The gate cannot be trusted, so this is no verdict: {broken}"
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if errors:
+        files = len({finding.file for finding in errors})
+        return f"Refused: {counted(len(errors), 'finding')} in {counted(files, 'file')}"
+    if not given.services and not given.plain and not given.strays:
+        return "Nothing to check: no manifest differs"
+    if given.services:
+        number, word, left = len(given.services), "service", len({one.service for one in unjudged if one.service})
+    else:
+        number, word, left = len(given.plain), "file", len({one.file for one in unjudged})
+    if left == number:
+        return f"Nothing to check: {counted(left, word)} of kinds that nothing judges"
+    passed = f"Passed: {counted(number - left, word)} checked"
+    return f"{passed}, and {counted(left, word)} with kinds that nothing judges" if left else passed

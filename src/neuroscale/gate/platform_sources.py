@@ -1,0 +1,63 @@
+"""The catalog, the settings and the policies of one side of a run, each read when it is first asked for, and once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from neuroscale.catalog import Catalog, load_catalog
+from neuroscale.catalog.settings import Settings, load_settings
+from neuroscale.policies.policy_set import PolicySet, load_policy_set
+from neuroscale.rendering.service_folder import Template
+from neuroscale.repo.snapshot import Snapshot
+
+T = TypeVar("T")
+
+UNREADABLE = "the catalog, the settings or the template cannot be read"
+"""Why a check is not run that needs them."""
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What requests are planned and rendered with."""
+
+    catalog: Catalog
+    settings: Settings
+    template: Template
+
+
+class ReadOnce(Generic[T]):
+    """A value that the first thread to ask for it reads, while others wait. What cannot be read is an error to each."""
+
+    def __init__(self, read: Callable[[], T]) -> None:
+        self._read = read
+        self._lock = threading.Lock()
+        self._values: list[T] = []
+
+    def __call__(self) -> T:
+        """The value. Raises what reading it raises."""
+        with self._lock:
+            if not self._values:
+                self._values.append(self._read())
+            return self._values[0]
+
+
+class PlatformSources:
+    """What one tree holds of the platform.
+
+    `catalog` and `settings` raise InputError for what cannot be read, `policies` raises UntrustedError. `catalog` and
+    `settings` may be those of another tree whose files are the same.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        catalog: Callable[[], Catalog] | None = None,
+        settings: Callable[[], Settings] | None = None,
+    ) -> None:
+        self.snapshot = snapshot
+        self.catalog = catalog or ReadOnce(lambda: load_catalog(snapshot))
+        self.settings = settings or ReadOnce(lambda: load_settings(snapshot))
+        self.policies: Callable[[], PolicySet] = ReadOnce(lambda: load_policy_set(snapshot))

@@ -1,0 +1,123 @@
+"""One run of the gate: what it judges, by whose files, and what its checks hand on to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from datetime import date
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neuroscale.catalog.settings import LONGEST_DAYS
+from neuroscale.core import schemas
+from neuroscale.core.errors import InputError
+from neuroscale.gate.check import GateResult
+from neuroscale.gate.checks.secrets import Text
+from neuroscale.gate.fit.platform_runtimes import runtimes_of
+from neuroscale.gate.judged_files import GateInput
+from neuroscale.gate.merged_change import Change
+from neuroscale.gate.platform_sources import Platform, PlatformSources, ReadOnce
+from neuroscale.gate.verdict import Effects
+from neuroscale.manifests.objects import Manifest
+from neuroscale.repo.layout import CATALOG, SETTINGS
+from neuroscale.repo.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from neuroscale.planning.plan import Plan
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is judged and by what: the input, the texts to search for secrets, and whose policies decide.
+
+    `server`: whether an API server is asked, too. `strict`: whether an object of a kind that nothing judges is a
+    finding.
+    """
+
+    given: GateInput
+    texts: Callable[[], Iterable[Text]]
+    judge: Snapshot
+    change: Change | None = None
+    paths: tuple[str, ...] = ()
+    server: bool = False
+    strict: bool = False
+
+
+@dataclass
+class Run:
+    """What the checks share. `folder` is the run's scratch folder, in which each takes one of its own. What is put on
+    `ending` ends with the run, also where it breaks off.
+
+    `manifests` are the objects of the input, `anew` those that the change renders otherwise, and `servers` all that it
+    renders. `plans` are by service folder. `unjudged` are of kinds that nothing judges. `results` are those of the
+    checks that have ended in the run's own thread.
+    """
+
+    subject: Subject
+    today: date
+    folder: Path
+    ending: ExitStack = field(default_factory=ExitStack)
+    manifests: list[Manifest] = field(default_factory=list)
+    anew: list[Manifest] = field(default_factory=list)
+    servers: list[Manifest] = field(default_factory=list)
+    unjudged: list[Manifest] = field(default_factory=list)
+    effects: Effects | None = None
+    platform: Platform | None = None
+    plans: dict[str, Plan] = field(default_factory=dict)
+    results: list[GateResult] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.schemas = ReadOnce(schemas.find)
+        self.runtimes = runtimes_of(self.given.snapshot)
+
+    @property
+    def change(self) -> Change | None:
+        """None for a run over plain paths."""
+        return self.subject.change
+
+    @property
+    def given(self) -> GateInput:
+        return self.subject.given
+
+    @property
+    def judged(self) -> list[Manifest]:
+        """What every check of manifests looks at. It is whole once the services are rendered anew."""
+        return [*self.manifests, *self.anew]
+
+    def result(self, name: str) -> GateResult | None:
+        """The result of a check that has ended in the run's own thread."""
+        return next((one for one in self.results if one.check.name == name), None)
+
+    @cached_property
+    def after(self) -> PlatformSources:
+        """The platform in the tree that is judged."""
+        return PlatformSources(self.given.snapshot)
+
+    @cached_property
+    def judge(self) -> PlatformSources:
+        """The platform of whoever judges. What the change does not touch is the same on both sides."""
+        change, after = self.change, self.after
+        if self.subject.judge is self.given.snapshot:
+            return after
+        if change is None:
+            return PlatformSources(self.subject.judge)
+        return PlatformSources(
+            self.subject.judge,
+            None if change.touches(CATALOG) else after.catalog,
+            None if change.touches(SETTINGS) else after.settings,
+        )
+
+    @cached_property
+    def longest_days(self) -> int:
+        """How far ahead overrides and exceptions may end, by the settings.
+
+        A change that alters it is judged by the shorter term: by the base's, and by what holds once it is merged.
+        Settings that cannot be read say nothing (the catalog's check says why).
+        """
+        terms = []
+        for files in (self.judge, self.after):
+            with suppress(InputError):
+                terms.append(files.settings().exceptions.longest_days)
+        return min(terms, default=LONGEST_DAYS)
