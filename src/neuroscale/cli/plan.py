@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neuroscale.cli.context import Context, open_repository
+from neuroscale.core.counting import counted
 from neuroscale.core.errors import ExitStatus
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.service_folder import render
-from neuroscale.report.phrases import plural
 from neuroscale.request.service_request import Request
 
 if TYPE_CHECKING:
@@ -93,9 +93,8 @@ def _print(capacity: Capacity, name: str, console: Console) -> None:
     field(console, f"Cluster {terminal(name)}", f"{capacity.verdict}: {terminal(capacity.summary)}")
     for pool in capacity.pools:
         free = "unknown" if pool.free is None else f"{pool.free:,}"
-        told = (
-            f"{plural(pool.nodes, 'node')}, {pool.usable:,} usable, {free} of {pool.allocatable:,} {pool.resource} free"
-        )
+        there = f"{free} of {pool.allocatable:,} {pool.resource} free"
+        told = f"{counted(pool.nodes, 'node')}, {pool.usable:,} usable, {there}"
         line(console, f"- node pool {terminal(pool.name)}: {terminal(told)}", 4)
     for finding in capacity.findings:
         line(console, f"- {terminal(finding.message)} {terminal(finding.remedy)}", 4)

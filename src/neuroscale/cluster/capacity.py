@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from neuroscale.cluster.pod_state import condition, items, part
 from neuroscale.cluster.quotas import Share, judge_limits, judge_quotas, told
+from neuroscale.core.counting import counted
 from neuroscale.kube.client import Object
 from neuroscale.manifests.pod_resources import requests
 from neuroscale.manifests.quantity import quantity
@@ -200,7 +201,7 @@ class _Judge:
         # The room of a pod that asks for less than the new one is no room for it.
         own = [pod for pod in there if self._is_enough(pod)]
         if len(own) < len(there):
-            count = _count(len(there) - len(own), "pod")
+            count = counted(len(there) - len(own), "pod")
             self.notes.append(f"Of this service {count} ask for less than the plan does: their room is not counted.")
         places = self._place(nodes)
         room = places + len(own)
@@ -209,12 +210,12 @@ class _Judge:
             self._tell_full(nodes, places)
         if own:
             self.notes.append(
-                f"Of this service {_count(len(own), 'pod')} found room before. A change starts a new pod before it "
+                f"Of this service {counted(len(own), 'pod')} found room before. A change starts a new pod before it "
                 f"ends an old one: {'there is room for it' if places else 'there is no room for it now'}."
             )
         waiting = [pod for pod in self.read.pods if _waits(pod) and self._competes(pod)]
         if waiting:
-            self.notes.append(f"Others wait for such an accelerator already: {_count(len(waiting), 'pod')}.")
+            self.notes.append(f"Others wait for such an accelerator already: {counted(len(waiting), 'pod')}.")
         verdict: Verdict = "fits" if room >= self.most else "fits the fewest" if room >= self.fewest else "does not fit"
         return verdict, nodes, places, len(own)
 
@@ -317,7 +318,7 @@ class _Judge:
             values = sorted(
                 {f"{key}={part(node, 'metadata', 'labels').get(key, '(none)')}" for node in holders for key in keys}
             )
-            count = _count(len(holders), "node")
+            count = counted(len(holders), "node")
             there = f" Labelled otherwise: {count} with {self.device} ({', '.join(values[:6])})."
         else:
             there = f" No node has {self.device}." if self.device else ""
@@ -351,7 +352,7 @@ class _Judge:
         )
         if not short:
             if usable and any(node.places(self.asked) for node in usable):
-                told_spread = f"{_count(places, 'pod')} of {self.most} find room: they must spread over nodes."
+                told_spread = f"{counted(places, 'pod')} of {self.most} find room: they must spread over nodes."
                 self.findings.append(Finding(told_spread, "Add nodes, or lower replicas.max by an override."))
             return
         lacking = "; ".join(
@@ -362,7 +363,7 @@ class _Judge:
         )
         self.findings.append(
             Finding(
-                f"{_count(places, 'pod')} of {self.fewest} to {self.most} find room on {_count(len(usable), 'node')} "
+                f"{counted(places, 'pod')} of {self.fewest} to {self.most} find room on {counted(len(usable), 'node')} "
                 f"({lacking}).{self._holders(usable)}",
                 f"Wait for one to end, add nodes, or let the cluster make them.{self._elsewhere()}",
             )
@@ -420,17 +421,17 @@ class _Judge:
             return f"it cannot be judged: {' '.join(self.blind)}".strip()
         room = (places or 0) + (own or 0)
         if verdict == "fits":
-            return f"room for {self.most} of {_count(self.most, 'replica')}"
+            return f"room for {self.most} of {counted(self.most, 'replica')}"
         if verdict == "fits the fewest":
             most = min(room, quota if quota is not None else room)
-            return f"room for {most} of {_count(self.most, 'replica')}; {self.fewest} are needed at first"
+            return f"room for {most} of {counted(self.most, 'replica')}; {self.fewest} are needed at first"
         if verdict == "no node now":
             return "the cluster has no such node now"
         reasons = []
         if places is not None and room < self.fewest:
-            reasons.append(f"room for {room} of {_count(self.fewest, 'replica')}")
+            reasons.append(f"room for {room} of {counted(self.fewest, 'replica')}")
         if quota is not None and quota < self.fewest:
-            reasons.append(f"quota for {quota} of {_count(self.fewest, 'replica')}")
+            reasons.append(f"quota for {quota} of {counted(self.fewest, 'replica')}")
         return " and ".join(reasons) or "the cluster would refuse it"
 
     # ------------------------------------------------------------ the namespace
@@ -559,7 +560,3 @@ def _names(names: list[str], most: int = 3) -> str:
         return f"Node {names[0]}"
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"Each of {', '.join(names[:most])}{more}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

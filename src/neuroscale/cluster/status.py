@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from neuroscale.cluster.object_matching import differences
 from neuroscale.cluster.pod_state import SERVER, PodState, condition, items, look, moment, part, seconds_since, sentence
+from neuroscale.core.counting import plainly_counted
 from neuroscale.kube.client import Object
 from neuroscale.planning.probes import PROGRESS_DEADLINE
 from neuroscale.rendering import api_key
@@ -465,7 +466,7 @@ class _Judge:
         """In words, the pods that answer whatever the newest generation does."""
         alive = [pod for pod in self.observed.pods if not part(pod, "metadata").get("deletionTimestamp")]
         ready = sum(look(pod, self.now).state == "ready" for pod in alive)
-        return f"; {_count(ready, 'pod')} of an earlier generation still serve" if ready else ""
+        return f"; {plainly_counted(ready, 'pod')} of an earlier generation still serve" if ready else ""
 
     def _pending(self, reason: str) -> _Judged:
         """On its way from the service to the pods."""
@@ -476,7 +477,7 @@ class _Judge:
         return _Judged("out of date" if self._serving() else "starting", reason, do)
 
     def _pods_verdict(self) -> _Judged | None:
-        old = f"; {_count(len(self.older), 'pod')} of an earlier generation still serve" if self.older else ""
+        old = f"; {plainly_counted(len(self.older), 'pod')} of an earlier generation still serve" if self.older else ""
         refused = condition(self.deployment, "ReplicaFailure")
         if refused.get("status") == "True":
             told = sentence("its pods are refused", refused.get("reason"), refused.get("message"))
@@ -653,10 +654,6 @@ def _name(found: Object) -> str:
 
 def _short(revision: Any) -> str:
     return str(revision or "no commit")[:10]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _list(fields: list[str], most: int = 3) -> str:

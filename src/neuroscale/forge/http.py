@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, quote, urljoin, urlsplit
 import httpx
 
 from neuroscale import __version__
+from neuroscale.core.counting import counted
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.printable import one_line
 from neuroscale.core.secret_text import redact
@@ -194,7 +195,7 @@ class Client:
                         self._safe(f"{what}: {failure.reason}, {_until(failure.pause)}. Run it again then.")
                     ) from None
                 if pause >= left or attempt == self.limits.attempts:
-                    took = f"{attempt} attempt{'s' if attempt > 1 else ''} in {time.monotonic() - began:.0f} s"
+                    took = f"{counted(attempt, 'attempt')} in {time.monotonic() - began:.0f} s"
                     raise ForgeUnavailableError(
                         self._safe(f"{what}: {failure.reason} ({took}). See whether the forge is up, and run it again.")
                     ) from None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from neuroscale import __version__
 from neuroscale.core import schemas, tools
+from neuroscale.core.counting import plainly_counted
 from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, UntrustedError
 from neuroscale.gate.change import Change, read_change, texts_of
 from neuroscale.gate.check import Evaluation, GateResult, guarded, problem_finding, problem_findings
@@ -299,8 +300,8 @@ def _platform_checks(subject: Subject, report: _Report, today: date, longest_day
         old = sum(finding.rule == "old-lock" for finding in evaluation.findings)
         if change is None and old:
             report.not_checked.append(
-                f"{_count(old, 'plan')} older than the catalog: without a base, an edited plan cannot be told from an "
-                "old one."
+                f"{plainly_counted(old, 'plan')} older than the catalog: without a base, an edited plan cannot be told "
+                "from an old one."
             )
         return evaluation
 
@@ -520,7 +521,7 @@ def _verdict(subject: Subject, report: _Report) -> Verdict:
         not_checked.append(_NO_SERVER)
     if given.ignored:
         names = ", ".join(given.ignored[:5]) + (" and others" if len(given.ignored) > 5 else "")
-        not_checked.append(f"{_count(len(given.ignored), 'file')} without a manifest's ending: {names}.")
+        not_checked.append(f"{plainly_counted(len(given.ignored), 'file')} without a manifest's ending: {names}.")
     status = exit_status(checks)
     return Verdict(
         tool_version=__version__,
@@ -565,7 +566,7 @@ def _headline(
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if errors:
         files = len({finding.file for finding in errors})
-        return f"Refused: {_count(len(errors), 'finding')} in {_count(files, 'file')}"
+        return f"Refused: {plainly_counted(len(errors), 'finding')} in {plainly_counted(files, 'file')}"
     if not given.services and not given.plain and not given.strays:
         return "Nothing to check: no manifest differs"
     if given.services:
@@ -573,10 +574,6 @@ def _headline(
     else:
         number, word, left = len(given.plain), "file", len({one.file for one in unjudged})
     if left == number:
-        return f"Nothing to check: {_count(left, word)} of kinds that nothing judges"
-    passed = f"Passed: {_count(number - left, word)} checked"
-    return f"{passed}, and {_count(left, word)} with kinds that nothing judges" if left else passed
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+        return f"Nothing to check: {plainly_counted(left, word)} of kinds that nothing judges"
+    passed = f"Passed: {plainly_counted(number - left, word)} checked"
+    return f"{passed}, and {plainly_counted(left, word)} with kinds that nothing judges" if left else passed
