@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from neuroscale.cluster.object_matching import differences
-from neuroscale.cluster.pod_state import SERVER, items, part
+from neuroscale.cluster.object_differences import differences
+from neuroscale.cluster.object_fields import items, part
+from neuroscale.cluster.pod_state import SERVER
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.rendering.platform.argocd import NAMESPACE, application_name
 from neuroscale.smoke.expected_services import Service, Target

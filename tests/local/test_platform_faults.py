@@ -41,10 +41,10 @@ from neuroscale.local import (
     stack,
 )
 from neuroscale.local.control import Options, up
+from neuroscale.local.forge_setup import ADMIN, MAIN
 from neuroscale.local.node import service as node
 from neuroscale.local.nodes import SIMULATED
-from neuroscale.local.seed import ADMIN, MAIN
-from neuroscale.local.status import last_lines, look
+from neuroscale.local.platform_status import last_lines, look
 from neuroscale.local.supervisor import NAME as SUPERVISOR
 from neuroscale.local.supervisor import Record, read_report
 from neuroscale.rendering.platform.argocd import VALUES

@@ -18,9 +18,9 @@ from gitops_lab import ROOT, GitOps
 from neuroscale.cli.context import read_platform
 from neuroscale.cluster.endpoint import key
 from neuroscale.kube.client import Cluster, Object
+from neuroscale.local.forge_setup import MAIN
 from neuroscale.local.model_server import ModelServer
-from neuroscale.local.seed import MAIN
-from neuroscale.local.status import last_lines
+from neuroscale.local.platform_status import last_lines
 from neuroscale.rendering.scaffolder.interpreter import PullRequest
 from neuroscale.rendering.service_folder import scaffold
 from neuroscale.repo.snapshot import FolderSnapshot

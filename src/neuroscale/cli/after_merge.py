@@ -16,7 +16,7 @@ from neuroscale.cluster.endpoint.curl import Way, curl_line
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.printable import terminal
 from neuroscale.core.validation import suggest
-from neuroscale.forge.after_merge import texts
+from neuroscale.forge.after_merge import comments
 from neuroscale.forge.after_merge.evidence import ServiceEvidence, read_evidence
 from neuroscale.forge.after_merge.reactions import AfterMerge, Workflow
 from neuroscale.forge.branches import Access, Branches
@@ -54,7 +54,7 @@ def after_merge(folder: Path, environments: Sequence[str], repository: Path | No
         return ExitStatus.PASSED
     found = [read_evidence(folder, name) for name in served]
     for environment in found:
-        for line in texts.log(environment):
+        for line in comments.log(environment):
             typer.echo(line)
     remote, token = repository_url(os.environ), _token()
     run = Workflow(run_number(os.environ), run_attempt(os.environ), run_page(os.environ))

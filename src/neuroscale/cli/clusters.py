@@ -13,7 +13,7 @@ from neuroscale.kube.client import Cluster
 from neuroscale.repo.layout import MANIFESTS
 
 if TYPE_CHECKING:
-    from neuroscale.cluster.status_reader import Question
+    from neuroscale.cluster.service_status_reader import Question
     from neuroscale.local.state import State
 
 
@@ -61,7 +61,7 @@ def question(service: str, environment: str, context: Context) -> Question:
 
     Raises InputError where the environment is none of the settings', or named twice.
     """
-    from neuroscale.cluster.status_reader import Question
+    from neuroscale.cluster.service_status_reader import Question
 
     parts = PurePosixPath(service).parts
     if parts[:1] == (MANIFESTS,):

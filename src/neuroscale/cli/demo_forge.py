@@ -18,7 +18,7 @@ from neuroscale.forge.interface import Forge, MergeRefusedError, PullRequest, Re
 from neuroscale.forge.waiting import wait_for_status
 from neuroscale.local.control import Options, down, up
 from neuroscale.local.control_plane import kubeconfig
-from neuroscale.local.seed import DEVELOPER, MAINTAINER, REQUIRED_STATUS, LocalForge
+from neuroscale.local.forge_setup import DEVELOPER, MAINTAINER, REQUIRED_STATUS, LocalForge
 from neuroscale.repo.git import Git
 from neuroscale.report.markdown import MARKER
 

@@ -11,8 +11,8 @@ from neuroscale.cli.context import open_repository
 from neuroscale.cli.services import Service, one_service
 from neuroscale.cluster.endpoint import key
 from neuroscale.cluster.endpoint.rotation import rotate
+from neuroscale.cluster.service_status_reader import Reader
 from neuroscale.cluster.services_in_git import Clone
-from neuroscale.cluster.status_reader import Reader
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import terminal
 from neuroscale.kube.client import Cluster

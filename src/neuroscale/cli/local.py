@@ -25,7 +25,7 @@ def local_up(state: Path | None, repository: Path | None, options: Options) -> i
     """Start it and say where it is. Raises NeuroscaleError where it does not run."""
     from neuroscale.local.control import up
     from neuroscale.local.control_plane import kubeconfig
-    from neuroscale.local.seed import ROLES
+    from neuroscale.local.forge_setup import ROLES
     from neuroscale.local.stack import notes
 
     root = find_root(repository or Path.cwd())
@@ -67,8 +67,8 @@ def local_down(state: Path | None, repository: Path | None, *, delete: bool) -> 
 
 def local_status(state: Path | None, repository: Path | None, *, as_json: bool) -> int:
     """Show how it is; returns 1 where something is ill or does not run."""
+    from neuroscale.local.platform_status import Status, look
     from neuroscale.local.state import State
-    from neuroscale.local.status import Status, look
 
     folder = _folder(state, repository)
     found = State.read(folder)
@@ -84,8 +84,8 @@ def local_status(state: Path | None, repository: Path | None, *, as_json: bool) 
 
 def local_logs(name: str, state: Path | None, repository: Path | None, *, lines: int, follow: bool) -> int:
     """Print the last lines of one log or of all, and what comes after them when following."""
+    from neuroscale.local.platform_status import last_lines
     from neuroscale.local.state import State
-    from neuroscale.local.status import last_lines
 
     folder = _folder(state, repository)
     found = State.read(folder)
@@ -137,7 +137,7 @@ def _print(status: object) -> None:
     from rich.table import Table
 
     from neuroscale.core.printable import terminal
-    from neuroscale.local.status import Status
+    from neuroscale.local.platform_status import Status
 
     assert isinstance(status, Status)
     console = Console(highlight=False, soft_wrap=True)

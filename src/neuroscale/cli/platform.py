@@ -58,7 +58,7 @@ def render_platform(repository: Path | None, *, check: bool) -> int:
 
 def install_platform(target: Target, repository: Path | None, *, dry_run: bool, as_json: bool) -> int:
     """Tell the cluster's Argo CD what to deploy. Raises InputError, KubernetesError, HalfInstalledError."""
-    from neuroscale.cluster.install import Applied, install
+    from neuroscale.cluster.platform_install import Applied, install
     from neuroscale.kube.client import Cluster
 
     wanted, settings = _wanted(target, repository)

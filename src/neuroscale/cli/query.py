@@ -20,9 +20,9 @@ from neuroscale.cluster.endpoint import chat, key
 from neuroscale.cluster.endpoint.access import Endpoint, open_endpoint
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.endpoint.metrics import Sampler, Snapshot
+from neuroscale.cluster.service_status import ServiceStatus
+from neuroscale.cluster.service_status_reader import Reader
 from neuroscale.cluster.services_in_git import Clone
-from neuroscale.cluster.status import ServiceStatus
-from neuroscale.cluster.status_reader import Reader
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.printable import TerminalStream, encodable, terminal
 

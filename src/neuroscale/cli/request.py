@@ -22,7 +22,7 @@ from neuroscale.forge import description
 from neuroscale.forge.branches import Access, Branches, BranchMovedError, check_branch_name, holds
 from neuroscale.forge.connect import connect
 from neuroscale.forge.interface import ForgeError
-from neuroscale.forge.publish import Base, OpenRequest, Published, Publisher, Wanted
+from neuroscale.forge.service_pull_request import Base, OpenRequest, Published, Publisher, Wanted
 from neuroscale.forge.token import find_token
 from neuroscale.gate.verdict import Verdict
 from neuroscale.planning.plan import Plan, load_plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neuroscale.cluster.status import ServiceStatus
+from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.core.errors import InputError, Problem
 
 

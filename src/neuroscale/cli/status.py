@@ -20,8 +20,8 @@ from neuroscale.core.printable import terminal
 from neuroscale.kube.client import KubernetesError, RefusedError
 
 if TYPE_CHECKING:
-    from neuroscale.cluster.status import ServiceStatus
-    from neuroscale.cluster.status_reader import Answer, Question, Reader
+    from neuroscale.cluster.service_status import ServiceStatus
+    from neuroscale.cluster.service_status_reader import Answer, Question, Reader
     from neuroscale.local.state import State
 
 _BETWEEN = 1.0
@@ -36,8 +36,8 @@ def show_status(
     `wait`: ask again until every verdict is ready or failed, for at most so many seconds. Raises KubernetesError where
     the cluster cannot be asked.
     """
+    from neuroscale.cluster.service_status_reader import Reader
     from neuroscale.cluster.services_in_git import Clone
-    from neuroscale.cluster.status_reader import Reader
 
     context = open_repository(repository)
     question = services_asked(service, environment, context)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
-from neuroscale.cluster.pod_state import condition, items, part
+from neuroscale.cluster.object_fields import condition, items, part
 from neuroscale.cluster.quotas import Share, judge_limits, judge_quotas, told
 from neuroscale.core.counting import counted
 from neuroscale.kube.client import Object

@@ -21,8 +21,8 @@ from neuroscale.local.node.container import Container, Keeper, Terminated, Waits
 from neuroscale.local.node.events import Events
 from neuroscale.local.node.launch import Launch, Server, plan, scratch, volume
 from neuroscale.local.node.objects import name_of
+from neuroscale.local.node.pod_status import Seen, Whereabouts, pod_status
 from neuroscale.local.node.probes import Kind, Probe, Prober, probes_of
-from neuroscale.local.node.status import Seen, Whereabouts, pod_status
 from neuroscale.local.node.streams import remove_streams, write_streams
 from neuroscale.local.node.variables import Place, Sources, referred
 from neuroscale.local.node.waiting import CREATION, PULL_BACK_OFF, PULL_FAILED, WaitingError

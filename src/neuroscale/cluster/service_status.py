@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from neuroscale.cluster.object_matching import differences
-from neuroscale.cluster.pod_state import SERVER, PodState, condition, items, look, moment, part, seconds_since, sentence
+from neuroscale.cluster.object_differences import differences
+from neuroscale.cluster.object_fields import condition, items, moment, part, seconds_since, sentence
+from neuroscale.cluster.pod_state import SERVER, PodState, look
 from neuroscale.core.counting import plainly_counted
 from neuroscale.kube.client import Object
 from neuroscale.planning.probes import PROGRESS_DEADLINE
