@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from neuroscale.kube.client import Object
+
 
 def moment(text: Any) -> datetime | None:
     """A time of the API (`2026-01-31T12:00:00Z`); None for what is none."""
@@ -43,3 +45,35 @@ def condition(value: Any, kind: str) -> dict[str, Any]:
 def sentence(*parts: Any) -> str:
     """Reason and message as `reason: message`, without what is empty."""
     return ": ".join(str(one).strip().rstrip(".") for one in parts if one not in (None, ""))
+
+
+def name_of(found: Object) -> str:
+    """Its name; empty where it has none."""
+    return str(part(found, "metadata").get("name") or "")
+
+
+def uid_of(found: Object) -> str:
+    """Its uid; empty where it has none."""
+    return str(part(found, "metadata").get("uid") or "")
+
+
+def owners_of(found: Object) -> set[str]:
+    """The uids of its owners."""
+    return {str(one["uid"]) for one in items(found, "metadata", "ownerReferences") if one.get("uid")}
+
+
+def is_owned_by(found: Object, owner: Object) -> bool:
+    """Whether it names the other among its owners."""
+    return bool(uid_of(owner)) and uid_of(owner) in owners_of(found)
+
+
+def written_at(found: Object, subresource: str = "") -> datetime | None:
+    """When somebody last wrote a field of the spec, or of a subresource."""
+    times = [
+        when
+        for entry in items(found, "metadata", "managedFields")
+        if (entry.get("subresource") or "") == subresource
+        if subresource or "f:spec" in part(entry, "fieldsV1")
+        if (when := moment(entry.get("time"))) is not None
+    ]
+    return max(times, default=None)

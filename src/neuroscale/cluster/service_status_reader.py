@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 from neuroscale.cluster.object_fields import items, part
 from neuroscale.cluster.pod_state import SERVICE_LABEL as POD_LABEL
-from neuroscale.cluster.service_status import Observed, ServiceStatus, judge
+from neuroscale.cluster.service_status import Observed, ServiceStatus
+from neuroscale.cluster.service_verdict import judge
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.validation import suggest
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
