@@ -9,17 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Literal
 
+from neuroscale.cluster.node_room import (
+    Node,
+    has_labels,
+    is_finished,
+    look,
+    places_for,
+    quantities,
+    reserved,
+    reserved_by_node,
+    tolerated,
+)
 from neuroscale.cluster.object_fields import condition, items, part
 from neuroscale.cluster.quotas import Share, judge_limits, judge_quotas, told
 from neuroscale.core.counting import counted
 from neuroscale.kube.client import Object
 from neuroscale.manifests.pod_resources import requests
-from neuroscale.manifests.quantity import quantity
 
 Verdict = Literal["fits", "fits the fewest", "does not fit", "no node now", "unknown"]
-Amounts = Mapping[str, Decimal]
 
 SERVICE_LABEL = "serving.kserve.io/inferenceservice"
 # How clouds and node makers name a group of equal nodes.
@@ -29,7 +38,6 @@ _POOLS = (
     "karpenter.sh/nodepool",
     "kubernetes.azure.com/agentpool",
 )
-_FINISHED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True)
@@ -115,34 +123,6 @@ def judge(demand: Demand, read: Read, others: Iterable[Other] = ()) -> Capacity:
     return _Judge(demand, read, tuple(others)).capacity()
 
 
-@dataclass
-class _Node:
-    """A node that the pod may be for: what keeps it away, and what is free on it."""
-
-    found: Object
-    problems: list[str]
-    taints: list[str]
-    allocatable: dict[str, Decimal]
-    free: dict[str, Decimal]
-
-    @property
-    def name(self) -> str:
-        return str(part(self.found, "metadata").get("name"))
-
-    def places(self, asked: Amounts) -> int:
-        """How many more such pods it takes."""
-        if self.problems:
-            return 0
-        return min(
-            (
-                int(max(Decimal(0), self.free.get(name, Decimal(0))) // amount)
-                for name, amount in asked.items()
-                if amount
-            ),
-            default=0,
-        )
-
-
 class _Judge:
     def __init__(self, demand: Demand, read: Read, others: tuple[Other, ...]) -> None:
         self.demand = demand
@@ -156,7 +136,8 @@ class _Judge:
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.blind: list[str] = [read.unreadable[kind] for kind in sorted(read.unreadable)]
-        self.used = self._used()
+        self.used, problems = reserved_by_node(read.pods)
+        self.blind += problems
 
     def capacity(self) -> Capacity:
         share = self._share()
@@ -184,10 +165,10 @@ class _Judge:
 
     # ------------------------------------------------------------ nodes
 
-    def _nodes(self) -> tuple[Verdict, list[_Node], int | None, int | None]:
+    def _nodes(self) -> tuple[Verdict, list[Node], int | None, int | None]:
         if "Node" in self.read.unreadable:
             return "unknown", [], None, None
-        nodes = [self._node(one) for one in self.read.nodes if _has(one, self.selector)]
+        nodes = [self._node(one) for one in self.read.nodes if has_labels(one, self.selector)]
         if not nodes:
             self._no_node()
             return "no node now", [], 0, 0
@@ -203,7 +184,7 @@ class _Judge:
         if len(own) < len(there):
             count = counted(len(there) - len(own), "pod")
             self.notes.append(f"Of this service {count} ask for less than the plan does: their room is not counted.")
-        places = self._place(nodes)
+        places = places_for(self.demand.pod, nodes, self.asked, self.most)
         room = places + len(own)
         if room < self.most:
             self._tell_problems(nodes)
@@ -219,63 +200,9 @@ class _Judge:
         verdict: Verdict = "fits" if room >= self.most else "fits the fewest" if room >= self.fewest else "does not fit"
         return verdict, nodes, places, len(own)
 
-    def _node(self, found: Object) -> _Node:
-        allocatable = _quantities(part(found, "status", "allocatable"))
+    def _node(self, found: Object) -> Node:
         used = self.used.get(str(part(found, "metadata").get("name")), {})
-        free = {name: amount - used.get(name, Decimal(0)) for name, amount in allocatable.items()}
-        problems = []
-        if part(found, "spec").get("unschedulable"):
-            problems.append("is cordoned")
-        if condition(found, "Ready").get("status") != "True":
-            problems.append("is not ready")
-        tolerations = items(self.demand.pod, "tolerations")
-        taints = [taint for taint in items(found, "spec", "taints") if not _tolerated(taint, tolerations)]
-        # What Kubernetes taints by itself is told above.
-        told_taints = [_taint(one) for one in taints if not str(one.get("key")).startswith("node.kubernetes.io/")]
-        if told_taints:
-            problems.append(f"has a taint that the pod does not tolerate ({', '.join(told_taints)})")
-        elif taints and not problems:
-            problems.append(f"is tainted by Kubernetes ({', '.join(map(_taint, taints))})")
-        for name, amount in self.asked.items():
-            has = allocatable.get(name, Decimal(0))
-            if amount > has:
-                problems.append(f"has {told(name, has)} of {name}, and a pod asks for {told(name, amount)}")
-        return _Node(found, problems, [_taint(one) for one in taints], allocatable, free)
-
-    def _used(self) -> dict[str, dict[str, Decimal]]:
-        """What is reserved on each node: the requests of pods that are there and not finished."""
-        used: dict[str, dict[str, Decimal]] = {}
-        for pod in self.read.pods:
-            node = part(pod, "spec").get("nodeName")
-            if not node or part(pod, "status").get("phase") in _FINISHED:
-                continue
-            try:
-                asked = reserved(pod)
-            except ValueError as error:
-                metadata = part(pod, "metadata")
-                self.blind.append(f"The requests of {metadata.get('namespace')}/{metadata.get('name')}: {error}.")
-                continue
-            on_node = used.setdefault(str(node), {})
-            for name, amount in {**asked, "pods": Decimal(1)}.items():
-                on_node[name] = on_node.get(name, Decimal(0)) + amount
-        return used
-
-    def _place(self, nodes: list[_Node]) -> int:
-        """How many pods find room, one after the other, spread as they ask to be; counted up to the most replicas."""
-        left = {node.name: node.places(self.asked) for node in nodes}
-        spreads = [_Spread(rule, nodes) for rule in items(self.demand.pod, "topologySpreadConstraints")]
-        spreads = [spread for spread in spreads if spread.strict]
-        placed = 0
-        while placed < self.most:
-            open_nodes = [node for node in nodes if left[node.name] and all(spread.allows(node) for spread in spreads)]
-            if not open_nodes:
-                return placed
-            best = min(open_nodes, key=lambda node: [spread.count(node) for spread in spreads])
-            left[best.name] -= 1
-            placed += 1
-            for spread in spreads:
-                spread.add(best)
-        return placed
+        return look(found, self.demand.pod, self.asked, used)
 
     def _own(self) -> list[Object]:
         return [
@@ -283,7 +210,7 @@ class _Judge:
             for pod in self.read.pods
             if part(pod, "metadata").get("namespace") == self.demand.namespace
             and part(pod, "metadata", "labels").get(SERVICE_LABEL) == self.demand.service
-            and part(pod, "status").get("phase") not in _FINISHED
+            and not is_finished(pod)
             and not part(pod, "metadata").get("deletionTimestamp")
         ]
 
@@ -311,7 +238,7 @@ class _Judge:
         holders = [
             node
             for node in self.read.nodes
-            if self.device and _quantities(part(node, "status", "allocatable")).get(self.device)
+            if self.device and quantities(part(node, "status", "allocatable")).get(self.device)
         ]
         if holders:
             keys = sorted(self.selector)
@@ -330,7 +257,7 @@ class _Judge:
             )
         )
 
-    def _tell_problems(self, nodes: list[_Node]) -> None:
+    def _tell_problems(self, nodes: list[Node]) -> None:
         by_problem: dict[str, list[str]] = {}
         for node in nodes:
             for problem in node.problems:
@@ -343,7 +270,7 @@ class _Judge:
                 remedy = "Use larger nodes, or another accelerator or count by an override in the request."
             self.findings.append(Finding(f"{_names(names)} {problem}.", remedy))
 
-    def _tell_full(self, nodes: list[_Node], places: int) -> None:
+    def _tell_full(self, nodes: list[Node], places: int) -> None:
         usable = [node for node in nodes if not node.problems]
         short = sorted(
             name
@@ -369,14 +296,14 @@ class _Judge:
             )
         )
 
-    def _holders(self, nodes: list[_Node]) -> str:
+    def _holders(self, nodes: list[Node]) -> str:
         """Which namespaces hold the accelerators."""
         if not self.device:
             return ""
         names = {node.name for node in nodes}
         held: dict[str, Decimal] = {}
         for pod in self.read.pods:
-            if part(pod, "spec").get("nodeName") in names and part(pod, "status").get("phase") not in _FINISHED:
+            if part(pod, "spec").get("nodeName") in names and not is_finished(pod):
                 namespace = str(part(pod, "metadata").get("namespace"))
                 held[namespace] = held.get(namespace, Decimal(0)) + reserved(pod).get(self.device, Decimal(0))
         rows = sorted(((amount, name) for name, amount in held.items() if amount), reverse=True)
@@ -390,19 +317,19 @@ class _Judge:
         for other in self.others:
             count = Decimal(0)
             for node in self.read.nodes:
-                tolerated = [{"key": other.resource, "operator": "Exists"}]
+                tolerations = [{"key": other.resource, "operator": "Exists"}]
                 closed = part(node, "spec").get("unschedulable") or condition(node, "Ready").get("status") != "True"
-                tainted = any(not _tolerated(taint, tolerated) for taint in items(node, "spec", "taints"))
-                if other.resource and not closed and not tainted and _has(node, other.node_selector):
-                    has = _quantities(part(node, "status", "allocatable")).get(other.resource, Decimal(0))
+                tainted = any(not tolerated(taint, tolerations) for taint in items(node, "spec", "taints"))
+                if other.resource and not closed and not tainted and has_labels(node, other.node_selector):
+                    has = quantities(part(node, "status", "allocatable")).get(other.resource, Decimal(0))
                     used = self.used.get(str(part(node, "metadata").get("name")), {}).get(other.resource, Decimal(0))
                     count += max(Decimal(0), has - used)
             if count:
                 free.append(f"{other.name} ({count})")
         return f" Free now: {', '.join(free)}; name one by an override of `accelerator` in the request." if free else ""
 
-    def _pools(self, nodes: list[_Node]) -> tuple[Pool, ...]:
-        pools: dict[str, list[_Node]] = {}
+    def _pools(self, nodes: list[Node]) -> tuple[Pool, ...]:
+        pools: dict[str, list[Node]] = {}
         for node in nodes:
             labels = part(node.found, "metadata", "labels")
             name = next((str(labels[key]) for key in _POOLS if key in labels), "")
@@ -449,105 +376,13 @@ class _Judge:
         return Share(share.replicas, (*refused, *share.findings), bool(refused) or share.refused)
 
 
-class _Spread:
-    """A rule that pods spread over nodes or zones, as the scheduler reads it."""
-
-    def __init__(self, rule: Mapping[str, Any], nodes: list[_Node]) -> None:
-        self.key = str(rule.get("topologyKey"))
-        self.skew = int(rule.get("maxSkew") or 1)
-        self.strict = rule.get("whenUnsatisfiable") == "DoNotSchedule"
-        honor = rule.get("nodeTaintsPolicy") == "Honor"
-        counted = [
-            node for node in nodes if not honor or not (node.taints or part(node.found, "spec").get("unschedulable"))
-        ]
-        self.counts = {domain: 0 for node in counted if (domain := self._domain(node)) is not None}
-
-    def allows(self, node: _Node) -> bool:
-        domain = self._domain(node)
-        if domain is None or domain not in self.counts:
-            return False
-        return self.counts[domain] + 1 - min(self.counts.values()) <= self.skew
-
-    def count(self, node: _Node) -> int:
-        return self.counts[str(self._domain(node))]
-
-    def add(self, node: _Node) -> None:
-        self.counts[str(self._domain(node))] += 1
-
-    def _domain(self, node: _Node) -> str | None:
-        found = part(node.found, "metadata", "labels").get(self.key)
-        return None if found is None else str(found)
-
-
-def reserved(pod: Object) -> dict[str, Decimal]:
-    """What the scheduler counts for a pod: its requests, or what it holds where that is more (a pod can be resized).
-
-    Raises ValueError for what cannot be read.
-    """
-    spec = part(pod, "spec")
-    total = requests(spec)
-    for path in (("allocatedResources",), ("resources", "requests")):
-        held = dict(spec)
-        for kind in ("container", "initContainer"):
-            statuses = {one.get("name"): part(one, *path) for one in items(pod, "status", f"{kind}Statuses")}
-            held[f"{kind}s"] = [
-                {**one, "resources": {"requests": statuses[one["name"]]}} if statuses.get(one.get("name")) else one
-                for one in items(spec, f"{kind}s")
-            ]
-        whole = part(pod, "status", *path)
-        if whole:
-            held = {"containers": [{"resources": {"requests": whole}}], "overhead": spec.get("overhead")}
-        for name, amount in requests(held).items():
-            total[name] = max(total.get(name, Decimal(0)), amount)
-    return total
-
-
 def _total(amounts: Iterable[Decimal | None]) -> Decimal:
     """The sum of what is more than nothing."""
     return sum((amount for amount in amounts if amount is not None and amount > 0), Decimal(0))
 
 
-def _tolerated(taint: Mapping[str, Any], tolerations: list[dict[str, Any]]) -> bool:
-    if taint.get("effect") == "PreferNoSchedule":
-        return True
-    return any(_tolerates(one, taint) for one in tolerations)
-
-
-def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
-    operator = toleration.get("operator") or "Equal"
-    if toleration.get("effect") not in (None, "", taint.get("effect")):
-        return False
-    if not toleration.get("key"):
-        return bool(operator == "Exists")
-    if toleration.get("key") != taint.get("key"):
-        return False
-    same = (toleration.get("value") or "") == (taint.get("value") or "")
-    return bool(operator == "Exists" or (operator == "Equal" and same))
-
-
-def _taint(taint: Mapping[str, Any]) -> str:
-    value = f"={taint['value']}" if taint.get("value") else ""
-    return f"{taint.get('key')}{value}:{taint.get('effect')}"
-
-
-def _has(node: Object, selector: Mapping[str, str]) -> bool:
-    labels = part(node, "metadata", "labels")
-    return all(labels.get(key) == value for key, value in selector.items())
-
-
 def _waits(pod: Object) -> bool:
-    return not part(pod, "spec").get("nodeName") and part(pod, "status").get("phase") not in _FINISHED
-
-
-def _quantities(found: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Amounts by resource; one that cannot be read counts as none."""
-    amounts = {}
-    for name, value in found.items():
-        try:
-            amounts[str(name)] = quantity(value)
-        except ValueError:
-            amounts[str(name)] = Decimal(0)
-    return amounts
+    return not part(pod, "spec").get("nodeName") and not is_finished(pod)
 
 
 def _labels(selector: Mapping[str, str]) -> str:
