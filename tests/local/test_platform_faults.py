@@ -41,7 +41,8 @@ from neuroscale.local import (
     stack,
 )
 from neuroscale.local.control import Options, up
-from neuroscale.local.forge_setup import ADMIN, MAIN
+from neuroscale.local.forge_accounts import ADMIN
+from neuroscale.local.forge_protection import MAIN
 from neuroscale.local.node import service as node
 from neuroscale.local.nodes import SIMULATED
 from neuroscale.local.platform_status import last_lines, look

@@ -22,7 +22,7 @@ from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.interface import PullRequest, RepositoryRef
 from neuroscale.forge.rest import PullShape
 from neuroscale.forge.revert import PREFIX
-from neuroscale.local.forge_setup import REVERT
+from neuroscale.local.forge_accounts import REVERT
 from repositories import Repository
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,8 @@ from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.http import Client
 from neuroscale.forge.interface import RepositoryRef, Token
 from neuroscale.local.control import Options, down, up
-from neuroscale.local.forge_setup import ADMIN, DEVELOPER, MAINTAINER, LocalForge
+from neuroscale.local.forge_accounts import ADMIN, DEVELOPER, MAINTAINER
+from neuroscale.local.forge_setup import LocalForge
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from gitops_lab import ROOT, GitOps
 from neuroscale.cli.context import read_platform
 from neuroscale.cluster.endpoint import key
 from neuroscale.kube.client import Cluster, Object
-from neuroscale.local.forge_setup import MAIN
+from neuroscale.local.forge_protection import MAIN
 from neuroscale.local.model_server import ModelServer
 from neuroscale.local.platform_status import last_lines
 from neuroscale.rendering.scaffolder.interpreter import PullRequest

@@ -18,7 +18,9 @@ from neuroscale.forge.interface import Forge, MergeRefusedError, PullRequest, Re
 from neuroscale.forge.waiting import wait_for_status
 from neuroscale.local.control import Options, down, up
 from neuroscale.local.control_plane import kubeconfig
-from neuroscale.local.forge_setup import DEVELOPER, MAINTAINER, REQUIRED_STATUS, LocalForge
+from neuroscale.local.forge_accounts import DEVELOPER, MAINTAINER
+from neuroscale.local.forge_protection import REQUIRED_STATUS
+from neuroscale.local.forge_setup import LocalForge
 from neuroscale.repo.git import Git
 from neuroscale.report.markdown import MARKER
 

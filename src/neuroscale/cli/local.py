@@ -25,7 +25,7 @@ def local_up(state: Path | None, repository: Path | None, options: Options) -> i
     """Start it and say where it is. Raises NeuroscaleError where it does not run."""
     from neuroscale.local.control import up
     from neuroscale.local.control_plane import kubeconfig
-    from neuroscale.local.forge_setup import ROLES
+    from neuroscale.local.forge_accounts import ROLES
     from neuroscale.local.stack import notes
 
     root = find_root(repository or Path.cwd())
