@@ -6,8 +6,8 @@ import pytest
 
 from neuroscale.cluster.object_fields import part
 from neuroscale.kube.client import Object
+from neuroscale.smoke.check_errors import require
 from neuroscale.smoke.expected_services import COST_LABELS, Service
-from neuroscale.smoke.outcomes import require
 from neuroscale.smoke.pytest_plugin import Notes
 
 

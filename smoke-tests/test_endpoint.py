@@ -7,10 +7,10 @@ import pytest
 from neuroscale.cluster.endpoint import chat
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.smoke import model_requests
+from neuroscale.smoke.check_errors import CannotTellError, FindingError, require
 from neuroscale.smoke.cluster_answers import Opened
 from neuroscale.smoke.expected_services import Service
 from neuroscale.smoke.garbage import garbage
-from neuroscale.smoke.outcomes import CannotTellError, FindingError, require
 from neuroscale.smoke.pytest_plugin import Notes
 from neuroscale.smoke.run_spec import Spec
 

@@ -8,9 +8,9 @@ from neuroscale.cluster.endpoint import chat
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.smoke import model_requests
+from neuroscale.smoke.check_errors import FindingError, require
 from neuroscale.smoke.expected_services import Service
 from neuroscale.smoke.model_requests import Prompts
-from neuroscale.smoke.outcomes import FindingError, require
 from neuroscale.smoke.pytest_plugin import Notes
 from neuroscale.smoke.run_spec import Spec
 

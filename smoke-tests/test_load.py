@@ -9,9 +9,9 @@ import pytest
 from neuroscale.cluster.endpoint import chat
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.smoke import model_requests
+from neuroscale.smoke.check_errors import require
 from neuroscale.smoke.expected_services import Service
 from neuroscale.smoke.model_requests import Prompts, percentile
-from neuroscale.smoke.outcomes import require
 from neuroscale.smoke.pytest_plugin import Notes
 from neuroscale.smoke.run_spec import Spec
 

@@ -9,7 +9,7 @@ import pytest
 from neuroscale.cluster.endpoint import chat, metrics
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.smoke import model_requests
-from neuroscale.smoke.outcomes import require
+from neuroscale.smoke.check_errors import require
 from neuroscale.smoke.pytest_plugin import Notes
 from neuroscale.smoke.run_spec import Spec
 

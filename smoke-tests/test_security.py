@@ -14,7 +14,7 @@ import pytest
 
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.smoke import model_requests
-from neuroscale.smoke.outcomes import CannotTellError, FindingError, NotApplicableError, require
+from neuroscale.smoke.check_errors import CannotTellError, FindingError, NotApplicableError, require
 from neuroscale.smoke.pytest_plugin import Notes
 from neuroscale.smoke.run_spec import Spec
 

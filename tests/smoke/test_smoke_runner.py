@@ -26,7 +26,7 @@ from waiting import wait_for
 _HEAD = """
 import os, sys, time
 import pytest
-from neuroscale.smoke.outcomes import CannotTellError, FindingError, NeedsError, NotApplicableError, require
+from neuroscale.smoke.check_errors import CannotTellError, FindingError, NeedsError, NotApplicableError, require
 
 @pytest.fixture(scope="session")
 def service(request):

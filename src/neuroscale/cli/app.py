@@ -485,7 +485,7 @@ def local_up(
 ) -> None:
     """Start what does not run, and return when all is healthy. The forge begins with this repository's HEAD."""
     from neuroscale.cli.local import local_up
-    from neuroscale.local.control import Options
+    from neuroscale.local.start_and_stop import Options
 
     options = Options(runner_capacity, cluster, tuple(environments) if environments else None)
     raise typer.Exit(local_up(state, repository, options))

@@ -16,17 +16,17 @@ from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.repo.layout import find_root
 
 if TYPE_CHECKING:
-    from neuroscale.local.control import Options
+    from neuroscale.local.start_and_stop import Options
 
 STATE = ".state/local"
 
 
 def local_up(state: Path | None, repository: Path | None, options: Options) -> int:
     """Start it and say where it is. Raises NeuroscaleError where it does not run."""
-    from neuroscale.local.control import up
     from neuroscale.local.control_plane import kubeconfig
     from neuroscale.local.forge_accounts import ROLES
     from neuroscale.local.stack import notes
+    from neuroscale.local.start_and_stop import up
 
     root = find_root(repository or Path.cwd())
     forge = up(_folder(state, repository), root, options, _tell)
@@ -59,7 +59,7 @@ def local_kubeconfig(state: Path | None, repository: Path | None) -> int:
 
 def local_down(state: Path | None, repository: Path | None, *, delete: bool) -> int:
     """End everything that was started, and nothing else."""
-    from neuroscale.local.control import down
+    from neuroscale.local.start_and_stop import down
 
     down(_folder(state, repository), _tell, delete=delete)
     return ExitStatus.PASSED

@@ -22,7 +22,16 @@ from neuroscale.cli.context import open_repository
 from neuroscale.cluster.metrics import reach
 from neuroscale.cluster.metrics.chart import BLOCKS, Gap, chart
 from neuroscale.cluster.metrics.prometheus import Prometheus
-from neuroscale.cluster.metrics.service import Quantile, Row, ServiceMetrics, Unit, Value, namespaces, read, unseen
+from neuroscale.cluster.metrics.service_metrics import (
+    Quantile,
+    Row,
+    ServiceMetrics,
+    Unit,
+    Value,
+    namespaces,
+    read,
+    unseen,
+)
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.printable import terminal
 
