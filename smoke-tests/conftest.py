@@ -13,12 +13,12 @@ from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.core.errors import NeuroscaleError
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
-from neuroscale.smoke.asking import Prompts
+from neuroscale.smoke.check_errors import NeedsError
+from neuroscale.smoke.cluster_answers import Api, Opened, who_am_i
 from neuroscale.smoke.expected_services import Service, Target, load_target
-from neuroscale.smoke.facts import Api, Opened, who_am_i
-from neuroscale.smoke.outcomes import NeedsError
+from neuroscale.smoke.model_requests import Prompts
 from neuroscale.smoke.pytest_plugin import distrust, hide
-from neuroscale.smoke.spec import Spec
+from neuroscale.smoke.run_spec import Spec
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,8 @@ import pytest
 
 from neuroscale.cluster.admission import try_tripwires
 from neuroscale.kube.client import Cluster
+from neuroscale.smoke.check_errors import CannotTellError, require
 from neuroscale.smoke.expected_services import Target
-from neuroscale.smoke.outcomes import CannotTellError, require
 from neuroscale.smoke.pytest_plugin import Notes
 
 _NO_RIGHT = " is forbidden: User "

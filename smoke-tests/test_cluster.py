@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from neuroscale.smoke.facts import Api
-from neuroscale.smoke.outcomes import FindingError, NeedsError, require
+from neuroscale.smoke.check_errors import FindingError, NeedsError, require
+from neuroscale.smoke.cluster_answers import Api
 from neuroscale.smoke.pytest_plugin import Notes
 
 

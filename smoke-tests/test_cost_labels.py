@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from neuroscale.cluster.pod_state import part
+from neuroscale.cluster.object_fields import part
 from neuroscale.kube.client import Object
+from neuroscale.smoke.check_errors import require
 from neuroscale.smoke.expected_services import COST_LABELS, Service
-from neuroscale.smoke.outcomes import require
 from neuroscale.smoke.pytest_plugin import Notes
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from neuroscale.cluster.endpoint import chat
 from neuroscale.cluster.endpoint.connection import Endpoint
-from neuroscale.smoke import asking
+from neuroscale.smoke import model_requests
+from neuroscale.smoke.check_errors import CannotTellError, FindingError, require
+from neuroscale.smoke.cluster_answers import Opened
 from neuroscale.smoke.expected_services import Service
-from neuroscale.smoke.facts import Opened
 from neuroscale.smoke.garbage import garbage
-from neuroscale.smoke.outcomes import CannotTellError, FindingError, require
 from neuroscale.smoke.pytest_plugin import Notes
-from neuroscale.smoke.spec import Spec
+from neuroscale.smoke.run_spec import Spec
 
 _FEW = 16
 _SOME = 32
@@ -36,7 +36,7 @@ def test_the_endpoint_can_be_reached(opened: Opened, service: Service, note: Not
 @pytest.mark.check("health")
 def test_the_pod_says_that_it_is_healthy(inside: Endpoint, spec: Spec) -> None:
     """Health: the pod answers /health."""
-    status = asking.status(inside, "GET", "/health", None, spec.patience, key=None)
+    status = model_requests.status(inside, "GET", "/health", None, spec.patience, key=None)
     require(status == 200, f"/health answers {status}", f"Its engine may be dead: {inside.look}")
 
 
@@ -62,7 +62,9 @@ def test_it_names_the_model_with_the_planned_length(endpoint: Endpoint, service:
 def test_it_completes_a_text(endpoint: Endpoint, service: Service, spec: Spec, note: Notes) -> None:
     """Completion: it goes on with a text, and counts its tokens."""
     tokens = min(_FEW, service.request.longest_answer_tokens)
-    answer = chat.complete(endpoint, "Once upon a time", asking.limits(spec.patience, tokens, whole=True), stream=False)
+    answer = chat.complete(
+        endpoint, "Once upon a time", model_requests.limits(spec.patience, tokens, whole=True), stream=False
+    )
     _counted(answer, tokens, endpoint)
     note(f"{answer.completion_tokens} tokens in {answer.seconds:.2f} s")
 
@@ -71,7 +73,7 @@ def test_it_completes_a_text(endpoint: Endpoint, service: Service, spec: Spec, n
 def test_it_answers_a_chat(endpoint: Endpoint, service: Service, spec: Spec, note: Notes) -> None:
     """Chat completion: it answers a message, and counts its tokens."""
     tokens = min(_FEW, service.request.longest_answer_tokens)
-    answer = chat.chat(endpoint, "Say hello.", asking.limits(spec.patience, tokens, whole=True), stream=False)
+    answer = chat.chat(endpoint, "Say hello.", model_requests.limits(spec.patience, tokens, whole=True), stream=False)
     _counted(answer, tokens, endpoint)
     note(f"{answer.completion_tokens} tokens in {answer.seconds:.2f} s")
 
@@ -93,7 +95,7 @@ def test_it_streams(endpoint: Endpoint, service: Service, spec: Spec, note: Note
         answer = chat.complete(
             endpoint,
             "The history of the sea begins",
-            asking.limits(spec.patience, tokens, sampled=True, whole=True),
+            model_requests.limits(spec.patience, tokens, sampled=True, whole=True),
             on_part=parts.append,
         )
         require(
@@ -102,7 +104,7 @@ def test_it_streams(endpoint: Endpoint, service: Service, spec: Spec, note: Note
             f"See what the server says: {endpoint.look}",
         )
         rate = answer.tokens_per_second
-        streams = (len(parts) > 1 or tokens == 1) and (rate is None or rate < asking.FASTEST)
+        streams = (len(parts) > 1 or tokens == 1) and (rate is None or rate < model_requests.FASTEST)
         if streams:
             break
     require(
@@ -117,7 +119,7 @@ def test_it_streams(endpoint: Endpoint, service: Service, spec: Spec, note: Note
 def test_what_it_answers_is_text(endpoint: Endpoint, service: Service, spec: Spec, note: Notes) -> None:
     """The answers are text, not empty and not the same again and again."""
     tokens = min(_SOME, service.request.longest_answer_tokens)
-    options = asking.limits(spec.patience, tokens, sampled=True)
+    options = model_requests.limits(spec.patience, tokens, sampled=True)
     answers = [chat.chat(endpoint, one, options, stream=False) for one in _QUESTIONS]
     answers += [chat.complete(endpoint, one, options, stream=False) for one in _QUESTIONS]
     for question, answer in zip(_QUESTIONS * 2, answers, strict=True):

@@ -7,12 +7,12 @@ import pytest
 from neuroscale.cluster.endpoint import chat
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.errors import EndpointError
-from neuroscale.smoke import asking
-from neuroscale.smoke.asking import Prompts
+from neuroscale.smoke import model_requests
+from neuroscale.smoke.check_errors import FindingError, require
 from neuroscale.smoke.expected_services import Service
-from neuroscale.smoke.outcomes import FindingError, require
+from neuroscale.smoke.model_requests import Prompts
 from neuroscale.smoke.pytest_plugin import Notes
-from neuroscale.smoke.spec import Spec
+from neuroscale.smoke.run_spec import Spec
 
 
 @pytest.mark.check("longest-prompt")
@@ -21,7 +21,7 @@ def test_the_longest_prompt_leaves_room_for_the_longest_answer(
 ) -> None:
     """The longest prompt leaves room for the longest answer."""
     prompt, answer = service.request.longest_prompt_tokens, service.request.longest_answer_tokens
-    options = asking.limits(spec.patience, answer, sampled=True, whole=True)
+    options = model_requests.limits(spec.patience, answer, sampled=True, whole=True)
     most = service.plan.max_model_len
     short = f"The plan gives it {most:,} tokens, and they need {prompt + answer:,}: plan it again, neuroscale replan."
     found = chat.complete(endpoint, prompts.of(prompt), options)
@@ -44,7 +44,7 @@ def test_a_prompt_that_is_too_long_is_refused_clearly(
     most = service.plan.max_model_len
     see = f"See what the server says: {endpoint.look}"
     try:
-        found = chat.complete(endpoint, prompts.of(most + 1), asking.limits(spec.patience, 1), stream=False)
+        found = chat.complete(endpoint, prompts.of(most + 1), model_requests.limits(spec.patience, 1), stream=False)
     except EndpointError as error:
         require(error.status == 400, f"{most + 1:,} tokens are answered with {error.status or 'nothing'}: {error}", see)
         require(
@@ -58,4 +58,4 @@ def test_a_prompt_that_is_too_long_is_refused_clearly(
             f"{most + 1:,} tokens are taken, one more than planned ({found.prompt_tokens:,} counted)",
             "Compare --max-model-len of the pod with the plan; is the prompt cut off silently?",
         )
-    chat.complete(endpoint, prompts.of(4), asking.limits(spec.patience, 1), stream=False)
+    chat.complete(endpoint, prompts.of(4), model_requests.limits(spec.patience, 1), stream=False)

@@ -8,12 +8,12 @@ import pytest
 
 from neuroscale.cluster.endpoint import chat
 from neuroscale.cluster.endpoint.connection import Endpoint
-from neuroscale.smoke import asking
-from neuroscale.smoke.asking import Prompts, percentile
+from neuroscale.smoke import model_requests
+from neuroscale.smoke.check_errors import require
 from neuroscale.smoke.expected_services import Service
-from neuroscale.smoke.outcomes import require
+from neuroscale.smoke.model_requests import Prompts, percentile
 from neuroscale.smoke.pytest_plugin import Notes
-from neuroscale.smoke.spec import Spec
+from neuroscale.smoke.run_spec import Spec
 
 _TIMES = 20
 """The fewest of which a p95 is not the slowest one."""
@@ -30,7 +30,9 @@ def test_the_first_token_comes_in_time(
     # As soon as two are too slow, the p95 is.
     while len(times) < _TIMES and sum(one > wanted for one in times) < 2:
         prompt = prompts.of(service.request.longest_prompt_tokens)
-        options = asking.limits(spec.patience, min(2, service.request.longest_answer_tokens), sampled=True, whole=True)
+        options = model_requests.limits(
+            spec.patience, min(2, service.request.longest_answer_tokens), sampled=True, whole=True
+        )
         answer = chat.complete(endpoint, prompt, options)
         times.append(answer.seconds if answer.ttft_seconds is None else answer.ttft_seconds)
     slow, usual = percentile(times, 0.95), percentile(times, 0.5)
@@ -57,8 +59,8 @@ def test_the_forms_users_are_all_answered_at_once(
     at_once = math.ceil(users / replicas) if endpoint.how == "port-forward" else users
     prompt = min(_PROMPT, service.request.longest_prompt_tokens)
     tokens = min(_ANSWER, service.request.longest_answer_tokens)
-    options = asking.limits(spec.patience, tokens, sampled=True, whole=True)
-    answers, errors = asking.at_once(endpoint, [prompts.of(prompt) for _ in range(at_once)], options)
+    options = model_requests.limits(spec.patience, tokens, sampled=True, whole=True)
+    answers, errors = model_requests.at_once(endpoint, [prompts.of(prompt) for _ in range(at_once)], options)
     cut = [one for one in answers if one.completion_tokens != tokens]
     require(
         not errors and not cut,

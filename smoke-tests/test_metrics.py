@@ -8,10 +8,10 @@ import pytest
 
 from neuroscale.cluster.endpoint import chat, metrics
 from neuroscale.cluster.endpoint.connection import Endpoint
-from neuroscale.smoke import asking
-from neuroscale.smoke.outcomes import require
+from neuroscale.smoke import model_requests
+from neuroscale.smoke.check_errors import require
 from neuroscale.smoke.pytest_plugin import Notes
-from neuroscale.smoke.spec import Spec
+from neuroscale.smoke.run_spec import Spec
 
 _WITHIN = 15.0  # seconds until a request is counted
 _TOKENS = 4
@@ -33,7 +33,7 @@ def test_it_has_the_metrics_that_autoscaling_and_alerts_use(inside: Endpoint, no
 def test_its_metrics_count_a_request(inside: Endpoint, spec: Spec, note: Notes) -> None:
     """/metrics moves when a request is made."""
     before = metrics.read(inside)
-    chat.complete(inside, "Count me", asking.limits(spec.patience, _TOKENS, whole=True))
+    chat.complete(inside, "Count me", model_requests.limits(spec.patience, _TOKENS, whole=True))
     ends = time.monotonic() + _WITHIN
     while (still := _still(before, metrics.read(inside))) and time.monotonic() < ends:
         time.sleep(0.2)

@@ -13,10 +13,10 @@ import httpx
 import pytest
 
 from neuroscale.cluster.endpoint.connection import Endpoint
-from neuroscale.smoke import asking
-from neuroscale.smoke.outcomes import CannotTellError, FindingError, NotApplicableError, require
+from neuroscale.smoke import model_requests
+from neuroscale.smoke.check_errors import CannotTellError, FindingError, NotApplicableError, require
 from neuroscale.smoke.pytest_plugin import Notes
-from neuroscale.smoke.spec import Spec
+from neuroscale.smoke.run_spec import Spec
 
 _NO_URL = "no URL (--base-url): it was asked through the API server"
 _WITHIN = 10.0
@@ -47,10 +47,10 @@ def _refused(endpoint: Endpoint, patience: float, key: str | None, what: str) ->
     assert endpoint.key is not None
     wrong, paths = [], []
     for method, path, body in _questions(endpoint.model):
-        status = asking.status(endpoint, method, path, body, patience, key=key)
+        status = model_requests.status(endpoint, method, path, body, patience, key=key)
         # A path that nobody answers needs no guard.
         if status in (404, 405):
-            status = asking.status(endpoint, method, path, body, patience, key=endpoint.key.secret)
+            status = model_requests.status(endpoint, method, path, body, patience, key=endpoint.key.secret)
             if status in (404, 405):
                 continue
             status = 404
@@ -85,7 +85,7 @@ def test_no_path_outside_v1_runs_the_model_for_anybody(endpoint: Endpoint, spec:
     """No path beside /v1 runs the model for who shows no key."""
     said = [{"role": "user", "content": "Hello"}]
     question = {"model": endpoint.model, "messages": said, "max_tokens": 1}
-    status, text = asking.reply(endpoint, "POST", "/invocations", question, spec.patience, key=None)
+    status, text = model_requests.reply(endpoint, "POST", "/invocations", question, spec.patience, key=None)
     # vLLM guards /v1 alone, and answers chats here too, where the manifest does not put something else in its place.
     runs = ["/invocations"] if status < 300 and '"choices"' in text else []
     scoring = [path for path in _SCORING if _lets_in(endpoint, "POST", path, spec.patience)]
@@ -108,7 +108,7 @@ def test_no_path_outside_v1_runs_the_model_for_anybody(endpoint: Endpoint, spec:
 
 def _lets_in(endpoint: Endpoint, method: str, path: str, patience: float) -> bool:
     """Whether a path takes a question of who shows no key: what complains about the question has let it in."""
-    status = asking.status(endpoint, method, path, None if method == "GET" else {}, patience, key=None)
+    status = model_requests.status(endpoint, method, path, None if method == "GET" else {}, patience, key=None)
     return status < 300 or status in (400, 422)
 
 

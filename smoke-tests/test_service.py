@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from neuroscale.catalog.settings import load_settings
+from neuroscale.cluster.service_status_reader import Question, Reader
 from neuroscale.cluster.services_in_git import Clone
-from neuroscale.cluster.status_reader import Question, Reader
 from neuroscale.kube.client import Cluster
 from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.smoke.check_errors import CannotTellError, FindingError, require
 from neuroscale.smoke.expected_services import Service, Target
-from neuroscale.smoke.outcomes import CannotTellError, FindingError, require
 from neuroscale.smoke.pytest_plugin import Notes
 
 

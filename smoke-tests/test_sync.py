@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from neuroscale.cluster.object_matching import differences
-from neuroscale.cluster.pod_state import SERVER, items, part
+from neuroscale.cluster.object_differences import differences
+from neuroscale.cluster.object_fields import items, part
+from neuroscale.cluster.pod_state import SERVER
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.rendering.platform.argocd import NAMESPACE, application_name
+from neuroscale.smoke.check_errors import CannotTellError, FindingError, require
 from neuroscale.smoke.expected_services import Service, Target
-from neuroscale.smoke.outcomes import CannotTellError, FindingError, require
 from neuroscale.smoke.pytest_plugin import Notes, distrust
 from neuroscale.smoke.revisions import standing
 

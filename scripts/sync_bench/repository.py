@@ -17,10 +17,13 @@ from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import load_settings
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.http import Client, segments
-from neuroscale.local.seed import ADMIN, MAIN, LocalForge
+from neuroscale.local.forge_accounts import ADMIN
+from neuroscale.local.forge_protection import MAIN
+from neuroscale.local.forge_setup import LocalForge
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.platform.files import render_repository, write
-from neuroscale.rendering.service_folder import load_template, render
+from neuroscale.rendering.scaffolder.template import load_template
+from neuroscale.rendering.service_folder import render
 from neuroscale.repo.git import Git
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Request

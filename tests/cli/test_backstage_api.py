@@ -26,7 +26,8 @@ from neuroscale.planning.planner import plan
 from neuroscale.rendering.scaffolder import plan_step
 from neuroscale.rendering.scaffolder.actions import PLAN_PATH, PLAN_ROUTE, REQUEST
 from neuroscale.rendering.scaffolder.form import expected_enums
-from neuroscale.rendering.service_folder import load_template, render
+from neuroscale.rendering.scaffolder.template import load_template
+from neuroscale.rendering.service_folder import render
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import load_request
 from plan_factory import ANSWERS

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from neuroscale.cluster.capacity import Capacity, Demand, Other, Read, judge, reserved
+from neuroscale.cluster.capacity import Capacity, Demand, Other, Read, judge
+from neuroscale.cluster.node_room import reserved
 
 Object = dict[str, Any]
 GPU = "nvidia.com/gpu"

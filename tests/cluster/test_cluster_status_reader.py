@@ -14,8 +14,8 @@ import pytest
 from api_server import ApiServer
 from cluster_lab import SERVICE, Failing, Lab, allow, install_kinds, lab, run
 from command_line import Said
+from neuroscale.cluster.service_status_reader import Question, Reader
 from neuroscale.cluster.services_in_git import Clone
-from neuroscale.cluster.status_reader import Question, Reader
 from neuroscale.kube.client import Identity, KubernetesError, RefusedError
 
 pytestmark = pytest.mark.tools

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuroscale.core import module_zip, schema_build
+from neuroscale.core import custom_schemas, module_zip, native_schemas, schema_build
+from neuroscale.core.kind_schema import BuildError, Found, Schema
 from neuroscale.core.module_zip import ModuleError
-from neuroscale.core.schema_build import BuildError, Found, Schema
 from neuroscale.core.schemas import LAYOUT, load, schema_file
 from neuroscale.core.tool_cache import Module
 
@@ -54,12 +54,12 @@ RAW: dict[str, Schema] = {
         "additionalProperties": False,
     },
 }
-DEFINITIONS = schema_build.native_definitions(RAW)
+DEFINITIONS = native_schemas.native_definitions(RAW)
 
 
 def custom(spec: Schema, **root: Any) -> Schema:
     structural = {"type": "object", "properties": {"metadata": {"type": "object"}, "spec": spec}, **root}
-    return schema_build.custom_schema(structural, "things.io/v1", "Thing", DEFINITIONS)
+    return custom_schemas.custom_schema(structural, "things.io/v1", "Thing", DEFINITIONS)
 
 
 def thing(spec: Any = None, **fields: Any) -> dict[str, Any]:
@@ -188,8 +188,8 @@ structural_schemas: st.SearchStrategy[Schema] = st.recursive(
 @settings(deadline=None)
 @given(structural_schemas, json_values)
 def test_sharing_what_a_definition_repeats_changes_no_judgement(node: Schema, value: object) -> None:
-    closed = schema_build._structural({"type": "object", "properties": {"x": node, "y": node}}, "")
-    shared, parts = schema_build._share(closed)
+    closed = custom_schemas._structural({"type": "object", "properties": {"x": node, "y": node}}, "")
+    shared, parts = custom_schemas._share(closed)
     for side in ("x", "y"):
         judged = {side: value}
         assert accepts({**shared, "definitions": parts}, judged) == accepts(closed, judged)
@@ -213,14 +213,14 @@ TABLE = [
 
 
 def test_a_native_kind_has_its_plural_and_scope_from_the_table() -> None:
-    (found,) = schema_build.native_kinds(RAW, TABLE, "kubernetes@1")
+    (found,) = native_schemas.native_kinds(RAW, TABLE, "kubernetes@1")
     assert (found.api_version, found.kind, found.plural, found.namespaced, found.native, found.source) == (
         *("things.io/v1", "Thing", "things", False, True, "kubernetes@1"),
     )
 
 
 def test_a_native_schema_stands_alone_and_is_strict() -> None:
-    (found,) = schema_build.native_kinds(RAW, TABLE, "")
+    (found,) = native_schemas.native_kinds(RAW, TABLE, "")
     schema = json.loads(json.dumps(found.schema))
     assert accepts(schema, thing({"leaves": [{"size": 1}, {"size": "1Gi", "properties": "x", "$ref": "y"}]}))
     assert accepts(schema, thing({"free": {"any": 1}}))
@@ -233,7 +233,7 @@ def test_a_native_schema_stands_alone_and_is_strict() -> None:
 
 def test_another_version_of_the_package_than_the_pinned_one_is_refused() -> None:
     with pytest.raises(BuildError, match=r"is installed; the requirements pin 0\.0\.1\."):
-        schema_build.read_definitions("0.0.1")
+        native_schemas.read_definitions("0.0.1")
 
 
 # ---------------------------------------------------------------- modules
@@ -312,7 +312,7 @@ spec: {conversion: {}}
 def test_only_served_versions_are_known() -> None:
     module = Module("github.com/argoproj/argo-cd/v3", "v3.0.0", "")
     content = archive({f"{module}/manifests/crds/a.yaml": CRD, f"{module}/examples/crds/b.yaml": CRD})
-    found = list(schema_build.custom_kinds(module, content, DEFINITIONS))
+    found = list(custom_schemas.custom_kinds(module, content, DEFINITIONS))
     assert [(one.api_version, one.kind, one.plural, one.namespaced, one.native) for one in found] == [
         ("argoproj.io/v1", "Thing", "things", False, False)
     ]
@@ -322,7 +322,7 @@ def test_kserves_stub_definitions_are_never_read() -> None:
     module = Module("github.com/kserve/kserve", "v0.20.0", "")
     content = archive({f"{module}/config/crd/minimal/a.yaml": CRD})
     with pytest.raises(BuildError, match="holds no custom resource definition where they are expected"):
-        list(schema_build.custom_kinds(module, content, DEFINITIONS))
+        list(custom_schemas.custom_kinds(module, content, DEFINITIONS))
 
 
 # ---------------------------------------------------------------- writing

@@ -13,9 +13,9 @@ from after_merge_lab import Seen, check, failing, passing
 from cluster_lab import run
 from neuroscale.cli.curl_of_service import GATEWAY_VARIABLE, curl
 from neuroscale.core.errors import ExitStatus
+from neuroscale.forge.after_merge.comment_record import MARKER, Record, read_record
 from neuroscale.forge.after_merge.evidence import SMOKE, STATUS, Evidence, ServiceEvidence, read_evidence
 from neuroscale.forge.after_merge.reactions import status_of
-from neuroscale.forge.after_merge.remembered import MARKER, Record, read_record
 from neuroscale.forge.interface import Account, Comment
 from neuroscale.repo.layout import ServicePath
 

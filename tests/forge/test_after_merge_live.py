@@ -15,10 +15,11 @@ import httpx
 import pytest
 
 from live_lab import Live
-from neuroscale.forge.after_merge.remembered import MARKER
+from neuroscale.forge.after_merge.comment_record import MARKER
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.http import Client
-from neuroscale.local.seed import ADMIN, MAIN
+from neuroscale.local.forge_accounts import ADMIN
+from neuroscale.local.forge_protection import MAIN
 from platform_lab import switch_smoke_tests
 
 pytestmark = [pytest.mark.platform, pytest.mark.live, pytest.mark.slow]

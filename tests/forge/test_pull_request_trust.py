@@ -15,7 +15,9 @@ from neuroscale.forge.interface import RepositoryRef
 from neuroscale.forge.sticky_comment import Run, publish
 from neuroscale.forge.token import VARIABLE
 from neuroscale.forge.waiting import wait_for_status
-from neuroscale.local.seed import GATE, OWNER, REQUIRED_STATUS
+from neuroscale.local.forge_accounts import GATE
+from neuroscale.local.forge_protection import REQUIRED_STATUS
+from neuroscale.local.forge_setup import OWNER
 from repositories import Repository
 from waiting import wait_for
 

@@ -13,8 +13,8 @@ import pytest
 from neuroscale.core.errors import InputError
 from neuroscale.forge.branches import BranchMovedError
 from neuroscale.forge.interface import ForgeError
-from neuroscale.forge.publish import Base, OpenRequest, Publisher
 from neuroscale.forge.request_flow import NoDifference, Outcome, Refused, request_service
+from neuroscale.forge.service_pull_request import Base, OpenRequest, Publisher
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.rendering.scaffolder.plan_step import FORM
 from neuroscale.rendering.service_folder import scaffold, to_work_tree

@@ -16,8 +16,9 @@ import pytest
 
 from gate_lab import ISVC, ROOT, SERVICE, edit, gate, pristine, rules
 from gate_lab import repository as repository_with_a_service
-from neuroscale.cli.gate import Reports, run_gate
+from neuroscale.cli.gate import run_gate
 from neuroscale.cli.render import render_request
+from neuroscale.cli.report_files import Reports
 from neuroscale.core import schemas, tools
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.yaml_io import dump, read_document

@@ -21,7 +21,8 @@ from neuroscale.gate.platform_sources import Platform, PlatformSources
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.scaffolder.conditional_lines import branches, reached
-from neuroscale.rendering.service_folder import load_template, template_values
+from neuroscale.rendering.scaffolder.skeleton_values import template_values
+from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.repo.layout import EXAMPLES, PROTECTED, SERVICE_SOURCES, TEMPLATE
 from neuroscale.request.service_request import load_request
 from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT

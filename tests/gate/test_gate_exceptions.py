@@ -14,7 +14,8 @@ from neuroscale.gate.platform_sources import Platform
 from neuroscale.gate.run import Run, Subject
 from neuroscale.gate.verdict import Finding
 from neuroscale.planning.planner import plan
-from neuroscale.rendering.service_folder import load_template, render
+from neuroscale.rendering.scaffolder.template import load_template
+from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import SETTINGS as SETTINGS_FILE
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot

@@ -19,7 +19,8 @@ from neuroscale.gate.merged_change import find_change, read_change
 from neuroscale.gate.platform_sources import Platform
 from neuroscale.gate.verdict import Finding
 from neuroscale.planning.planner import plan
-from neuroscale.rendering.service_folder import load_template, render
+from neuroscale.rendering.scaffolder.template import load_template
+from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import TEMPLATE
 from neuroscale.repo.snapshot import MemorySnapshot
 from plan_factory import ANSWERS, make_request

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from neuroscale.cli.gate import Reports, run_gate
+from neuroscale.cli.gate import run_gate
+from neuroscale.cli.report_files import Reports
 from neuroscale.core import schemas
 from neuroscale.core.errors import UntrustedError
 from neuroscale.gate import base_gate

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from gate_lab import ISVC, ROOT, SERVICE, check, edit, gate, pristine, repository, rules
-from neuroscale.cli.gate import Reports, run_gate
+from neuroscale.cli.gate import run_gate
 from neuroscale.cli.render import render_request
 from neuroscale.cli.replan import replan_service
+from neuroscale.cli.report_files import Reports
 from repositories import Repository
 
 __all__ = ["pristine", "repository"]

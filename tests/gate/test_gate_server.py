@@ -24,8 +24,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from neuroscale.cli.gate import Reports, run_gate
+from neuroscale.cli.gate import run_gate
 from neuroscale.cli.new import new_service
+from neuroscale.cli.report_files import Reports
 from neuroscale.core import schemas, tool_cache, tools
 from neuroscale.core.errors import UntrustedError
 from neuroscale.gate.check import Evaluation

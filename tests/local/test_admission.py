@@ -32,7 +32,8 @@ from neuroscale.local.kserve import GROUP, MODE
 from neuroscale.local.webhooks import GROUP_VERSION
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, PolicySet, load_policy_set
-from neuroscale.rendering.service_folder import load_template, render
+from neuroscale.rendering.scaffolder.template import load_template
+from neuroscale.rendering.service_folder import render
 from neuroscale.repo.snapshot import FolderSnapshot
 from plan_factory import make_plan, make_request
 from policies_support import NAMES, POLICIES, ROOT, documents

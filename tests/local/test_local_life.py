@@ -223,7 +223,7 @@ def test_down_ends_what_a_job_left_running_and_nothing_else(local: Local) -> Non
     try:
         clone = Repository(local.repository.root.parent / "clone")
         clone.commit({".github/workflows/leave.yaml": workflow})
-        from neuroscale.local.seed import LocalForge
+        from neuroscale.local.forge_setup import LocalForge
 
         LocalForge(local.state).create_repository("leaving", clone.root)
 

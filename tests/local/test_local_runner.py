@@ -12,7 +12,7 @@ from forge_server import ForgeServer
 from neuroscale.core.errors import InputError
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.interface import RepositoryRef
-from neuroscale.local.runner import find_python, shared
+from neuroscale.local.workflow_runner import find_python, shared
 from repositories import Repository
 from waiting import wait_for
 
@@ -202,7 +202,7 @@ def test_a_proxy_is_never_between_a_job_and_the_forge() -> None:
 
 
 def test_without_a_program_that_jobs_need_the_start_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("neuroscale.local.runner._PYTHONS", ("no-such-python",))
+    monkeypatch.setattr("neuroscale.local.workflow_runner._PYTHONS", ("no-such-python",))
     monkeypatch.setattr("sys.base_prefix", "/nowhere")
     with pytest.raises(InputError, match=r"no python3 of version 3\.11 or newer with venv"):
         find_python(None)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from neuroscale.kube.client import Object
 from neuroscale.local.node.addresses import address_of, is_address, loopback
 from neuroscale.local.node.container import Running, Terminated, Waits
+from neuroscale.local.node.pod_status import Seen, Whereabouts, pod_status
 from neuroscale.local.node.registration import Capacity
-from neuroscale.local.node.status import Seen, Whereabouts, pod_status
 
 WHERE = Whereabouts("10.127.3.4", "127.0.0.1", 1000.0, "0.32.0")
 WAITS, RUNS = Waits("ContainerCreating"), Running(1000.0)

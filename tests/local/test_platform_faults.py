@@ -37,14 +37,15 @@ from neuroscale.local import (
     kyverno,
     prometheus,
     redis,
-    runner,
     stack,
+    workflow_runner,
 )
-from neuroscale.local.control import Options, up
+from neuroscale.local.forge_accounts import ADMIN
+from neuroscale.local.forge_protection import MAIN
 from neuroscale.local.node import service as node
 from neuroscale.local.nodes import SIMULATED
-from neuroscale.local.seed import ADMIN, MAIN
-from neuroscale.local.status import last_lines, look
+from neuroscale.local.platform_status import last_lines, look
+from neuroscale.local.start_and_stop import Options, up
 from neuroscale.local.supervisor import NAME as SUPERVISOR
 from neuroscale.local.supervisor import Record, read_report
 from neuroscale.rendering.platform.argocd import VALUES
@@ -70,7 +71,7 @@ FAULTS = {
     argocd.RELAY: MERGED,
     argocd.APPLICATION_SETS: MERGED,
     argocd.SERVER: MERGED,
-    runner.NAME: MERGED,
+    workflow_runner.NAME: MERGED,
     redis.NAME: APPLIED,
     argocd.REPO_SERVER: MERGED,
     argocd.CONTROLLER: APPLIED,

@@ -20,7 +20,8 @@ from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.planning.planner import plan
 from neuroscale.planning.vllm_flags import vllm_args
-from neuroscale.rendering.service_folder import Template, load_template, render
+from neuroscale.rendering.scaffolder.template import Template, load_template
+from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Request

@@ -18,7 +18,8 @@ from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan
 from neuroscale.planning.probes import PROGRESS_DEADLINE, judge_liveness, judge_probes
 from neuroscale.planning.startup import PROBE_FACTOR, PROBE_MARGIN_SECONDS, captured_graphs, container_seconds, startup
-from neuroscale.rendering.service_folder import load_template, render
+from neuroscale.rendering.scaffolder.template import load_template
+from neuroscale.rendering.service_folder import render
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Request, load_request
 from status_objects import World, condition_of

@@ -20,7 +20,8 @@ from neuroscale.kube.client import Object
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.platform import argocd
 from neuroscale.rendering.platform.charts import load_charts
-from neuroscale.rendering.service_folder import RENDERED_FILES, load_template, render
+from neuroscale.rendering.scaffolder.template import load_template
+from neuroscale.rendering.service_folder import RENDERED_FILES, render
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE
 from neuroscale.request.service_request import SERVICE_NAME, Request
 from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT

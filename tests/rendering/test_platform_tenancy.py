@@ -14,7 +14,8 @@ from neuroscale.kube.client import Identity, Object, RefusedError
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.platform import tenancy
-from neuroscale.rendering.service_folder import Template, load_template, render
+from neuroscale.rendering.scaffolder.template import Template, load_template
+from neuroscale.rendering.service_folder import render
 from neuroscale.request.service_request import Request
 from platform_repository import CATALOG, SETTINGS, SNAPSHOT
 

@@ -32,14 +32,9 @@ from neuroscale.planning.plan import (
 from neuroscale.planning.probes import judge_liveness, probe_window
 from neuroscale.rendering import api_key
 from neuroscale.rendering.scaffolder.interpreter import PullRequest
-from neuroscale.rendering.service_folder import (
-    RENDERED_FILES,
-    RefusedPlanError,
-    load_template,
-    render,
-    to_work_tree,
-    write,
-)
+from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError
+from neuroscale.rendering.scaffolder.template import load_template
+from neuroscale.rendering.service_folder import RENDERED_FILES, render, to_work_tree, write
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Override, Request, dump_request, load_request
 from plan_factory import make_plan, make_request

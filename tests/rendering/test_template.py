@@ -27,15 +27,10 @@ from neuroscale.rendering.scaffolder import interpreter, plan_step
 from neuroscale.rendering.scaffolder.form import FORM_FIELDS, check_form, expected_enums
 from neuroscale.rendering.scaffolder.interpreter import PullRequest
 from neuroscale.rendering.scaffolder.lint import lint, lint_name
+from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError
 from neuroscale.rendering.scaffolder.skeleton_values import KINDS
-from neuroscale.rendering.service_folder import (
-    RefusedPlanError,
-    Template,
-    load_template,
-    render,
-    scaffold,
-    to_work_tree,
-)
+from neuroscale.rendering.scaffolder.template import Template, load_template
+from neuroscale.rendering.service_folder import render, scaffold, to_work_tree
 from neuroscale.repo.layout import TEMPLATE as TEMPLATE_FOLDER
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from neuroscale.request.service_request import load_request

@@ -18,15 +18,15 @@ from rich.console import Console
 from neuroscale.core.errors import ExitStatus, UntrustedError
 from neuroscale.smoke.report import print_table, to_junit, to_markdown
 from neuroscale.smoke.results import Report, Result, to_json
+from neuroscale.smoke.run_spec import Spec
 from neuroscale.smoke.runner import collect, run
-from neuroscale.smoke.spec import Spec
 from smoke_breakages import BREAKAGES
 from waiting import wait_for
 
 _HEAD = """
 import os, sys, time
 import pytest
-from neuroscale.smoke.outcomes import CannotTellError, FindingError, NeedsError, NotApplicableError, require
+from neuroscale.smoke.check_errors import CannotTellError, FindingError, NeedsError, NotApplicableError, require
 
 @pytest.fixture(scope="session")
 def service(request):

@@ -21,7 +21,8 @@ from neuroscale.cli.replan import replan_service
 from neuroscale.forge.interface import PullRequest
 from neuroscale.forge.revert import PREFIX
 from neuroscale.forge.waiting import wait_for_status
-from neuroscale.local.seed import ENVIRONMENTS_VARIABLE, KUBECONFIG_SECRET, REVERT, REVERT_SECRET
+from neuroscale.local.forge_accounts import REVERT
+from neuroscale.local.forge_setup import ENVIRONMENTS_VARIABLE, KUBECONFIG_SECRET, REVERT_SECRET
 from platform_repository import edit
 from pull_request_lab import ANSWERS, WITHIN, Project, cloned, committed_repository
 from repositories import Repository

@@ -16,13 +16,13 @@ from unittest import mock
 from cluster_lab import run
 from fault_proxy import FaultProxy
 from forge_server import ForgeServer
-from neuroscale.forge.after_merge.remembered import MARKER
+from neuroscale.forge.after_merge.comment_record import MARKER
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.interface import PullRequest, RepositoryRef
 from neuroscale.forge.rest import PullShape
 from neuroscale.forge.revert import PREFIX
-from neuroscale.local.seed import REVERT
+from neuroscale.local.forge_accounts import REVERT
 from repositories import Repository
 
 ROOT = Path(__file__).resolve().parents[2]

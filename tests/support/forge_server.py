@@ -16,8 +16,9 @@ from unittest import mock
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.http import Client
 from neuroscale.forge.interface import RepositoryRef, Token
-from neuroscale.local.control import Options, down, up
-from neuroscale.local.seed import ADMIN, DEVELOPER, MAINTAINER, LocalForge
+from neuroscale.local.forge_accounts import ADMIN, DEVELOPER, MAINTAINER
+from neuroscale.local.forge_setup import LocalForge
+from neuroscale.local.start_and_stop import Options, down, up
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from neuroscale.cli.gate import Reports, run_gate
+from neuroscale.cli.gate import run_gate
 from neuroscale.cli.new import new_service
+from neuroscale.cli.report_files import Reports
 from repositories import Repository, copy_of_this_repository
 
 ROOT = Path(__file__).resolve().parents[2]

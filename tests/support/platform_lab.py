@@ -14,10 +14,11 @@ from pathlib import Path
 from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.forge.http import Client
 from neuroscale.kube.client import Cluster
-from neuroscale.local.control import Options, down, up
 from neuroscale.local.control_plane import cluster, kubeconfig
-from neuroscale.local.seed import ADMIN, LocalForge
-from neuroscale.local.status import last_lines
+from neuroscale.local.forge_accounts import ADMIN
+from neuroscale.local.forge_setup import LocalForge
+from neuroscale.local.platform_status import last_lines
+from neuroscale.local.start_and_stop import Options, down, up
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.interface import MergeRefusedError, PullRequest, RepositoryRef
 from neuroscale.forge.waiting import wait_for_status
-from neuroscale.local.seed import REQUIRED_STATUS
+from neuroscale.local.forge_protection import REQUIRED_STATUS
 from repositories import Repository
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from neuroscale.cluster.status import Observed, ServiceStatus, judge
+from neuroscale.cluster.service_status import Observed, ServiceStatus
+from neuroscale.cluster.service_verdict import judge
 
 NOW = datetime(2026, 9, 1, 12, 0, 0, tzinfo=UTC)
 NAMESPACE = "team-alpha"

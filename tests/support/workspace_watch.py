@@ -9,8 +9,8 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from neuroscale.local.runner import Runner
 from neuroscale.local.state import State
+from neuroscale.local.workflow_runner import Runner
 from neuroscale.repo.layout import is_written
 
 _PAUSE = 0.2  # seconds

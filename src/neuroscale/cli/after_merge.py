@@ -34,7 +34,7 @@ def react_to_smoke_tests(
     from neuroscale.cli.workflow_environment import repository_url, run_attempt, run_number, run_page
     from neuroscale.core.printable import terminal
     from neuroscale.core.validation import suggest
-    from neuroscale.forge.after_merge import texts
+    from neuroscale.forge.after_merge import comments
     from neuroscale.forge.after_merge.evidence import read_evidence
     from neuroscale.forge.after_merge.reactions import AfterMerge, Workflow
     from neuroscale.forge.branches import Access, Branches
@@ -56,7 +56,7 @@ def react_to_smoke_tests(
         return ExitStatus.PASSED
     found = [read_evidence(folder, name) for name in served]
     for environment in found:
-        for line in texts.log(environment):
+        for line in comments.log(environment):
             typer.echo(line)
     remote, token = repository_url(os.environ), _token()
     run = Workflow(run_number(os.environ), run_attempt(os.environ), run_page(os.environ))

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from neuroscale.cluster.endpoint import chat
-from neuroscale.cluster.endpoint.access import Endpoint
+from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.metrics import Sampler, Snapshot
 from neuroscale.core.printable import TerminalStream, encodable, terminal
 

@@ -16,8 +16,8 @@ from neuroscale.cli.open_repository import read_file
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.validation import shorten, suggest
 from neuroscale.core.yaml_io import dotted, read_mapping
-from neuroscale.rendering.scaffolder.plan_step import FORM, request_of
-from neuroscale.rendering.service_folder import RefusedPlanError, Template
+from neuroscale.rendering.scaffolder.plan_step import FORM, RefusedPlanError, request_of
+from neuroscale.rendering.scaffolder.template import Template
 
 _WHOLE = re.compile(r"-?[0-9]{1,15}")
 _DECIMAL = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,15}")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from neuroscale.cluster.status import ServiceStatus
-from neuroscale.cluster.status_reader import Question
+from neuroscale.cluster.service_status import ServiceStatus
+from neuroscale.cluster.service_status_reader import Question
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.validation import suggest
 from neuroscale.rendering.planning_inputs import PlanningInputs

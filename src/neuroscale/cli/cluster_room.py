@@ -8,12 +8,12 @@ from rich.console import Console
 
 from neuroscale.cluster import capacity, capacity_reader
 from neuroscale.cluster.capacity import Capacity
+from neuroscale.core.counting import counted
 from neuroscale.core.printable import terminal
 from neuroscale.kube.client import Cluster
 from neuroscale.planning.plan import Plan
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.service_folder import render
-from neuroscale.report.phrases import plural
 from neuroscale.report.plan_view import field, line
 from neuroscale.request.service_request import Request
 
@@ -36,9 +36,7 @@ def print_room(room: Capacity, name: str, console: Console) -> None:
     field(console, f"Cluster {terminal(name)}", f"{room.verdict}: {terminal(room.summary)}")
     for pool in room.pools:
         free = "unknown" if pool.free is None else f"{pool.free:,}"
-        told = (
-            f"{plural(pool.nodes, 'node')}, {pool.usable:,} usable, {free} of {pool.allocatable:,} {pool.resource} free"
-        )
+        told = f"{counted(pool.nodes, 'node')}, {pool.usable:,} usable, {free} of {pool.allocatable:,} {pool.resource} free"
         line(console, f"- node pool {terminal(pool.name)}: {terminal(told)}", 4)
     for finding in room.findings:
         line(console, f"- {terminal(finding.message)} {terminal(finding.remedy)}", 4)

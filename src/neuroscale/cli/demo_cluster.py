@@ -15,7 +15,7 @@ from neuroscale.local.nodes import SIMULATED
 
 if TYPE_CHECKING:
     from neuroscale.cli.demo_steps import Demo
-    from neuroscale.local.seed import LocalForge
+    from neuroscale.local.forge_setup import LocalForge
 
 _READY_SECONDS = 180
 _HEALED_SECONDS = 60.0

@@ -16,9 +16,11 @@ from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.connect import connect
 from neuroscale.forge.interface import Forge, MergeRefusedError, PullRequest, RepositoryRef
 from neuroscale.forge.waiting import wait_for_status
-from neuroscale.local.control import Options, down, up
 from neuroscale.local.control_plane import kubeconfig
-from neuroscale.local.seed import DEVELOPER, MAINTAINER, REQUIRED_STATUS, LocalForge
+from neuroscale.local.forge_accounts import DEVELOPER, MAINTAINER
+from neuroscale.local.forge_protection import REQUIRED_STATUS
+from neuroscale.local.forge_setup import LocalForge
+from neuroscale.local.start_and_stop import Options, down, up
 from neuroscale.repo.git import Git
 from neuroscale.report.markdown import MARKER
 

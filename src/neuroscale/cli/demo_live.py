@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from neuroscale.cli.demo_steps import LIVE, Result
 from neuroscale.cluster.endpoint.access import pods_of
 from neuroscale.core.errors import ExitStatus, UntrustedError
-from neuroscale.forge.after_merge.remembered import MARKER
+from neuroscale.forge.after_merge.comment_record import MARKER
 from neuroscale.local.control_plane import cluster
 
 if TYPE_CHECKING:
     from neuroscale.cli.demo_steps import Demo
     from neuroscale.forge.interface import Forge, PullRequest
     from neuroscale.kube.client import Object
-    from neuroscale.local.seed import LocalForge
+    from neuroscale.local.forge_setup import LocalForge
 
 _READY_SECONDS = 900
 _TOLD_SECONDS = 900.0

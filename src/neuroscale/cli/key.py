@@ -43,8 +43,8 @@ def manage_key(
     from neuroscale.cli.chosen_service import one_service, services_asked
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.cluster.endpoint import key
+    from neuroscale.cluster.service_status_reader import Reader
     from neuroscale.cluster.services_in_git import Clone
-    from neuroscale.cluster.status_reader import Reader
     from neuroscale.rendering.api_key import secret_name
 
     opened = open_repository(repository)

@@ -16,7 +16,7 @@ from neuroscale.cli.options import JsonOption, LocalStateOption, RepositoryOptio
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
-    from neuroscale.local.status import Status
+    from neuroscale.local.platform_status import Status
 
 STATE = ".state/local"
 
@@ -42,10 +42,10 @@ def local_up(
     repository: RepositoryOption = None,
 ) -> int:
     """Start what does not run, and return when all is healthy. The forge begins with this repository's HEAD."""
-    from neuroscale.local.control import Options, up
     from neuroscale.local.control_plane import kubeconfig
-    from neuroscale.local.seed import ROLES
+    from neuroscale.local.forge_accounts import ROLES
     from neuroscale.local.stack import notes
+    from neuroscale.local.start_and_stop import Options, up
     from neuroscale.repo.layout import find_root
 
     options = Options(runner_capacity, cluster, tuple(environments) if environments else None)
@@ -88,7 +88,7 @@ def local_down(
     repository: RepositoryOption = None,
 ) -> int:
     """End everything that was started, also after a crash."""
-    from neuroscale.local.control import down
+    from neuroscale.local.start_and_stop import down
 
     down(_folder(state, repository), _tell, delete=delete)
     return ExitStatus.PASSED
@@ -99,8 +99,8 @@ def local_status(
     state: LocalStateOption = None, as_json: JsonOption = False, repository: RepositoryOption = None
 ) -> int:
     """Show each process. Exit status 1: something is ill or does not run."""
+    from neuroscale.local.platform_status import Status, look
     from neuroscale.local.state import State
-    from neuroscale.local.status import Status, look
 
     folder = _folder(state, repository)
     found = State.read(folder)
@@ -123,8 +123,8 @@ def local_logs(
     repository: RepositoryOption = None,
 ) -> int:
     """Print what the processes say."""
+    from neuroscale.local.platform_status import last_lines
     from neuroscale.local.state import State
-    from neuroscale.local.status import last_lines
 
     folder = _folder(state, repository)
     found = State.read(folder)

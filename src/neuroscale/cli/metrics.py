@@ -54,7 +54,7 @@ def show_metrics(
     from neuroscale.cli.chosen_service import services_asked
     from neuroscale.cli.metrics_view import chart_columns, print_metrics, record, span_of
     from neuroscale.cli.open_repository import open_repository
-    from neuroscale.cluster.metrics.service import namespaces, read, unseen
+    from neuroscale.cluster.metrics.service_metrics import namespaces, read, unseen
     from neuroscale.core.printable import terminal
 
     opened = open_repository(repository)

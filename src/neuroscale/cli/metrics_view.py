@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from neuroscale.cluster.metrics.chart import BLOCKS, Gap, chart
-from neuroscale.cluster.metrics.service import Quantile, Row, ServiceMetrics, Unit, Value
+from neuroscale.cluster.metrics.service_metrics import Quantile, Row, ServiceMetrics, Unit, Value
 from neuroscale.core.printable import terminal
 
 # Of a chart: the most that fit beside what else stands in a line.

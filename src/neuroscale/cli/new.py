@@ -26,7 +26,8 @@ def new_service(answers: Path | None, repository: Path | None, *, interactive: b
     """Run the template's steps for the answers and write the service's folder. A refused plan writes nothing."""
     from neuroscale.cli.answers import ask, check_source, read_answers
     from neuroscale.cli.open_repository import open_repository
-    from neuroscale.rendering.service_folder import RefusedPlanError, scaffold
+    from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError
+    from neuroscale.rendering.service_folder import scaffold
 
     check_source(answers, interactive=interactive)
     opened = open_repository(repository)

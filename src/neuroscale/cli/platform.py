@@ -12,7 +12,7 @@ from neuroscale.cli.options import JsonOption, KubeconfigOption, RepositoryOptio
 from neuroscale.core.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from neuroscale.cluster.install import Applied
+    from neuroscale.cluster.platform_install import Applied
 
 app = typer.Typer(
     name="platform", help="What a cluster gets: render it into the repository, install it.", no_args_is_help=True
@@ -65,7 +65,7 @@ def install_platform(
 ) -> int:
     """Tell a cluster's Argo CD what to deploy. Repeat it after a change of settings, teams or charts."""
     from neuroscale.cli.platform_install import installed_objects
-    from neuroscale.cluster.install import install
+    from neuroscale.cluster.platform_install import install
     from neuroscale.kube.client import Cluster
 
     wanted, settings = installed_objects(repository, environment, repo_url, revision)

@@ -25,8 +25,8 @@ from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.units import MIB
 
 if TYPE_CHECKING:
-    from neuroscale.cluster.endpoint.access import Endpoint
-    from neuroscale.cluster.status import ServiceStatus
+    from neuroscale.cluster.endpoint.connection import Endpoint
+    from neuroscale.cluster.service_status import ServiceStatus
 
 _LARGEST_PROMPT = 16 * MIB  # bytes; a million tokens take a third of it
 
@@ -93,8 +93,8 @@ def _endpoint(
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.cluster.endpoint import key
     from neuroscale.cluster.endpoint.access import open_endpoint
+    from neuroscale.cluster.service_status_reader import Reader
     from neuroscale.cluster.services_in_git import Clone
-    from neuroscale.cluster.status_reader import Reader
 
     given = key.from_environment()
     if base_url and given is not None:

@@ -38,7 +38,7 @@ def request_service(
     from neuroscale.forge import request_flow
     from neuroscale.forge.branches import Access, Branches
     from neuroscale.forge.connect import connect
-    from neuroscale.forge.publish import Publisher
+    from neuroscale.forge.service_pull_request import Publisher
     from neuroscale.forge.token import find_token
     from neuroscale.rendering.scaffolder.plan_step import request_of
     from neuroscale.repo.git import Git

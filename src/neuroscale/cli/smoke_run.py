@@ -13,7 +13,7 @@ from neuroscale.catalog.settings import load_settings
 from neuroscale.cli.chosen_cluster import Where, open_cluster
 from neuroscale.cli.report_files import Reports, write_whole
 from neuroscale.cluster.endpoint.key import KEY_FILE_VARIABLE, KEY_VARIABLE
-from neuroscale.cluster.pod_state import part
+from neuroscale.cluster.object_fields import part
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, Problem, UntrustedError
 from neuroscale.core.web_address import checked_address
@@ -25,8 +25,8 @@ from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.smoke.expected_services import load_target
 from neuroscale.smoke.report import line, print_table, to_junit, to_markdown
 from neuroscale.smoke.results import Report, from_record, to_json
+from neuroscale.smoke.run_spec import Spec
 from neuroscale.smoke.runner import run
-from neuroscale.smoke.spec import Spec
 
 _BEFORE = 300.0  # seconds for what belongs to the whole environment
 _REQUESTS = 30  # that a service's checks make one after the other, at most

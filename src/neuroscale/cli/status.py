@@ -24,8 +24,8 @@ from neuroscale.cli.options import (
 from neuroscale.core.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from neuroscale.cluster.status import ServiceStatus
-    from neuroscale.cluster.status_reader import Answer, Question, Reader
+    from neuroscale.cluster.service_status import ServiceStatus
+    from neuroscale.cluster.service_status_reader import Answer, Question, Reader
     from neuroscale.local.state import State
 
 _BETWEEN = 1.0
@@ -48,8 +48,8 @@ def show_status(
     """Judge what a cluster serves, and say where. Exit status: 0 all is ready, 1 not, 2 the cluster cannot be asked."""
     from neuroscale.cli.chosen_service import services_asked
     from neuroscale.cli.open_repository import open_repository
+    from neuroscale.cluster.service_status_reader import Reader
     from neuroscale.cluster.services_in_git import Clone
-    from neuroscale.cluster.status_reader import Reader
 
     opened = open_repository(repository)
     where = Where(context, kubeconfig, state)

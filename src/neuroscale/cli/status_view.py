@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from neuroscale.cluster.status import ServiceStatus
-from neuroscale.cluster.status_reader import Answer, Question
+from neuroscale.cluster.service_status import ServiceStatus
+from neuroscale.cluster.service_status_reader import Answer, Question
 from neuroscale.core.printable import terminal
 
 

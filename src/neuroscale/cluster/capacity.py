@@ -9,16 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Literal
 
-from neuroscale.cluster.pod_state import condition, items, part
+from neuroscale.cluster.node_room import (
+    Node,
+    has_labels,
+    is_finished,
+    look,
+    places_for,
+    quantities,
+    reserved,
+    reserved_by_node,
+    tolerated,
+)
+from neuroscale.cluster.object_fields import condition, items, part
 from neuroscale.cluster.quotas import Share, judge_limits, judge_quotas, told
+from neuroscale.core.counting import counted
 from neuroscale.kube.client import Object
 from neuroscale.manifests.pod_resources import requests
-from neuroscale.manifests.quantity import quantity
 
 Verdict = Literal["fits", "fits the fewest", "does not fit", "no node now", "unknown"]
-Amounts = Mapping[str, Decimal]
 
 SERVICE_LABEL = "serving.kserve.io/inferenceservice"
 # How clouds and node makers name a group of equal nodes.
@@ -28,7 +38,6 @@ _POOLS = (
     "karpenter.sh/nodepool",
     "kubernetes.azure.com/agentpool",
 )
-_FINISHED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True)
@@ -114,34 +123,6 @@ def judge(demand: Demand, read: Read, others: Iterable[Other] = ()) -> Capacity:
     return _Judge(demand, read, tuple(others)).capacity()
 
 
-@dataclass
-class _Node:
-    """A node that the pod may be for: what keeps it away, and what is free on it."""
-
-    found: Object
-    problems: list[str]
-    taints: list[str]
-    allocatable: dict[str, Decimal]
-    free: dict[str, Decimal]
-
-    @property
-    def name(self) -> str:
-        return str(part(self.found, "metadata").get("name"))
-
-    def places(self, asked: Amounts) -> int:
-        """How many more such pods it takes."""
-        if self.problems:
-            return 0
-        return min(
-            (
-                int(max(Decimal(0), self.free.get(name, Decimal(0))) // amount)
-                for name, amount in asked.items()
-                if amount
-            ),
-            default=0,
-        )
-
-
 class _Judge:
     def __init__(self, demand: Demand, read: Read, others: tuple[Other, ...]) -> None:
         self.demand = demand
@@ -155,7 +136,8 @@ class _Judge:
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.blind: list[str] = [read.unreadable[kind] for kind in sorted(read.unreadable)]
-        self.used = self._used()
+        self.used, problems = reserved_by_node(read.pods)
+        self.blind += problems
 
     def capacity(self) -> Capacity:
         share = self._share()
@@ -183,10 +165,10 @@ class _Judge:
 
     # ------------------------------------------------------------ nodes
 
-    def _nodes(self) -> tuple[Verdict, list[_Node], int | None, int | None]:
+    def _nodes(self) -> tuple[Verdict, list[Node], int | None, int | None]:
         if "Node" in self.read.unreadable:
             return "unknown", [], None, None
-        nodes = [self._node(one) for one in self.read.nodes if _has(one, self.selector)]
+        nodes = [self._node(one) for one in self.read.nodes if has_labels(one, self.selector)]
         if not nodes:
             self._no_node()
             return "no node now", [], 0, 0
@@ -200,81 +182,27 @@ class _Judge:
         # The room of a pod that asks for less than the new one is no room for it.
         own = [pod for pod in there if self._is_enough(pod)]
         if len(own) < len(there):
-            count = _count(len(there) - len(own), "pod")
+            count = counted(len(there) - len(own), "pod")
             self.notes.append(f"Of this service {count} ask for less than the plan does: their room is not counted.")
-        places = self._place(nodes)
+        places = places_for(self.demand.pod, nodes, self.asked, self.most)
         room = places + len(own)
         if room < self.most:
             self._tell_problems(nodes)
             self._tell_full(nodes, places)
         if own:
             self.notes.append(
-                f"Of this service {_count(len(own), 'pod')} found room before. A change starts a new pod before it "
+                f"Of this service {counted(len(own), 'pod')} found room before. A change starts a new pod before it "
                 f"ends an old one: {'there is room for it' if places else 'there is no room for it now'}."
             )
         waiting = [pod for pod in self.read.pods if _waits(pod) and self._competes(pod)]
         if waiting:
-            self.notes.append(f"Others wait for such an accelerator already: {_count(len(waiting), 'pod')}.")
+            self.notes.append(f"Others wait for such an accelerator already: {counted(len(waiting), 'pod')}.")
         verdict: Verdict = "fits" if room >= self.most else "fits the fewest" if room >= self.fewest else "does not fit"
         return verdict, nodes, places, len(own)
 
-    def _node(self, found: Object) -> _Node:
-        allocatable = _quantities(part(found, "status", "allocatable"))
+    def _node(self, found: Object) -> Node:
         used = self.used.get(str(part(found, "metadata").get("name")), {})
-        free = {name: amount - used.get(name, Decimal(0)) for name, amount in allocatable.items()}
-        problems = []
-        if part(found, "spec").get("unschedulable"):
-            problems.append("is cordoned")
-        if condition(found, "Ready").get("status") != "True":
-            problems.append("is not ready")
-        tolerations = items(self.demand.pod, "tolerations")
-        taints = [taint for taint in items(found, "spec", "taints") if not _tolerated(taint, tolerations)]
-        # What Kubernetes taints by itself is told above.
-        told_taints = [_taint(one) for one in taints if not str(one.get("key")).startswith("node.kubernetes.io/")]
-        if told_taints:
-            problems.append(f"has a taint that the pod does not tolerate ({', '.join(told_taints)})")
-        elif taints and not problems:
-            problems.append(f"is tainted by Kubernetes ({', '.join(map(_taint, taints))})")
-        for name, amount in self.asked.items():
-            has = allocatable.get(name, Decimal(0))
-            if amount > has:
-                problems.append(f"has {told(name, has)} of {name}, and a pod asks for {told(name, amount)}")
-        return _Node(found, problems, [_taint(one) for one in taints], allocatable, free)
-
-    def _used(self) -> dict[str, dict[str, Decimal]]:
-        """What is reserved on each node: the requests of pods that are there and not finished."""
-        used: dict[str, dict[str, Decimal]] = {}
-        for pod in self.read.pods:
-            node = part(pod, "spec").get("nodeName")
-            if not node or part(pod, "status").get("phase") in _FINISHED:
-                continue
-            try:
-                asked = reserved(pod)
-            except ValueError as error:
-                metadata = part(pod, "metadata")
-                self.blind.append(f"The requests of {metadata.get('namespace')}/{metadata.get('name')}: {error}.")
-                continue
-            on_node = used.setdefault(str(node), {})
-            for name, amount in {**asked, "pods": Decimal(1)}.items():
-                on_node[name] = on_node.get(name, Decimal(0)) + amount
-        return used
-
-    def _place(self, nodes: list[_Node]) -> int:
-        """How many pods find room, one after the other, spread as they ask to be; counted up to the most replicas."""
-        left = {node.name: node.places(self.asked) for node in nodes}
-        spreads = [_Spread(rule, nodes) for rule in items(self.demand.pod, "topologySpreadConstraints")]
-        spreads = [spread for spread in spreads if spread.strict]
-        placed = 0
-        while placed < self.most:
-            open_nodes = [node for node in nodes if left[node.name] and all(spread.allows(node) for spread in spreads)]
-            if not open_nodes:
-                return placed
-            best = min(open_nodes, key=lambda node: [spread.count(node) for spread in spreads])
-            left[best.name] -= 1
-            placed += 1
-            for spread in spreads:
-                spread.add(best)
-        return placed
+        return look(found, self.demand.pod, self.asked, used)
 
     def _own(self) -> list[Object]:
         return [
@@ -282,7 +210,7 @@ class _Judge:
             for pod in self.read.pods
             if part(pod, "metadata").get("namespace") == self.demand.namespace
             and part(pod, "metadata", "labels").get(SERVICE_LABEL) == self.demand.service
-            and part(pod, "status").get("phase") not in _FINISHED
+            and not is_finished(pod)
             and not part(pod, "metadata").get("deletionTimestamp")
         ]
 
@@ -310,14 +238,14 @@ class _Judge:
         holders = [
             node
             for node in self.read.nodes
-            if self.device and _quantities(part(node, "status", "allocatable")).get(self.device)
+            if self.device and quantities(part(node, "status", "allocatable")).get(self.device)
         ]
         if holders:
             keys = sorted(self.selector)
             values = sorted(
                 {f"{key}={part(node, 'metadata', 'labels').get(key, '(none)')}" for node in holders for key in keys}
             )
-            count = _count(len(holders), "node")
+            count = counted(len(holders), "node")
             there = f" Labelled otherwise: {count} with {self.device} ({', '.join(values[:6])})."
         else:
             there = f" No node has {self.device}." if self.device else ""
@@ -329,7 +257,7 @@ class _Judge:
             )
         )
 
-    def _tell_problems(self, nodes: list[_Node]) -> None:
+    def _tell_problems(self, nodes: list[Node]) -> None:
         by_problem: dict[str, list[str]] = {}
         for node in nodes:
             for problem in node.problems:
@@ -342,7 +270,7 @@ class _Judge:
                 remedy = "Use larger nodes, or another accelerator or count by an override in the request."
             self.findings.append(Finding(f"{_names(names)} {problem}.", remedy))
 
-    def _tell_full(self, nodes: list[_Node], places: int) -> None:
+    def _tell_full(self, nodes: list[Node], places: int) -> None:
         usable = [node for node in nodes if not node.problems]
         short = sorted(
             name
@@ -351,7 +279,7 @@ class _Judge:
         )
         if not short:
             if usable and any(node.places(self.asked) for node in usable):
-                told_spread = f"{_count(places, 'pod')} of {self.most} find room: they must spread over nodes."
+                told_spread = f"{counted(places, 'pod')} of {self.most} find room: they must spread over nodes."
                 self.findings.append(Finding(told_spread, "Add nodes, or lower replicas.max by an override."))
             return
         lacking = "; ".join(
@@ -362,20 +290,20 @@ class _Judge:
         )
         self.findings.append(
             Finding(
-                f"{_count(places, 'pod')} of {self.fewest} to {self.most} find room on {_count(len(usable), 'node')} "
+                f"{counted(places, 'pod')} of {self.fewest} to {self.most} find room on {counted(len(usable), 'node')} "
                 f"({lacking}).{self._holders(usable)}",
                 f"Wait for one to end, add nodes, or let the cluster make them.{self._elsewhere()}",
             )
         )
 
-    def _holders(self, nodes: list[_Node]) -> str:
+    def _holders(self, nodes: list[Node]) -> str:
         """Which namespaces hold the accelerators."""
         if not self.device:
             return ""
         names = {node.name for node in nodes}
         held: dict[str, Decimal] = {}
         for pod in self.read.pods:
-            if part(pod, "spec").get("nodeName") in names and part(pod, "status").get("phase") not in _FINISHED:
+            if part(pod, "spec").get("nodeName") in names and not is_finished(pod):
                 namespace = str(part(pod, "metadata").get("namespace"))
                 held[namespace] = held.get(namespace, Decimal(0)) + reserved(pod).get(self.device, Decimal(0))
         rows = sorted(((amount, name) for name, amount in held.items() if amount), reverse=True)
@@ -389,19 +317,19 @@ class _Judge:
         for other in self.others:
             count = Decimal(0)
             for node in self.read.nodes:
-                tolerated = [{"key": other.resource, "operator": "Exists"}]
+                tolerations = [{"key": other.resource, "operator": "Exists"}]
                 closed = part(node, "spec").get("unschedulable") or condition(node, "Ready").get("status") != "True"
-                tainted = any(not _tolerated(taint, tolerated) for taint in items(node, "spec", "taints"))
-                if other.resource and not closed and not tainted and _has(node, other.node_selector):
-                    has = _quantities(part(node, "status", "allocatable")).get(other.resource, Decimal(0))
+                tainted = any(not tolerated(taint, tolerations) for taint in items(node, "spec", "taints"))
+                if other.resource and not closed and not tainted and has_labels(node, other.node_selector):
+                    has = quantities(part(node, "status", "allocatable")).get(other.resource, Decimal(0))
                     used = self.used.get(str(part(node, "metadata").get("name")), {}).get(other.resource, Decimal(0))
                     count += max(Decimal(0), has - used)
             if count:
                 free.append(f"{other.name} ({count})")
         return f" Free now: {', '.join(free)}; name one by an override of `accelerator` in the request." if free else ""
 
-    def _pools(self, nodes: list[_Node]) -> tuple[Pool, ...]:
-        pools: dict[str, list[_Node]] = {}
+    def _pools(self, nodes: list[Node]) -> tuple[Pool, ...]:
+        pools: dict[str, list[Node]] = {}
         for node in nodes:
             labels = part(node.found, "metadata", "labels")
             name = next((str(labels[key]) for key in _POOLS if key in labels), "")
@@ -420,17 +348,17 @@ class _Judge:
             return f"it cannot be judged: {' '.join(self.blind)}".strip()
         room = (places or 0) + (own or 0)
         if verdict == "fits":
-            return f"room for {self.most} of {_count(self.most, 'replica')}"
+            return f"room for {self.most} of {counted(self.most, 'replica')}"
         if verdict == "fits the fewest":
             most = min(room, quota if quota is not None else room)
-            return f"room for {most} of {_count(self.most, 'replica')}; {self.fewest} are needed at first"
+            return f"room for {most} of {counted(self.most, 'replica')}; {self.fewest} are needed at first"
         if verdict == "no node now":
             return "the cluster has no such node now"
         reasons = []
         if places is not None and room < self.fewest:
-            reasons.append(f"room for {room} of {_count(self.fewest, 'replica')}")
+            reasons.append(f"room for {room} of {counted(self.fewest, 'replica')}")
         if quota is not None and quota < self.fewest:
-            reasons.append(f"quota for {quota} of {_count(self.fewest, 'replica')}")
+            reasons.append(f"quota for {quota} of {counted(self.fewest, 'replica')}")
         return " and ".join(reasons) or "the cluster would refuse it"
 
     # ------------------------------------------------------------ the namespace
@@ -448,105 +376,13 @@ class _Judge:
         return Share(share.replicas, (*refused, *share.findings), bool(refused) or share.refused)
 
 
-class _Spread:
-    """A rule that pods spread over nodes or zones, as the scheduler reads it."""
-
-    def __init__(self, rule: Mapping[str, Any], nodes: list[_Node]) -> None:
-        self.key = str(rule.get("topologyKey"))
-        self.skew = int(rule.get("maxSkew") or 1)
-        self.strict = rule.get("whenUnsatisfiable") == "DoNotSchedule"
-        honor = rule.get("nodeTaintsPolicy") == "Honor"
-        counted = [
-            node for node in nodes if not honor or not (node.taints or part(node.found, "spec").get("unschedulable"))
-        ]
-        self.counts = {domain: 0 for node in counted if (domain := self._domain(node)) is not None}
-
-    def allows(self, node: _Node) -> bool:
-        domain = self._domain(node)
-        if domain is None or domain not in self.counts:
-            return False
-        return self.counts[domain] + 1 - min(self.counts.values()) <= self.skew
-
-    def count(self, node: _Node) -> int:
-        return self.counts[str(self._domain(node))]
-
-    def add(self, node: _Node) -> None:
-        self.counts[str(self._domain(node))] += 1
-
-    def _domain(self, node: _Node) -> str | None:
-        found = part(node.found, "metadata", "labels").get(self.key)
-        return None if found is None else str(found)
-
-
-def reserved(pod: Object) -> dict[str, Decimal]:
-    """What the scheduler counts for a pod: its requests, or what it holds where that is more (a pod can be resized).
-
-    Raises ValueError for what cannot be read.
-    """
-    spec = part(pod, "spec")
-    total = requests(spec)
-    for path in (("allocatedResources",), ("resources", "requests")):
-        held = dict(spec)
-        for kind in ("container", "initContainer"):
-            statuses = {one.get("name"): part(one, *path) for one in items(pod, "status", f"{kind}Statuses")}
-            held[f"{kind}s"] = [
-                {**one, "resources": {"requests": statuses[one["name"]]}} if statuses.get(one.get("name")) else one
-                for one in items(spec, f"{kind}s")
-            ]
-        whole = part(pod, "status", *path)
-        if whole:
-            held = {"containers": [{"resources": {"requests": whole}}], "overhead": spec.get("overhead")}
-        for name, amount in requests(held).items():
-            total[name] = max(total.get(name, Decimal(0)), amount)
-    return total
-
-
 def _total(amounts: Iterable[Decimal | None]) -> Decimal:
     """The sum of what is more than nothing."""
     return sum((amount for amount in amounts if amount is not None and amount > 0), Decimal(0))
 
 
-def _tolerated(taint: Mapping[str, Any], tolerations: list[dict[str, Any]]) -> bool:
-    if taint.get("effect") == "PreferNoSchedule":
-        return True
-    return any(_tolerates(one, taint) for one in tolerations)
-
-
-def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
-    operator = toleration.get("operator") or "Equal"
-    if toleration.get("effect") not in (None, "", taint.get("effect")):
-        return False
-    if not toleration.get("key"):
-        return bool(operator == "Exists")
-    if toleration.get("key") != taint.get("key"):
-        return False
-    same = (toleration.get("value") or "") == (taint.get("value") or "")
-    return bool(operator == "Exists" or (operator == "Equal" and same))
-
-
-def _taint(taint: Mapping[str, Any]) -> str:
-    value = f"={taint['value']}" if taint.get("value") else ""
-    return f"{taint.get('key')}{value}:{taint.get('effect')}"
-
-
-def _has(node: Object, selector: Mapping[str, str]) -> bool:
-    labels = part(node, "metadata", "labels")
-    return all(labels.get(key) == value for key, value in selector.items())
-
-
 def _waits(pod: Object) -> bool:
-    return not part(pod, "spec").get("nodeName") and part(pod, "status").get("phase") not in _FINISHED
-
-
-def _quantities(found: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Amounts by resource; one that cannot be read counts as none."""
-    amounts = {}
-    for name, value in found.items():
-        try:
-            amounts[str(name)] = quantity(value)
-        except ValueError:
-            amounts[str(name)] = Decimal(0)
-    return amounts
+    return not part(pod, "spec").get("nodeName") and not is_finished(pod)
 
 
 def _labels(selector: Mapping[str, str]) -> str:
@@ -559,7 +395,3 @@ def _names(names: list[str], most: int = 3) -> str:
         return f"Node {names[0]}"
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"Each of {', '.join(names[:most])}{more}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import Environment
 from neuroscale.cluster.capacity import Demand, Other, Read
-from neuroscale.cluster.pod_state import part
+from neuroscale.cluster.object_fields import part
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.kube.client import Cluster, Object, RefusedError

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
+from neuroscale.cluster.object_fields import condition, items, part, seconds_since, sentence
 from neuroscale.kube.client import Object
 from neuroscale.planning.probes import PROGRESS_DEADLINE, probe_window
 from neuroscale.rendering import api_key
@@ -48,44 +49,6 @@ class PodState:
 def look(pod: Object, now: datetime) -> PodState:
     """The state of a pod as its API object tells it."""
     return _Look(pod, now).state()
-
-
-def moment(text: Any) -> datetime | None:
-    """A time of the API (`2026-01-31T12:00:00Z`); None for what is none."""
-    try:
-        found = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-    return found if found is not None and found.tzinfo is not None else None
-
-
-def seconds_since(text: Any, now: datetime) -> int | None:
-    """Whole seconds from a time of the API until now, at least 0 (clocks differ); None where there is no time."""
-    then = moment(text)
-    return None if then is None else max(0, int((now - then).total_seconds()))
-
-
-def part(value: Any, *path: str) -> dict[str, Any]:
-    """The mapping at a path within an API object; {} where there is none."""
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return dict(value) if isinstance(value, Mapping) else {}
-
-
-def items(value: Any, *path: str) -> list[dict[str, Any]]:
-    """The mappings of the list at a path within an API object; [] where there is none."""
-    found = part(value, *path[:-1]).get(path[-1])
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
-
-
-def condition(value: Any, kind: str) -> dict[str, Any]:
-    """A condition of an object's status by its type; {} where there is none."""
-    return next((found for found in items(value, "status", "conditions") if found.get("type") == kind), {})
-
-
-def sentence(*parts: Any) -> str:
-    """Reason and message as `reason: message`, without what is empty."""
-    return ": ".join(str(one).strip().rstrip(".") for one in parts if one not in (None, ""))
 
 
 class _Look:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from neuroscale.cluster.pod_state import items, part
+from neuroscale.cluster.object_fields import items, part
 from neuroscale.core.units import GIB
 from neuroscale.kube.client import Object
 from neuroscale.manifests.pod_resources import requests

@@ -34,6 +34,7 @@ FILES = "files"
 """The folder beside a binary that holds what it reads at run time."""
 
 _TOOLS_FOLDER = Path("platform/local/tools")
+_SCHEMA_CODE = ("custom_schemas.py", "kind_schema.py", "native_schemas.py", "schema_build.py", "schemas.py")
 _REQUIREMENT = re.compile(r"^(?P<path>[^\s()]+)\s+(?P<version>v[^\s]+)")
 _LOCKED = re.compile(r"^(?P<name>[A-Za-z0-9_.-]+)==(?P<version>[^\s;\\]+)", re.MULTILINE)
 
@@ -195,7 +196,7 @@ def schema_pins(repository: Path = REPOSITORY) -> SchemaPins:
     if version is None:
         raise PinError(f"{requirements} does not pin kubernetes-validate.")
     # The code that converts them decides what the schemas say as much as their sources do.
-    code = [_read(Path(__file__).with_name(name)) for name in ("schema_build.py", "schemas.py")]
+    code = [_read(Path(__file__).with_name(name)) for name in _SCHEMA_CODE]
     key = digest(*code, version, *(f"{module} {module.checksum}" for module in modules))
     return SchemaPins(tuple(modules), version, cache_folder() / "schemas" / key)
 

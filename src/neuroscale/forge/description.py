@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
+from neuroscale.core.counting import counted
 from neuroscale.core.printable import markdown as prose
 from neuroscale.core.printable import markdown_code as code
 from neuroscale.core.printable import one_line
@@ -154,7 +155,7 @@ def _not_chosen(plan: Plan, choices: Iterable[Considered]) -> str:
 
 def _choice(plan: Plan, choice: Considered) -> str:
     price = "price unknown" if choice.hourly is None else f"{phrases.amount(choice.hourly)} USD an hour"
-    pods = f" with {phrases.plural(choice.replicas, 'replica')}" if choice.replicas > 1 else ""
+    pods = f" with {counted(choice.replicas, 'replica')}" if choice.replicas > 1 else ""
     label = f"{code(choice.label, 120)}{pods}, {price}"
     if choice.against:
         return f"{label}: {prose(choice.against)}"

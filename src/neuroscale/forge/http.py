@@ -5,25 +5,33 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import re
 import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qsl, quote, urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 import httpx
 
 from neuroscale import __version__
+from neuroscale.core.counting import counted
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.printable import one_line
 from neuroscale.core.secret_text import redact
 from neuroscale.core.units import MIB
 from neuroscale.core.web_address import checked_address, is_loopback
+from neuroscale.forge.http_answers import (
+    Received,
+    advice,
+    decoded,
+    message_of,
+    next_query,
+    phrase,
+    rate_limit,
+    retry_after,
+)
 from neuroscale.forge.interface import ForgeError, ForgeUnavailableError, Token
 from neuroscale.forge.token import check_secret
 
@@ -70,13 +78,6 @@ class Answer:
     status: int
     headers: Mapping[str, str]
     data: Any
-
-
-@dataclass(frozen=True)
-class _Received:
-    status: int
-    headers: httpx.Headers
-    body: bytes
 
 
 class _AttemptError(Exception):
@@ -144,7 +145,7 @@ class Client:
                 raise ForgeError(f"GET {self._url(path)}: the forge did not answer with a list.")
             yield from entries
             seen += len(entries)
-            following = _next_query(answer.headers.get("link", ""))
+            following = next_query(answer.headers.get("link", ""))
             if following is None:
                 # Some of Gitea's lists come without links, with the number of all entries.
                 total = answer.headers.get("x-total-count", "")
@@ -195,7 +196,7 @@ class Client:
                         self._safe(f"{what}: {failure.reason}, {_until(failure.pause)}. Run it again then.")
                     ) from None
                 if pause >= left or attempt == self.limits.attempts:
-                    took = f"{attempt} attempt{'s' if attempt > 1 else ''} in {time.monotonic() - began:.0f} s"
+                    took = f"{counted(attempt, 'attempt')} in {time.monotonic() - began:.0f} s"
                     raise ForgeUnavailableError(
                         self._safe(f"{what}: {failure.reason} ({took}). See whether the forge is up, and run it again.")
                     ) from None
@@ -214,7 +215,7 @@ class Client:
         longest = min(self.limits.longest_pause, self.limits.first_pause * 2 ** (attempt - 1))
         return random.uniform(0, longest)  # noqa: S311
 
-    def _follow(self, method: str, url: str, query: Query | None, content: bytes | None, ends: float) -> _Received:
+    def _follow(self, method: str, url: str, query: Query | None, content: bytes | None, ends: float) -> Received:
         """One attempt, with redirects within the same server. The token never goes to another one."""
         parameters: Query | None = query
         for _ in range(5):
@@ -235,7 +236,7 @@ class Client:
             url, parameters = target, None
         raise ForgeError(f"{method} {url}: the forge's redirects lead nowhere.")
 
-    def _attempt(self, method: str, url: str, query: Query | None, content: bytes | None, ends: float) -> _Received:
+    def _attempt(self, method: str, url: str, query: Query | None, content: bytes | None, ends: float) -> Received:
         seconds = ends - time.monotonic()
         sent = False
 
@@ -243,7 +244,7 @@ class Client:
             nonlocal sent
             sent = sent or event.endswith("send_request_headers.started")
 
-        async def exchange() -> _Received:
+        async def exchange() -> Received:
             # Awaited, because only so the deadline holds for everything, also for a trickle of bytes. What the system's
             # resolver takes to give a name up comes on top.
             async with (
@@ -270,7 +271,7 @@ class Client:
                         raise ForgeError(
                             f"{method} {url}: the answer is larger than {self.limits.largest_bytes} bytes."
                         )
-                return _Received(response.status_code, response.headers, bytes(body))
+                return Received(response.status_code, response.headers, bytes(body))
 
         try:
             return asyncio.run(exchange())
@@ -284,22 +285,22 @@ class Client:
                 ) from None
             raise _AttemptError(_reason(error, self.limits), sent) from None
 
-    def _answer(self, what: str, received: _Received, accept: Sequence[int]) -> Answer:
+    def _answer(self, what: str, received: Received, accept: Sequence[int]) -> Answer:
         """The answer of the forge, or the reason to ask again, or the error that it is."""
         status = received.status
-        data, readable = _decoded(received.body)
-        said = self._safe(_message(data))
-        limit = _rate_limit(received, said)
+        data, readable = decoded(received.body)
+        said = self._safe(message_of(data))
+        limit = rate_limit(received, said)
         if limit is not None:
             raise _AttemptError("the forge limits how many requests may be made", False, limit)
         if 200 <= status < 300 or status in accept:
             if not readable and status not in accept:
                 raise _AttemptError("the answer is no JSON, or only a part of it", True)
             return Answer(status, {key.lower(): value for key, value in received.headers.items()}, data)
-        told = f"{status} {_phrase(status)}" + (f": {said}" if said else "")
+        told = f"{status} {phrase(status)}" + (f": {said}" if said else "")
         if status == 408 or (status >= 500 and status != 501):
-            raise _AttemptError(f"the forge answered {told}", True, _retry_after(received.headers))
-        raise AnswerError(f"{what}: the forge answered {told}. {_advice(status)}", status, said)
+            raise _AttemptError(f"the forge answered {told}", True, retry_after(received.headers))
+        raise AnswerError(f"{what}: the forge answered {told}. {advice(status)}", status, said)
 
 
 def segments(*parts: str | int) -> str:
@@ -338,95 +339,9 @@ def _certificate_error(error: BaseException | None) -> str:
     return ""
 
 
-def _decoded(body: bytes) -> tuple[Any, bool]:
-    """The JSON value and whether there is one; an empty body is None."""
-    if not body.strip():
-        return None, True
-    try:
-        return json.loads(body), True
-    except (ValueError, RecursionError):
-        return None, False
-
-
-def _message(data: Any) -> str:
-    """What the forge says in the body of a refusal: GitHub's and Gitea's fields."""
-    if not isinstance(data, Mapping):
-        return ""
-    parts = [data.get("message")]
-    errors = data.get("errors")
-    for entry in errors if isinstance(errors, list) else []:
-        if isinstance(entry, Mapping):
-            parts.append(entry.get("message") or " ".join(str(entry.get(key, "")) for key in ("field", "code")).strip())
-        else:
-            parts.append(entry)
-    return one_line("; ".join(part for part in parts if isinstance(part, str) and part), 400)
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "unknown status"
-
-
-def _advice(status: int) -> str:
-    return {
-        401: "The token is wrong, expired or withdrawn: make a new one.",
-        403: "The token's account may not do that, or the token lacks the scope for it.",
-        404: "It is not there, or the token may not see it: check the name and the token's scopes.",
-        410: "It is gone.",
-    }.get(status, "Repair what it names and run it again.")
-
-
-def _rate_limit(received: _Received, said: str) -> float | None:
-    """Seconds until the forge takes requests again; None where it does not limit them."""
-    headers = received.headers
-    if received.status not in (403, 429):
-        return None
-    after = _retry_after(headers)
-    exhausted = headers.get("x-ratelimit-remaining", "").strip() == "0"
-    if received.status == 403 and after is None and not exhausted and "rate limit" not in said.lower():
-        return None
-    if after is not None:
-        return after
-    reset = headers.get("x-ratelimit-reset", "").strip()
-    if exhausted and re.fullmatch(r"[0-9]{1,12}", reset):
-        return max(1.0, float(reset) - _now(headers))
-    return 60.0  # what GitHub asks for where it names no time
-
-
-def _retry_after(headers: httpx.Headers) -> float | None:
-    value = headers.get("retry-after", "").strip()
-    if re.fullmatch(r"[0-9]{1,9}", value):
-        return float(value)
-    date = _date(value)
-    return None if date is None else max(0.0, date - _now(headers))
-
-
-def _now(headers: httpx.Headers) -> float:
-    """The forge's clock, which its other times are read by; else this machine's."""
-    date = _date(headers.get("date", ""))
-    return time.time() if date is None else date
-
-
-def _date(value: str) -> float | None:
-    try:
-        return parsedate_to_datetime(value).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
-
-
 def _until(seconds: float) -> str:
     try:
         at = datetime.fromtimestamp(time.time() + seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
     except (ValueError, OverflowError, OSError):
         return "for a very long time"
     return f"for {seconds:.0f} more seconds, until {at}"
-
-
-def _next_query(header: str) -> dict[str, str] | None:
-    for link in header.split(","):
-        address, _, attributes = link.partition(";")
-        if re.search(r"""\brel\s*=\s*"?next\b""", attributes):
-            return dict(parse_qsl(urlsplit(address.strip().strip("<>")).query))
-    return None

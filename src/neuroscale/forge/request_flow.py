@@ -20,15 +20,15 @@ from neuroscale.forge import description
 from neuroscale.forge.branches import BranchMovedError, check_branch_name, holds
 from neuroscale.forge.interface import ForgeError
 from neuroscale.forge.interface import PullRequest as OpenPullRequest
-from neuroscale.forge.publish import Base, OpenRequest, Published, Publisher, Wanted
+from neuroscale.forge.service_pull_request import Base, OpenRequest, Published, Publisher, Wanted
 from neuroscale.gate.verdict import Verdict
 from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.planning.planner import plan, request_digest
 from neuroscale.planning.rejected_choices import not_chosen
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
-from neuroscale.rendering.scaffolder.interpreter import branch_name
-from neuroscale.rendering.scaffolder.plan_step import FORM, answers_of
-from neuroscale.rendering.service_folder import RENDERED_FILES, Existing, PullRequest, RefusedPlanError, scaffold
+from neuroscale.rendering.scaffolder.interpreter import PullRequest, branch_name
+from neuroscale.rendering.scaffolder.plan_step import FORM, Existing, RefusedPlanError, answers_of
+from neuroscale.rendering.service_folder import RENDERED_FILES, scaffold
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, ServicePath
 from neuroscale.repo.snapshot import GitSnapshot

@@ -14,7 +14,7 @@ from typing import Literal
 from neuroscale.forge import description
 from neuroscale.forge.branches import Branches, BranchMovedError, is_ancestor, make_commit
 from neuroscale.forge.interface import Forge, ForgeError, PullRequest, RepositoryRef
-from neuroscale.forge.publish import Base, Prepared, Proposal, Publisher
+from neuroscale.forge.service_pull_request import Base, Prepared, Proposal, Publisher
 from neuroscale.repo.git import Git
 from neuroscale.repo.snapshot import GitSnapshot
 

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.catalog.settings import Settings, load_settings
 from neuroscale.policies.policy_set import PolicySet, load_policy_set
-from neuroscale.rendering.service_folder import Template
+from neuroscale.rendering.scaffolder.template import Template
 from neuroscale.repo.snapshot import Snapshot
 
 T = TypeVar("T")

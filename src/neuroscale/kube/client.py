@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import httpx
 
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
+from neuroscale.core.retries import repeatedly
 from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane
 
 Object = dict[str, Any]
@@ -23,8 +23,9 @@ Object = dict[str, Any]
 _MANAGER = "neuroscale"
 _TIMEOUT = 30.0
 _PAGE = 500
-_TRIES = 4
-_PAUSE = 0.25
+_ATTEMPTS = 4
+_FIRST_PAUSE = 0.5  # seconds
+_OVERLOADED = (429, 502, 503, 504)
 
 
 class KubernetesError(NeuroscaleError):
@@ -295,21 +296,23 @@ class Cluster:
         content = None if body is None else json.dumps(body).encode()
         headers = {} if body is None else {"Content-Type": content_type}
         repeatable = method in ("GET", "DELETE") or "apply-patch" in content_type
-        for attempt in range(1, _TRIES + 1):
+
+        def ask() -> Object:
             try:
                 response = self._client.request(method, address, params=parameters, content=content, headers=headers)
             except httpx.HTTPError as error:
-                if not repeatable or attempt == _TRIES:
-                    told = f"{self.name} ({self.url}) does not answer {method} {address}: {type(error).__name__}."
-                    raise KubernetesError(told) from error
-            else:
-                if response.is_success:
-                    return _decoded(response)
-                overloaded = response.status_code in (429, 502, 503, 504)
-                if not (overloaded and repeatable) or attempt == _TRIES:
-                    raise self._refused(method, address, response)
-            time.sleep(_PAUSE * 2**attempt)
-        raise AssertionError("the loop returns or raises")
+                told = f"{self.name} ({self.url}) does not answer {method} {address}: {type(error).__name__}."
+                raise KubernetesError(told) from error
+            if not response.is_success:
+                raise self._refused(method, address, response)
+            return _decoded(response)
+
+        def again(error: Exception) -> bool:
+            if isinstance(error, RefusedError):
+                return repeatable and error.code in _OVERLOADED
+            return repeatable and isinstance(error, KubernetesError)
+
+        return repeatedly(ask, attempts=_ATTEMPTS, again=again, first_pause=_FIRST_PAUSE)
 
     def _refused(self, method: str, address: str, response: httpx.Response) -> RefusedError:
         status = _decoded(response)

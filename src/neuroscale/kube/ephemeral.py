@@ -20,6 +20,7 @@ from pathlib import Path
 
 import httpx
 
+from neuroscale.core.retries import repeatedly
 from neuroscale.kube.client import Cluster, KubernetesError
 from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane, Ports
 
@@ -28,7 +29,7 @@ _STARTS_WITHIN = 120.0  # seconds; about four on two idle cores
 _STOPS_WITHIN = 15.0
 _ANSWERS_WITHIN = 30.0
 _PAUSE = 0.05
-_TRIES = 3
+_ATTEMPTS = 3
 _SHOWN = 1500  # characters of a log that a message quotes
 _ENDED = "The run ended before its API server was ready."
 _PORT_TAKEN = "address already in use"
@@ -68,26 +69,26 @@ class EphemeralServer:
 
         Raises KubernetesError with its logs where it does not start, and UntrustedError where its programs are missing.
         """
-        for attempt in range(1, _TRIES + 1):
-            with self._lock:
-                if self._left:
-                    raise KubernetesError(_ENDED)
-                if self._life is not None:
-                    self._life.end()
-                life = self._life = _Life()
-            try:
-                return life.start()
-            except _PortTakenError:
-                # Another program took one of the ports that were free a moment ago.
-                life.end()
-                if attempt == _TRIES:
-                    raise
-            except Exception as error:
-                if not self._left:
-                    raise
-                life.end()  # what this thread wrote meanwhile
-                raise KubernetesError(_ENDED) from error
-        raise AssertionError("the loop returns or raises")
+        return repeatedly(self._start_once, attempts=_ATTEMPTS, again=lambda error: isinstance(error, _PortTakenError))
+
+    def _start_once(self) -> Cluster:
+        with self._lock:
+            if self._left:
+                raise KubernetesError(_ENDED)
+            if self._life is not None:
+                self._life.end()
+            life = self._life = _Life()
+        try:
+            return life.start()
+        except _PortTakenError:
+            # Another program took one of the ports that were free a moment ago.
+            life.end()
+            raise
+        except Exception as error:
+            if not self._left:
+                raise
+            life.end()  # what this thread wrote meanwhile
+            raise KubernetesError(_ENDED) from error
 
     def logs(self) -> str:
         """The ends of the processes' logs, for a message on a failure, and which of them ended."""

@@ -31,10 +31,10 @@ from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, e
 from neuroscale.local.process import Process, answers
 from neuroscale.local.redis import NAME as REDIS
 from neuroscale.local.redis import Redis
-from neuroscale.local.runner import find_python, search_path
 from neuroscale.local.state import PASSABLE, State
 from neuroscale.local.tool_copies import copied, copy_tool
 from neuroscale.local.upstream import add_service_account, definitions, namespace
+from neuroscale.local.workflow_runner import find_python, search_path
 
 NAMESPACE: Final = "argocd"
 REPO_SERVER: Final = "argocd-repo-server"

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import load_settings
-from neuroscale.cluster.install import install
+from neuroscale.cluster.platform_install import install
 from neuroscale.core.printable import one_line
 from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.local.argocd import ArgoCD
 from neuroscale.local.control_plane import cluster
 from neuroscale.local.errors import LocalError
+from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.kyverno import await_policies
-from neuroscale.local.seed import LocalForge
 from neuroscale.policies.policy_set import load_policy_set
 from neuroscale.rendering.platform.argocd import ENVIRONMENT_LABEL, environment_objects, render
 from neuroscale.rendering.platform.charts import load_charts

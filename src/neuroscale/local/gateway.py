@@ -18,10 +18,10 @@ from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, e
 from neuroscale.local.kserve import NAME as KSERVE
 from neuroscale.local.node.service import NODE
 from neuroscale.local.process import Process, answers
-from neuroscale.local.runner import find_python
 from neuroscale.local.state import PASSABLE, State
 from neuroscale.local.tool_copies import copied, copy_tool
 from neuroscale.local.upstream import rights
+from neuroscale.local.workflow_runner import find_python
 
 NAME: Final = "gateway"
 ROUTES: Final = "gateway-routes"

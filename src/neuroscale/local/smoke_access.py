@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from neuroscale.local.control_plane import control_plane
 from neuroscale.local.deployment import ENVIRONMENT
+from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.gateway import NAME as GATEWAY
-from neuroscale.local.seed import LocalForge
 from neuroscale.local.state import State
 from neuroscale.rendering.platform.tenancy import SMOKE_TESTS
 

@@ -10,7 +10,18 @@ from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.core.validation import suggest
 from neuroscale.kube.client import Object
-from neuroscale.local import argocd, control_plane, gateway, gitea, kserve, kwok, kyverno, prometheus, redis, runner
+from neuroscale.local import (
+    argocd,
+    control_plane,
+    gateway,
+    gitea,
+    kserve,
+    kwok,
+    kyverno,
+    prometheus,
+    redis,
+    workflow_runner,
+)
 from neuroscale.local.argocd import ArgoCD
 from neuroscale.local.gateway import Gateway
 from neuroscale.local.gitea import Gitea
@@ -23,13 +34,13 @@ from neuroscale.local.nodes import simulated_nodes
 from neuroscale.local.process import Process
 from neuroscale.local.prometheus import Prometheus
 from neuroscale.local.redis import Redis
-from neuroscale.local.runner import Runner
 from neuroscale.local.state import State
+from neuroscale.local.workflow_runner import Runner
 from neuroscale.rendering.platform import monitoring
 from neuroscale.rendering.platform.argocd import VALUES, config_maps
 from neuroscale.repo.snapshot import FolderSnapshot
 
-_FORGE_PORTS = (gitea.NAME, runner.NAME)
+_FORGE_PORTS = (gitea.NAME, workflow_runner.NAME)
 _CLUSTER_PARTS = (control_plane, kwok, service, kserve, kyverno, redis, argocd, gateway, prometheus)
 _CLUSTER_PORTS = tuple(port for part in _CLUSTER_PARTS for port in part.PORTS)
 # What KServe and Kyverno are told; the gateway here asks KServe for nothing.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from neuroscale.catalog.settings import Environment
+from neuroscale.core.counting import plainly_counted
 from neuroscale.planning.choose import CHAT_TEMPLATE_TOKENS, Candidate, Case, candidates
 from neuroscale.planning.plan import Alternative
 from neuroscale.planning.price import cost
@@ -186,7 +187,7 @@ def _on(candidate: Candidate) -> str:
 
 
 def _users(number: int) -> str:
-    return "1 user" if number == 1 else f"{number} users"
+    return plainly_counted(number, "user")
 
 
 def _overrides(fields: list[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from neuroscale.core.counting import plainly_counted
 from neuroscale.planning.architecture import architecture
 from neuroscale.planning.choose import Candidate, Case
 from neuroscale.planning.plan import AppliedOverride
@@ -103,7 +104,7 @@ def _memory(case: Case, chosen: Candidate) -> str:
     memory = chosen.memory
     return (
         f"On each accelerator, of {memory.usable:.2f} GiB usable: weights {memory.weights:.2f} GiB, overhead "
-        f"{memory.overhead:.2f} GiB, KV cache of {chosen.held} request{'s' if chosen.held > 1 else ''} of "
+        f"{memory.overhead:.2f} GiB, KV cache of {plainly_counted(chosen.held, 'request')} of "
         f"{case.max_model_len} tokens {memory.kv_cache:.2f} GiB, free {memory.free:.2f} GiB (more or "
         f"less by {chosen.band_gib:.2f} GiB)."
     )
@@ -122,7 +123,7 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
         sentences.append("Tensor parallelism is 1: the model fits one accelerator.")
     needed = -(-request.concurrent_users // max(chosen.capacity, 1))
     because = (
-        f"one replica holds {_count(chosen.capacity, 'user')} at full length, and {request.concurrent_users} "
+        f"one replica holds {plainly_counted(chosen.capacity, 'user')} at full length, and {request.concurrent_users} "
         f"{'is' if request.concurrent_users == 1 else 'are'} asked for"
     )
     if request.availability == "high" and needed < 2:
@@ -218,10 +219,6 @@ def _unknown(case: Case, chosen: Candidate) -> list[str]:
 
 def _billions(parameters: int) -> str:
     return f"{parameters / 1e9:.2f} billion" if parameters >= 1e8 else f"{parameters:,}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _one_line(text: str) -> str:

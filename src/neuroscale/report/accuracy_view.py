@@ -11,9 +11,9 @@ from rich.text import Text
 from neuroscale.accuracy.comparison import FROM_HEADERS, Kind, Row
 from neuroscale.accuracy.reading import Cases
 from neuroscale.accuracy.summary import Summary, Tally, holds
+from neuroscale.core.counting import counted
 from neuroscale.core.printable import terminal
 from neuroscale.core.units import GIB
-from neuroscale.report.phrases import plural
 from neuroscale.report.plan_view import line
 
 NAMES: dict[Kind, tuple[str, str]] = {
@@ -152,7 +152,7 @@ def _left_out(cases: Cases, console: Console) -> None:
         return
     line(console, Text("Left out", "bold"))
     for reason, names in sorted(reasons.items(), key=lambda entry: -len(entry[1])):
-        line(console, f"{plural(len(names), 'case')}, {terminal(reason)}: {terminal(', '.join(names), 4000)}", 2)
+        line(console, f"{counted(len(names), 'case')}, {terminal(reason)}: {terminal(', '.join(names), 4000)}", 2)
 
 
 def _summary(cases: Cases, summaries: Sequence[Summary], console: Console) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from neuroscale.core.counting import counted
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import workflow_message, workflow_property
 from neuroscale.gate.verdict import Finding, Verdict
 from neuroscale.report import summary
-from neuroscale.report.phrases import plural
 
 LIMIT = 10  # of each severity in one step; GitHub drops what is beyond
 
@@ -29,8 +29,8 @@ def to_annotations(verdict: Verdict) -> str:
     notices = [_finding("notice", finding) for finding in summary.notices_of(verdict)]
     numbers = summary.counts(verdict)
     last = (
-        f"neuroscale gate: {summary.label(verdict)}: {plural(numbers.errors, 'error')}, "
-        f"{plural(numbers.notices, 'notice')}, exit status {ended.value}"
+        f"neuroscale gate: {summary.label(verdict)}: {counted(numbers.errors, 'error')}, "
+        f"{counted(numbers.notices, 'notice')}, exit status {ended.value}"
     )
     return "\n".join([*_limited("error", errors), *_limited("notice", notices), last]) + "\n"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+from neuroscale.core.counting import counted
 from neuroscale.core.printable import terminal
 from neuroscale.planning.fit import Choice, Fit
 from neuroscale.report.memory_bar import memory_bar
-from neuroscale.report.phrases import plural
 from neuroscale.report.plan_view import field, line
 
 _WIDEST_BAR = 72
@@ -42,7 +42,7 @@ def print_fit(result: Fit, console: Console, length: int | None = None) -> None:
     field(console, "vLLM prints", "")
     for printed in result.log:
         line(console, terminal(printed), 4)
-    field(console, "Why", f"confidence {result.confidence}, {plural(len(result.reasons), 'reason')}")
+    field(console, "Why", f"confidence {result.confidence}, {counted(len(result.reasons), 'reason')}")
     for reason in result.reasons:
         line(console, f"- {terminal(reason)}", 4)
     if result.choices:

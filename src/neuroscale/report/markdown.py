@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
+from neuroscale.core.counting import counted
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import lines as lines_of
 from neuroscale.core.printable import markdown as prose
@@ -17,7 +18,6 @@ from neuroscale.planning.plan import Plan
 from neuroscale.report import phrases, summary
 from neuroscale.report.memory_bar import memory_bar
 from neuroscale.report.memory_chart import memory_chart
-from neuroscale.report.phrases import plural
 
 MARKER = "<!-- neuroscale-gate -->"  # by which a later run finds its comment and replaces it
 
@@ -77,9 +77,9 @@ def markdown(verdict: Verdict) -> str:
 def _top(verdict: Verdict) -> str:
     ended = summary.status(verdict)
     numbers = summary.counts(verdict)
-    facts = [f"**{plural(numbers.errors, 'error')}**", plural(numbers.notices, "notice")]
+    facts = [f"**{counted(numbers.errors, 'error')}**", counted(numbers.notices, "notice")]
     if numbers.services:
-        facts.append(plural(numbers.services, "service"))
+        facts.append(counted(numbers.services, "service"))
     if change := phrases.cost_headline(verdict.cost):
         facts.append(f"**{change}**")
     if effects := phrases.effects_headline(verdict.effects):
@@ -231,7 +231,7 @@ def _services(verdict: Verdict) -> str:
         else map(_short_service, shown)
     )
     text = _section("### Services", rows, len(shown), "services", "service")
-    line = f"{plural(unchanged, 'service')} checked whose plan stays the same." if unchanged else ""
+    line = f"{counted(unchanged, 'service')} checked whose plan stays the same." if unchanged else ""
     return "\n\n".join(part for part in (text, line) if part)
 
 
@@ -282,14 +282,14 @@ def _reasons(plan: Plan) -> str:
     rows = _fitting(reasons, len(plan.reasons), _BYTES["services"] // 4, "reason")
     if plan.verdict == "refused":
         return f"\n**Why**\n\n{rows}\n" if rows else ""
-    head = f"Confidence {plan.confidence}, {plural(len(plan.reasons), 'reason')}"
+    head = f"Confidence {plan.confidence}, {counted(len(plan.reasons), 'reason')}"
     return f"\n<details><summary>{head}</summary>\n\n{rows}\n\n</details>\n" if rows else f"\n{head}\n"
 
 
 def _short_service(service: ServiceReport) -> str:
     plan = service.plan
     facts = f": {phrases.accelerators(plan, code)}, {phrases.price(plan)}" if plan else ""
-    more = [plural(len(plan.overrides), "override")] if plan and plan.overrides else []
+    more = [counted(len(plan.overrides), "override")] if plan and plan.overrides else []
     return "; ".join([f"- {_service_title(service)}{facts}", *more])
 
 
@@ -304,7 +304,7 @@ def _checks(verdict: Verdict) -> str:
         for check in ran
     )
     head = (
-        f"What was checked: {plural(len(ran), 'check')}, {phrases.tripwires(numbers.caught, numbers.tripwires)}, "
+        f"What was checked: {counted(len(ran), 'check')}, {phrases.tripwires(numbers.caught, numbers.tripwires)}, "
         f"{phrases.seconds(numbers.seconds)}"
     )
     body = _section("", rows, len(ran), "checks", "check")
@@ -359,7 +359,7 @@ def _fitting(blocks: Iterable[str], total: int, room: int, noun: str) -> str:
 
 
 def _more(count: int, noun: str) -> str:
-    return f"\n- and {plural(count, f'more {noun}')}, see the JSON report"
+    return f"\n- and {counted(count, f'more {noun}')}, see the JSON report"
 
 
 def _size(text: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 
+from neuroscale.core.counting import counted
 from neuroscale.costs.bill import CostChange, Range, ServiceCost, TokenPrice, UnpricedItem
 from neuroscale.gate.verdict import Check, Effect, Effects, Outcome, ServiceReport
 from neuroscale.planning.plan import Alternative, AppliedOverride, Plan, Replicas, Speed, Startup
@@ -16,11 +17,6 @@ from neuroscale.planning.plan import Alternative, AppliedOverride, Plan, Replica
 Escape = Callable[[str], str]
 
 _LONGEST = 1e9  # seconds; what is longer was not measured
-
-
-def plural(count: int, noun: str) -> str:
-    """`1 finding`, `2 findings`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def gib(value: float) -> str:
@@ -50,7 +46,7 @@ def amounts(low: Decimal, high: Decimal, signed: bool = False) -> str:
 
 def replicas(value: Replicas) -> str:
     """`2 replicas`, `1 to 3 replicas`."""
-    return plural(value.min, "replica") if value.min == value.max else f"{value.min:,} to {value.max:,} replicas"
+    return counted(value.min, "replica") if value.min == value.max else f"{value.min:,} to {value.max:,} replicas"
 
 
 def accelerators(plan: Plan, name: Escape) -> str:
@@ -117,7 +113,7 @@ def cost_headline(cost: CostChange | None) -> str:
         return ""
     difference = cost.total.difference
     known = f"{span(difference, signed=True)} a month" if difference.min or difference.max else ""
-    unknown = f"cost of {plural(cost.left_out, 'service')} not known" if cost.left_out else ""
+    unknown = f"cost of {counted(cost.left_out, 'service')} not known" if cost.left_out else ""
     return ", ".join(filter(None, (known, unknown)))
 
 
@@ -141,7 +137,7 @@ def cost_notes(cost: CostChange, prose: Escape) -> list[str]:
     """Sentences on what the amounts rest on: what they leave out, the date of the prices, and altered prices."""
     notes = []
     if cost.left_out:
-        notes.append(f"The total leaves out {plural(cost.left_out, 'service')} whose difference is not known.")
+        notes.append(f"The total leaves out {counted(cost.left_out, 'service')} whose difference is not known.")
     for used in cost.price_lists:
         text = f"Prices of {used.date.isoformat()}: {prose(used.name)} ({prose(used.tier)}, {prose(used.region)})"
         notes.append(f"{text}. They are more than 90 days old: renew them." if used.old else f"{text}.")
@@ -160,15 +156,15 @@ def effects_headline(effects: Effects | None) -> str:
     if effects is None:
         return ""
     if not effects.changed:
-        return f"{plural(effects.rendered, 'service')} rendered anew, none differs"
-    return f"{effects.changed:,} of {plural(effects.rendered, 'service')} rendered anew would differ"
+        return f"{counted(effects.rendered, 'service')} rendered anew, none differs"
+    return f"{effects.changed:,} of {counted(effects.rendered, 'service')} rendered anew would differ"
 
 
 def effects_lead(effects: Effects) -> str:
     """What the list of differences is about."""
     if not effects.rendered:
         return "No service and no example can be rendered with what the change brings."
-    told = f"{plural(effects.rendered, 'service')} and examples were rendered by the base's files and by the change's"
+    told = f"{counted(effects.rendered, 'service')} and examples were rendered by the base's files and by the change's"
     if not effects.differences:
         return f"{told}: their objects are the same."
     return f"{told}. This is what would become of {effects.changed:,} of them when they are next planned and rendered."
@@ -178,7 +174,7 @@ def effect(value: Effect, name: Escape) -> str:
     """One difference, with how many services it is of."""
     sides = [_side(text, name) for text in (value.before, value.after)]
     field = f" {name(value.field)}" if value.field else ""
-    of = f" ({plural(value.services, 'service')}, such as {name(value.example)})" if value.example else " (no service)"
+    of = f" ({counted(value.services, 'service')}, such as {name(value.example)})" if value.example else " (no service)"
     return f"{name(value.kind)}{field}: {sides[0]} → {sides[1]}{of}"
 
 
@@ -290,7 +286,7 @@ def account(check: Check, prose: Escape) -> list[str]:
 
 def tripwires(caught: int, laid: int) -> str:
     """`5 of 5 tripwires caught`."""
-    return f"{caught:,} of {plural(laid, 'tripwire')} caught"
+    return f"{caught:,} of {counted(laid, 'tripwire')} caught"
 
 
 def _plain(value: str | float | bool) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+from neuroscale.core.counting import counted
 from neuroscale.core.printable import terminal
 from neuroscale.planning.plan import Plan
 from neuroscale.report import phrases
 from neuroscale.report.memory_bar import memory_bar
-from neuroscale.report.phrases import plural
 
 _WIDEST_BAR = 72
 _PLAN_STYLES = {"fits": "green", "tight": "yellow", "refused": "red"}
@@ -65,7 +65,7 @@ def print_overrides(plan: Plan, console: Console) -> None:
 
 def print_reasons(plan: Plan, console: Console) -> None:
     """Confidence and reasons."""
-    field(console, "Why", f"confidence {plan.confidence}, {plural(len(plan.reasons), 'reason')}")
+    field(console, "Why", f"confidence {plan.confidence}, {counted(len(plan.reasons), 'reason')}")
     for reason in plan.reasons:
         line(console, f"- {terminal(reason)}", 4)
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+from neuroscale.core.counting import counted
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import lines, terminal
 from neuroscale.costs.bill import CostChange, Range
 from neuroscale.gate.verdict import Check, Effects, Finding, Outcome, ServiceReport, Verdict
 from neuroscale.report import phrases, summary
-from neuroscale.report.phrases import plural
 from neuroscale.report.plan_view import (
     field,
     line,
@@ -146,7 +146,7 @@ def _print_amounts(
 
 def _print_rest(total: int, noun: str, console: Console) -> None:
     if total > summary.FINDINGS_SHOWN:
-        line(console, f"and {plural(total - summary.FINDINGS_SHOWN, f'more {noun}')}, see the JSON report", 2)
+        line(console, f"and {counted(total - summary.FINDINGS_SHOWN, f'more {noun}')}, see the JSON report", 2)
 
 
 def _print_services(verdict: Verdict, console: Console) -> None:
@@ -159,7 +159,7 @@ def _print_services(verdict: Verdict, console: Console) -> None:
         show(service, console)
     _print_rest(len(shown), "service", console)
     if unchanged:
-        line(console, f"{plural(unchanged, 'service')} checked whose plan stays the same", 2)
+        line(console, f"{counted(unchanged, 'service')} checked whose plan stays the same", 2)
 
 
 def _print_service(service: ServiceReport, console: Console) -> None:
@@ -204,9 +204,9 @@ def _print_title(verdict: Verdict, console: Console) -> None:
     mark, style = _symbol(ended, console)
     console.print()
     line(console, Text.assemble((f"{mark} {terminal(summary.title(verdict), 600)}", f"bold {style}")))
-    facts = [plural(numbers.errors, "error"), plural(numbers.notices, "notice")]
+    facts = [counted(numbers.errors, "error"), counted(numbers.notices, "notice")]
     if numbers.not_run:
-        facts.append(f"{plural(numbers.not_run, 'check')} not run")
+        facts.append(f"{counted(numbers.not_run, 'check')} not run")
     if change := phrases.cost_headline(verdict.cost):
         facts.append(change)
     if effects := phrases.effects_headline(verdict.effects):

@@ -8,7 +8,7 @@ from typing import Any
 
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import load_settings
-from neuroscale.cluster.pod_state import part
+from neuroscale.cluster.object_fields import part
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import read_mapping

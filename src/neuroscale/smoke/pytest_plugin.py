@@ -18,9 +18,9 @@ import pytest
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.core.errors import NeuroscaleError
 from neuroscale.core.secret_text import SecretText, redact
-from neuroscale.smoke.outcomes import CannotTellError, FindingError, NeedsError, NotApplicableError
+from neuroscale.smoke.check_errors import CannotTellError, FindingError, NeedsError, NotApplicableError
 from neuroscale.smoke.results import Result
-from neuroscale.smoke.spec import Spec, read_spec
+from neuroscale.smoke.run_spec import Spec, read_spec
 
 _SPEC = pytest.StashKey[Spec]()
 _NOTES = pytest.StashKey[list[str]]()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from xml.etree import ElementTree as ET
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from neuroscale.core.errors import ExitStatus
-from neuroscale.core.printable import markdown, markdown_cell, one_line, terminal, xml
-from neuroscale.smoke.results import OUTCOMES, Report, Result
+from neuroscale.core.printable import markdown, markdown_cell, one_line, terminal
+from neuroscale.report.junit_file import Case, Suite, Tag, junit_file
+from neuroscale.smoke.results import OUTCOMES, Outcome, Report, Result
 
 _WORDS = {"passed": "passed", "failed": "FAILED", "error": "not looked at", "skipped": "not checked"}
 _COLOURS = {"passed": "green", "failed": "bold red", "error": "bold red", "skipped": "yellow"}
-_TAGS = {"failed": "failure", "error": "error", "skipped": "skipped"}
+_TAGS: dict[Outcome, Tag] = {"failed": "failure", "error": "error", "skipped": "skipped"}
 
 
 def headline(report: Report) -> str:
@@ -77,35 +76,23 @@ def to_markdown(report: Report) -> str:
 
 def to_junit(report: Report) -> str:
     """One suite a service. A run that did not pass always has a failure, one that cannot be trusted an error."""
-    suites: dict[str, ET.Element] = {}
+    suites: dict[str, Suite] = {}
     for one in report.checks:
         name = one.service or report.environment
-        case = ET.SubElement(
-            suites.setdefault(name, ET.Element("testsuite", {"name": one_line(name)})),
-            "testcase",
-            name=one_line(f"{one.check}: {one.title}", 500),
-            classname=f"smoke.{one_line(name)}",
-            time=f"{one.seconds:.3f}",
-        )
-        if tag := _TAGS.get(one.outcome):
-            text = f"{one.message}\nNext: {one.next}" if one.next else one.message
-            ET.SubElement(case, tag, {"message": one_line(one.message)}).text = xml(text)
-        elif one.message:
-            ET.SubElement(case, "system-out").text = xml(one.message)
+        suite = suites.setdefault(name, Suite(name))
+        suite.cases.append(_case(one, name))
+        suite.seconds += round(one.seconds, 3)
     if report.problems:
-        own = suites.setdefault("the run", ET.Element("testsuite", {"name": "the run"}))
-        case = ET.SubElement(own, "testcase", name="can be trusted", classname="smoke", time="0.000")
         told = "\n".join(report.problems)
-        ET.SubElement(case, "error", {"message": one_line(told)}).text = xml(told)
-    root = ET.Element("testsuites", {"name": "neuroscale smoke", "time": f"{report.seconds:.3f}"})
-    for suite in suites.values():
-        cases = suite.findall("testcase")
-        suite.set("tests", str(len(cases)))
-        for plural, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-            suite.set(plural, str(sum(case.find(tag) is not None for case in cases)))
-        suite.set("time", f"{sum(float(case.get('time', '0')) for case in cases):.3f}")
-        root.append(suite)
-    for name in ("tests", "failures", "errors", "skipped"):
-        root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
-    ET.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+        own = suites.setdefault("the run", Suite("the run"))
+        own.cases.append(Case("can be trusted", "smoke", 0.0, "error", told, text=told))
+    return junit_file("neuroscale smoke", list(suites.values()), report.seconds)
+
+
+def _case(one: Result, suite: str) -> Case:
+    name, classname = one_line(f"{one.check}: {one.title}", 500), f"smoke.{one_line(suite)}"
+    tag = _TAGS.get(one.outcome, "")
+    if not tag:
+        return Case(name, classname, one.seconds, output=one.message)
+    text = f"{one.message}\nNext: {one.next}" if one.next else one.message
+    return Case(name, classname, one.seconds, tag, one.message, text=text)

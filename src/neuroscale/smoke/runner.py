@@ -21,7 +21,7 @@ import neuroscale
 from neuroscale.core.errors import UntrustedError
 from neuroscale.repo.layout import SMOKE_TESTS
 from neuroscale.smoke.results import Report, Result, from_record, settled
-from neuroscale.smoke.spec import VARIABLE, Spec
+from neuroscale.smoke.run_spec import VARIABLE, Spec
 
 _INI = "pytest.ini"
 _ENDED_BY_ITSELF = (0, 1)  # pytest: all passed, or some did not

@@ -12,7 +12,8 @@ from neuroscale.cluster.endpoint import chat, key
 from neuroscale.cluster.endpoint.connection import Endpoint, client
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.endpoint.forward import port_forward
-from neuroscale.cluster.pod_state import SERVER, SERVICE_LABEL, PodState, items, look, part
+from neuroscale.cluster.object_fields import items, part
+from neuroscale.cluster.pod_state import SERVER, SERVICE_LABEL, PodState, look
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.secret_text import SecretText
 from neuroscale.core.web_address import checked_address

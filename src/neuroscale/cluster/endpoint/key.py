@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neuroscale.cluster.pod_state import SERVER, items, part
+from neuroscale.cluster.object_fields import items, part
+from neuroscale.cluster.pod_state import SERVER
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.secret_text import SecretText, read_secret_file
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError

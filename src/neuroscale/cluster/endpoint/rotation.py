@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from neuroscale.cluster.endpoint import chat, key
 from neuroscale.cluster.endpoint.access import ReadyPod, open_endpoint, pods_of, ready_pods
 from neuroscale.cluster.endpoint.errors import EndpointError
-from neuroscale.cluster.pod_state import look, part, startup_budget
+from neuroscale.cluster.object_fields import part
+from neuroscale.cluster.pod_state import look, startup_budget
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.secret_text import SecretText
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError

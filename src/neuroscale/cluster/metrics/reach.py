@@ -12,7 +12,8 @@ from neuroscale.catalog.settings import Prometheus as Configured
 from neuroscale.cluster.endpoint.connection import client
 from neuroscale.cluster.endpoint.forward import port_forward
 from neuroscale.cluster.metrics.prometheus import Prometheus, address
-from neuroscale.cluster.pod_state import items, look, part
+from neuroscale.cluster.object_fields import items, part
+from neuroscale.cluster.pod_state import look
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.web_address import is_loopback
 from neuroscale.kube.client import Cluster, Object

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from neuroscale.core.errors import ExitStatus
-from neuroscale.forge.after_merge import texts
+from neuroscale.forge.after_merge import comments
+from neuroscale.forge.after_merge.comment_record import MARKER, Record, read_record
 from neuroscale.forge.after_merge.evidence import Evidence, ServiceEvidence
-from neuroscale.forge.after_merge.remembered import MARKER, Record, read_record
 from neuroscale.forge.branches import is_ancestor
 from neuroscale.forge.interface import Forge, ForgeError
 from neuroscale.forge.revert import Change, Merge, Reverted, Reverter, last_change
@@ -126,7 +126,7 @@ class AfterMerge:
             return lines
         names = {one.name for one in services}
         every = [one for environment in found for one in environment.services]
-        told = texts.Told(
+        told = comments.Told(
             services=tuple(news),
             others=tuple(one for one in every if one.outcome == "failed" and one.name not in names),
             shared=tuple(
@@ -144,12 +144,12 @@ class AfterMerge:
         lines += _lines(merge, news, reverted)
         if record == told_before:
             return lines
-        text = f"{record.line()}\n{texts.comment(told, reverted, self._notes(told_before, news))}"
+        text = f"{record.line()}\n{comments.comment(told, reverted, self._notes(told_before, news))}"
         run = Run(self._run.number, self._run.attempt, pull.head_sha)
         published = publish(self._forge, pull.number, text, run, MARKER)
         return [*lines, f"The comment on pull request {pull.number}: {published.outcome}."]
 
-    def _revert(self, merge: Merge, blamed: list[ServiceEvidence], told: texts.Told) -> Reverted:
+    def _revert(self, merge: Merge, blamed: list[ServiceEvidence], told: comments.Told) -> Reverted:
         again = {one.path.folder: why for one in blamed if (why := self._failed_before(merge, one))}
         folders = [one.path.folder for one in blamed if one.path.folder not in again]
         if not folders:
@@ -159,8 +159,8 @@ class AfterMerge:
         reverted = self._reverter.revert(
             merge,
             folders,
-            texts.title(merge, [one for one in blamed if one.path.folder in folders]),
-            lambda restored, removed: texts.evidence(merge, told, restored, removed),
+            comments.title(merge, [one for one in blamed if one.path.folder in folders]),
+            lambda restored, removed: comments.evidence(merge, told, restored, removed),
         )
         return Reverted(
             reverted.done, reverted.pull, reverted.folders, reverted.removed, {**reverted.refusals, **again}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from neuroscale.core.errors import UntrustedError
+from neuroscale.core.retries import repeatedly
 from neuroscale.gate.checks.api_server_tripwires import root_tripwire
 from neuroscale.kube.client import Cluster, Kind, KubernetesError, RefusedError
 
@@ -16,8 +17,8 @@ _Object = dict[str, Any]
 _KindName = tuple[str, str]
 
 _AT_ONCE = 8
-_TRIES = 3
-_PAUSE = 0.2  # seconds, doubled before each further try
+_ATTEMPTS = 3
+_FIRST_PAUSE = 0.4  # seconds
 _KNOWS_WITHIN = 90.0  # seconds from a definition to a kind that can be asked about; two on idle cores
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _ASK = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": "neuroscale-gate"}
@@ -142,7 +143,12 @@ class Questions:
         if isinstance(kind, str):
             raise UntrustedError(f"{kind}, which every run needs.")
         try:
-            _patiently(lambda: _create(self._cluster, kind, value))
+            repeatedly(
+                lambda: _create(self._cluster, kind, value),
+                attempts=_ATTEMPTS,
+                again=_may_ask_again,
+                first_pause=_FIRST_PAUSE,
+            )
         except RefusedError as error:
             if error.code == 409 and error.reason == "AlreadyExists":
                 return self._ask_about_existing(kind, value)
@@ -163,16 +169,9 @@ class Questions:
         return None
 
 
-def _patiently(ask: Callable[[], None]) -> None:
-    """Ask again where the connection breaks or the server is not up to it: a dry-run can be repeated."""
-    for attempt in range(1, _TRIES + 1):
-        try:
-            return ask()
-        except KubernetesError as error:
-            if attempt == _TRIES or (isinstance(error, RefusedError) and error.code not in _AGAIN):
-                raise
-        time.sleep(_PAUSE * 2**attempt)
-    raise AssertionError("the loop returns or raises")
+def _may_ask_again(error: Exception) -> bool:
+    """Where the connection broke or the server is not up to it: a dry-run can be repeated."""
+    return error.code in _AGAIN if isinstance(error, RefusedError) else isinstance(error, KubernetesError)
 
 
 def _create(cluster: Cluster, kind: Kind, value: _Object) -> None:

@@ -12,7 +12,7 @@ from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, problem_findin
 from neuroscale.gate.platform_sources import Platform, PlatformSources
 from neuroscale.gate.verdict import Finding
 from neuroscale.rendering.scaffolder.form import check_form
-from neuroscale.rendering.service_folder import load_template
+from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.repo.layout import CATALOG
 from neuroscale.repo.snapshot import MemorySnapshot
 

@@ -28,7 +28,9 @@ from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIMES
 from neuroscale.rendering.scaffolder.lint import lint
-from neuroscale.rendering.service_folder import load_template, render, template_values
+from neuroscale.rendering.scaffolder.skeleton_values import template_values
+from neuroscale.rendering.scaffolder.template import load_template
+from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import CATALOG, EXAMPLES, RENDERED_KINDS, REQUEST_FILE, SETTINGS, TEMPLATE
 from neuroscale.repo.snapshot import MemorySnapshot
 from neuroscale.request.service_request import Request, check_request

@@ -12,7 +12,7 @@ from neuroscale.gate.verdict import Finding
 from neuroscale.planning.plan import Plan
 from neuroscale.rendering.scaffolder.actions import FETCH
 from neuroscale.rendering.scaffolder.conditional_lines import branches, in_words, reached
-from neuroscale.rendering.service_folder import Template
+from neuroscale.rendering.scaffolder.template import Template
 from neuroscale.repo.layout import CATALOG, EXAMPLES, TEMPLATE
 
 _ENTRIES = {"models": "model", "accelerators": "accelerator", "runtimes": "runtime", "teams": "team"}

@@ -15,6 +15,11 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def seconds_of(text: str) -> float:
+    """The reverse of `timestamp`: seconds since 1970."""
+    return datetime.fromisoformat(text).timestamp()
+
+
 def now_precisely() -> str:
     """The time as the API writes one of a lease or an event: with microseconds."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +16,15 @@ from neuroscale.local.node.addresses import loopback
 from neuroscale.local.node.backoff import BackOff
 from neuroscale.local.node.container import Container, Keeper, Terminated, Waits
 from neuroscale.local.node.events import Events
-from neuroscale.local.node.launch import Launch, Server, plan, scratch, volume
-from neuroscale.local.node.objects import name_of
+from neuroscale.local.node.launch import Server, plan
+from neuroscale.local.node.objects import name_of, seconds_of
+from neuroscale.local.node.pod_status import Seen, Whereabouts, content, initializing, pod_status
 from neuroscale.local.node.probes import Kind, Probe, Prober, probes_of
-from neuroscale.local.node.status import Seen, Whereabouts, pod_status
+from neuroscale.local.node.sources import read_sources
 from neuroscale.local.node.streams import remove_streams, write_streams
-from neuroscale.local.node.variables import Place, Sources, referred
+from neuroscale.local.node.variables import Place
+from neuroscale.local.node.volumes import make_volumes
 from neuroscale.local.node.waiting import CREATION, PULL_BACK_OFF, PULL_FAILED, WaitingError
-from neuroscale.local.state import PASSABLE
 
 _TICK = 0.1
 _RETRY = 2.0  # seconds until what a pod lacks is looked for again
@@ -194,8 +192,9 @@ class PodWorker:
         place = Place(machine.name, loopback(self.address), machine.host, machine.cpu, machine.memory)
         server = machine.server()
         probes = probes_of(one.spec)
-        launch = plan(self._pod, one.spec, self._sources(one), server, place, self._root)
-        self._make_volumes(launch, server)
+        sources = read_sources(machine.cluster, one.spec, self._pod["metadata"]["namespace"])
+        launch = plan(self._pod, one.spec, sources, server, place, self._root)
+        make_volumes(self._root, launch, server.cache, machine.keeper.user)
         write = f'vLLM {server.version} of this machine stands in for image "{one.spec["image"]}"'
         self._event("Pulled", write, one)
         one.start(launch, probes)
@@ -316,51 +315,6 @@ class PodWorker:
 
     # ------------------------------------------------------------ what it needs and tells
 
-    def _sources(self, one: Container) -> Sources:
-        secrets, config_maps = referred(one.spec)
-        namespace = self._pod["metadata"]["namespace"]
-        return Sources(
-            {name: _decoded(self._get("Secret", name, namespace)) for name in secrets},
-            {name: _texts(self._get("ConfigMap", name, namespace)) for name in config_maps},
-        )
-
-    def _get(self, kind: str, name: str, namespace: str) -> Object | None:
-        try:
-            return self._machine.cluster.get("v1", kind, name, namespace)
-        except RefusedError as error:
-            # Just after a pod was bound, the API server does not know yet that this node may read what it names.
-            raise WaitingError("CreateContainerConfigError", error.message) from error
-        except KubernetesError as error:
-            raise WaitingError("CreateContainerConfigError", "failed to sync cache: " + str(error)) from error
-
-    def _make_volumes(self, launch: Launch, server: Server) -> None:
-        """The pod's empty folders, which last as long as it does, and belong to whom its processes run as."""
-        user = self._machine.keeper.user
-        for folder in (
-            self._root,
-            self._root / "logs",
-            volume(self._root, "x").parent,
-            scratch(self._root, "x").parent,
-        ):
-            folder.mkdir(exist_ok=True)
-            folder.chmod(PASSABLE)
-        for name in launch.volumes:
-            path = volume(self._root, name)
-            if path.exists():
-                continue
-            # Made aside: in a folder that a process may write to, a link of it could lead anywhere.
-            half = path.with_name(f".new-{name}")
-            shutil.rmtree(half, ignore_errors=True)
-            half.mkdir(mode=0o700)
-            cache = Path(launch.environment.get("VLLM_CACHE_ROOT", "/"))
-            if server.cache is not None and server.cache.is_dir() and cache.is_relative_to(path):
-                shutil.copytree(server.cache, half / cache.relative_to(path), dirs_exist_ok=True)
-            if user is not None:
-                for folder, _, files in os.walk(half):
-                    for one in (folder, *(os.path.join(folder, file) for file in files)):  # noqa: PTH118
-                        os.chown(one, user.uid, user.gid, follow_symlinks=False)
-            half.replace(path)
-
     def _tell(self) -> None:
         """Write the pod's status where it is not what it should be."""
         now = time.monotonic()
@@ -370,13 +324,13 @@ class PodWorker:
             pod = self._pod
         there = pod.get("status") or {}
         if there.get("startTime"):
-            self._since = _seconds(there["startTime"])
+            self._since = seconds_of(there["startTime"])
         where = Whereabouts(self.address, self._machine.host, self._since, self._machine.server().version)
         first, main = ([self._seen(one) for one in group] for group in (self._first, self._main))
         if not self._initialized():
-            main = [_initializing(one) for one in main]
+            main = [initializing(one) for one in main]
         wanted = pod_status(pod, first, main, where, time.time())
-        if wanted == self._sent and _says(there) == _says(wanted):
+        if wanted == self._sent and content(there) == content(wanted):
             return
         metadata = pod["metadata"]
         identity = Identity("v1", "Pod", metadata["namespace"], metadata["name"])
@@ -434,43 +388,7 @@ def _is_sidecar(one: Container) -> bool:
     return one.spec.get("restartPolicy") == "Always"
 
 
-def _initializing(one: Seen) -> Seen:
-    if isinstance(one.state, Waits) and one.last is None:
-        return Seen(one.name, one.image, Waits("PodInitializing"), None, one.restarts, started=False, ready=False)
-    return one
-
-
 def _sleep_before(spec: Object) -> float:
     """The seconds of a preStop hook that sleeps, the only kind that this node knows."""
     hook = (spec.get("lifecycle") or {}).get("preStop") or {}
     return float((hook.get("sleep") or {}).get("seconds") or 0)
-
-
-def _says(status: Mapping[str, Any]) -> Any:
-    """What of a status somebody else could have changed."""
-    conditions = {one["type"]: one["status"] for one in status.get("conditions") or ()}
-    containers = [
-        (one["name"], one.get("ready"), one.get("restartCount"), sorted(one.get("state") or {}))
-        for one in status.get("containerStatuses") or ()
-    ]
-    return status.get("phase"), conditions, containers, status.get("podIP")
-
-
-def _seconds(text: str) -> float:
-    from datetime import datetime
-
-    return datetime.fromisoformat(text).timestamp()
-
-
-def _decoded(secret: Object | None) -> dict[str, str] | None:
-    if secret is None:
-        return None
-    found = {}
-    for key, value in (secret.get("data") or {}).items():
-        with contextlib.suppress(UnicodeDecodeError):  # what is no text can be no variable
-            found[key] = base64.b64decode(value).decode()
-    return found
-
-
-def _texts(config_map: Object | None) -> dict[str, str] | None:
-    return None if config_map is None else dict(config_map.get("data") or {})

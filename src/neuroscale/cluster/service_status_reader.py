@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from neuroscale.cluster.object_fields import items, part
 from neuroscale.cluster.pod_state import SERVICE_LABEL as POD_LABEL
-from neuroscale.cluster.pod_state import items, part
+from neuroscale.cluster.service_status import Observed, ServiceStatus
+from neuroscale.cluster.service_verdict import judge
 from neuroscale.cluster.services_in_git import Clone
-from neuroscale.cluster.status import Observed, ServiceStatus, judge
 from neuroscale.core.validation import suggest
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
 from neuroscale.rendering.platform.argocd import ENVIRONMENT_LABEL, NAMESPACE, SERVICE_LABEL, application_name

@@ -14,11 +14,11 @@ import psutil
 from neuroscale.local import stack
 from neuroscale.local.deployment import deploy
 from neuroscale.local.errors import LocalError
+from neuroscale.local.forge_setup import LocalForge
+from neuroscale.local.platform_status import last_lines
 from neuroscale.local.process import belonging, digest, end
-from neuroscale.local.seed import LocalForge
 from neuroscale.local.smoke_access import allow_smoke_tests
 from neuroscale.local.state import State, delete_folder, is_free, locked
-from neuroscale.local.status import last_lines
 from neuroscale.local.supervisor import NAME, Report, is_running, launch, read_report
 
 Tell = Callable[[str], None]

@@ -14,7 +14,7 @@ import httpx
 from neuroscale.cluster.endpoint.chat import Answer, Options, complete, post_json
 from neuroscale.cluster.endpoint.connection import Endpoint, unreachable
 from neuroscale.cluster.endpoint.errors import EndpointError
-from neuroscale.smoke.outcomes import CannotTellError
+from neuroscale.smoke.check_errors import CannotTellError
 
 SLOWEST: Final = 0.25
 """Seconds a token. A server that decodes more slowly is taken for one that hangs."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.errors import EndpointError
-from neuroscale.cluster.pod_state import part
+from neuroscale.cluster.object_fields import part
 from neuroscale.core.errors import InputError, NeuroscaleError
 from neuroscale.kube.client import Cluster, KubernetesError, RefusedError
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from neuroscale.cluster.object_matching import differences
-from neuroscale.cluster.pod_state import condition, part
-from neuroscale.cluster.status import judge
+from neuroscale.cluster.object_differences import differences
+from neuroscale.cluster.object_fields import condition, part
+from neuroscale.cluster.service_verdict import judge
 from status_objects import BUDGET, ENVIRONMENT, NAME, NAMESPACE, NOW, REVISION, World, ago, condition_of
 
 

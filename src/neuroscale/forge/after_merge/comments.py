@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from neuroscale.core.counting import counted
 from neuroscale.core.printable import markdown as prose
 from neuroscale.core.printable import markdown_cell as cell
 from neuroscale.core.printable import markdown_code as code
 from neuroscale.core.printable import terminal
 from neuroscale.forge.after_merge.evidence import Evidence, Outcome, ServiceEvidence
 from neuroscale.forge.revert import Merge, Reverted
-from neuroscale.report.phrases import plural
 from neuroscale.smoke.results import Result
 
 _LONGEST = 50_000  # characters; forges take 65,536
@@ -89,7 +89,7 @@ def evidence(merge: Merge, told: Told, restored: Sequence[str], removed: Sequenc
     if told.others:
         named = ", ".join(code(one.name, 120) for one in told.others[:10])
         parts.append(
-            f"**Look at the cluster first**: {plural(len(told.others), 'service')} that this merge did not touch "
+            f"**Look at the cluster first**: {counted(len(told.others), 'service')} that this merge did not touch "
             f"{'fails' if len(told.others) == 1 else 'fail'} as well: {named}."
         )
     parts += _about(told, only_failed=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neuroscale.smoke.asking import SLOWEST, Prompts, limits, percentile
+from neuroscale.smoke.model_requests import SLOWEST, Prompts, limits, percentile
 
 _BLOCK = 16
 """Tokens by which vLLM's prefix cache compares."""

@@ -6,75 +6,39 @@ next one.
 
 from __future__ import annotations
 
-import contextlib
-import secrets
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from neuroscale.core.errors import InputError, Problem
-from neuroscale.core.files import write_private
 from neuroscale.forge.branches import Access, Branches
-from neuroscale.forge.http import AnswerError, Client, Limits, segments
-from neuroscale.forge.interface import ForgeError, RepositoryRef, Token
-from neuroscale.forge.token import VARIABLE, read_token
+from neuroscale.forge.http import Client, segments
+from neuroscale.forge.interface import ForgeError, RepositoryRef
+from neuroscale.forge.token import VARIABLE
 from neuroscale.local.errors import LocalError
+from neuroscale.local.forge_accounts import (
+    ADMIN,
+    GATE,
+    LIMITS,
+    LOGINS,
+    MAINTAINER,
+    REVERT,
+    ROLES,
+    Account,
+    Accounts,
+)
+from neuroscale.local.forge_protection import MAIN, REPOSITORY_SETTINGS, TEAM, protection
 from neuroscale.local.gitea import Gitea
 from neuroscale.local.state import PRIVATE, State
 from neuroscale.repo.git import Git
-from neuroscale.repo.layout import PROTECTED, WRITTEN
 
 OWNER = "neuroscale"
 REPOSITORY = "platform"
-TEAM = "platform-owners"
-MAIN = "main"
-REQUIRED_STATUS = "gate / gate (pull_request_target)"
 
-ADMIN, DEVELOPER, MAINTAINER, GATE, REVERT = "admin", "developer", "owner", "gate", "revert"
-# Gitea reserves the name `admin`.
-_LOGINS = {
-    ADMIN: "forge-admin",
-    DEVELOPER: "developer",
-    MAINTAINER: "owner",
-    GATE: "neuroscale-gate",
-    REVERT: "neuroscale-revert",
-}
-_FULL_NAMES = {
-    ADMIN: "Forge Admin",
-    DEVELOPER: "Dana Developer",
-    MAINTAINER: "Olu Owner",
-    GATE: "NeuroScale Gate",
-    REVERT: "NeuroScale Revert",
-}
-_SCOPES = {
-    ADMIN: "write:admin,write:issue,write:organization,write:repository,write:user",
-    DEVELOPER: "write:issue,write:repository,read:user",
-    MAINTAINER: "write:issue,write:repository,read:user",
-    GATE: "write:issue,read:repository,read:user",
-    REVERT: "write:issue,write:repository,read:user",
-}
 REVERT_SECRET, KUBECONFIG_SECRET = "NEUROSCALE_REVERT_TOKEN", "NEUROSCALE_KUBECONFIG"
 ENVIRONMENTS_VARIABLE, GATEWAY_VARIABLE = "NEUROSCALE_SMOKE_ENVIRONMENTS", "NEUROSCALE_LOCAL_GATEWAY"
 """What the workflow of the smoke tests reads of the forge."""
-ROLES = (ADMIN, DEVELOPER, MAINTAINER)
-"""The accounts that people use."""
-_LIMITS = Limits(deadline=60.0)
-
-
-@dataclass(frozen=True)
-class Account:
-    """An account of the forge: its login, and where its token and password lie."""
-
-    role: str
-    login: str
-    token_file: Path
-    password_file: Path
-
-    def token(self) -> Token:
-        """Its token. Raises InputError where there is none."""
-        return read_token(self.token_file)
 
 
 class LocalForge:
@@ -83,6 +47,7 @@ class LocalForge:
     def __init__(self, state: State) -> None:
         self.state = state
         self.gitea = Gitea(state)
+        self._accounts = Accounts(state, self.gitea)
 
     @property
     def url(self) -> str:
@@ -94,7 +59,7 @@ class LocalForge:
 
     def account(self, role: str) -> Account:
         """One of ROLES; or GATE, whose comment the gate's is; or REVERT, who opens reverts."""
-        return Account(role, _LOGINS[role], self.state.tokens / role, self.state.passwords / role)
+        return self._accounts.account(role)
 
     def seed(self, checkout: Path | None, tell: Callable[[str], None]) -> None:
         """Make what is missing. `checkout`: the repository whose HEAD an empty main branch begins with.
@@ -103,7 +68,7 @@ class LocalForge:
         """
         client = self._ensure_organization()
         for role in ROLES:
-            self._ensure_account(self.account(role))
+            self._accounts.ensure(self.account(role))
         self._ensure_commenter(client)
         self._ensure_team(client)
         new = self.create_repository(REPOSITORY, checkout)
@@ -114,7 +79,7 @@ class LocalForge:
 
         The forge signs what it sends with the secret, which it never shows again.
         """
-        client, path = self._client(), f"/repos/{segments(OWNER, REPOSITORY)}/hooks"
+        client, path = self._accounts.client(), f"/repos/{segments(OWNER, REPOSITORY)}/hooks"
         there = {hook["config"].get("url", ""): hook["id"] for hook in client.pages(path)}
         for address in addresses:
             config = {"url": address, "content_type": "json", "secret": secret}
@@ -135,8 +100,8 @@ class LocalForge:
 
         They are the repository's own secrets: no other repository's workflow gets them.
         """
-        self._ensure_account(self.account(REVERT))
-        client, path = self._client(), f"/repos/{segments(repository.owner, repository.name)}/actions"
+        self._accounts.ensure(self.account(REVERT))
+        client, path = self._accounts.client(), f"/repos/{segments(repository.owner, repository.name)}/actions"
         held = {REVERT_SECRET: self.account(REVERT).token().secret, KUBECONFIG_SECRET: kubeconfig}
         for name, secret in held.items():
             client.send("PUT", f"{path}/secrets/{segments(name)}", idempotent=True, body={"data": secret})
@@ -167,8 +132,8 @@ class LocalForge:
         for folder in (self.state.tokens, self.state.passwords):
             folder.mkdir(mode=PRIVATE, exist_ok=True)
             folder.chmod(PRIVATE)
-        self._ensure_account(self.account(ADMIN))
-        client = self._client()
+        self._accounts.ensure(self.account(ADMIN))
+        client = self._accounts.client()
         if client.get(f"/orgs/{segments(OWNER)}", accept=(404,)).status == 404:
             fields = {"username": OWNER, "full_name": "NeuroScale", "visibility": "public"}
             client.send("POST", "/orgs", idempotent=True, body=fields, accept=(422,))
@@ -179,14 +144,14 @@ class LocalForge:
 
         Where main is missing, it begins with the commit that is checked out in `checkout`.
         """
-        client, repository = self._client(), RepositoryRef(self.url, OWNER, name)
+        client, repository = self._accounts.client(), RepositoryRef(self.url, OWNER, name)
         path = f"/repos/{segments(OWNER, name)}"
         answer = client.get(path, accept=(404,))
         if answer.status == 404:
             fields = {"name": name, "private": False, "default_branch": MAIN, "description": "Served models"}
             client.send("POST", f"/orgs/{segments(OWNER)}/repos", idempotent=True, body=fields, accept=(409,))
             answer = client.get(path)
-        _bring(client, path, _REPOSITORY_SETTINGS, answer.data)
+        _bring(client, path, REPOSITORY_SETTINGS, answer.data)
         if checkout is not None:
             self._push(repository, checkout)
         self.protect(repository)
@@ -194,15 +159,15 @@ class LocalForge:
 
     def protect(self, repository: RepositoryRef) -> None:
         """Protect the main branch: what stands in PROTECTION, and nothing that is weaker."""
-        client, path = self._client(), f"/repos/{segments(repository.owner, repository.name)}/branch_protections"
+        client, path = (
+            self._accounts.client(),
+            f"/repos/{segments(repository.owner, repository.name)}/branch_protections",
+        )
         rule = client.get(f"{path}/{segments(MAIN)}", accept=(404,))
         if rule.status == 404:
             client.send("POST", path, idempotent=True, body={"rule_name": MAIN, **protection()}, accept=(403, 422))
             rule = client.get(f"{path}/{segments(MAIN)}")
         _bring(client, f"{path}/{segments(MAIN)}", protection(), rule.data)
-
-    def _client(self) -> Client:
-        return Client(f"{self.url}/api/v1", self.account(ADMIN).token(), limits=_LIMITS)
 
     def _push(self, repository: RepositoryRef, checkout: Path) -> None:
         git = Git(checkout)
@@ -230,8 +195,8 @@ class LocalForge:
 
         Until then it has no pull requests either.
         """
-        client, path = self._client(), f"/repos/{segments(repository.owner, repository.name)}"
-        ends = time.monotonic() + _LIMITS.deadline
+        client, path = self._accounts.client(), f"/repos/{segments(repository.owner, repository.name)}"
+        ends = time.monotonic() + LIMITS.deadline
         while client.get(path).data.get("empty"):
             if time.monotonic() > ends:
                 raise LocalError(f"The forge takes {repository.slug} for empty after something was pushed to it.")
@@ -243,82 +208,11 @@ class LocalForge:
         Whatever workflow writes with the token that the forge gives it, it is the same account everywhere: then the
         gate could not tell its comment from one that somebody's workflow in a fork wrote.
         """
-        made = self._ensure_account(self.account(GATE))
+        made = self._accounts.ensure(self.account(GATE))
         path = f"/orgs/{segments(OWNER)}/actions/secrets"
         if made or VARIABLE not in {secret["name"] for secret in client.pages(path)}:
             fields = {"data": self.account(GATE).token().secret}
             client.send("PUT", f"{path}/{segments(VARIABLE)}", idempotent=True, body=fields)
-
-    def _ensure_account(self, account: Account) -> bool:
-        """The account with a password and a token that work, of which the files are the only copies.
-
-        Returns whether anything was missing.
-        """
-        if self._works(account):
-            return False
-        if account.role == ADMIN:
-            self._ensure_admin(account)
-        else:
-            client, path = self._client(), f"/admin/users/{segments(account.login)}"
-            if client.get(f"/users/{segments(account.login)}", accept=(404,)).status == 404:
-                fields = {
-                    "username": account.login,
-                    "full_name": _FULL_NAMES[account.role],
-                    "email": _email(account),
-                    "password": self._new_password(account),
-                    "must_change_password": False,
-                }
-                client.send("POST", "/admin/users", idempotent=True, body=fields, accept=(422,))
-            else:
-                self._set_password(client, path, account)
-        if account.role != ADMIN:
-            self._new_token(account)
-        if not self._works(account):
-            raise LocalError(f"The forge does not take the token of {account.login} that it has just made.")
-        return True
-
-    def _ensure_admin(self, account: Account) -> None:
-        """Made by Gitea's own command with a password that is thrown away: it would take another by argument only."""
-        with contextlib.suppress(LocalError):  # it is there already; if not, the next command says so
-            self.gitea.command(
-                *("admin", "user", "create", "--admin", "--username", account.login, "--email", _email(account)),
-                *("--fullname", _FULL_NAMES[account.role], "--random-password", "--random-password-length", "40"),
-                "--must-change-password=false",
-            )
-        self._new_token(account)
-        self._set_password(self._client(), f"/admin/users/{segments(account.login)}", account)
-
-    def _works(self, account: Account) -> bool:
-        """Whether its token is one of this forge's, and its password was set."""
-        if not account.token_file.exists() or not account.password_file.exists():
-            return False
-        client = Client(f"{self.url}/api/v1", account.token(), limits=_LIMITS)
-        try:
-            user = client.get("/user").data
-        except AnswerError:
-            return False
-        return isinstance(user, dict) and user.get("login") == account.login
-
-    def _new_token(self, account: Account) -> None:
-        token = self.gitea.new_secret(
-            *("admin", "user", "generate-access-token", "--username", account.login, "--raw"),
-            *("--token-name", f"neuroscale-{secrets.token_hex(4)}", "--scopes", _SCOPES[account.role]),
-        )
-        write_private(account.token_file, token + "\n")
-
-    def _new_password(self, account: Account) -> str:
-        password = secrets.token_urlsafe(30)
-        write_private(account.password_file, password + "\n")
-        return password
-
-    def _set_password(self, client: Client, path: str, account: Account) -> None:
-        fields = {
-            "source_id": 0,
-            "login_name": account.login,
-            "password": self._new_password(account),
-            "must_change_password": False,
-        }
-        client.send("PATCH", path, idempotent=True, body=fields)
 
     def _ensure_team(self, client: Client) -> None:
         """Whoever may approve and merge. They may not change the protection, nor merge against it."""
@@ -337,70 +231,12 @@ class LocalForge:
             teams = [team for team in client.pages(path) if team["name"] == TEAM]
         if not teams:
             raise ForgeError(f"The forge did not make the team {TEAM}.")
-        member = f"/teams/{segments(teams[0]['id'])}/members/{segments(_LOGINS[MAINTAINER])}"
+        member = f"/teams/{segments(teams[0]['id'])}/members/{segments(LOGINS[MAINTAINER])}"
         if client.get(member, accept=(404,)).status == 404:
             client.send("PUT", member, idempotent=True)
-
-
-_REPOSITORY_SETTINGS: dict[str, Any] = {
-    "has_wiki": False,
-    "has_projects": False,
-    "has_packages": False,
-    "has_releases": False,
-    "default_branch": MAIN,
-    "allow_merge_commits": False,
-    "allow_rebase": False,
-    "allow_rebase_explicit": False,
-    "allow_fast_forward_only_merge": False,
-    "allow_squash_merge": True,
-    "default_merge_style": "squash",
-}
-
-
-def protection() -> dict[str, Any]:
-    """The protection of the main branch, as Gitea names its parts.
-
-    Protected files can be merged by nobody through this rule: an administrator merges them by hand, past it.
-    """
-    return {
-        "enable_push": False,
-        "enable_force_push": False,
-        "enable_status_check": True,
-        "status_check_contexts": [REQUIRED_STATUS],
-        "required_approvals": 1,
-        "enable_approvals_whitelist": True,
-        "approvals_whitelist_username": [],
-        "approvals_whitelist_teams": [TEAM],
-        "enable_merge_whitelist": True,
-        "merge_whitelist_usernames": [_LOGINS[ADMIN]],
-        "merge_whitelist_teams": [TEAM],
-        "block_on_rejected_reviews": True,
-        "block_on_outdated_branch": True,
-        "dismiss_stale_approvals": True,
-        "ignore_stale_approvals": True,
-        "protected_file_patterns": protected_patterns(),
-        "unprotected_file_patterns": "",
-        "block_admin_merge_override": False,
-    }
-
-
-def protected_patterns() -> str:
-    """PROTECTED as Gitea's patterns, where a folder is `name/**`, and WRITTEN, in every folder.
-
-    Git quotes a path with a quotation mark or a control character in it, so each folder stands there quoted as well.
-    """
-    patterns = [f"{path}**" if path.endswith("/") else path for path in PROTECTED]
-    for name in WRITTEN:
-        anywhere = name.replace("*", "**")  # one star ends at a point or a slash
-        patterns += [pattern for place in (anywhere, f"**/{anywhere}") for pattern in (place, f"{place}/**")]
-    return ";".join([*patterns, *(f'"{pattern}' for pattern in patterns if pattern.endswith("**"))])
 
 
 def _bring(client: Client, path: str, wanted: dict[str, Any], there: Any) -> None:
     """Change what differs, if anything does."""
     if not isinstance(there, dict) or any(there.get(name) != value for name, value in wanted.items()):
         client.send("PATCH", path, idempotent=True, body=wanted)
-
-
-def _email(account: Account) -> str:
-    return f"{account.login}@localhost.localdomain"

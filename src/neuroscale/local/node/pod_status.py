@@ -88,9 +88,21 @@ def pod_status(
     return status
 
 
-def same(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
-    """Whether a pod's status says all that is wanted already."""
-    return all(there.get(name) == value for name, value in wanted.items())
+def initializing(one: Seen) -> Seen:
+    """A main container as it is told of while the init containers are not done."""
+    if isinstance(one.state, Waits) and one.last is None:
+        return Seen(one.name, one.image, Waits("PodInitializing"), None, one.restarts, started=False, ready=False)
+    return one
+
+
+def content(status: Mapping[str, Any]) -> Any:
+    """What of a status somebody else could have changed."""
+    conditions = {one["type"]: one["status"] for one in status.get("conditions") or ()}
+    containers = [
+        (one["name"], one.get("ready"), one.get("restartCount"), sorted(one.get("state") or {}))
+        for one in status.get("containerStatuses") or ()
+    ]
+    return status.get("phase"), conditions, containers, status.get("podIP")
 
 
 def _phase(pod: Object, first: Sequence[Seen], main: Sequence[Seen], *, initialized: bool) -> str:

@@ -1,0 +1,293 @@
+"""The verdict on what runs of a service, from its objects in the cluster alone: a pure function.
+
+What it knows beyond KServe's own conditions (release 0.20, Standard mode):
+
+- KServe says Ready while the pods of the previous Deployment still serve: it takes Available for Ready.
+- `status.observedGeneration` is the Deployment's, not the service's. Whether KServe carried a change on is seen in the
+  Deployment itself.
+- Kubernetes calls a Deployment failed (ProgressDeadlineExceeded) after 600 s, and a load may take longer: the startup
+  probe's budget decides.
+- `modelStatus.lastFailureInfo` stays after the failure is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from neuroscale.cluster.deployment_fields import stale_fields
+from neuroscale.cluster.event_warnings import warnings
+from neuroscale.cluster.object_differences import differences, named
+from neuroscale.cluster.object_fields import (
+    condition,
+    is_owned_by,
+    items,
+    moment,
+    name_of,
+    owners_of,
+    part,
+    seconds_since,
+    sentence,
+    uid_of,
+    written_at,
+)
+from neuroscale.cluster.pod_state import SERVER, PodState, look
+from neuroscale.cluster.service_status import Condition, Judged, Observed
+from neuroscale.core.counting import plainly_counted
+from neuroscale.kube.client import Object
+from neuroscale.planning.probes import PROGRESS_DEADLINE
+from neuroscale.rendering import api_key
+
+_SETTLES = 60
+"""Seconds within which the controllers, one after the other, notice what has changed. Longer is told as a fault."""
+
+_REQUIRED = ("Ready", "PredictorReady", "IngressReady")
+_IMAGE_TROUBLES = ("ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName")
+_REVISION = "deployment.kubernetes.io/revision"
+
+
+class Running:
+    """What the cluster's own objects say of a service, whatever Git holds.
+
+    `newest`: pods of the newest generation; `older`: those of earlier ones that serve. `failing`: KServe's conditions
+    that are not as they should be. `notes`: what is worth saying beside a verdict.
+    """
+
+    def __init__(self, observed: Observed, now: datetime) -> None:
+        self.observed = observed
+        self.now = now
+        self.service: Object = observed.service or {}
+        self.deployment: Object = observed.deployment or {}
+        self.notes: list[str] = []
+        self.where = f"-n {observed.namespace}"
+        replicas = part(self.service, "spec", "predictor").get("minReplicas")
+        self.needed = max(1, replicas) if isinstance(replicas, int) else 1
+        self.newest, self.older = self._pods()
+        self.failing = self._failing_conditions()
+
+    def judge(self) -> Judged:
+        """The verdict; the service is there, and nobody deletes it."""
+        service = self.service
+        if str(part(service, "metadata", "annotations").get("serving.kserve.io/stop")).lower() == "true":
+            return Judged("stopped", "it is told to stop (serving.kserve.io/stop)", "Remove the annotation.")
+        if condition(service, "Stopped").get("status") == "True":
+            return Judged("starting", "KServe still calls it stopped", f"kubectl {self.where} describe isvc")
+        if other := self._not_judged():
+            return Judged("unknown", other, f"kubectl {self.where} describe isvc {self.observed.name}")
+        if not items(service, "status", "conditions"):
+            return self._unseen("KServe has reported nothing")
+        if part(service, "status", "modelStatus").get("transitionStatus") == "InvalidSpec":
+            if self._changed_after("status"):
+                return self._pending("it was changed just now, and what KServe says may be older")
+            return self._failed(self._model_failure("KServe cannot use it") + self._serving())
+        if self.observed.deployment is None:
+            refused = [one for one in self.failing if one.status == "False" and one.message]
+            if refused and not self._changed_after("status"):
+                return self._failed(sentence(refused[0].type, refused[0].reason, refused[0].message))
+            errors = [
+                one.get("message") for one in warnings(self.observed.events) if one.get("reason") == "InternalError"
+            ]
+            if errors:
+                return self._failed(sentence("KServe cannot make its Deployment", errors[-1]))
+            return self._unseen("KServe has made no Deployment")
+        return self._generations() or self._pods_verdict() or self._conditions_verdict()
+
+    def in_state(self, *states: str) -> list[PodState]:
+        """The newest pods that are in one of these states."""
+        return [pod for pod in self.newest if pod.state in states]
+
+    # ------------------------------------------------------------ what is there
+
+    def _pods(self) -> tuple[tuple[PodState, ...], tuple[PodState, ...]]:
+        """Pods of the newest generation, and those of earlier ones that serve; what is being ended counts nowhere."""
+        newest = uid_of(self._replica_set())
+        own = {
+            uid_of(one)
+            for one in self.observed.replica_sets
+            if is_owned_by(one, self.deployment) and uid_of(one) and uid_of(one) != newest
+        }
+        alive = [pod for pod in self.observed.pods if not part(pod, "metadata").get("deletionTimestamp")]
+        new = [look(pod, self.now) for pod in alive if newest and newest in owners_of(pod)]
+        old = [look(pod, self.now) for pod in alive if own & owners_of(pod)]
+        return tuple(new), tuple(pod for pod in old if pod.state == "ready")
+
+    def _replica_set(self) -> Object:
+        """The ReplicaSet of the Deployment as it is now; {} where there is none yet."""
+        revision = part(self.deployment, "metadata", "annotations").get(_REVISION)
+        for one in self.observed.replica_sets:
+            same = part(one, "metadata", "annotations").get(_REVISION) == revision
+            template = part(self.deployment, "spec", "template", "spec")
+            if revision and same and is_owned_by(one, self.deployment) and template:
+                return one if not differences(template, part(one, "spec", "template", "spec")) else {}
+        return {}
+
+    def _failing_conditions(self) -> tuple[Condition, ...]:
+        found = [one for one in items(self.service, "status", "conditions") if one.get("type") != "Stopped"]
+        failing = [
+            Condition(*(str(one.get(key) or "") for key in ("type", "status", "reason", "message")))
+            for one in found
+            if one.get("status") != "True" and one.get("severity") != "Info"
+        ]
+        if not self.service:
+            return ()
+        there = [one.get("type") for one in found]
+        return (*failing, *(Condition(name, "missing", "", "") for name in _REQUIRED if name not in there))
+
+    # ------------------------------------------------------------ the verdict
+
+    def _not_judged(self) -> str:
+        spec = part(self.service, "spec")
+        mode = part(self.service, "status").get("deploymentMode") or part(self.service, "metadata", "annotations").get(
+            "serving.kserve.io/deploymentMode"
+        )
+        if mode not in (None, "Standard", "RawDeployment"):
+            return f"it runs in KServe's mode {mode}; only Standard can be judged"
+        if not part(spec, "predictor", "model"):
+            return "it has no model server that the platform renders"
+        more = [name for name in ("transformer", "explainer", "canary") if spec.get(name)]
+        return f"it has parts that are not judged: {', '.join(more)}" if more else ""
+
+    def _unseen(self, told: str) -> Judged:
+        changed = written_at(self.service) or moment(part(self.service, "metadata").get("creationTimestamp"))
+        age = None if changed is None else int((self.now - changed).total_seconds())
+        if age is not None and age <= _SETTLES:
+            return Judged("starting", f"{told} yet", "Wait.")
+        since = "" if age is None else f" for {age:,} s"
+        return Judged("unknown", f"{told}{since}", "Does KServe's controller run? kubectl -n kserve get pods")
+
+    def _generations(self) -> Judged | None:
+        """Whether the change went from the service to the Deployment, from there to the ReplicaSet, and back."""
+        deployment = self.deployment
+        if not is_owned_by(deployment, self.service):
+            return Judged(
+                "unknown",
+                f"the Deployment {name_of(deployment)} does not belong to it",
+                f"kubectl {self.where} get deployment {name_of(deployment)} -o yaml",
+            )
+        generation = part(deployment, "metadata").get("generation")
+        if fields := stale_fields(self.service, deployment, self.observed.runtime):
+            return self._pending(f"KServe has not carried the newest generation on: {named(fields)} differs")
+        if part(deployment, "spec").get("replicas") == 0:
+            return Judged("stopped", "its Deployment asks for no pods", f"kubectl {self.where} get deployment,hpa")
+        written = written_at(deployment)
+        # A Deployment of the same second is taken for the answer: one that still differed is told above.
+        if written is not None and self._changed_after("status") and self._changed_after("", written):
+            # A change of what is no field of the Deployment ends here too.
+            return self._pending("it was changed just now, and KServe may not have seen it")
+        if part(deployment, "status").get("observedGeneration") != generation:
+            return self._pending("Kubernetes has not seen the newest Deployment")
+        if part(self.service, "status").get("observedGeneration") != generation:
+            return self._pending("what KServe says is about an earlier Deployment")
+        return None if self._replica_set() else self._pending("the newest Deployment has no ReplicaSet")
+
+    def _changed_after(self, subresource: str, written: datetime | None = None) -> bool:
+        """Whether the service changed moments ago, and nothing was written in answer to it since.
+
+        KServe's status is such an answer: the API server takes it only from who has seen the newest object.
+        """
+        changed = written_at(self.service)
+        answered = written or written_at(self.service, subresource)
+        if changed is None or (self.now - changed).total_seconds() > _SETTLES / 2:
+            return False
+        # Times are whole seconds: in the same one, a status may be older.
+        return answered is None or (answered <= changed if subresource else answered < changed)
+
+    def _serving(self) -> str:
+        """In words, the pods that answer whatever the newest generation does."""
+        alive = [pod for pod in self.observed.pods if not part(pod, "metadata").get("deletionTimestamp")]
+        ready = sum(look(pod, self.now).state == "ready" for pod in alive)
+        return f"; {plainly_counted(ready, 'pod')} of an earlier generation still serve" if ready else ""
+
+    def _pending(self, reason: str) -> Judged:
+        """On its way from the service to the pods."""
+        failed = [one for one in self.failing if one.status == "False" and one.reason == "ReconcileFailed"]
+        if failed and not self._changed_after("status"):
+            return self._failed(sentence(failed[0].type, failed[0].reason, failed[0].message) + self._serving())
+        do = f"Wait; if it stays: does KServe's controller run? kubectl {self.where} describe isvc {self.observed.name}"
+        return Judged("out of date" if self._serving() else "starting", reason, do)
+
+    def _pods_verdict(self) -> Judged | None:
+        old = f"; {plainly_counted(len(self.older), 'pod')} of an earlier generation still serve" if self.older else ""
+        refused = condition(self.deployment, "ReplicaFailure")
+        if refused.get("status") == "True":
+            told = sentence("its pods are refused", refused.get("reason"), refused.get("message"))
+            return self._failed(f"{told}{old}", "A quota, a policy or the namespace's security level; see the message.")
+        ready, failed = len(self.in_state("ready")), self.in_state("failed")
+        deadline = condition(self.deployment, "Progressing").get("reason") == "ProgressDeadlineExceeded"
+        if ready >= self.needed:
+            self.notes += [f"Pod {pod.name} is not ready: {pod.told}." for pod in self.in_state("failed", "starting")]
+            if not self.older:
+                return None
+            return Judged("out of date", f"the newest generation is ready{old}", "Wait for their end.")
+        if failed:
+            told = f"pod {failed[0].name}: {failed[0].told}"
+            more = f" ({len(failed) - 1} more)" if len(failed) > 1 else ""
+            return self._failed(f"{told}{more}{old}", self._remedy(failed[0]))
+        starting = self.in_state("starting")
+        told = f"pod {starting[0].name}: {starting[0].told}" if starting else "it has no pod yet"
+        if deadline and starting:
+            self.notes.append(
+                f"Kubernetes' own patience of {PROGRESS_DEADLINE} s is over (ProgressDeadlineExceeded). The startup "
+                "probe allows more: this is no failure."
+            )
+        count = f"{ready} of {self.needed} ready; " if self.needed > 1 else ""
+        if deadline and not starting:
+            return self._failed(f"{count}{told}, and its Deployment makes no progress{old}")
+        do = self._remedy(starting[0]) if starting and starting[0].secret else "Wait."
+        return Judged("out of date" if self.older else "starting", f"{count}{told}{old}", do)
+
+    def _remedy(self, pod: PodState) -> str:
+        """What to do about a pod that gets no further."""
+        if pod.secret == api_key.secret_name(self.observed.name):
+            where = f" --environment {self.observed.environment}" if self.observed.environment else ""
+            return f"Make its key: neuroscale key {self.observed.name}{where}"
+        if pod.secret:
+            return f"Who writes the Secret {pod.secret}? kubectl {self.where} get secrets"
+        if pod.waiting in _IMAGE_TROUBLES:
+            return f"The image, or who may pull it; see the message, and kubectl {self.where} describe pod {pod.name}"
+        if pod.waiting and not pod.restarts:
+            return f"kubectl {self.where} describe pod {pod.name}"
+        return f"kubectl {self.where} logs {pod.name} -c {SERVER}{' --previous' if pod.restarts else ''}"
+
+    def _conditions_verdict(self) -> Judged:
+        """The pods are there. Is what KServe says of it the same?"""
+        transition = part(self.service, "status", "modelStatus").get("transitionStatus")
+        target = part(self.service, "status", "modelStatus", "states").get("targetModelState")
+        if transition == "BlockedByFailedLoad":
+            return self._failed(self._model_failure("the model failed to load"))
+        told = ""
+        if self.failing:
+            one = next(
+                (one for one in self.failing if one.type != "Ready" and one.status != "missing"), self.failing[0]
+            )
+            told = sentence(f"KServe's condition {one.type} is {one.status}", one.reason, one.message)
+        elif transition != "UpToDate":
+            told = f"KServe calls the model {transition or 'nothing'}, not UpToDate"
+        elif target != "Loaded":
+            told = f"KServe calls the newest model {target or 'nothing'}, not Loaded"
+        if not told:
+            ready = len(self.in_state("ready"))
+            return Judged("ready", f"{ready} of {max(ready, self.needed)} pods of the newest generation answer")
+        names = {pod.name for pod in self.in_state("ready")}
+        since = [
+            seconds_since(condition(pod, "Ready").get("lastTransitionTime"), self.now)
+            for pod in self.observed.pods
+            if part(pod, "metadata").get("name") in names
+        ]
+        if min((seconds for seconds in since if seconds is not None), default=0) > _SETTLES:
+            return self._failed(told, f"kubectl {self.where} describe isvc {self.observed.name}; does KServe run?")
+        return Judged("starting", told, "Wait.")
+
+    def _model_failure(self, told: str) -> str:
+        return sentence(told, last_failure(part(self.service, "status", "modelStatus")))
+
+    def _failed(self, reason: str, do: str = "") -> Judged:
+        return Judged("failed", reason, do or f"kubectl {self.where} describe isvc {self.observed.name}")
+
+
+def last_failure(model: Mapping[str, Any]) -> str:
+    """Why a model failed to load the last time, from a service's `modelStatus`."""
+    info = part(model, "lastFailureInfo")
+    code = f"exit code {info['exitCode']}" if info.get("exitCode") else ""
+    return sentence(info.get("reason"), code, info.get("message"))

@@ -1,0 +1,103 @@
+"""What is read of a deployed service, and what is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from neuroscale.cluster.pod_state import PodState
+from neuroscale.kube.client import Object
+
+Verdict = Literal["ready", "starting", "out of date", "not synced", "failed", "stopped", "missing", "unknown"]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What was read of one service; None or empty where there is none.
+
+    `wanted`: the InferenceService as the repository holds it, at the commit that Argo CD is at where this clone has it.
+    `application`: Argo CD's. `contains`: whether that commit has the service's last change (None: this clone cannot
+    tell). `runtime`: the serving runtime, of the namespace or of the cluster. `unreadable`: by kind what could not be
+    read, and why.
+    """
+
+    name: str
+    namespace: str
+    environment: str = ""
+    wanted: Object | None = None
+    application: Object | None = None
+    contains: bool | None = None
+    service: Object | None = None
+    runtime: Object | None = None
+    deployment: Object | None = None
+    replica_sets: tuple[Object, ...] = ()
+    pods: tuple[Object, ...] = ()
+    events: tuple[Object, ...] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Application:
+    """Argo CD's part. `contains_last_change`: None where this clone cannot tell."""
+
+    name: str
+    sync: str
+    health: str
+    revision: str
+    contains_last_change: bool | None
+    told: str
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition of KServe's that is not as it should be."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class ServiceStatus:
+    """The verdict on one service: `reason` says why, `next` what to do (empty where nothing).
+
+    `replicas_ready` of `replicas_needed` are pods of the newest generation; `replicas_old` of earlier ones still serve.
+    `url` is for clients outside of the cluster, where it has an ingress; `address` for those within. `running` judges
+    what is in the cluster alone, whatever Git holds, and `running_reason` says why.
+    """
+
+    name: str
+    namespace: str
+    environment: str
+    verdict: Verdict
+    reason: str
+    next: str
+    url: str = ""
+    address: str = ""
+    model: str = ""
+    curl: str = ""
+    application: Application | None = None
+    generation: int | None = None
+    replicas_needed: int = 0
+    replicas_ready: int = 0
+    replicas_old: int = 0
+    conditions: tuple[Condition, ...] = ()
+    transition: str = ""
+    model_state: str = ""
+    last_failure: str = ""
+    pods: tuple[PodState, ...] = ()
+    events: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    running: Verdict = "unknown"
+    running_reason: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A verdict, why it is so, and what to do (empty where nothing)."""
+
+    verdict: Verdict
+    reason: str
+    next: str = ""

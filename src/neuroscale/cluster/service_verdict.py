@@ -1,0 +1,198 @@
+"""The verdict on a deployed service, from the objects that were read: a pure function.
+
+It holds what runs (`running_verdict`) against what Git holds, and knows more than Argo CD's health check does.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from neuroscale.cluster.event_warnings import last_warnings
+from neuroscale.cluster.object_differences import differences, named
+from neuroscale.cluster.object_fields import items, name_of, part, sentence
+from neuroscale.cluster.running_verdict import Running, last_failure
+from neuroscale.cluster.service_status import Application, Judged, Observed, ServiceStatus
+from neuroscale.kube.client import Object
+
+_SERVED_NAME = "--served-model-name="
+
+
+def judge(observed: Observed, now: datetime) -> ServiceStatus:
+    """The verdict. What cannot be judged is `unknown`, never `ready`."""
+    return _Judge(observed, now).status()
+
+
+class _Judge:
+    def __init__(self, observed: Observed, now: datetime) -> None:
+        self.observed = observed
+        self.service: Object = observed.service or {}
+        self.runs = Running(observed, now)
+        self.notes = self.runs.notes
+        self.running: Judged | None = None
+
+    def status(self) -> ServiceStatus:
+        observed = self.observed
+        judged = self._verdict()
+        running = self.running or judged
+        model = part(self.service, "status", "modelStatus")
+        generation = part(self.service, "metadata").get("generation")
+        return ServiceStatus(
+            name=observed.name,
+            namespace=observed.namespace,
+            environment=observed.environment,
+            verdict=judged.verdict,
+            reason=judged.reason,
+            next=judged.next,
+            url=str(part(self.service, "status").get("url") or ""),
+            address=str(part(self.service, "status", "address").get("url") or ""),
+            model=_model_name(part(self.service, "spec", "predictor", "model").get("args")),
+            application=self._application(),
+            generation=generation if isinstance(generation, int) else None,
+            replicas_needed=self.runs.needed if self.service else 0,
+            replicas_ready=len(self.runs.in_state("ready")),
+            replicas_old=len(self.runs.older),
+            conditions=self.runs.failing,
+            transition=str(model.get("transitionStatus") or ""),
+            model_state=str(part(model, "states").get("targetModelState") or ""),
+            last_failure=last_failure(model) if judged.verdict != "ready" else "",
+            pods=(*self.runs.newest, *self.runs.older),
+            events=last_warnings(observed.events) if judged.verdict != "ready" else (),
+            notes=tuple(self.notes),
+            running=running.verdict,
+            running_reason=running.reason,
+        )
+
+    def _verdict(self) -> Judged:
+        observed = self.observed
+        needed = [kind for kind in observed.unreadable if kind != "Application"]
+        if needed:
+            told = "; ".join(observed.unreadable[kind] for kind in sorted(needed))
+            return Judged("unknown", told, "Ask the platform's team for the right to read it.")
+        if observed.service is None:
+            return self._absent()
+        if part(self.service, "metadata").get("deletionTimestamp"):
+            return Judged("missing", "it is being deleted", "Wait, or see who deleted it.")
+        running = self.running = self.runs.judge()
+        synced = self._synced()
+        if synced is not None and (synced.verdict == "not synced" or running.verdict == "ready"):
+            self.notes.append(f"What is in the cluster: {running.verdict}: {running.reason}.")
+            return synced
+        health = part(observed.application, "status", "health")
+        if running.verdict == "ready" and observed.application is not None and health.get("status") != "Healthy":
+            told = sentence(f"Argo CD calls its health {health.get('status') or 'unknown'}", health.get("message"))
+            return Judged("starting", told, "Wait; if it stays, see the application's other objects in Argo CD.")
+        return running
+
+    def _absent(self) -> Judged:
+        application = self.observed.application
+        if application is not None:
+            if part(application, "status", "sync").get("status") != "Synced":
+                return self._not_synced(_trouble(application) or "Argo CD has not applied it yet")
+            return Judged(
+                "missing",
+                "Argo CD calls its application Synced, and there is no InferenceService",
+                f"See the application {name_of(application)} in Argo CD: "
+                "does its folder hold an inferenceservice.yaml?",
+            )
+        if self.observed.wanted is None:
+            return Judged("missing", "neither the cluster nor this clone has it", "Ask for it: neuroscale request")
+        where = f" in {self.observed.environment}" if self.observed.environment else ""
+        why = self.observed.unreadable.get("Application", f"Argo CD has no application for it{where}")
+        return Judged("missing", f"it is not in the cluster: {why}", "Is its change merged, and the context right?")
+
+    def _not_synced(self, reason: str) -> Judged:
+        application = self.observed.application
+        name = name_of(application) if application is not None else ""
+        do = f"kubectl -n argocd describe application {name}" if name else "See Argo CD's ApplicationSet."
+        return Judged("not synced", reason, do)
+
+    def _synced(self) -> Judged | None:
+        """None where the live object is what Git holds; else why not, or why that cannot be told."""
+        observed, application = self.observed, self.observed.application
+        if "Application" in observed.unreadable:
+            return self._compared(f"Argo CD cannot be asked ({observed.unreadable['Application']})")
+        if application is None:
+            return self._not_synced("no application of Argo CD's deploys it: what Git holds does not get here")
+        if part(application, "metadata").get("deletionTimestamp"):
+            return self._not_synced("its application is being deleted")
+        revision = part(application, "status", "sync").get("revision")
+        if observed.contains is False:
+            return self._not_synced(f"Argo CD is at {_short(revision)}, which lacks the service's last change")
+        if part(application, "status", "sync").get("status") != "Synced":
+            return self._not_synced(_trouble(application) or f"Argo CD says {_sync(application)}")
+        holds = [
+            one
+            for one in items(application, "status", "resources")
+            if (one.get("kind"), one.get("namespace"), one.get("name"))
+            == ("InferenceService", observed.namespace, observed.name)
+        ]
+        if not holds or any(one.get("status") != "Synced" for one in holds):
+            return self._not_synced(f"the application {name_of(application)} does not list it as Synced")
+        if observed.contains is None:
+            return self._compared(f"this clone does not know the commit {_short(revision)} that Argo CD is at")
+        # Argo CD's word stays when it is dead or paused, whatever becomes of the object.
+        if fields := self._other_fields():
+            told = f"Argo CD calls it Synced, and it differs from the commit {_short(revision)} in {named(fields)}"
+            return self._not_synced(told)
+        return None
+
+    def _other_fields(self) -> list[str]:
+        """What of the repository's object the cluster's lacks or holds otherwise."""
+        wanted = self.observed.wanted or {}
+        return differences({key: wanted.get(key) for key in ("metadata", "spec")}, self.service)
+
+    def _compared(self, why: str) -> Judged | None:
+        """By content, where commits cannot be compared."""
+        wanted = self.observed.wanted
+        if wanted is None:
+            if "Application" in self.observed.unreadable:
+                return Judged("unknown", f"{why}, and this clone does not hold the service", "Run git fetch.")
+            self.notes.append(f"{why[:1].upper()}{why[1:]}; it does not hold this service either.")
+            return None
+        if fields := self._other_fields():
+            told = f"{why}, and the cluster's object differs from this clone's in {named(fields)}"
+            return Judged("unknown", told, "Run git fetch, and ask again.")
+        self.notes.append(f"{why[:1].upper()}{why[1:]}; the cluster's object is what this clone holds.")
+        return None
+
+    def _application(self) -> Application | None:
+        found = self.observed.application
+        if found is None:
+            return None
+        sync, health = part(found, "status", "sync"), part(found, "status", "health")
+        return Application(
+            name=name_of(found),
+            sync=str(sync.get("status") or "Unknown"),
+            health=str(health.get("status") or "Unknown"),
+            revision=str(sync.get("revision") or ""),
+            contains_last_change=self.observed.contains,
+            told=_trouble(found),
+        )
+
+
+def _trouble(application: Object) -> str:
+    """What Argo CD says is wrong: errors of the comparison, and of the last operation where it is not over."""
+    told = [
+        sentence(one.get("type"), one.get("message"))
+        for one in items(application, "status", "conditions")
+        if "Warning" not in str(one.get("type"))
+    ]
+    operation = part(application, "status", "operationState")
+    if operation.get("phase") in ("Failed", "Error", "Running"):
+        told.append(sentence(f"its synchronisation is {operation['phase']}", operation.get("message")))
+    return "; ".join(told)
+
+
+def _sync(application: Object) -> str:
+    return str(part(application, "status", "sync").get("status") or "nothing about it")
+
+
+def _model_name(arguments: Any) -> str:
+    """What the server calls its model; empty where its arguments do not say."""
+    given = [str(one) for one in arguments] if isinstance(arguments, list) else []
+    return next((one.removeprefix(_SERVED_NAME) for one in reversed(given) if one.startswith(_SERVED_NAME)), "")
+
+
+def _short(revision: Any) -> str:
+    return str(revision or "no commit")[:10]

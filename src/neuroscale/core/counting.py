@@ -1,0 +1,17 @@
+"""A number with its noun."""
+
+from __future__ import annotations
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 finding`, `2,000 findings`."""
+    return f"{number:,} {_form(number, noun)}"
+
+
+def plainly_counted(number: int, noun: str) -> str:
+    """`1 finding`, `2000 findings`: without separators, as a plan's sentences have it."""
+    return f"{number} {_form(number, noun)}"
+
+
+def _form(number: int, noun: str) -> str:
+    return noun if number == 1 else f"{noun}s"
