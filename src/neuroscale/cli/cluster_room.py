@@ -36,7 +36,8 @@ def print_room(room: Capacity, name: str, console: Console) -> None:
     field(console, f"Cluster {terminal(name)}", f"{room.verdict}: {terminal(room.summary)}")
     for pool in room.pools:
         free = "unknown" if pool.free is None else f"{pool.free:,}"
-        told = f"{counted(pool.nodes, 'node')}, {pool.usable:,} usable, {free} of {pool.allocatable:,} {pool.resource} free"
+        there = f"{free} of {pool.allocatable:,} {pool.resource} free"
+        told = f"{counted(pool.nodes, 'node')}, {pool.usable:,} usable, {there}"
         line(console, f"- node pool {terminal(pool.name)}: {terminal(told)}", 4)
     for finding in room.findings:
         line(console, f"- {terminal(finding.message)} {terminal(finding.remedy)}", 4)
