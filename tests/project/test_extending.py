@@ -13,6 +13,8 @@ import pytest
 
 from repositories import Repository, copy_of_this_repository
 
+pytestmark = pytest.mark.tools
+
 ROOT = Path(__file__).resolve().parents[2]
 _FILE = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -81,7 +83,6 @@ def test_an_accelerator(repository: Repository) -> None:
     assert "44.4" in fit
 
 
-@pytest.mark.tools
 def test_a_policy(repository: Repository) -> None:
     _, verdict = follow(repository, "A policy")
     assert re.search(r"Policies of the change +passed .* 18 of 18 tripwires caught", verdict)
