@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -17,14 +18,19 @@ pytestmark = pytest.mark.tools
 
 ROOT = Path(__file__).resolve().parents[2]
 _FILE = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BEHIND = re.compile(r"<!-- behind: (\S+): \"(.*?)\" -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Example:
-    """A section of the page: the files that it adds, and the commands that it runs after them."""
+    """A section of the page: the files and lines that it adds, and the commands that it runs after them.
+
+    `lines`: a file, the line that new ones go behind, and the new ones.
+    """
 
     files: dict[str, str]
+    lines: tuple[tuple[str, str, str], ...]
     commands: tuple[str, ...]
 
 
@@ -32,7 +38,8 @@ def example(title: str) -> Example:
     page = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
     (section,) = [part for part in page.split("\n## ") if part.startswith(f"{title}\n")]
     lines = "".join(_CONSOLE.findall(section)).splitlines()
-    return Example(dict(_FILE.findall(section)), tuple(line.removeprefix("$ ") for line in lines))
+    commands = tuple(line.removeprefix("$ ") for line in lines)
+    return Example(dict(_FILE.findall(section)), tuple(_BEHIND.findall(section)), commands)
 
 
 @pytest.fixture
@@ -50,13 +57,18 @@ def follow(repository: Repository, title: str) -> list[str]:
     for name, text in found.files.items():
         (repository.root / name).parent.mkdir(parents=True, exist_ok=True)
         (repository.root / name).write_text(text, encoding="utf-8")
+    for name, line, new in found.lines:
+        text = (repository.root / name).read_text(encoding="utf-8")
+        line = f"{line}\n"
+        assert text.count(line) == 1, f"{name} has no line, or several, that read {line!r}"
+        (repository.root / name).write_text(text.replace(line, f"{line}{new}"), encoding="utf-8")
     (repository.root.parent / "bin").mkdir()
     program = repository.root.parent / "bin" / "neuroscale"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m neuroscale "$@"\n')
     program.chmod(0o755)
     environment = {
         **os.environ,
-        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "PATH": f"{program.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(repository.root / "src"),
         "COLUMNS": "160",
     }
@@ -81,6 +93,17 @@ def test_an_accelerator(repository: Repository) -> None:
     fit, _ = follow(repository, "An accelerator")
     assert "fits" in fit
     assert "44.4" in fit
+
+
+def test_a_check_of_the_gate(repository: Repository) -> None:
+    _, verdict = follow(repository, "A check of the gate")
+    assert re.search(r"✔ Replicas +passed .* 1 of 1 services, 1 of 1 tripwire caught", verdict)
+
+
+def test_a_command(repository: Repository) -> None:
+    text, values, _ = follow(repository, "A command")
+    assert dict(line.split() for line in text.splitlines()) == json.loads(values)
+    assert "neuroscale teams" in (repository.root / "docs/commands.md").read_text()
 
 
 def test_a_policy(repository: Repository) -> None:

@@ -204,8 +204,3 @@ def problem_findings(gate: str, rule: str, problems: InputError | Iterable[Probl
         )
         for one in (problems.problems if isinstance(problems, InputError) else problems)
     ]
-
-
-def counted(number: int, word: str) -> str:
-    """A number with its noun."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from neuroscale import __version__
+from neuroscale.core.counting import plainly_counted
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.costs.bill import CostChange
-from neuroscale.gate.check import GateResult, counted
+from neuroscale.gate.check import GateResult
 from neuroscale.gate.checks.changed_policy_tests import policy_names
 from neuroscale.gate.judged_files import GateInput
 from neuroscale.gate.merged_change import Change
@@ -113,7 +114,7 @@ def _unseen(checks: Sequence[Check], given: GateInput) -> Iterator[str]:
         yield _NO_SERVER
     if given.ignored:
         names = ", ".join(given.ignored[:5]) + (" and others" if len(given.ignored) > 5 else "")
-        yield f"{counted(len(given.ignored), 'file')} without a manifest's ending: {names}."
+        yield f"{plainly_counted(len(given.ignored), 'file')} without a manifest's ending: {names}."
 
 
 def _plan_before(change: Change | None, folder: str, kind: str) -> Plan | None:
@@ -140,7 +141,7 @@ def _headline(
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if errors:
         files = len({finding.file for finding in errors})
-        return f"Refused: {counted(len(errors), 'finding')} in {counted(files, 'file')}"
+        return f"Refused: {plainly_counted(len(errors), 'finding')} in {plainly_counted(files, 'file')}"
     if not given.services and not given.plain and not given.strays:
         return "Nothing to check: no manifest differs"
     if given.services:
@@ -148,6 +149,6 @@ def _headline(
     else:
         number, word, left = len(given.plain), "file", len({one.file for one in unjudged})
     if left == number:
-        return f"Nothing to check: {counted(left, word)} of kinds that nothing judges"
-    passed = f"Passed: {counted(number - left, word)} checked"
-    return f"{passed}, and {counted(left, word)} with kinds that nothing judges" if left else passed
+        return f"Nothing to check: {plainly_counted(left, word)} of kinds that nothing judges"
+    passed = f"Passed: {plainly_counted(number - left, word)} checked"
+    return f"{passed}, and {plainly_counted(left, word)} with kinds that nothing judges" if left else passed

@@ -8,9 +8,10 @@ from datetime import date
 from typing import TYPE_CHECKING, TypeVar
 
 from neuroscale.catalog.settings import LONGEST_DAYS
+from neuroscale.core.counting import plainly_counted
 from neuroscale.core.errors import InputError, Problem, UntrustedError
 from neuroscale.core.yaml_io import decode
-from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, counted, file_finding, problem_findings
+from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, problem_findings
 from neuroscale.gate.checks.history import History
 from neuroscale.gate.judged_files import ServiceFolder
 from neuroscale.gate.platform_sources import UNREADABLE, Platform
@@ -70,8 +71,8 @@ class DriftCheck(GateCheck):
             )
         if run.change is None and self._old_plans:
             yield (
-                f"{counted(self._old_plans, 'plan')} older than the catalog: without a base, an edited plan cannot be "
-                "told from an old one."
+                f"{plainly_counted(self._old_plans, 'plan')} older than the catalog: without a base, an edited plan "
+                "cannot be told from an old one."
             )
 
 
