@@ -168,6 +168,11 @@ def test_a_pod_that_is_removed_by_force_leaves_no_process(lab: NodeLab) -> None:
     lab.wait(lambda: not exists(process), "its process has ended", 30)
 
 
+def ready_since(lab: NodeLab, name: str) -> str:
+    conditions = (lab.pod(name) or {})["status"]["conditions"]
+    return next(str(one["lastTransitionTime"]) for one in conditions if one["type"] == "Ready")
+
+
 def test_an_agent_that_was_ended_leaves_servers_alone_and_the_next_one_goes_on_with_them(lab: NodeLab) -> None:
     lab.run("kept")
     lab.run("lost")
@@ -176,6 +181,7 @@ def test_an_agent_that_was_ended_leaves_servers_alone_and_the_next_one_goes_on_w
         lab.wait_ready(name)
     kept, lost, removed = (lab.process(name) for name in ("kept", "lost", "removed"))
     gone = str((lab.pod("removed") or {})["metadata"]["uid"])
+    since = ready_since(lab, "kept")
     lab.leave()
     assert exists(kept)
     os.kill(lost, signal.SIGKILL)
@@ -189,6 +195,7 @@ def test_an_agent_that_was_ended_leaves_servers_alone_and_the_next_one_goes_on_w
     assert lab.process("kept") == kept
     assert lab.status("kept")["restartCount"] == 0
     assert lab.is_ready("kept")
+    assert ready_since(lab, "kept") == since
 
 
 def test_a_killed_shim_takes_its_server_with_it_and_is_counted(lab: NodeLab) -> None:

@@ -62,6 +62,19 @@ def test_no_other_probe_is_made_until_the_startup_probe_has_succeeded() -> None:
     assert found.ready
 
 
+def test_what_was_shown_before_holds_until_it_fails_as_often_as_it_takes() -> None:
+    probes = probes_of(told(startup={"periodSeconds": 10}, readiness={"failureThreshold": 2}, liveness={}))
+    found = Results(probes, 100.0, {"startup", "readiness"})
+    assert found.ready
+    assert due(found, 100) == {"readiness", "liveness"}
+    answer(found, 100, "readiness", ok=False)
+    assert found.ready
+    answer(found, 110, "readiness", ok=False)
+    assert (found.started, found.ready) == (True, False)
+    assert not Results(probes, 100.0, {"startup"}).ready
+    assert not Results(probes, 100.0, {"readiness"}).ready
+
+
 def test_a_startup_probe_that_fails_too_often_ends_the_container() -> None:
     found = results(startup={"periodSeconds": 1, "failureThreshold": 3})
     for second in range(3):

@@ -24,7 +24,7 @@ from neuroscale.kube.client import Object
 from neuroscale.local.node import shim
 from neuroscale.local.node.backoff import BackOff
 from neuroscale.local.node.launch import Launch
-from neuroscale.local.node.probes import Probe, Results
+from neuroscale.local.node.probes import Kind, Probe, Results
 from neuroscale.local.process import INSTANCE_VARIABLE, PROCESS_VARIABLE, belonging
 from neuroscale.local.state import read_json
 from neuroscale.local.users import User
@@ -130,8 +130,12 @@ class Container:
 
     # ------------------------------------------------------------ its life
 
-    def recover(self, probes: Callable[[], list[Probe]]) -> None:
-        """Go on from what another agent left: a process that still runs, or how the last one ended."""
+    def recover(self, probes: Callable[[], list[Probe]], told: Mapping[str, Any]) -> None:
+        """Go on from what another agent left: a process that still runs, or how the last one ended.
+
+        `told`: what that agent wrote of the container into the pod's status. As with a kubelet, a server that was ready
+        stays so while agents change, until a probe fails.
+        """
         known = read_json(self._folder / "state.json")
         attempt = known.get("attempt")
         if not isinstance(attempt, int):
@@ -146,8 +150,11 @@ class Container:
             self._shim = found[0]
             started = float(running.get("started", time.time()))
             self.state = Running(started)
+            kinds: dict[Kind, str] = {"startup": "started", "readiness": "ready"}
+            same = told.get("restartCount") == attempt
+            shown = {kind for kind, field in kinds.items() if same and told.get(field) is True}
             # The clock of probes began when the process did.
-            self.results = Results(probes(), time.monotonic() - max(0.0, time.time() - started))
+            self.results = Results(probes(), time.monotonic() - max(0.0, time.time() - started), shown)
         else:
             self.state = self._ended(float(running.get("started", time.time())))
 

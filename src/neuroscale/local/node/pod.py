@@ -101,8 +101,12 @@ class PodWorker:
     # ------------------------------------------------------------ the thread
 
     def _run(self) -> None:
+        with self._lock:
+            status = self._pod.get("status") or {}
+        told = [one for key in ("initContainerStatuses", "containerStatuses") for one in status.get(key) or ()]
+        by_name: dict[str, Object] = {one["name"]: one for one in told}
         for one in (*self._first, *self._main):
-            one.recover(lambda one=one: self._probes(one))  # type: ignore[misc]
+            one.recover(lambda one=one: self._probes(one), by_name.get(one.name, {}))  # type: ignore[misc]
             if one.runs:
                 self._say(f"{one.name} still runs, from an agent before this one")
         while not self._stopping:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -77,12 +77,15 @@ def _port(port: int | str, container: Object) -> int:
 class Results:
     """What the probes of one run of a container come to.
 
-    `began` and every `now` are seconds of the same clock, which never goes back.
+    `began` and every `now` are seconds of the same clock, which never goes back. `shown`: the probes that have
+    succeeded already, which counts until they fail as often as it takes.
     """
 
-    def __init__(self, probes: list[Probe], began: float) -> None:
+    def __init__(self, probes: list[Probe], began: float, shown: Collection[Kind] = ()) -> None:
         self._began = began
-        self._states: dict[str, _Series] = {probe.kind: _Series(probe, began) for probe in probes}
+        self._states: dict[str, _Series] = {
+            probe.kind: _Series(probe, began, shown=probe.kind in shown) for probe in probes
+        }
 
     @property
     def started(self) -> bool:
@@ -128,10 +131,10 @@ class Results:
 class _Series:
     """One probe's successes and failures in a row."""
 
-    def __init__(self, probe: Probe, began: float) -> None:
+    def __init__(self, probe: Probe, began: float, *, shown: bool) -> None:
         self.probe = probe
         # Alive until the opposite is shown; started and ready only once that is shown.
-        self.result = probe.kind == "liveness"
+        self.result = shown or probe.kind == "liveness"
         self.given_up = False
         self._next = began + probe.initial_delay
         self._open = False
