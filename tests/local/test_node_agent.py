@@ -186,8 +186,12 @@ def test_an_agent_that_was_ended_leaves_servers_alone_and_the_next_one_goes_on_w
     assert exists(kept)
     os.kill(lost, signal.SIGKILL)
     lab.delete("removed", grace=0)
-    lab.start_again()
-    lab.wait(lambda: lab.status("lost").get("restartCount") == 1, "what ended meanwhile is started again")
+    os.kill(kept, signal.SIGSTOP)  # so that the next agent has no answer of it at once
+    try:
+        lab.start_again()
+        lab.wait(lambda: lab.status("lost").get("restartCount") == 1, "what ended meanwhile is started again")
+    finally:
+        os.kill(kept, signal.SIGCONT)
     lab.wait_ready("lost")
     assert lab.status("lost")["lastState"]["terminated"]["exitCode"] == 137
     lab.wait(lambda: not exists(removed), "what was removed meanwhile is ended")
