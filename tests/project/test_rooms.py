@@ -1,4 +1,4 @@
-"""The rooms of the program: an import that runs the wrong way fails with its reason, and long modules say why."""
+"""The rooms of the program: an import that runs the wrong way fails with its reason, and no module grows too long."""
 
 from __future__ import annotations
 
@@ -66,3 +66,8 @@ def test_every_room_says_what_it_is_for_and_nothing_lies_loose() -> None:
     silent = [path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"]
     silent = [name for name in silent if not (SOURCE / name / "__init__.py").read_text().startswith('"""')]
     assert silent == []
+
+
+def test_no_module_is_too_long_to_read_at_once() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")}
+    assert {str(path.relative_to(SOURCE)): lines for path, lines in lengths.items() if lines > 400} == {}
