@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neuroscale.cluster.admission import try_tripwires
+from neuroscale.cluster.admission_tripwires import try_tripwires
 from neuroscale.kube.client import Cluster
 from neuroscale.smoke.check_errors import CannotTellError, require
 from neuroscale.smoke.expected_services import Target

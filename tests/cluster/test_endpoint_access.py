@@ -22,7 +22,7 @@ from neuroscale.cluster.endpoint import chat, key
 from neuroscale.cluster.endpoint.access import open_endpoint, ready_pods
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.endpoint.forward import find_kubectl, port_forward
-from neuroscale.cluster.endpoint.rotation import rotate
+from neuroscale.cluster.endpoint.key_rotation import rotate
 from neuroscale.core.errors import InputError
 from neuroscale.core.secret_text import SecretText
 from neuroscale.kube.client import Cluster, Object

@@ -23,7 +23,7 @@ from neuroscale.cluster.endpoint.access import open_endpoint
 from neuroscale.cluster.endpoint.chat import Answer, Options, Part
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.errors import EndpointError
-from neuroscale.cluster.endpoint.rotation import rotate
+from neuroscale.cluster.endpoint.key_rotation import rotate
 from neuroscale.core.secret_text import SecretText
 from neuroscale.kube.client import Cluster, Identity
 from neuroscale.local.model_server import ModelServer

@@ -17,7 +17,7 @@ from neuroscale.gate.checks.files import FilesCheck
 from neuroscale.gate.judged_files import GateInput
 from neuroscale.gate.merged_change import Change, find_change, read_change
 from neuroscale.gate.platform_sources import PlatformSources, ReadOnce
-from neuroscale.gate.run import Run, Subject
+from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.runner import all_checks, gate_paths
 from neuroscale.gate.verdict import Outcome
 from neuroscale.policies.policy_set import PolicySet, load_policy_set

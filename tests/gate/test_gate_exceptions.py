@@ -11,7 +11,7 @@ from neuroscale.catalog.settings import LONGEST_DAYS
 from neuroscale.gate.checks.drift import evaluate_drift
 from neuroscale.gate.judged_files import GateInput, ServiceFolder
 from neuroscale.gate.platform_sources import Platform
-from neuroscale.gate.run import Run, Subject
+from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Finding
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.scaffolder.template import load_template

@@ -21,7 +21,7 @@ from fastapi import Response
 from fastapi.responses import JSONResponse
 
 from model_faults import Call, Certificate, Fault
-from neuroscale.cluster.admission import try_tripwires
+from neuroscale.cluster.admission_tripwires import try_tripwires
 from neuroscale.cluster.endpoint import metrics
 from neuroscale.kube.client import Identity, Object
 

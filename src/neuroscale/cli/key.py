@@ -67,7 +67,7 @@ def manage_key(
 
 
 def _replace(cluster: Cluster, found: Service, seconds: float | None) -> ExitStatus:
-    from neuroscale.cluster.endpoint.rotation import rotate
+    from neuroscale.cluster.endpoint.key_rotation import rotate
 
     rotation = rotate(cluster, found.namespace, found.name, _tell, seconds=seconds)
     if rotation.proven:

@@ -15,7 +15,7 @@ from neuroscale.gate.verdict import Check, Finding, Outcome, Severity
 from neuroscale.manifests.objects import Manifest
 
 if TYPE_CHECKING:
-    from neuroscale.gate.run import Run
+    from neuroscale.gate.run_state import Run
 
 MOST_FINDINGS = 1000
 """Of one check, that a verdict lists."""

@@ -12,7 +12,7 @@ from neuroscale.gate.check import GateResult
 from neuroscale.gate.checks.changed_policy_tests import policy_names
 from neuroscale.gate.judged_files import GateInput
 from neuroscale.gate.merged_change import Change
-from neuroscale.gate.run import Run
+from neuroscale.gate.run_state import Run
 from neuroscale.gate.verdict import Check, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
 from neuroscale.manifests.objects import Manifest
 from neuroscale.planning.plan import Plan, load_plan

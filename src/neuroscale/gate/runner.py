@@ -31,7 +31,7 @@ from neuroscale.gate.fit.rendered_anew import RenderedAnewFitCheck
 from neuroscale.gate.judged_files import GateInput, read_paths
 from neuroscale.gate.make_verdict import make_verdict
 from neuroscale.gate.merged_change import Change, read_change, texts_of
-from neuroscale.gate.run import Run, Subject
+from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Verdict
 from neuroscale.repo.git import TooLargeError
 from neuroscale.repo.layout import MANIFESTS

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import httpx
 
-from neuroscale.cluster.admission import try_tripwires
+from neuroscale.cluster.admission_tripwires import try_tripwires
 from neuroscale.core.files import write_public
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK

@@ -12,7 +12,7 @@ from neuroscale.core.errors import UntrustedError
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut
 
 if TYPE_CHECKING:
-    from neuroscale.gate.run import Run
+    from neuroscale.gate.run_state import Run
     from neuroscale.kube.ephemeral import EphemeralServer
 
 

@@ -17,7 +17,7 @@ from neuroscale.repo.layout import CATALOG
 from neuroscale.repo.snapshot import MemorySnapshot
 
 if TYPE_CHECKING:
-    from neuroscale.gate.run import Run
+    from neuroscale.gate.run_state import Run
 
 GATE = "catalog"
 

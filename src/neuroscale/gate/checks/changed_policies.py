@@ -12,7 +12,7 @@ from neuroscale.gate.checks.policy_exceptions import exception_findings
 from neuroscale.repo.layout import POLICIES
 
 if TYPE_CHECKING:
-    from neuroscale.gate.run import Run
+    from neuroscale.gate.run_state import Run
 
 
 class ChangedPoliciesCheck(GateCheck):

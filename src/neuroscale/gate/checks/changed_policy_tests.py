@@ -28,7 +28,7 @@ from neuroscale.repo.snapshot import Snapshot, read_text
 
 if TYPE_CHECKING:
     from neuroscale.gate.merged_change import Change
-    from neuroscale.gate.run import Run
+    from neuroscale.gate.run_state import Run
 
 GATE = "policy-tests"
 _TEST_FOLDER = ".kyverno-test"

@@ -24,7 +24,7 @@ from neuroscale.repo.snapshot import Snapshot
 from neuroscale.request.service_request import Request, check_request, fault_of, load_request
 
 if TYPE_CHECKING:
-    from neuroscale.gate.run import Run
+    from neuroscale.gate.run_state import Run
 
 GATE = "drift"
 _SHOWN_LINES = 6

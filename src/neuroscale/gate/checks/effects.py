@@ -36,7 +36,7 @@ from neuroscale.repo.snapshot import MemorySnapshot
 from neuroscale.request.service_request import Request, check_request
 
 if TYPE_CHECKING:
-    from neuroscale.gate.run import Run
+    from neuroscale.gate.run_state import Run
 
 _MOST_DIFFERENCES = 200  # of the verdict's list
 _MOST_FIELDS = 300  # of one object that are compared with other objects'

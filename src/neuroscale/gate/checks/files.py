@@ -26,7 +26,7 @@ from neuroscale.repo.snapshot import Entry, Kind, MemorySnapshot, Snapshot
 from neuroscale.request.service_request import SERVICE_NAME
 
 if TYPE_CHECKING:
-    from neuroscale.gate.run import Run
+    from neuroscale.gate.run_state import Run
 
 GATE = "files"
 _ALLOWED = {REQUEST_FILE, PLAN_FILE, *RENDERED_KINDS}

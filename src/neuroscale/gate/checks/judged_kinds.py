@@ -19,7 +19,7 @@ from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
 from neuroscale.policies.policy_set import Policy
 
 if TYPE_CHECKING:
-    from neuroscale.gate.run import Run
+    from neuroscale.gate.run_state import Run
 
 GATE = "kinds"
 

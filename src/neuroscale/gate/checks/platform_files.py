@@ -15,7 +15,7 @@ from neuroscale.repo.layout import CATALOG, SETTINGS
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
 
 if TYPE_CHECKING:
-    from neuroscale.gate.run import Run
+    from neuroscale.gate.run_state import Run
 
 GATE = "platform"
 LOOKS_AT = (CATALOG, SETTINGS, *SOURCES)

@@ -27,7 +27,7 @@ from neuroscale.manifests.objects import Manifest
 from neuroscale.policies.policy_set import Policy, PolicyException, PolicySet
 
 if TYPE_CHECKING:
-    from neuroscale.gate.run import Run
+    from neuroscale.gate.run_state import Run
 
 
 # Kyverno compiles every policy again for every object, so its time grows with objects x policies: the policies are

@@ -26,7 +26,7 @@ from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
 
 if TYPE_CHECKING:
-    from neuroscale.gate.run import Run
+    from neuroscale.gate.run_state import Run
 
 GATE = "schema"
 _TRIPWIRE_FIELD = "neuroscaleTripwire"

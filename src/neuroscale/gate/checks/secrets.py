@@ -23,7 +23,7 @@ from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.gate.verdict import Finding
 
 if TYPE_CHECKING:
-    from neuroscale.gate.run import Run
+    from neuroscale.gate.run_state import Run
 
 GATE = "secrets"
 LARGEST_TEXT = 4 * MIB

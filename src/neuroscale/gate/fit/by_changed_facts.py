@@ -12,7 +12,7 @@ from neuroscale.gate.fit.known_models import read_knowledge
 from neuroscale.repo.layout import CATALOG, SETTINGS
 
 if TYPE_CHECKING:
-    from neuroscale.gate.run import Run
+    from neuroscale.gate.run_state import Run
 
 
 class ChangedFactsFitCheck(GateCheck):

@@ -19,7 +19,7 @@ from neuroscale.manifests.objects import Manifest
 from neuroscale.repo.layout import CATALOG, SETTINGS
 
 if TYPE_CHECKING:
-    from neuroscale.gate.run import Run
+    from neuroscale.gate.run_state import Run
 
 
 class FitCheck(GateCheck):

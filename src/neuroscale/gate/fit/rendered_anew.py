@@ -14,7 +14,7 @@ from neuroscale.gate.fit.known_models import Knowledge
 from neuroscale.gate.verdict import Severity
 
 if TYPE_CHECKING:
-    from neuroscale.gate.run import Run
+    from neuroscale.gate.run_state import Run
 
 
 class RenderedAnewFitCheck(GateCheck):

@@ -1,4 +1,4 @@
-"""One run of the gate: what it judges, by whose files, and what its checks hand on to each other."""
+"""What the checks of one run share: what it judges, by whose files, and what they hand on to each other."""
 
 from __future__ import annotations
 
