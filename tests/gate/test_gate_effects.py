@@ -17,9 +17,10 @@ from neuroscale.gate.checks.files import evaluate_files
 from neuroscale.gate.checks.object_diff import FieldChange, field_changes
 from neuroscale.gate.make_verdict import merged
 from neuroscale.gate.merged_change import Change, find_change, read_change
-from neuroscale.gate.platform_sources import Platform, PlatformSources
+from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.planning.planner import plan
+from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.conditional_lines import branches, reached
 from neuroscale.rendering.scaffolder.skeleton_values import template_values
 from neuroscale.rendering.scaffolder.template import load_template
@@ -57,7 +58,7 @@ def changed(platform: Repository, files: dict[str, bytes | str | None]) -> Chang
 def seen(change: Change) -> tuple[list[Finding], Anew]:
     given = read_change(change)
     catalog = load_catalog(change.after) if change.touches("platform/catalog") else CATALOG
-    after = Platform(catalog, load_settings(change.after), load_template(change.after))
+    after = PlanningInputs(catalog, load_settings(change.after), load_template(change.after))
     evaluation, anew = evaluate_effects(
         change, given.services, after, PlatformSources(change.before), evaluate_files(given, None)[1]
     )

@@ -10,10 +10,10 @@ import pytest
 from neuroscale.catalog.settings import LONGEST_DAYS
 from neuroscale.gate.checks.drift import evaluate_drift
 from neuroscale.gate.judged_files import GateInput, ServiceFolder
-from neuroscale.gate.platform_sources import Platform
 from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Finding
 from neuroscale.planning.planner import plan
+from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import SETTINGS as SETTINGS_FILE
@@ -26,7 +26,7 @@ from platform_repository import CATALOG, SETTINGS, SNAPSHOT
 TODAY = date(2026, 11, 21)
 SERVICE = ServicePath("dev", "support-chat")
 REASON = "The launch needs more replicas."
-PLATFORM = Platform(CATALOG, SETTINGS, load_template(SNAPSHOT))
+PLATFORM = PlanningInputs(CATALOG, SETTINGS, load_template(SNAPSHOT))
 
 
 def judged(expires: str = "2027-01-31", reason: str = REASON, longest_days: int = LONGEST_DAYS) -> Finding:

@@ -16,9 +16,9 @@ from neuroscale.gate.checks import history as history_module
 from neuroscale.gate.checks.drift import evaluate_drift
 from neuroscale.gate.checks.history import History
 from neuroscale.gate.merged_change import find_change, read_change
-from neuroscale.gate.platform_sources import Platform
 from neuroscale.gate.verdict import Finding
 from neuroscale.planning.planner import plan
+from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import TEMPLATE
@@ -31,10 +31,10 @@ FOLDER = "manifests/dev/support-chat"
 TODAY = date(2026, 11, 21)
 BOT = Account("bot", "Bot", "bot@example.org")
 SKELETON = {entry.path: SNAPSHOT.read(entry.path) or b"" for entry in SNAPSHOT.entries(TEMPLATE)}
-NOW = Platform(CATALOG, SETTINGS, load_template(SNAPSHOT))
+NOW = PlanningInputs(CATALOG, SETTINGS, load_template(SNAPSHOT))
 
 
-def dearer() -> Platform:
+def dearer() -> PlanningInputs:
     """The platform after a change of its prices."""
     prices = {
         name: one.model_copy(
@@ -43,18 +43,18 @@ def dearer() -> Platform:
         for name, one in CATALOG.prices.items()
     }
     catalog = Catalog(CATALOG.models, CATALOG.accelerators, prices, CATALOG.runtimes, CATALOG.teams)
-    return Platform(catalog, SETTINGS, NOW.template)
+    return PlanningInputs(catalog, SETTINGS, NOW.template)
 
 
-def rendered_otherwise() -> Platform:
+def rendered_otherwise() -> PlanningInputs:
     """The platform after a change of its template."""
     changed = f"{TEMPLATE}/skeleton/networkpolicy.yaml"
-    return Platform(
+    return PlanningInputs(
         CATALOG, SETTINGS, load_template(MemorySnapshot({**SKELETON, changed: SKELETON[changed] + b"# new\n"}))
     )
 
 
-def files(platform: Platform, users: int, **edits: str) -> dict[str, bytes | str | None]:
+def files(platform: PlanningInputs, users: int, **edits: str) -> dict[str, bytes | str | None]:
     """The service's folder. `edits`: what is appended to a file, by its name's first part."""
     request = make_request(**{**ANSWERS, "concurrent_users": users})
     planned = plan(request, platform.catalog, platform.settings, platform.template.version)
@@ -74,7 +74,7 @@ def repository(tmp_path: Path) -> Iterator[Repository]:
     made.git.close()
 
 
-def found(repository: Repository, platform: Platform, base: str = "main~1", head: str = "main") -> list[Finding]:
+def found(repository: Repository, platform: PlanningInputs, base: str = "main~1", head: str = "main") -> list[Finding]:
     change = find_change(repository.git, base, head)
     given = read_change(change)
     history = History(change, [service.path.folder for service in given.services])
@@ -95,7 +95,7 @@ def short(repository: Repository, commit: str) -> str:
     ids=["prices", "template"],
 )
 def test_a_revert_after_the_platform_changed_is_no_edit_and_names_its_commit(
-    repository: Repository, platform: Platform, expected: dict[str, str]
+    repository: Repository, platform: PlanningInputs, expected: dict[str, str]
 ) -> None:
     repository.run("revert", "--no-edit", "main~1")
     findings = found(repository, platform)

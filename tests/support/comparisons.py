@@ -70,7 +70,8 @@ KV_CACHE = Comparison(
 MANIFESTS = Comparison(
     "manifests",
     (
-        *(*_PLATFORM, "src/neuroscale/gate", "src/neuroscale/core/yaml_io.py", "src/neuroscale/repo/git.py"),
+        *(*_PLATFORM, "src/neuroscale/gate", "src/neuroscale/manifests", "src/neuroscale/core/yaml_io.py"),
+        "src/neuroscale/repo/git.py",
         *("src/neuroscale/repo/snapshot.py", "tests/gate/test_repo_server_parity.py", "tests/support/gitops_lab.py"),
     ),
 )
@@ -80,7 +81,7 @@ SMOKE_TESTS = Comparison(
     (
         *("requirements/serve.txt", "smoke-tests", "src/neuroscale/smoke", "src/neuroscale/cluster/endpoint"),
         *("src/neuroscale/cluster", "src/neuroscale/cli/smoke_run.py", "tests/smoke/test_smoke_breakages.py"),
-        *("tests/support/smoke_breakages.py", "tests/support/model_faults.py"),
+        *("tests/support/smoke_lab.py", "tests/support/smoke_breakages.py", "tests/support/model_faults.py"),
     ),
 )
 """Every way to break a service with the checks that must fail."""

@@ -16,7 +16,7 @@ from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.interface import MergeRefusedError, PullRequest, RepositoryRef
 from neuroscale.forge.waiting import wait_for_status
 from neuroscale.local.forge_protection import REQUIRED_STATUS
-from repositories import Repository
+from repositories import Repository, copy_of_this_repository
 
 ROOT = Path(__file__).resolve().parents[2]
 ANSWERS = ROOT / "templates/examples/gemma-4-26b-a4b-qat.yaml"
@@ -25,19 +25,7 @@ WITHIN = 300.0  # seconds for a run; about ten on a quiet machine
 
 def committed_repository(folder: Path) -> Path:
     """This repository as it lies here, committed: what the forge's main begins with."""
-    source = Repository(folder / "platform")
-    listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for name in filter(None, listed.stdout.split("\0")):
-        if (ROOT / name).is_file():
-            target = source.root / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes((ROOT / name).read_bytes())
-            target.chmod((ROOT / name).stat().st_mode & 0o777)
+    source = copy_of_this_repository(folder / "platform")
     source.commit({})
     source.git.close()
     return source.root

@@ -53,7 +53,7 @@ class Repository:
 
 
 def copy_of_this_repository(root: Path) -> Repository:
-    """This repository's files, also those that nobody has committed, in no commit."""
+    """This repository's files with their modes, also those that nobody has committed, in no commit."""
     made, here = Repository(root), Path(__file__).resolve().parents[2]
     listed = subprocess.run(
         ["git", "-C", here, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -64,5 +64,5 @@ def copy_of_this_repository(root: Path) -> Repository:
     for name in listed.split("\0"):
         if name and (here / name).is_file():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(here / name, root / name)
+            shutil.copy(here / name, root / name)
     return made

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.catalog.settings import Settings, load_settings
 from neuroscale.policies.policy_set import PolicySet, load_policy_set
-from neuroscale.rendering.scaffolder.template import Template
 from neuroscale.repo.snapshot import Snapshot
 
 T = TypeVar("T")
 
 UNREADABLE = "the catalog, the settings or the template cannot be read"
 """Why a check is not run that needs them."""
-
-
-@dataclass(frozen=True)
-class Platform:
-    """What requests are planned and rendered with."""
-
-    catalog: Catalog
-    settings: Settings
-    template: Template
 
 
 class ReadOnce(Generic[T]):

@@ -18,9 +18,10 @@ from neuroscale.gate.checks.secrets import Text
 from neuroscale.gate.fit.platform_runtimes import runtimes_of
 from neuroscale.gate.judged_files import GateInput
 from neuroscale.gate.merged_change import Change
-from neuroscale.gate.platform_sources import Platform, PlatformSources, ReadOnce
+from neuroscale.gate.platform_sources import PlatformSources, ReadOnce
 from neuroscale.gate.verdict import Effects
 from neuroscale.manifests.objects import Manifest
+from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.repo.layout import CATALOG, SETTINGS
 from neuroscale.repo.snapshot import Snapshot
 
@@ -64,7 +65,7 @@ class Run:
     servers: list[Manifest] = field(default_factory=list)
     unjudged: list[Manifest] = field(default_factory=list)
     effects: Effects | None = None
-    platform: Platform | None = None
+    platform: PlanningInputs | None = None
     plans: dict[str, Plan] = field(default_factory=dict)
     results: list[GateResult] = field(default_factory=list)
 

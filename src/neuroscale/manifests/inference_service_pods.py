@@ -18,7 +18,7 @@ _PREDICTOR = "predictor"
 
 
 def inference_service_pods(value: Object, runtimes: Runtimes) -> Iterator[Found]:
-    """All its pods, and what of them is not known. Raises ValueError for what is no InferenceService."""
+    """All its pods, and what the files do not say of them. Raises ValueError for what is no InferenceService."""
     spec = mapping(value.get("spec"), "spec")
     for part in kserve_pods.COMPONENTS:
         if spec.get(part) is None:

@@ -9,8 +9,9 @@ from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import check_settings
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, problem_findings
-from neuroscale.gate.platform_sources import Platform, PlatformSources
+from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.gate.verdict import Finding
+from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.form import check_form
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.repo.layout import CATALOG
@@ -42,7 +43,7 @@ class CatalogCheck(GateCheck):
         return Evaluation(tuple(findings), 3, 3, "parts", 1, _tripwire())
 
 
-def load_platform(files: PlatformSources) -> tuple[list[Finding], Platform | None]:
+def load_platform(files: PlatformSources) -> tuple[list[Finding], PlanningInputs | None]:
     """What is wrong with the catalog, the settings and the template, and these where they can be read."""
     findings: list[Finding] = []
     loaded = []
@@ -53,7 +54,7 @@ def load_platform(files: PlatformSources) -> tuple[list[Finding], Platform | Non
             findings.extend(problem_findings(GATE, "invalid", error))
     if findings:
         return findings, None
-    platform = Platform(*loaded)  # type: ignore[arg-type]
+    platform = PlanningInputs(*loaded)  # type: ignore[arg-type]
     problems = check_form(platform.template, platform.catalog, platform.settings)
     try:
         check_settings(platform.settings, platform.catalog)

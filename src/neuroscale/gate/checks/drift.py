@@ -14,10 +14,11 @@ from neuroscale.core.yaml_io import decode
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, problem_findings
 from neuroscale.gate.checks.history import History
 from neuroscale.gate.judged_files import ServiceFolder
-from neuroscale.gate.platform_sources import UNREADABLE, Platform
+from neuroscale.gate.platform_sources import UNREADABLE
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.planning.planner import plan, request_digest, settings_key
+from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE
 from neuroscale.repo.snapshot import Snapshot
@@ -84,7 +85,7 @@ def _is_without_services(run: Run) -> bool:
 def evaluate_drift(
     snapshot: Snapshot,
     services: tuple[ServiceFolder, ...],
-    platform: Platform,
+    platform: PlanningInputs,
     today: date,
     history: History | None = None,
     longest_days: int = LONGEST_DAYS,
@@ -121,7 +122,7 @@ def _request(snapshot: Snapshot, folder: str) -> tuple[Request | None, list[Find
 
 
 def _service(
-    snapshot: Snapshot, service: ServiceFolder, request: Request, platform: Platform, history: History | None
+    snapshot: Snapshot, service: ServiceFolder, request: Request, platform: PlanningInputs, history: History | None
 ) -> tuple[list[Finding], Plan | None]:
     folder = service.path.folder
     try:
@@ -162,7 +163,7 @@ def _service(
 
 
 def _file_findings(
-    snapshot: Snapshot, folder: str, request: Request, locked: Plan, platform: Platform, history: History | None
+    snapshot: Snapshot, folder: str, request: Request, locked: Plan, platform: PlanningInputs, history: History | None
 ) -> list[Finding]:
     """Whether the files are what request and plan render to, or stood like this on the base branch before."""
     try:
@@ -232,7 +233,7 @@ def _overrides(folder: str, request: Request, today: date, longest_days: int) ->
 
 
 def _plan_findings(
-    service: ServiceFolder, request: Request, locked: Plan, platform: Platform, history: History | None
+    service: ServiceFolder, request: Request, locked: Plan, platform: PlanningInputs, history: History | None
 ) -> list[Finding]:
     """Whether the lock is what the planner says.
 

@@ -21,11 +21,12 @@ from neuroscale.gate.checks.files import read_service
 from neuroscale.gate.checks.object_diff import FieldChange, field_changes
 from neuroscale.gate.judged_files import ServiceFolder
 from neuroscale.gate.merged_change import RENDERED_FROM, Change
-from neuroscale.gate.platform_sources import UNREADABLE, Platform, PlatformSources
+from neuroscale.gate.platform_sources import UNREADABLE, PlatformSources
 from neuroscale.gate.verdict import Effect, Effects, Finding, Severity
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan
+from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIMES
 from neuroscale.rendering.scaffolder.lint import lint
 from neuroscale.rendering.scaffolder.skeleton_values import template_values
@@ -117,7 +118,7 @@ def unseen(change: Change) -> Iterator[str]:
 def evaluate_effects(
     change: Change,
     services: Sequence[ServiceFolder],
-    after: Platform,
+    after: PlanningInputs,
     base: PlatformSources,
     given: Sequence[Manifest],
 ) -> tuple[Evaluation, Anew]:
@@ -134,10 +135,10 @@ def evaluate_effects(
     return Evaluation(findings, done, done, "renderings", caught, caught), work.anew()
 
 
-def _before(change: Change, after: Platform, base: PlatformSources) -> Platform | None:
+def _before(change: Change, after: PlanningInputs, base: PlatformSources) -> PlanningInputs | None:
     """The base's platform; None where it cannot be read. What the change does not touch is the same."""
     try:
-        return Platform(
+        return PlanningInputs(
             base.catalog() if change.touches(CATALOG) else after.catalog,
             base.settings() if change.touches(SETTINGS) else after.settings,
             load_template(base.snapshot) if change.touches(TEMPLATE) else after.template,
@@ -149,7 +150,9 @@ def _before(change: Change, after: Platform, base: PlatformSources) -> Platform 
 class _Work:
     """One run over every request."""
 
-    def __init__(self, change: Change, after: Platform, before: Platform | None, given: Sequence[Manifest]) -> None:
+    def __init__(
+        self, change: Change, after: PlanningInputs, before: PlanningInputs | None, given: Sequence[Manifest]
+    ) -> None:
         self.change = change
         self.before = before
         self.after = after
@@ -233,7 +236,7 @@ class _Work:
                 told = f"Rendered anew: no example can be served in the environment {name}, and it has no service."
                 self._said.append(told)
 
-    def _side(self, platform: Platform, request: Request, locked: Plan | None) -> _Side:
+    def _side(self, platform: PlanningInputs, request: Request, locked: Plan | None) -> _Side:
         try:
             check_request(request, platform.catalog, platform.settings, REQUEST_FILE)
             version = platform.template.version

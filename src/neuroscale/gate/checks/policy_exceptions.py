@@ -27,7 +27,7 @@ def exception_findings(exceptions: Iterable[PolicyException], today: date, longe
 def unneeded_exceptions(
     in_force: Sequence[PolicyException], manifests: Sequence[Manifest], needed: set[tuple[str, int]]
 ) -> list[Finding]:
-    """A notice for each exception of an object that its policy does not refuse: the other ones are told as it is."""
+    """A notice for each exception that its object does not need, since the policy does not refuse the object."""
     named: dict[tuple[str, str, str], list[Manifest]] = {}
     for manifest in manifests if in_force else ():
         named.setdefault((manifest.kind, manifest.namespace, manifest.name), []).append(manifest)
