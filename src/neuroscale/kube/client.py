@@ -1,6 +1,6 @@
 """A small synchronous client of the Kubernetes API: any kind that the server knows, as plain dictionaries.
 
-kr8s reads kubeconfig files with their contexts, certificates, tokens and credential plugins; requests go through httpx.
+`kubeconfig_file` reads the credentials of a kubeconfig; requests go through httpx.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 
 import httpx
 
-from neuroscale.core.errors import InputError, NeuroscaleError, Problem
+from neuroscale.core.errors import NeuroscaleError
 from neuroscale.core.retries import repeatedly
+from neuroscale.kube import kubeconfig_file
 from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane
 
 Object = dict[str, Any]
@@ -114,37 +115,10 @@ class Cluster:
     def of_kubeconfig(cls, path: Path | None, context: str | None) -> Cluster:
         """The cluster of a kubeconfig's context (None: `$KUBECONFIG` or `~/.kube/config`; its current context).
 
-        Raises InputError where the file or the context cannot be used.
+        Raises InputError if the file or the context cannot be used.
         """
-        import anyio
-        from kr8s._auth import KubeAuth
-
-        async def connect() -> tuple[str, httpx.Client, str]:
-            auth = KubeAuth(kubeconfig=path, context=context, serviceaccount="")
-            await auth
-            headers = {"Authorization": f"Bearer {auth.token}"} if auth.token else {}
-            client = httpx.Client(
-                base_url=auth.server,
-                verify=await auth.ssl_context(),  # type: ignore[no-untyped-call]
-                headers=headers,
-                proxy=auth.proxy,
-                timeout=_TIMEOUT,
-                trust_env=auth.proxy is None,
-                limits=_LIMITS,
-            )
-            return auth.server, client, auth.active_context
-
-        where = str(path) if path else "$KUBECONFIG or ~/.kube/config"
-        try:
-            return cls(*anyio.run(connect), path, context)
-        except Exception as error:  # kr8s raises whatever a broken file or credential plugin leads to
-            problem = Problem(
-                where,
-                f"context {context}" if context else "current-context",
-                f"cannot be used: {type(error).__name__}: {error}",
-                "Try `kubectl --context NAME get namespaces` with the same file and context.",
-            )
-            raise InputError(problem) from error
+        found = kubeconfig_file.connect(path, context, _TIMEOUT, _LIMITS)
+        return cls(found.url, found.client, found.context, path, context)
 
     def close(self) -> None:
         """End the connections."""

@@ -1,7 +1,6 @@
 """A way to a pod from this machine: kubectl's port-forward through the API server, watched over.
 
-kubectl and not kr8s' PortForward, which tries a pod that is gone again and again without a pause. kubectl ends when a
-connection is refused, as while a server restarts: it is started again then, on the same port.
+kubectl ends when a connection is refused, as while a server restarts: it is started again then, on the same port.
 """
 
 from __future__ import annotations
