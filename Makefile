@@ -15,7 +15,7 @@ QUICKLY := NEUROSCALE_TEST_QUICK=1 $(BIN)/pytest --quiet --numprocesses $(WORKER
 BESIDE_TYPES := $(MAKE) --no-print-directory --jobs 2 types
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-all lint style types quick-tests every-test lock clean
+.PHONY: help setup demo check test test-all lint style types workflows quick-tests every-test lock clean
 
 help: ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
@@ -42,13 +42,16 @@ test: setup ## Set up, check style and types, run every test
 test-all: export NEUROSCALE_TEST_ALL := 1
 test-all: test ## The same with every long comparison in full, as it runs by night
 
-lint: setup ## Check style and types
-	@$(MAKE) --no-print-directory style types
+lint: setup ## Check style, types and workflows
+	@$(MAKE) --no-print-directory style types workflows
 
 style:
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/lint-imports --no-cache --no-logo
+
+workflows:
+	@$(BIN)/python scripts/lint-workflows
 
 types:
 	@$(BIN)/mypy

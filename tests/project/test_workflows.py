@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from neuroscale.core import tools
 from neuroscale.repo.layout import GATE_CODE, PROTECTED, WRITTEN, is_written
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,10 +36,29 @@ def steps(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.tools
-def test_the_linter_of_workflows_finds_nothing() -> None:
-    command = [str(tools.find("actionlint")), "-shellcheck=", "-pyflakes=", *map(str, WORKFLOWS)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (0, "")
+def test_the_linters_of_workflows_find_nothing_here_and_a_planted_mistake(tmp_path: Path) -> None:
+    """By `make lint`'s command, in a copy too whose gate lets the change's own text become a script."""
+    shutil.copytree(ROOT / ".github", tmp_path / ".github")
+    (tmp_path / "scripts").mkdir()
+    shutil.copyfile(ROOT / "scripts/lint-workflows", tmp_path / "scripts/lint-workflows")
+    assert lint_workflows(ROOT)[0] == 0, lint_workflows(ROOT)[1]
+    assert lint_workflows(tmp_path)[0] == 0
+    file = tmp_path / ".github/workflows/gate.yaml"
+    good = file.read_text()
+    file.write_text(good + "      - run: echo ${{ github.event.pull_request.title }}\n")
+    status, said = lint_workflows(tmp_path)
+    assert status == 1
+    assert "template-injection" in said
+    file.write_text(good.replace("runs-on", "runs-in", 1))
+    status, said = lint_workflows(tmp_path)
+    assert status == 1
+    assert "runs-in" in said
+
+
+def lint_workflows(folder: Path) -> tuple[int, str]:
+    command = [sys.executable, "scripts/lint-workflows"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
