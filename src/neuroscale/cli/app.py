@@ -28,6 +28,7 @@ from neuroscale.cli import (
     new,
     plan,
     platform,
+    policy,
     query,
     render,
     replan,
@@ -93,6 +94,7 @@ app.command("query")(query.query_service)
 app.command("key")(key.manage_key)
 app.add_typer(local.app)
 app.add_typer(platform.app)
+app.add_typer(policy.app)
 
 
 def main() -> None:

@@ -141,6 +141,11 @@ def _look(
     return findings, unjudged
 
 
+def judged_by_rules(group: str, kind: str) -> bool:
+    """Whether this module has a rule for a kind."""
+    return (group, kind) in _RULES
+
+
 def _is_harmless(manifest: Manifest) -> bool:
     if (manifest.group, manifest.kind) not in HARMLESS:
         return False

@@ -1,0 +1,174 @@
+"""`neuroscale policy`: what the policies demand and why, which kinds they judge, and the folder of a new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neuroscale.cli.json_output import print_json
+from neuroscale.cli.options import JsonOption, RepositoryOption
+from neuroscale.core.errors import ExitStatus, InputError, Problem
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from neuroscale.policies.policy_set import PolicySet
+    from neuroscale.repo.snapshot import FolderSnapshot
+
+app = typer.Typer(
+    name="policy", help="What the policies demand, which kinds they judge, and a new one.", no_args_is_help=True
+)
+
+
+@app.command("list")
+def list_policies(as_json: JsonOption = False, repository: RepositoryOption = None) -> int:
+    """Print every policy with what it demands."""
+    from neuroscale.policies.description import describe
+
+    snapshot, policies = _read(repository)
+    found = [describe(snapshot, policies, one) for one in policies.policies]
+    if as_json:
+        print_json({"policies": [{"name": one.name, "title": one.title, "demands": one.description} for one in found]})
+        return ExitStatus.PASSED
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="", padding=(0, 2, 0, 0))
+    for title in ("policy", "demands"):
+        table.add_column(title, overflow="fold")
+    for one in found:
+        table.add_row(one.name, one.description)
+    _console().print(table)
+    return ExitStatus.PASSED
+
+
+@app.command("explain")
+def explain_policy(
+    name: Annotated[str, typer.Argument(help="The policy's name.")],
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> int:
+    """Print what one policy demands and why, the kinds and fields that it reads, and its messages."""
+    from dataclasses import asdict
+
+    from neuroscale.core.validation import suggest
+    from neuroscale.policies.description import describe
+
+    snapshot, policies = _read(repository)
+    policy = next((one for one in policies.policies if one.name == name), None)
+    if policy is None:
+        fix = suggest(name, [one.name for one in policies.policies])
+        raise InputError(Problem("the command line", "NAME", f"{name!r} is not a policy of this repository", fix))
+    found = describe(snapshot, policies, policy)
+    if as_json:
+        print_json(asdict(found))
+        return ExitStatus.PASSED
+    console = _console()
+    console.print(f"{found.name}: {found.title}", style="bold")
+    parts = [
+        ("Demands", [found.description]),
+        ("Why", [found.why]),
+        ("Write instead", [found.fix]),
+        ("Judges", found.kinds),
+        ("Reads the fields", [", ".join(found.fields) or "of the object as a whole"]),
+        ("Says", found.messages),
+        ("Tests", [f"{found.good} objects pass, {found.bad} are refused"]),
+        ("Exceptions", found.exceptions or ["none"]),
+    ]
+    for title, lines in parts:
+        console.print(f"\n{title}")
+        for line in lines:
+            _print_indented(console, line)
+    return ExitStatus.PASSED
+
+
+@app.command("coverage")
+def show_coverage(as_json: JsonOption = False, repository: RepositoryOption = None) -> int:
+    """Print who judges each kind that the gate has a schema for: policies, the gate's own rules, or nobody."""
+    from neuroscale.core import schemas
+    from neuroscale.gate.checks.judged_kinds import HARMLESS, judged_by_rules
+    from neuroscale.policies.description import policies_of_kinds
+
+    _, policies = _read(repository)
+    of_kinds = policies_of_kinds(policies.policies, schemas.find().kinds)
+    by_policies = {kind: names for kind, names in of_kinds.items() if names}
+    rest = [kind for kind in of_kinds if kind not in by_policies]
+    by_rules = [kind for kind in rest if judged_by_rules(kind[0].rpartition("/")[0], kind[1])]
+    harmless = [kind for kind in rest if (kind[0].rpartition("/")[0], kind[1]) in HARMLESS]
+    nobody = [kind for kind in rest if kind not in by_rules and kind not in harmless]
+    groups = {"gate_rules": by_rules, "need_no_judge": harmless, "nobody": nobody}
+    if as_json:
+        judged = {" ".join(kind): list(names) for kind, names in by_policies.items()}
+        print_json({"policies": judged, **{name: [" ".join(kind) for kind in kinds] for name, kinds in groups.items()}})
+        return ExitStatus.PASSED
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="", padding=(0, 2, 0, 0))
+    for title in ("kind", "policies", "not judged by"):
+        table.add_column(title, overflow="fold")
+    names = [policy.name for policy in policies.policies]
+    for (version, kind), found in by_policies.items():
+        missing = [name for name in names if name not in found]
+        few = missing if len(missing) <= len(found) else [f"{len(missing)} others"]
+        shown = f"all {len(names)}" if not missing else ", ".join(found) if few != missing else str(len(found))
+        table.add_row(f"{version} {kind}", shown, ", ".join(few))
+    console = _console()
+    console.print(table)
+    titles = ("Judged by the gate's own rules", "Need no judge", "Judged by nobody: the gate refuses them in a change")
+    for title, kinds in zip(titles, groups.values(), strict=True):
+        console.print(f"\n{title} ({len(kinds)})")
+        versions: dict[str, list[str]] = {}
+        for version, kind in kinds:
+            versions.setdefault(version, []).append(kind)
+        for version, of_version in versions.items():
+            _print_indented(console, f"{version}: {', '.join(of_version)}")
+    return ExitStatus.PASSED
+
+
+@app.command("new")
+def make_policy(
+    name: Annotated[str, typer.Argument(help="The new policy's name: a-z, 0-9 and dashes.")],
+    kind: Annotated[
+        list[str] | None, typer.Option("--kind", help="A kind that it judges; repeat it. Default: InferenceService.")
+    ] = None,
+    repository: RepositoryOption = None,
+) -> int:
+    """Write the folder of a new policy with a rule that works, its tests and its tripwire, for you to change."""
+    from neuroscale.core import schemas
+    from neuroscale.core.files import write_public
+    from neuroscale.policies.new_policy import new_policy
+
+    snapshot, policies = _read(repository)
+    files = new_policy(snapshot, policies, schemas.find().kinds, name, kind or ["InferenceService"])
+    for path, text in files.items():
+        file = snapshot.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_public(file, text)
+        typer.echo(f"  {path}")
+    typer.echo(
+        "Replace what says REPLACE, and the rule. policies/README.md says what a rule may use.\n"
+        "Test it: .venv/bin/pytest tests/policies"
+    )
+    return ExitStatus.PASSED
+
+
+def _read(repository: Path | None) -> tuple[FolderSnapshot, PolicySet]:
+    from neuroscale.policies.policy_set import load_policy_set
+    from neuroscale.repo.layout import find_root
+    from neuroscale.repo.snapshot import FolderSnapshot
+
+    snapshot = FolderSnapshot(find_root(repository or Path.cwd()))
+    return snapshot, load_policy_set(snapshot)
+
+
+def _print_indented(console: Console, line: str) -> None:
+    from rich.padding import Padding
+
+    console.print(Padding(line, (0, 0, 0, 2)))
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, soft_wrap=False)

@@ -1,0 +1,118 @@
+"""Describes policies for people: what each demands and why, which kinds it judges, and which fields it reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from neuroscale.core.schemas import Kind
+from neuroscale.core.yaml_io import read_documents
+from neuroscale.policies.policy_set import Policy, PolicySet
+from neuroscale.repo.layout import POLICIES
+from neuroscale.repo.snapshot import Snapshot, read_text
+
+GOOD, BAD = "good.yaml", "bad.yaml"
+_TITLE, _DESCRIPTION = "policies.kyverno.io/title", "policies.kyverno.io/description"
+_WHY = "neuroscale.dev/why"
+
+# An optional selection, as policies/README.md asks for: `.?name`, several of them as a path. A call is not a field.
+_FIELD = r"\.\?[A-Za-z_]\w*(?!\w*\()"
+_PATH = re.compile(rf"(?:{_FIELD})(?:(?:\[[^\]]*\])?(?:{_FIELD}))*")
+
+
+@dataclass(frozen=True)
+class PolicyDescription:
+    """What one policy demands.
+
+    `kinds`: `GROUP/VERSION RESOURCE (operations)` of each rule. `fields`: the paths that its expressions read, from the
+    object or from a part of it such as a container. `messages`: what it says of an object that it refuses, without the
+    places. `good`, `bad`: how many objects its tests hold.
+    """
+
+    name: str
+    title: str
+    description: str
+    why: str
+    fix: str
+    kinds: tuple[str, ...]
+    fields: tuple[str, ...]
+    messages: tuple[str, ...]
+    good: int
+    bad: int
+    exceptions: tuple[str, ...]
+
+
+def describe(snapshot: Snapshot, policies: PolicySet, policy: Policy) -> PolicyDescription:
+    """The description of one policy of a repository."""
+    annotations: Mapping[str, Any] = policy.value["metadata"].get("annotations") or {}
+    return PolicyDescription(
+        name=policy.name,
+        title=_line(annotations.get(_TITLE)),
+        description=_line(annotations.get(_DESCRIPTION)),
+        why=_line(annotations.get(_WHY)),
+        fix=policy.fix,
+        kinds=tuple(_kinds(policy.value["spec"]["matchConstraints"]["resourceRules"])),
+        fields=fields_read(policy),
+        messages=tuple(map(_message, policy.value["spec"]["validations"])),
+        good=_count(snapshot, policy.name, GOOD),
+        bad=_count(snapshot, policy.name, BAD),
+        exceptions=tuple(
+            f"{one.kind} {one.namespace}/{one.name} until {one.expires}: {one.reason}"
+            for one in policies.exceptions
+            if one.policy == policy.name
+        ),
+    )
+
+
+def fields_read(policy: Policy) -> tuple[str, ...]:
+    """The paths of fields that a policy's expressions read by optional selection (`object.?spec.?replicas`)."""
+    spec = policy.value["spec"]
+    texts = [str(one.get("expression", "")) for part in ("variables", "validations") for one in spec.get(part) or ()]
+    found = {re.sub(r"\[[^\]]*\]|\?", "", match[0]).strip(".") for text in texts for match in _PATH.finditer(text)}
+    return tuple(sorted(found))
+
+
+def policies_of_kinds(
+    policies: Sequence[Policy], kinds: Mapping[tuple[str, str], Kind]
+) -> dict[tuple[str, str], tuple[str, ...]]:
+    """The names of the policies that judge each kind, by (apiVersion, kind); () for a kind that none judges."""
+    found = {}
+    for (api_version, kind), known in sorted(kinds.items()):
+        group, _, version = api_version.rpartition("/")
+        found[(api_version, kind)] = tuple(
+            policy.name
+            for policy in policies
+            if any(rule.matches(group, version, known.plural) for rule in policy.rules)
+        )
+    return found
+
+
+def _kinds(rules: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [
+        f"{f'{group}/' if group else ''}{version} {resource} ({', '.join(rule['operations']).lower()})"
+        for rule in rules
+        for group in rule["apiGroups"]
+        for version in rule["apiVersions"]
+        for resource in rule["resources"]
+    ]
+
+
+def _message(validation: Mapping[str, Any]) -> str:
+    if "message" in validation:
+        return _line(validation["message"]).partition(": ")[2] or _line(validation["message"])
+    computed = str(validation.get("messageExpression", ""))
+    texts = re.findall(r"'((?:[^'\\]|\\.)*)'", computed)
+    return _line(texts[-1]).removeprefix(": ") if texts else _line(computed)
+
+
+def _count(snapshot: Snapshot, name: str, file: str) -> int:
+    path = f"{POLICIES}/{name}/{file}"
+    if not any(entry.path == path for entry in snapshot.entries(f"{POLICIES}/{name}")):
+        return 0
+    return len(read_documents(read_text(snapshot, path), path))
+
+
+def _line(text: object) -> str:
+    return " ".join(str(text or "").split())

@@ -1,0 +1,205 @@
+"""Makes the folder of a new policy with a rule that works, its test objects and its tripwire, for a person to change.
+
+The rule refuses objects that carry an annotation of the policy's own name; the person replaces it by the real one.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.schemas import Kind
+from neuroscale.core.validation import suggest
+from neuroscale.core.yaml_io import dump, read_documents, scalar
+from neuroscale.policies.description import BAD, GOOD
+from neuroscale.policies.policy_set import EXPECTED_MESSAGE, POLICY_FILE, TRIPWIRES, PolicySet
+from neuroscale.repo.layout import POLICIES
+from neuroscale.repo.snapshot import Snapshot, read_text
+
+CASES = ".kyverno-test/kyverno-test.yaml"
+_README = f"{POLICIES}/README.md"
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_REFUSED = "refused"
+_ROW = re.compile(r"^\| \[([^\]]+)\]\(", re.MULTILINE)
+
+
+def new_policy(
+    snapshot: Snapshot, policies: PolicySet, kinds: Mapping[tuple[str, str], Kind], name: str, names: Sequence[str]
+) -> dict[str, str]:
+    """The files of a new policy, by path, with the tripwires and the README's table that name it.
+
+    `names`: the kinds that it judges. Their objects come from the tests of the policies that are there.
+    Raises InputError for a name that is taken or cannot be used, and for a kind of which no policy has an object.
+    """
+    _check_name(policies, name)
+    examples = _examples(snapshot, policies)
+    chosen = []
+    for kind in dict.fromkeys(names):
+        if kind not in examples:
+            raise InputError(
+                Problem(
+                    "the command line", "--kind", f"{kind!r} is not a kind of policies' tests", suggest(kind, examples)
+                )
+            )
+        chosen.append(examples[kind])
+    folder = f"{POLICIES}/{name}"
+    return {
+        f"{folder}/{POLICY_FILE}": _policy(name, chosen, kinds),
+        f"{folder}/{GOOD}": _documents(_object(name, one, "good") for one in chosen),
+        f"{folder}/{BAD}": _documents(_object(name, one, "bad") for one in chosen),
+        f"{folder}/{CASES}": _cases(name, chosen),
+        TRIPWIRES: _tripwires(snapshot, policies, name, chosen),
+        _README: _readme(snapshot, name),
+    }
+
+
+def _check_name(policies: PolicySet, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            Problem("the command line", "NAME", f"{name!r} is not a name", "Use a-z, 0-9 and dashes, such as no-debug.")
+        )
+    if any(policy.name == name for policy in policies.policies) or name == "exceptions":
+        raise InputError(
+            Problem("the command line", "NAME", f"{POLICIES}/{name} is there already", "Choose another name.")
+        )
+
+
+def _examples(snapshot: Snapshot, policies: PolicySet) -> dict[str, dict[str, Any]]:
+    """A good object of each kind, by the kind: the smallest that some policy's tests hold."""
+    found: dict[str, dict[str, Any]] = {}
+    for policy in policies.policies:
+        path = f"{POLICIES}/{policy.name}/{GOOD}"
+        for document in read_documents(read_text(snapshot, path), path):
+            there = found.get(document.value["kind"])
+            if there is None or len(str(document.value)) < len(str(there)):
+                found[document.value["kind"]] = document.value
+    return found
+
+
+def _policy(name: str, chosen: Sequence[Mapping[str, Any]], kinds: Mapping[tuple[str, str], Kind]) -> str:
+    rules = ""
+    for one in chosen:
+        group, _, version = one["apiVersion"].rpartition("/")
+        rules += (
+            f"      - apiGroups: [{scalar(group)}]\n"
+            f"        apiVersions: [{version}]\n"
+            "        operations: [CREATE, UPDATE]\n"
+            f"        resources: [{kinds[one['apiVersion'], one['kind']].plural}]\n"
+        )
+    return f"""apiVersion: policies.kyverno.io/v1
+kind: ValidatingPolicy
+metadata:
+  name: {name}
+  annotations:
+    policies.kyverno.io/title: >-
+      {name.replace("-", " ").capitalize()}
+    policies.kyverno.io/description: >-
+      REPLACE: what every object must satisfy, in one sentence.
+    neuroscale.dev/why: >-
+      REPLACE: the incident or the risk behind the rule.
+    neuroscale.dev/fix: >-
+      Remove the annotation neuroscale.dev/{name}, or REPLACE this sentence by what people write instead.
+    neuroscale.dev/tripwire-message: >-
+      {_message(name)}
+spec:
+  validationActions: [Deny]
+  failurePolicy: Fail
+  autogen:
+    podControllers:
+      controllers: []
+  matchConstraints:
+    resourceRules:
+{rules}  validations:
+    # REPLACE this rule. Read fields with `.?field.orValue(...)`, so that none that is absent ends in an error.
+    - expression: object.?metadata.?annotations[?'neuroscale.dev/{name}'].orValue('') != '{_REFUSED}'
+      message: "{_message(name)}"
+"""
+
+
+def _message(name: str) -> str:
+    return f"metadata.annotations: neuroscale.dev/{name} says {_REFUSED}"
+
+
+def _object(name: str, example: Mapping[str, Any], which: str) -> dict[str, Any]:
+    value = copy.deepcopy(dict(example))
+    metadata = value["metadata"]
+    annotations = {key: text for key, text in (metadata.get("annotations") or {}).items() if key != EXPECTED_MESSAGE}
+    if which == "bad":
+        annotations |= {EXPECTED_MESSAGE: _message(name), f"neuroscale.dev/{name}": _REFUSED}
+    metadata |= {"name": _object_name(example, which), "namespace": name}
+    metadata.pop("annotations", None)
+    if annotations:
+        metadata["annotations"] = annotations
+    return value
+
+
+def _object_name(example: Mapping[str, Any], which: str) -> str:
+    return f"{which}-{re.sub(r'(?<=[a-z])(?=[A-Z])', '-', example['kind']).lower()}"
+
+
+def _documents(values: Any) -> str:
+    return "---\n".join(map(dump, values))
+
+
+def _cases(name: str, chosen: Sequence[Mapping[str, Any]]) -> str:
+    results = "".join(
+        f"  - policy: {name}\n"
+        "    isValidatingPolicy: true\n"
+        f"    kind: {one['kind']}\n"
+        f"    result: {result}\n"
+        f"    resources: [{_object_name(one, which)}]\n"
+        for which, result in (("good", "pass"), ("bad", "fail"))
+        for one in chosen
+    )
+    return f"""apiVersion: cli.kyverno.io/v1alpha1
+kind: Test
+metadata:
+  name: {name}
+policies:
+  - ../{POLICY_FILE}
+resources:
+  - ../{GOOD}
+  - ../{BAD}
+results:
+{results}"""
+
+
+def _tripwires(snapshot: Snapshot, policies: PolicySet, name: str, chosen: Sequence[Mapping[str, Any]]) -> str:
+    """The known-bad objects, of which the first that the policy judges breaks the new rule too."""
+    text = read_text(snapshot, TRIPWIRES)
+    judged = {(one["apiVersion"], one["kind"]) for one in chosen}
+    line = f"    neuroscale.dev/{name}: {_REFUSED}\n"
+    at = 0
+    for found in policies.tripwires:
+        if (found.api_version, found.kind) in judged:
+            start = text.index(f"  name: {found.name}\n", at)
+            end = text.find("\n---", start)
+            place = text.find("  annotations:\n", start, end if end != -1 else len(text))
+            if place == -1:
+                place, line = start, f"  annotations:\n{line}"
+            else:
+                place += len("  annotations:\n")
+            return text[:place] + line + text[place:]
+        at = text.index(f"  name: {found.name}\n", at) + 1
+    return text.rstrip("\n") + "\n---\n" + dump(_tripwire(name, chosen[0]))
+
+
+def _tripwire(name: str, example: Mapping[str, Any]) -> dict[str, Any]:
+    value = _object(name, example, "bad")
+    metadata = value["metadata"]
+    metadata |= {"name": f"neuroscale-tripwire-{name}"[:63], "namespace": "neuroscale-tripwire"}
+    del metadata["annotations"][EXPECTED_MESSAGE]
+    return value
+
+
+def _readme(snapshot: Snapshot, name: str) -> str:
+    text = read_text(snapshot, _README)
+    row = f"| [{name}]({name}/{POLICY_FILE}) | REPLACE: what it refuses |\n"
+    rows = list(_ROW.finditer(text))
+    after = next((one.start() for one in rows if one[1] > name), None)
+    if after is None:
+        after = text.index("\n", rows[-1].start()) + 1 if rows else len(text)
+    return text[:after] + row + text[after:]

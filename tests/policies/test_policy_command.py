@@ -1,0 +1,116 @@
+"""`neuroscale policy`: descriptions that follow the files, who judges which kind, and a new policy that works."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from command_line import Said, commands
+from neuroscale.core import schemas, tools
+from neuroscale.gate.checks.changed_policy_tests import evaluate_policy_tests
+from neuroscale.policies.description import describe
+from neuroscale.policies.policy_set import load_policy_set
+from neuroscale.repo.snapshot import FolderSnapshot
+from policies_support import NAMES, ROOT, documents, judge
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+    return commands(capsys, monkeypatch, "policy")
+
+
+def read(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with the policies and nothing else."""
+    shutil.copytree(ROOT / "policies", tmp_path / "policies")
+    (tmp_path / "platform").mkdir()
+    shutil.copyfile(ROOT / "platform/settings.yaml", tmp_path / "platform/settings.yaml")
+    return tmp_path
+
+
+def test_every_policy_is_listed_and_explained_by_its_own_words(run: Callable[..., Said]) -> None:
+    listed = run("list", "--json", "--repository", ROOT).json
+    assert [one["name"] for one in listed["policies"]] == NAMES
+    assert set(NAMES) <= set(run("list", "--repository", ROOT).out.split())
+    snapshot = FolderSnapshot(ROOT)
+    policies = load_policy_set(snapshot)
+    for policy in policies.policies:
+        found = describe(snapshot, policies, policy)
+        announced = documents(ROOT / "policies" / policy.name / "bad.yaml")
+        said = {one["metadata"]["annotations"]["neuroscale.dev/expect-message"].partition(": ")[2] for one in announced}
+        assert said == set(found.messages), policy.name
+        assert (found.good, found.bad) >= (1, len(announced))
+        assert all((found.title, found.description, found.why, found.fix, found.kinds, found.fields)), found
+
+
+def test_the_fields_that_a_policy_reads_are_named(run: Callable[..., Said]) -> None:
+    found = run("explain", "ownership-labels", "--json", "--repository", ROOT).json
+    assert {"metadata.labels", "spec.template.metadata.labels", "spec.prefill.labels"} <= set(found["fields"])
+    shown = run("explain", "ownership-labels", "--repository", ROOT).out
+    assert "cost-center is missing or empty" in shown
+    unknown = run("explain", "ownership-label", "--repository", ROOT)
+    assert (unknown.status, "ownership-labels" in unknown.err) == (2, True)
+
+
+@pytest.mark.tools
+def test_each_known_kind_is_judged_by_somebody_or_named_as_judged_by_nobody(run: Callable[..., Said]) -> None:
+    found = run("coverage", "--json", "--repository", ROOT).json
+    kinds = [*found["policies"], *found["gate_rules"], *found["need_no_judge"], *found["nobody"]]
+    assert sorted(kinds) == sorted(" ".join(kind) for kind in schemas.find().kinds)
+    assert found["policies"]["serving.kserve.io/v1beta1 InferenceService"] == NAMES
+    assert "v1 Secret" in found["gate_rules"]
+    assert "rbac.authorization.k8s.io/v1 ClusterRoleBinding" in found["nobody"]
+
+
+@pytest.mark.tools
+@pytest.mark.parametrize("kinds", [("InferenceService", "Deployment", "CronJob"), ("Pod",)])
+def test_a_new_policy_judges_and_is_tested_at_once(
+    run: Callable[..., Said], repository: Path, kinds: tuple[str, ...], tmp_path: Path
+) -> None:
+    options = [word for kind in kinds for word in ("--kind", kind)]
+    made = run("new", "no-debug", *options, "--repository", repository)
+    assert made.status == 0, made.err
+    snapshot = FolderSnapshot(repository)
+    policies = load_policy_set(snapshot)
+    names = [policy.name for policy in policies.policies]
+    assert sorted([*NAMES, "no-debug"]) == names
+    evaluation = evaluate_policy_tests(
+        snapshot,
+        policies,
+        {"no-debug"},
+        schemas.find(),
+        tools.find("kyverno"),
+        tmp_path / "tests",
+        today=date(2026, 11, 21),
+    )
+    assert [finding.message for finding in evaluation.findings] == []
+    assert evaluation.evaluated == 2 * len(kinds)
+    # Its tripwire: the first of them that it judges, which it refuses in the words that it announces.
+    policy = next(one for one in policies.policies if one.name == "no-debug")
+    resources = schemas.find().kinds
+    first = next(one for one in policies.tripwires if policy.applies(one, resources[one.api_version, one.kind].plural))
+    answers = judge([str(repository / "policies/no-debug")], [first.value], tmp_path / "tripwire")
+    assert answers["no-debug", first.kind, first.name] == ("fail", policy.tripwire_message)
+    rows = re.findall(r"^\| \[([a-z-]+)\]", (repository / "policies/README.md").read_text(), re.MULTILINE)
+    assert rows == names
+
+
+@pytest.mark.tools
+def test_a_name_that_is_taken_and_a_kind_without_an_example_write_nothing(
+    run: Callable[..., Said], repository: Path
+) -> None:
+    before = read(repository)
+    for arguments in (("non-root",), ("Nope",), ("../x",), ("no-debug", "--kind", "Deploymint")):
+        refused = run("new", *arguments, "--repository", repository)
+        assert refused.status == 2, arguments
+    assert "Deployment" in refused.err
+    assert read(repository) == before
