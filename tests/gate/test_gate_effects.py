@@ -199,7 +199,7 @@ def test_services_beyond_a_number_are_named_as_not_rendered(
                 text.replace("model: google/", f"model: {model}") if model else text
             )
     _, anew = seen(changed(platform, files))
-    assert any("2 of 4 services were not rendered, each like one that was" in told for told in anew.said)
+    assert any("2 of 4 services were not rendered, each of a kind that was rendered" in told for told in anew.said)
 
 
 def test_what_can_no_longer_be_rendered_is_a_finding(platform: Repository) -> None:

@@ -354,7 +354,7 @@ SHORT = {"failureThreshold": 10, "periodSeconds": 10}
             Severity.NOTICE,
             "answers nothing for 5 s",
         ),
-        (timed("--shutdown-timeout=0"), "answers-cut-off", Severity.NOTICE, "drops the answers"),
+        (timed("--shutdown-timeout=0"), "answers-cut-off", Severity.NOTICE, "drops open answers"),
         (timed(grace=None), "answers-cut-off", Severity.NOTICE, "the 30 s"),
     ],
     ids=["short", "not a number", "liveness alone", "impatient", "no drain", "no grace"],
@@ -469,7 +469,7 @@ def test_a_large_model_in_16_bits_on_an_l4_is_refused_with_what_would_work(knowl
     name = next(one for one in knowledge.catalog.models if kind in one and one.endswith("it"))
     finding = errors(knowledge, deployment(f"--model={name}", "--max-model-len=8192"))["does-not-fit"]
     assert "weights" in finding.message
-    assert "What would" in finding.fix
+    assert "These would fit" in finding.fix
 
 
 def test_a_service_and_its_runtime_are_judged_as_kserve_joins_them(knowledge: Knowledge) -> None:
@@ -622,7 +622,7 @@ def test_unknown_models_accelerators_and_versions_are_said_not_to_be_judged(know
     assert "any of" in notices(knowledge, dense(nodes={}))["not-judged"].message
     older = dense("--swap-space=4", image="vllm/vllm-openai:v0.6.0")
     assert {"not-judged", "removed-argument"} <= set(notices(knowledge, older))
-    assert "its tag" in notices(knowledge, dense(image="vllm/vllm-openai:latest"))["not-judged"].message
+    assert "tag does not show" in notices(knowledge, dense(image="vllm/vllm-openai:latest"))["not-judged"].message
     no_gpu = deployment(f"--model={DENSE}", gpus=0)
     assert "asks for no accelerator" in notices(knowledge, no_gpu)["not-judged"].message
     assert all("not-judged" in notices(None, value) for value in (dense(), experts()))  # type: ignore[arg-type]

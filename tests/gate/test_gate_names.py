@@ -65,7 +65,7 @@ def test_two_services_of_which_the_same_object_is_made_are_one_finding_that_name
 ) -> None:
     (finding,) = of_folder(tmp_path / "theirs", one, other)
     assert {finding.file, *finding.message.split()} >= {str(tmp_path / "theirs/1.json"), f"{tmp_path}/theirs/0.json:"}
-    assert f"makes {name} of" in finding.message
+    assert f"makes {name} for" in finding.message
     assert finding.line
 
 

@@ -198,7 +198,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a version that leads elsewhere": (thing("../../version?x=", "Thing"), "knows no kind Thing"),
     "a kind of nobody": (thing("example.org/v1", "Thing"), "knows no kind Thing"),
     "a part of another kind": (thing("apps/v1", "Scale"), "knows no kind Scale"),
-    "a question": (thing("authentication.k8s.io/v1", "TokenReview", spec={"token": "a"}), "is a question"),
+    "a question": (thing("authentication.k8s.io/v1", "TokenReview", spec={"token": "a"}), "is a request"),
 }
 
 

@@ -26,7 +26,7 @@ from neuroscale.repo.snapshot import GitSnapshot
 _SECONDS = 1800
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR", "NEUROSCALE_CACHE", "XDG_CACHE_HOME")
 _PARTS = ("src", "platform/local/tools", "pyproject.toml", "requirements")
-# Set in the environment of a judge, so that it judges itself instead of calling judges again.
+# Set in the environment of a judge process, so that it judges by itself and starts no further judges.
 JUDGE = "NEUROSCALE_JUDGE"
 
 
@@ -49,9 +49,9 @@ def needs_judges(change: Change) -> bool:
 
 
 def judge_by_base(change: Change, *, server: bool = False, strict: bool = True) -> Verdict:
-    """The base's verdict alone: for where the change's code must not run, since secrets are in reach.
+    """The base's verdict alone, for runs in which the change's code must not run because it could reach secrets.
 
-    `server`: an API server is asked, too. `strict`: an object of a kind that nothing judges is a finding.
+    `server`: the run asks an API server, too. `strict`: an object of a kind that nothing judges is a finding.
 
     Raises UntrustedError when the base's gate gives no readable verdict.
     """
@@ -97,11 +97,11 @@ def judge_by_both(change: Change, *, server: bool = False, strict: bool = True) 
 
 
 def _check_of_head(head: _Answer) -> Check:
-    """The change's own gate as one check of the verdict. No verdict, or one that its exit status denies, is none."""
+    """The change's own gate as one check of the verdict: untrusted if it gives no verdict, or another exit status."""
     if head.verdict is None:
         outcome, detail = Outcome.UNTRUSTED, f"it gave no verdict (exit status {head.status}): {head.errors[-300:]}"
     elif head.verdict.exit_status != head.status:
-        outcome, detail = Outcome.UNTRUSTED, f"its exit status {head.status} denies its verdict"
+        outcome, detail = Outcome.UNTRUSTED, f"its exit status {head.status} contradicts its verdict"
     else:
         outcomes = (Outcome.PASSED, Outcome.FINDINGS, Outcome.UNUSABLE, Outcome.UNTRUSTED)
         outcome, detail = outcomes[head.status], head.verdict.headline
@@ -124,17 +124,17 @@ def _judge_of_base(change: Change, *, server: bool, strict: bool) -> _BaseAnswer
 
 
 def _unpack(snapshot: GitSnapshot, folder: Path) -> None:
-    """Write a tree's gate code as it lies in git: attributes, which a change may bring, alter nothing of it.
+    """Write a tree's gate code exactly as git stores it: the .gitattributes of a change cannot alter it.
 
-    Raises InputError for a tree without `src`, or with anything but plain files in its code.
+    Raises InputError if the tree has no folder `src`, or if its code holds anything but plain files.
     """
     entries = snapshot.entries(*_PARTS)
     if not any(entry.path.startswith("src/") for entry in entries):
-        raise InputError(Problem("src", "", "is no folder", "Restore it."))
+        raise InputError(Problem("src", "", "is not a folder", "Restore it."))
     for entry in entries:
         content = snapshot.read(entry.path) if entry.kind in ("file", "executable") else None
         if content is None:
-            raise InputError(Problem(entry.path, "", f"is a {entry.kind}", "Replace it by a plain file."))
+            raise InputError(Problem(entry.path, "", f"is a {entry.kind}", "Replace it with a plain file."))
         target = folder / entry.path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
@@ -155,7 +155,7 @@ def _judge(change: Change, treeish: str, *, server: bool, strict: bool) -> _Answ
         settings = {**kept, JUDGE: "1", "PYTHONPATH": str(folder / "code" / "src")}
         try:
             done = subprocess.run(
-                # A change is judged strictly unless told otherwise: an older base need not know the option.
+                # Strict is the default: the base's gate may be too old to know an option for it.
                 [*command, *(["--server"] if server else []), *([] if strict else ["--no-strict"]), "--json", report],
                 cwd=change.git.root,
                 env=settings,
@@ -175,7 +175,7 @@ def _judge(change: Change, treeish: str, *, server: bool, strict: bool) -> _Answ
 def read_verdict(text: str) -> Verdict:
     """The verdict of another version of the gate, without the fields that this version does not know.
 
-    Raises ValueError where it is no verdict or lacks what this version needs.
+    Raises ValueError if the text is not a verdict, or lacks a field that this version needs.
     """
     try:
         return Verdict.model_validate_json(text, strict=False)

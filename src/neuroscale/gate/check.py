@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from neuroscale.gate.run_state import Run
 
 MOST_FINDINGS = 1000
-"""Of one check, that a verdict lists."""
+"""The most findings of one check that a verdict lists."""
 _LONGEST = 2000  # characters of a finding's message
 
 
@@ -34,7 +34,7 @@ class GateResult:
 class Evaluation:
     """What a gate saw, before the guard judges it.
 
-    `evaluated` of `expected` `unit`s were looked at, `caught` of `tripwires` known-bad ones came back as they must.
+    The gate looked at `evaluated` of `expected` `unit`s, and recognised `caught` of its `tripwires` known-bad ones.
     """
 
     findings: tuple[Finding, ...]
@@ -48,13 +48,13 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A check that is not run. With a `reason` the verdict lists it as such; without, nothing asks for it."""
+    """Says that a check does not run. The verdict lists the check with its `reason`, and leaves it out without one."""
 
     reason: str = ""
 
 
 class GateCheck(ABC):
-    """One check. A run makes its own: what a check keeps of a run is not there in the next one.
+    """One check. Each run makes a new instance, so that nothing that a check keeps reaches the next run.
 
     `beside`: it waits for other programs most of the time, so it runs in a thread of its own beside the checks that
     follow, and the verdict lists it behind them.
@@ -65,25 +65,25 @@ class GateCheck(ABC):
     beside: ClassVar[bool] = False
 
     def left_out(self, run: Run) -> LeftOut | None:  # noqa: ARG002
-        """Why it is not run on this input; None where it is. It is asked in the run's own thread, in its turn."""
+        """Why the check does not run on this input; None if it runs. Called in the run's own thread, in its turn."""
         return None
 
     def begin(self, run: Run) -> None:  # noqa: B027
-        """What has to be done in the run's own thread before it is evaluated."""
+        """Do what must happen in the run's own thread before `evaluate`."""
 
     @abstractmethod
     def evaluate(self, run: Run) -> Evaluation:
-        """Look at everything, with the tripwires. Raises UntrustedError for what is no answer."""
+        """Look at everything, with the tripwires. Raises UntrustedError if a tool gives no usable answer."""
 
     def not_checked(self, run: Run) -> Iterable[str]:  # noqa: ARG002
-        """What it did not look at, in words: asked once it has ended, or was left out."""
+        """What the check did not look at, in words. Called after it has ended or was left out."""
         return ()
 
 
 def begin(check: GateCheck, run: Run) -> Callable[[], GateResult | None]:
-    """Begin a check in its turn. What is returned ends it, in any thread, and gives what the verdict says of it.
+    """Begin a check in its turn. The returned function ends it, in any thread, and gives its result.
 
-    It gives None for a check that nothing asks for, and 'untrusted' for one that fails in whatever it does.
+    The result is None for a check that is left out without a reason, and 'untrusted' for one that fails in any way.
     """
     try:
         why = check.left_out(run)
@@ -183,7 +183,7 @@ def manifest_finding(
     subject: str = "",
     severity: Severity = Severity.ERROR,
 ) -> Finding:
-    """A finding at a field of a manifest. `subject`: the object's part that is meant, where it is not the object."""
+    """A finding at a field of a manifest. `subject`: the part of the object that is meant, if not all of it."""
     return Finding(
         gate=gate,
         rule=rule,

@@ -1,4 +1,4 @@
-"""What one run of the gate looks at: service folders of a platform repository, or plain folders of manifests."""
+"""Finds the files that one run of the gate looks at: service folders of a repository, or plain folders of manifests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neuroscale.repo.layout import MANIFESTS, ServicePath
 from neuroscale.repo.snapshot import Entry, FolderSnapshot, Snapshot
 
 RENDERED_BY_OTHERS = ("kustomization.yaml", "kustomization.yml", "Kustomization", "Chart.yaml", "values.yaml")
-"""Names of files with which tools render a folder: what they make of its manifests is not what lies there."""
+"""Names of files with which other tools render a folder: its manifests are not yet the objects that a cluster gets."""
 # Files below manifests/ that are for people; nothing deploys them.
 _FOR_PEOPLE = ("README.md", ".gitkeep")
 
@@ -41,10 +41,10 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class GateInput:
-    """Everything that the gates look at.
+    """All files that the gates look at.
 
-    `snapshot` holds the service folders and the catalog and template they are compared with. `strays` are paths below
-    `manifests/` that belong to no service; `plain` are files of folders that this platform did not render.
+    `snapshot` holds the service folders, and the catalog and template that they are compared with. `strays` are paths
+    below `manifests/` that belong to no service; `plain` are files of folders that this platform did not render.
     """
 
     snapshot: Snapshot
@@ -57,7 +57,7 @@ class GateInput:
 def read_paths(paths: list[Path], root: Path) -> GateInput:
     """The files at `paths`; those below the manifests folder of the repository at `root` are its services.
 
-    Raises InputError for a path that is not there or holds no manifest.
+    Raises InputError for a path that does not exist or holds no manifest.
     """
     repository = FolderSnapshot(root)
     services: dict[ServicePath, ServiceFolder] = {}
@@ -109,7 +109,7 @@ def group_services(entries: list[Entry]) -> tuple[dict[ServicePath, list[Entry]]
 def _below_manifests(path: Path, root: Path) -> str | None:
     """The repository path to look at when `path` is the repository or lies in its manifests folder; None elsewhere.
 
-    Raises InputError for a folder around the repository: what else lies there would go unseen.
+    Raises InputError for a folder around the repository: the gate would not see its other files.
     """
     manifests = root / MANIFESTS
     if path == root:

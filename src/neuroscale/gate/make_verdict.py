@@ -1,4 +1,4 @@
-"""The verdict of a run: what its checks handed in, in the order and the words that every report shows."""
+"""Makes the verdict of a run from the results of its checks, in the order and the words that every report shows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.repo.layout import CATALOG, PLAN_FILE, POLICIES
 
 _NO_SERVER = (
-    "Rules that only an API server knows (CEL rules of custom resources, quantities, port ranges): none was asked."
+    "Rules that only an API server knows (CEL rules of custom resources, quantities, port ranges): this run asked none."
 )
 
 
@@ -72,7 +72,7 @@ def make_verdict(
 
 
 def merged(findings: Sequence[Finding], rendered: Sequence[Manifest]) -> list[Finding]:
-    """The findings of a run, with one for all that says the same of several rendered objects."""
+    """The findings of a run; those that say the same about several rendered objects become one."""
     places = {(one.file, one.subject): one for one in rendered if one.service is not None}
     kept: dict[tuple[str, ...], Finding] = {}
     others: dict[tuple[str, ...], set[str]] = {}
@@ -105,7 +105,7 @@ def _who_judged(run: Run) -> Iterator[str]:
     if change.touches(CATALOG):
         yield (
             "The change alters the catalog: the base's facts decided whether a service fits. "
-            "The change's own stood in for what the base does not have, and were asked beside them."
+            "The change's own facts stood in for those that the base lacks, and judged beside the base's."
         )
 
 
@@ -118,7 +118,7 @@ def _unseen(checks: Sequence[Check], given: GateInput) -> Iterator[str]:
 
 
 def _plan_before(change: Change | None, folder: str, kind: str) -> Plan | None:
-    """The plan at base, for what differs; None where there is none that can be read."""
+    """The plan at base, to show what differs; None if the base has no readable plan."""
     if change is None or kind == "added":
         return None
     data = change.before.read(f"{folder}/{PLAN_FILE}")

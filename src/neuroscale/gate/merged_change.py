@@ -1,4 +1,4 @@
-"""What a change brings: the merge of head into base, compared with base."""
+"""Finds what a change brings: merges head into base, and compares the result with base."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from neuroscale.repo.layout import (
 from neuroscale.repo.snapshot import Entry, GitSnapshot
 
 RENDERED_FROM = (TEMPLATE, SETTINGS, CATALOG, RUNTIMES)
-"""What decides what a service gets when it is next rendered."""
+"""The files that decide the content of a service when it is next rendered."""
 MOST_PATHS = 300
-"""How many paths are named on one command line of git."""
+"""The most paths on one command line of git."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Change:
 
     @property
     def before(self) -> GitSnapshot:
-        """The files at base: they bring the policies and their exceptions."""
+        """The files at base: the policies and their exceptions come from them."""
         return GitSnapshot(self.git, self.base)
 
     @property
@@ -62,8 +62,8 @@ class Change:
 def find_change(git: Git, base: str, head: str) -> Change:
     """The change that merging `head` into `base` makes.
 
-    Raises InputError for revisions that are none, for a change that does not merge, for a folder inside a repository
-    (its paths in git are others), and for a shallow clone: commits that are not there cannot be searched for secrets.
+    Raises InputError for unknown revisions, for a change that does not merge, for a folder inside a repository (git
+    names its files by other paths), and for a shallow clone: missing commits cannot be searched for secrets.
     """
     if git.text("rev-parse", "--is-shallow-repository") == "true":
         raise InputError(
@@ -74,7 +74,7 @@ def find_change(git: Git, base: str, head: str) -> Change:
         raise InputError(Problem("the repository", "", f"is only the folder {inside} of a git repository", fix))
     base_commit, head_commit = git.commit(base, "--base"), git.commit(head, "--head")
     tree = _merged_tree(git, base_commit, head_commit)
-    # A .gitmodules of the change could otherwise ask for its own submodules to be left out.
+    # Otherwise a .gitmodules of the change could leave out its own submodules.
     options = ("-r", "-z", "--no-renames", "--name-only", "--ignore-submodules=none")
     paths = git.records("diff-tree", *options, base_commit, tree)
     return Change(git, base_commit, head_commit, tree, tuple(paths))
@@ -101,15 +101,15 @@ def _merged_tree(git: Git, base: str, head: str) -> str:
 
 
 def read_change(change: Change) -> GateInput:
-    """The services that a change touches: those that differ, and all where it alters what judges or makes them."""
+    """The services that a change touches: those that differ, or all if it alters files that judge or render them."""
     after, before = change.after, change.before
     below = [path for path in change.paths if path == MANIFESTS or path.startswith(f"{MANIFESTS}/")]
     touched = {service for path in below if (service := ServicePath.of(path)) is not None}
     if change.touches(POLICIES, *RENDERED_FROM, EXAMPLES, *GATE_CODE):
         touched |= set(group_services(after.entries(MANIFESTS))[0])
-    # A path above the service folders can hide them all: a link or a submodule in place of an environment.
+    # A link or a submodule in place of an environment can hide all of its service folders.
     outside = [path for path in below if ServicePath.of(path) is None]
-    # A command line has an end: beyond some paths, everything is listed.
+    # A command line has a limited length: with too many paths, everything is listed.
     listed = after.entries(*(outside if len(outside) <= MOST_PATHS else [MANIFESTS])) if outside else []
     strays = group_services(listed)[1]
     entries = _by_service(after, touched)
@@ -139,7 +139,7 @@ def _by_service(snapshot: GitSnapshot, services: set[ServicePath]) -> dict[Servi
 
 
 def texts_of(change: Change) -> Iterator[Text]:
-    """Every file name, file content and message of every commit that head has and base has not.
+    """Every file name, file content and message of every commit that head has and base does not have.
 
     Raises UntrustedError when an object of the range cannot be read.
     """
@@ -148,7 +148,7 @@ def texts_of(change: Change) -> Iterator[Text]:
         yield _text("commit message", git, commit, "commit", partial(str, f"commit {commit[:12]}"))
     listed = git.run("rev-list", "--objects", f"{change.base}..{change.head}").stdout
     names = {}
-    # Git cuts a name at its first line end: a file can seem to have none.
+    # Git cuts a name at its first line end: the name of a file can seem empty.
     for line in listed.decode(errors="surrogateescape").split("\n"):
         object_id, _, name = line.partition(" ")
         if object_id:
@@ -165,7 +165,7 @@ def texts_of(change: Change) -> Iterator[Text]:
 
 
 def _text(name: str, git: Git, object_id: str, kind: str, place: Callable[[], str]) -> Text:
-    """An object as a text to search, without its content where that is too large. Raises UntrustedError."""
+    """An object as a text to search, without its content if that is too large. Raises UntrustedError if unreadable."""
     known = git.size_of(object_id)
     if known is not None and known[1] > LARGEST_TEXT:
         return Text(name, b"", place, known[1])

@@ -1,4 +1,4 @@
-"""The catalog, the settings and the policies of one side of a run, each read when it is first asked for, and once."""
+"""The catalog, the settings and the policies of one side of a run, each read once, when a check first needs it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from neuroscale.repo.snapshot import Snapshot
 T = TypeVar("T")
 
 UNREADABLE = "the catalog, the settings or the template cannot be read"
-"""Why a check is not run that needs them."""
+"""The reason why a check that needs them does not run."""
 
 
 class ReadOnce(Generic[T]):
-    """A value that the first thread to ask for it reads, while others wait. What cannot be read is an error to each."""
+    """A value that the first thread to ask for it reads, while others wait. An error in reading reaches each thread."""
 
     def __init__(self, read: Callable[[], T]) -> None:
         self._read = read
@@ -34,10 +34,10 @@ class ReadOnce(Generic[T]):
 
 
 class PlatformSources:
-    """What one tree holds of the platform.
+    """The platform's files in one tree.
 
-    `catalog` and `settings` raise InputError for what cannot be read, `policies` raises UntrustedError. `catalog` and
-    `settings` may be those of another tree whose files are the same.
+    If files cannot be read, `catalog` and `settings` raise InputError, and `policies` raises UntrustedError. `catalog`
+    and `settings` may be those of another tree whose files are the same.
     """
 
     def __init__(

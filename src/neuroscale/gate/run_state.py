@@ -1,4 +1,4 @@
-"""What the checks of one run share: what it judges, by whose files, and what they hand on to each other."""
+"""The state that the checks of one run share: its input, the files that judge it, and the values that they hand on."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is judged and by what: the input, the texts to search for secrets, and whose policies decide.
+    """The subject of a run: the input, the texts to search for secrets, and the source of the policies that decide.
 
-    `server`: whether an API server is asked, too. `strict`: whether an object of a kind that nothing judges is a
+    `server`: whether the run asks an API server, too. `strict`: whether an object of a kind that nothing judges is a
     finding.
     """
 
@@ -48,12 +48,12 @@ class Subject:
 
 @dataclass
 class Run:
-    """What the checks share. `folder` is the run's scratch folder, in which each takes one of its own. What is put on
-    `ending` ends with the run, also where it breaks off.
+    """The values that the checks share. `folder` is the run's scratch folder, in which each check makes its own folder.
+    `ending` holds clean-up that happens at the end of the run, also if the run breaks off.
 
     `manifests` are the objects of the input, `anew` those that the change renders otherwise, and `servers` all that it
-    renders. `plans` are by service folder. `unjudged` are of kinds that nothing judges. `results` are those of the
-    checks that have ended in the run's own thread.
+    renders. `plans` are by service folder. `unjudged` are objects of kinds that nothing judges. `results` are those of
+    the checks that have ended in the run's own thread.
     """
 
     subject: Subject
@@ -75,7 +75,7 @@ class Run:
 
     @property
     def change(self) -> Change | None:
-        """None for a run over plain paths."""
+        """The change, or None for a run over plain paths."""
         return self.subject.change
 
     @property
@@ -84,7 +84,7 @@ class Run:
 
     @property
     def judged(self) -> list[Manifest]:
-        """What every check of manifests looks at. It is whole once the services are rendered anew."""
+        """The objects that every check of manifests looks at. It is complete after the services are rendered anew."""
         return [*self.manifests, *self.anew]
 
     def result(self, name: str) -> GateResult | None:
@@ -98,7 +98,7 @@ class Run:
 
     @cached_property
     def judge(self) -> PlatformSources:
-        """The platform of whoever judges. What the change does not touch is the same on both sides."""
+        """The platform of the side that judges. Files that the change does not touch are the same on both sides."""
         change, after = self.change, self.after
         if self.subject.judge is self.given.snapshot:
             return after
@@ -114,8 +114,8 @@ class Run:
     def longest_days(self) -> int:
         """How far ahead overrides and exceptions may end, by the settings.
 
-        A change that alters it is judged by the shorter term: by the base's, and by what holds once it is merged.
-        Settings that cannot be read say nothing (the catalog's check says why).
+        A change that alters it is judged by the shorter term of the base's and its own. Settings that cannot be read do
+        not count (the catalog check says why).
         """
         terms = []
         for files in (self.judge, self.after):

@@ -1,4 +1,4 @@
-"""Running an upstream tool so that every way in which it can end without an answer is noticed."""
+"""Runs an upstream tool, and notices every way in which it can end without an answer."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def run_tool(
 ) -> ToolRun:
     """Run `command` in `folder` for at most `timeout` seconds.
 
-    Raises UntrustedError when it cannot be started, is killed, takes too long, or ends with a status that is not one
-    of `statuses`: then nothing that it printed is an answer.
+    Raises UntrustedError if the tool cannot be started, is killed, takes too long, or ends with a status that is not
+    one of `statuses`: then its output is not an answer.
     """
     name = Path(command[0]).name
     # The tool sees no setting of the caller's: a variable or a file in HOME could change what it checks.
     settings = {"PATH": os.environ.get("PATH", ""), "HOME": str(folder), "LC_ALL": "C.UTF-8", **(environment or {})}
-    # Output goes to files: a full pipe can neither block the tool nor be kept open by a process that it left behind.
+    # Output goes to files: a full pipe would block the tool, and a process that it left behind would keep a pipe open.
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         try:
             process = subprocess.Popen(
@@ -76,7 +76,7 @@ def _text(file: IO[bytes]) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the tool and what it started; its session is its own, so nothing else is hit."""
+    """End the tool and the processes that it started: they have a session of their own, so nothing else is hit."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

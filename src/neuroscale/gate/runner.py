@@ -40,7 +40,7 @@ from neuroscale.repo.layout import MANIFESTS
 def gate_paths(paths: list[Path], root: Path, today: date, *, server: bool = False, strict: bool = False) -> Verdict:
     """Judge folders and files, with `server` by an API server too. Raises InputError for a path without manifests.
 
-    `strict`: an object of a kind that nothing judges is a finding, and not only named.
+    `strict`: an object of a kind that nothing judges is a finding; otherwise the verdict only names it.
     """
     given = read_paths(paths, root)
     names = tuple(map(str, paths))
@@ -60,9 +60,9 @@ def gate_change(change: Change, today: date, *, server: bool = False, strict: bo
 
 
 def all_checks() -> list[GateCheck]:
-    """Every check, for one run, in the order in which they begin. What one hands on, those behind it find in the run.
+    """Every check, for one run, in the order in which they begin. A check finds in the run what earlier checks hand on.
 
-    Those that wait for other programs begin as soon as all objects are known.
+    Checks that wait for other programs begin as soon as all objects are known.
     """
     return [
         FilesCheck(),
@@ -88,7 +88,7 @@ def _judge(subject: Subject, today: date) -> Verdict:
     with (
         tempfile.TemporaryDirectory(prefix="neuroscale-gate-") as scratch,
         ThreadPoolExecutor() as pool,
-        ExitStack() as ending,  # before the pool, so that nobody waits for a server's answers when this run breaks off
+        ExitStack() as ending,  # before the pool, so that a run that breaks off does not wait for a server's answers
     ):
         run = Run(subject, today, Path(scratch), ending)
         not_checked: list[str] = []
@@ -114,9 +114,9 @@ def _judge(subject: Subject, today: date) -> Verdict:
 
 
 def _cost(run: Run) -> tuple[CostChange | None, tuple[str, ...]]:
-    """What the change costs, and in words what is not known of it. Without a base there is no change, and no cost.
+    """The change of the cost, and in words what is unknown about it. Without a base there is no change, and no cost.
 
-    A failure neither refuses nor passes anything: it is named among what was not checked.
+    A failure neither refuses nor passes anything: the verdict names it among the things that were not checked.
     """
     change = run.change
     if change is None or not change.touches(MANIFESTS):

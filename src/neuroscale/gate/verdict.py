@@ -1,4 +1,4 @@
-"""What one run of the gate found: the versioned value that every report is made from."""
+"""The result of one run of the gate: the versioned value that every report is made from."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Outcome(StrEnum):
 
 
 class Finding(Frozen):
-    """One thing that a person should look at.
+    """One fault or remark that a person should look at.
 
-    `file` is relative to what was checked, `line` 1-based (None where the file as a whole is meant), `subject` the
-    object as `Kind namespace/name` ("" where there is none).
+    `file` is relative to the checked folder, `line` 1-based (None if the finding is about the whole file), `subject`
+    the object as `Kind namespace/name` ("" if it is not about an object).
     """
 
     gate: str
@@ -50,11 +50,11 @@ class Finding(Frozen):
 
 
 class Check(Frozen):
-    """One gate's own account of its run.
+    """One check's own account of its run.
 
-    `evaluated` counts what it really looked at and `expected` what it had to look at (its `unit` says of what);
-    `tripwires` counts the known-bad objects that went through the same invocation, and `tripwires_caught` those that
-    came back with their own message. `detail` says why a check is unusable, untrusted or was not run.
+    `evaluated` counts the items that it really looked at, and `expected` those that it had to look at (`unit` names the
+    items); `tripwires` counts the known-bad objects that went through the same invocation, and `tripwires_caught` those
+    that it refused with their own message. `detail` says why a check is unusable, untrusted or was not run.
     """
 
     name: str
@@ -72,8 +72,8 @@ class Check(Frozen):
 class Effect(Frozen):
     """One difference between objects as they are rendered before the change and after it.
 
-    `kind` is the object's, with its name where it belongs to no single service. `before` and `after` are text, and None
-    where the field is not there. `services` counts those whose objects differ in this way; `example` names one of them.
+    `kind` is the object's, with its name if it belongs to no single service. `before` and `after` are text, and None if
+    the field is missing. `services` counts the services whose objects differ in this way; `example` names one of them.
     """
 
     kind: str
@@ -85,7 +85,7 @@ class Effect(Frozen):
 
 
 class Effects(Frozen):
-    """What a change of the template, the settings, the catalog or the runtimes does to services rendered anew.
+    """The effects of a change of the template, the settings, the catalog or the runtimes on services rendered anew.
 
     `rendered` counts services and examples, `changed` those whose objects differ, `left_out` the differences that are
     not listed.
@@ -98,7 +98,7 @@ class Effects(Frozen):
 
 
 class ServiceReport(Frozen):
-    """A service that the change touches. `plan` is None where it has no readable plan (or was removed)."""
+    """A service that the change touches. `plan` is None if it has no readable plan (or was removed)."""
 
     environment: str
     name: str
@@ -125,10 +125,10 @@ class Verdict(Frozen):
     findings: tuple[Finding, ...] = ()
     services: tuple[ServiceReport, ...] = ()
     cost: CostChange | None = Field(
-        default=None, description="None where the change alters nothing that costs anything, and without a base."
+        default=None, description="None if the change alters nothing that costs anything, or if there is no base."
     )
     effects: Effects | None = Field(
-        default=None, description="None where the change alters nothing that services are rendered from."
+        default=None, description="None if the change alters nothing that services are rendered from."
     )
     notes: tuple[str, ...] = Field(default=(), description="Remarks on the run itself, such as whose policies judged.")
     not_checked: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
-"""The API server check: an API server of the run's own is asked whether it would take every object.
+"""The API server check: asks an API server that the run itself starts whether it would take every object.
 
-What it is asked with is imported once a run asks for it: the other runs do without its client.
+It imports the client only in a run with --server.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ApiServerCheck(GateCheck):
-    """Whether an API server would take every object, where the run was asked to ask one."""
+    """Whether an API server would take every object. It runs only with --server."""
 
     name = "server"
     title = "API server"
@@ -27,7 +27,7 @@ class ApiServerCheck(GateCheck):
         self._server: EphemeralServer | None = None
 
     def left_out(self, run: Run) -> LeftOut | None:
-        return None if run.subject.server else LeftOut("it was not asked for by --server")
+        return None if run.subject.server else LeftOut("the run has no --server")
 
     def begin(self, run: Run) -> None:
         from neuroscale.kube.ephemeral import EphemeralServer
@@ -41,7 +41,7 @@ class ApiServerCheck(GateCheck):
             tools.find("etcd")
             version = tools.find_tool("kube-apiserver").module.version
         except UntrustedError as error:
-            raise UntrustedError(f"it was asked for and not run: {error}") from error
+            raise UntrustedError(f"--server asks for it, but it cannot run: {error}") from error
         if self._server is None:
-            raise UntrustedError("it was asked for and not run: its server was not begun.")
+            raise UntrustedError("--server asks for it, but its server was not started.")
         return evaluate_by_server(run.judged, run.schemas(), self._server, version)

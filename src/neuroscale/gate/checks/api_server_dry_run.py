@@ -1,10 +1,10 @@
-"""The gate's third schema tier: every object is asked of a real API server, by a strict server-side dry-run.
+"""The gate's third schema tier: sends every object to a real API server, as a strict server-side dry-run.
 
-The server is the run's own, and holds nothing but the custom resource definitions that the set-up pins. Nothing of what
-is judged is ever stored in it: a webhook, an APIService or a custom resource definition of a change is asked about like
-any other object and has no effect, so an object of a kind that only the change itself defines is a finding.
+The run starts the server itself. The server holds nothing but the custom resource definitions that the set-up pins, and
+never stores a judged object: a webhook, an APIService or a custom resource definition of a change is a dry-run like any
+other object and has no effect, so an object of a kind that only the change itself defines is a finding.
 
-Every run asks about known-bad objects too, by the same way, and about known-good ones.
+Every run also sends known-bad objects, which the server must refuse, and known-good ones, which it must take.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from neuroscale.manifests.objects import Manifest
 def evaluate_by_server(
     manifests: Sequence[Manifest], schemas: SchemaSet, server: EphemeralServer, version: str
 ) -> Evaluation:
-    """Ask about every object. `version` is the API server's, for people.
+    """Ask about every object. `version`: the API server's version, which findings name.
 
     Raises UntrustedError when the server does not start, does not answer for each object, or takes a known-bad one.
     """

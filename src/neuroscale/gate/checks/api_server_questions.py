@@ -19,32 +19,32 @@ _KindName = tuple[str, str]
 _AT_ONCE = 8
 _ATTEMPTS = 3
 _FIRST_PAUSE = 0.4  # seconds
-_KNOWS_WITHIN = 90.0  # seconds from a definition to a kind that can be asked about; two on idle cores
+_KNOWS_WITHIN = 90.0  # seconds until the server takes objects of a new definition; two on idle cores
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _ASK = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": "neuroscale-gate"}
 _REFUSALS = frozenset({400, 403, 409, 413, 422})
-"""The statuses that speak of the object. By any other the server says something of itself."""
+"""The HTTP statuses that judge the object. Any other error is about the server itself."""
 _AGAIN = frozenset({429, 500, 502, 503, 504})
 _DEPLOYED_BY = frozenset({"create", "get", "patch"})
 _API_VERSION = re.compile(r"([a-z0-9][-a-z0-9.]*/)?[a-z0-9]+")
 
 
 class KnownKinds:
-    """What the server knows: its own kinds, and those of the pinned definitions that this run is about."""
+    """The kinds that the server knows: its own, and those of the pinned definitions that this run needs."""
 
     def __init__(self, cluster: Cluster, crds: Sequence[_Object], values: Iterable[_Object]) -> None:
         self._cluster = cluster
         wanted = sorted({(str(value["apiVersion"]), str(value["kind"])) for value in values})
         installed = [found for crd in crds if (found := _reduced(crd, wanted)) is not None]
         custom = {name for crd in installed for name in _names(crd)}
-        # Each of the large ones keeps the server busy for seconds: so these alone, and at the same time.
+        # A large definition keeps the server busy for seconds: only the needed ones are installed, all at once.
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(self._install, installed))
             kinds = pool.map(lambda name: self._find(*name, custom=name in custom), wanted)
             self._kinds = dict(zip(wanted, kinds, strict=True))
 
     def of(self, value: Mapping[str, Any]) -> Kind | str:
-        """How the server calls the object's kind, or why it cannot be asked about it."""
+        """The server's name of the object's kind, or the reason why the server cannot judge it."""
         return self._kinds[value["apiVersion"], value["kind"]]
 
     def _install(self, crd: _Object) -> None:
@@ -58,7 +58,7 @@ class KnownKinds:
         ends = time.monotonic() + _KNOWS_WITHIN
         while True:
             found = self._look(api_version, kind)
-            # Established is when it answers otherwise than 'not found'; a definition that never is ends the run.
+            # A new kind is ready once the server no longer answers 'not found'; if that never happens, the run ends.
             if not custom or (isinstance(found, Kind) and self._answers(found)):
                 return found
             if time.monotonic() > ends:
@@ -76,7 +76,7 @@ class KnownKinds:
                 return unknown
             raise
         if not found.verbs >= _DEPLOYED_BY:
-            return f"{api_version} {kind} is a question to an API server, and no object that can be deployed"
+            return f"{api_version} {kind} is a request to an API server, not an object that can be deployed"
         return found
 
     def _answers(self, kind: Kind) -> bool:
@@ -88,9 +88,9 @@ class KnownKinds:
 
 
 def _reduced(crd: _Object, wanted: Sequence[_KindName]) -> _Object | None:
-    """A definition with the served versions that are asked about, or None where none of them is.
+    """A definition with only the served versions that the run needs, or None if it needs none of them.
 
-    Conversion is left out: it would call a webhook, and a dry-run validates in the version that it is asked in.
+    Conversion is left out: it would call a webhook, and a dry-run validates in the version that the request names.
     """
     spec = crd["spec"]
     versions = [
@@ -122,7 +122,7 @@ class Questions:
         self._failure: BaseException | None = None
 
     def all(self, values: Sequence[_Object]) -> list[RefusedError | None]:
-        """The refusal of each object, or None where it is taken. Raises where the server does not say."""
+        """The refusal of each object, or None if the server takes it. Raises UntrustedError if an answer is missing."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             answers = list(pool.map(self._one, values))
         if len(answers) != len(values):
@@ -158,7 +158,7 @@ class Questions:
         return None
 
     def _ask_about_existing(self, kind: Kind, value: _Object) -> RefusedError | None:
-        """The same for what an empty server has, such as the namespace `default`: as a change of it."""
+        """Ask about an object that an empty server already has, such as the namespace `default`: as a change of it."""
         try:
             answer = self._cluster.apply(value, dry_run=True, manager=_ASK["fieldManager"])
         except RefusedError as error:
@@ -170,24 +170,24 @@ class Questions:
 
 
 def _may_ask_again(error: Exception) -> bool:
-    """Where the connection broke or the server is not up to it: a dry-run can be repeated."""
+    """Whether to repeat the dry-run: the connection broke, or the server failed or was too busy."""
     return error.code in _AGAIN if isinstance(error, RefusedError) else isinstance(error, KubernetesError)
 
 
 def _create(cluster: Cluster, kind: Kind, value: _Object) -> None:
     """Ask whether the object could be created. Raises RefusedError.
 
-    In place of server-side apply, which answers an unknown field with an error of its own (500) and names no field.
+    Not by server-side apply: that answers an unknown field with an internal error (500), which names no field.
     """
     address = cluster.path(kind.group_version, kind.kind, value["metadata"].get("namespace") or "default")
     _check_echo(kind, value, cluster.request("POST", address, _ASK, value))
 
 
 def _check_echo(kind: Kind, value: _Object, answer: Mapping[str, Any]) -> None:
-    """Whether a success is about this very object."""
+    """Raises UntrustedError if a success is about another object."""
     metadata = answer.get("metadata") or {}
     told = (answer.get("apiVersion"), answer.get("kind"), metadata.get("name"), bool(metadata.get("uid")))
     if told != (kind.group_version, kind.kind, value["metadata"]["name"], True):
         raise UntrustedError(
-            f"the API server was asked about {kind.kind} {value['metadata']['name']}, answered {told}."
+            f"the API server was asked about {kind.kind} {value['metadata']['name']}, but answered about {told}."
         )

@@ -1,4 +1,4 @@
-"""What an API server says of the objects that it refuses, as findings at the fields that it means."""
+"""Turns an API server's refusals of objects into findings at the fields that it names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PART = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
 
 
 def unknown_kind(manifest: Manifest, why: str) -> Finding:
-    """An object that the server cannot be asked about."""
+    """A finding for an object that the server cannot judge."""
     return manifest_finding(GATE, "unknown-kind", manifest, ("kind",), why, _KIND_FIX)
 
 
@@ -57,7 +57,7 @@ def _fields_in(message: str, value: _Object) -> list[tuple[str, str]]:
 
 
 def _bad_quantities(value: Any, path: FieldPath = (), *, inside: bool = False) -> Iterable[tuple[FieldPath, str]]:
-    """Texts that stand where quantities do and are none. The server does not tell which it means."""
+    """Texts in the place of a quantity that are not quantities. The server does not say which one it means."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _bad_quantities(item, (*path, str(key)), inside=inside or key in _QUANTITIES)

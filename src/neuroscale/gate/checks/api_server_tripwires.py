@@ -1,4 +1,4 @@
-"""Objects that are known to be bad, or good, and what an API server has to say of each of them in every run."""
+"""Objects that are known to be bad or good, and how an API server has to answer to each of them in every run."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _LLM = "LLMInferenceService"
 
 
 def tripwires(kinds: Iterable[_KindName]) -> list[Tripwire]:
-    """Those of every run, and one for the rules of KServe's LLMInferenceService where a run holds such a thing."""
+    """The tripwires of every run, and one for KServe's rules of LLMInferenceService if `kinds` names that kind."""
     spec = {"replicas": 1, "scaling": {"minReplicas": 1, "maxReplicas": 2}}
     words = "replicas and scaling are mutually exclusive"
     rules = [
@@ -79,16 +79,16 @@ def root_tripwire(api_version: str, kind: str) -> Tripwire:
 
 
 def check_tripwires(asked: Sequence[Tripwire], answers: Sequence[RefusedError | None]) -> None:
-    """Raises UntrustedError for one that the server took, or refused by other words than its own."""
+    """Raises UntrustedError for a tripwire that the server took, or refused with other words than the tripwire's."""
     for tripwire, answer in zip(asked, answers, strict=True):
         if answer is None or tripwire.words not in answer.message:
             name = f"{tripwire.value['apiVersion']} {tripwire.value['kind']} {tripwire.value['metadata']['name']}"
             told = "took it" if answer is None else f"said: {answer.message}"
-            raise UntrustedError(f"the API server did not refuse the tripwire {name} by '{tripwire.words}'; it {told}")
+            raise UntrustedError(f"the API server did not refuse the tripwire {name}: '{tripwire.words}'; it {told}")
 
 
 def check_good(answers: Sequence[RefusedError | None]) -> None:
-    """Raises UntrustedError for one of `GOOD` that the server refused."""
+    """Raises UntrustedError for an object of `GOOD` that the server refused."""
     for value, answer in zip(GOOD, answers, strict=True):
         if answer is not None:
             raise UntrustedError(f"the API server refused a {value['kind']} that is known to be good: {answer.message}")

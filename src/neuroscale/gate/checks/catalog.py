@@ -24,9 +24,9 @@ GATE = "catalog"
 
 
 class CatalogCheck(GateCheck):
-    """Hands on the platform, for the checks that plan and render. `needed`: whether one of those that follow does.
+    """Hands on the platform to the checks that plan and render. `needed`: whether a check behind it plans or renders.
 
-    It runs once, where it is needed first.
+    It runs once, before the first check that needs it.
     """
 
     name = GATE
@@ -44,7 +44,7 @@ class CatalogCheck(GateCheck):
 
 
 def load_platform(files: PlatformSources) -> tuple[list[Finding], PlanningInputs | None]:
-    """What is wrong with the catalog, the settings and the template, and these where they can be read."""
+    """What is wrong with the catalog, the settings and the template, and their values if all can be read."""
     findings: list[Finding] = []
     loaded = []
     for load in (files.catalog, files.settings, lambda: load_template(files.snapshot)):
@@ -68,7 +68,7 @@ def _tripwire() -> int:
     try:
         load_catalog(MemorySnapshot({f"{CATALOG}/teams/tripwire.yaml": b"name: tripwire\ntripwire: true\n"}))
     except InputError as error:
-        # Other things are wrong with so small a catalog: only the unknown field shows that entries are checked.
+        # So small a catalog has other faults too: only the unknown field shows that entries are checked.
         if any(problem.field == "tripwire" for problem in error.problems):
             return 1
     raise UntrustedError("the catalog's check did not refuse its tripwire, an entry with an unknown field.")

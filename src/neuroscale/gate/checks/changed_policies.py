@@ -1,4 +1,4 @@
-"""The policies as a change leaves them, beside the base's: what they say of all that is judged."""
+"""Judges every object by the policies as a change leaves them, beside the base's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tests of the policies themselves: those of each policy that a change alters.
+"""Runs the tests of each policy that a change alters.
 
 Two judges: `kyverno test` over each policy's cases, and the policy gate's own evaluation over its good and bad
 resources, where every bad one must be refused with the message that it announces.
@@ -63,7 +63,7 @@ def policy_names(snapshot: Snapshot) -> set[str]:
 
 
 def _to_test(change: Change | None) -> frozenset[str]:
-    """A policy's tests depend on its own folder and the tripwires: what exempts from policies alters none of them."""
+    """The policies to test. Tests depend on the policy's folder and the tripwires, and not on exceptions."""
     if change is None or not change.touches(POLICIES):
         return frozenset()
     every = policy_names(change.after)
@@ -84,7 +84,7 @@ def evaluate_policy_tests(
 ) -> Evaluation:
     """Run the tests of some policies of a repository, which `policy_set` holds. `folder` is an empty scratch folder.
 
-    Names that no policy has are left out.
+    It leaves out names without a policy.
     """
     tested_policies = [policy for policy in policy_set.policies if policy.name in names]
 
@@ -107,7 +107,7 @@ def evaluate_policy_tests(
 def _test_policy(
     snapshot: Snapshot, alone: PolicySet, schemas: SchemaSet, kyverno: Path, folder: Path, today: date
 ) -> Evaluation:
-    """The tests of the one policy in `alone`."""
+    """Run the tests of the one policy in `alone`."""
     (policy,) = alone.policies
     try:
         good, bad = _resources(snapshot, policy, "good"), _resources(snapshot, policy, "bad")

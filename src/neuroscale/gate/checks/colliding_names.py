@@ -1,9 +1,9 @@
-"""Services whose names collide, with each other in what KServe makes of them, or with the platform's own objects.
+"""Finds services whose names collide: KServe makes objects of one name for both, or the platform has such an object.
 
-Of the service `chat` KServe (release 0.20) makes the HTTPRoutes `chat` and `chat-predictor`, and a Deployment, a
+For the service `chat` KServe (release 0.20) makes the HTTPRoutes `chat` and `chat-predictor`, and a Deployment, a
 Service and an autoscaler `chat-predictor`. A service `chat-predictor` of the same namespace has a route of that name,
-and KServe overwrites what is there without asking. A service `default-deny` would have the NetworkPolicy of a team's
-whole namespace for its own, and Argo CD does not deploy what another application has.
+and KServe overwrites the existing route without asking. A service `default-deny` would claim the NetworkPolicy of the
+team's whole namespace, and Argo CD does not deploy an object that belongs to another application.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Identity = tuple[str, str, str]
 
 
 def made_names(service: Manifest) -> frozenset[str]:
-    """The names of what KServe makes of an InferenceService."""
+    """The names of the objects that KServe makes for an InferenceService."""
     spec = service.value.get("spec")
     if not isinstance(spec, dict):
         return frozenset({service.name, f"{service.name}-predictor"})
@@ -45,7 +45,7 @@ def _predictor(service: str, predictor: Any) -> str:
 
 
 def name_collisions(given: GateInput, manifests: Sequence[Manifest]) -> Iterator[tuple[Manifest, Manifest, str]]:
-    """Each two services of one namespace that KServe makes an object of the same name of, and that name.
+    """Pairs of services of one namespace for which KServe makes an object of the same name, and that name.
 
     The first is among `manifests`; the second may be a service that the change leaves as it is.
     """
@@ -65,7 +65,7 @@ def name_collisions(given: GateInput, manifests: Sequence[Manifest]) -> Iterator
 
 
 def taken_names(given: GateInput, manifests: Sequence[Manifest]) -> Iterator[tuple[Manifest, str]]:
-    """Each object of a service that the platform itself has in the team's namespace, and the platform's file."""
+    """Each object of a service whose name the platform itself uses in the team's namespace, and the platform's file."""
     wanted = {one.identity: one for one in manifests if one.service is not None}
     names = {one.name.encode() for one in wanted.values()}
     for entry in given.snapshot.entries(TENANCY) if wanted else ():
@@ -75,7 +75,7 @@ def taken_names(given: GateInput, manifests: Sequence[Manifest]) -> Iterator[tup
         try:
             found = read_manifests(data, entry.path)
         except InputError:
-            continue  # a finding of the platform's check
+            continue  # the platform's check reports it
         for one in found:
             if one.identity in wanted:
                 yield wanted[one.identity], entry.path
@@ -90,7 +90,7 @@ def _environment(service: Manifest) -> str:
 
 
 def _neighbours(given: GateInput, judged: Iterable[Manifest]) -> Iterator[Manifest]:
-    """The other services of the same environments whose names begin alike, as they stand in the repository."""
+    """The other services of the same environments whose names begin alike, as the repository has them."""
     seen = {one.path for one in given.services}
     names: dict[str, set[str]] = {}
     for one in judged:
@@ -104,7 +104,7 @@ def _neighbours(given: GateInput, judged: Iterable[Manifest]) -> Iterator[Manife
 
 
 def _begins_alike(name: str, others: set[str]) -> bool:
-    """Whether one of the names is the other with something behind a dash, as all are that collide."""
+    """Whether one of the names is the other one, a dash and more: all names that collide have that form."""
     parts = name.split("-")
     shorter = {"-".join(parts[:length]) for length in range(1, len(parts))}
     return bool(shorter & others) or any(other.startswith(f"{name}-") for other in others)
@@ -116,5 +116,5 @@ def _read(snapshot: Snapshot, path: ServicePath) -> Iterator[Manifest]:
     try:
         found = read_manifests(data, file, path) if data is not None else []
     except InputError:
-        return  # not of this change, and judged whenever it changes
+        return  # another change's file: the gate judges it when it changes
     yield from (one for one in found if one.group == GROUP and one.kind == KIND)

@@ -21,7 +21,7 @@ from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
 from neuroscale.repo.layout import CATALOG, MANIFESTS, PLAN_FILE, REQUEST_FILE, SETTINGS, ServicePath
 from neuroscale.repo.snapshot import Entry, Snapshot
 
-_MOST_PREFIXES = 300  # a command line has an end
+_MOST_PREFIXES = 300  # a command line has a limited length
 
 
 def cost_of_change(
@@ -34,8 +34,8 @@ def cost_of_change(
 ) -> CostChange | None:
     """What the change costs; None where it alters nothing below `manifests/` that costs anything.
 
-    `base` and `after` are the platform's files on both sides. `manifests` and `plans` (by service folder) are the merge
-    result's that were read already. Raises InputError where the prices cannot be read.
+    `base` and `after` are the platform's files on both sides. `manifests` and `plans` (by service folder) are those of
+    the merge result, which other checks have read already. Raises InputError if the prices cannot be read.
     """
     folders = _folders(change.paths)
     if not folders:
@@ -66,7 +66,7 @@ def _prices_before(base: PlatformSources) -> Prices | None:
 
 
 def _folders(paths: Sequence[str]) -> list[str]:
-    """What the changed paths belong to: service folders, and files of their own that lie in none."""
+    """The service folders of the changed paths, and the changed files that lie in no service folder."""
     below = (path for path in paths if path == MANIFESTS or path.startswith(f"{MANIFESTS}/"))
     return sorted({service.folder if (service := ServicePath.of(path)) else path for path in below})
 
@@ -125,7 +125,7 @@ def _file(snapshot: Snapshot, entry: Entry, read: Mapping[str, list[Manifest]], 
     if service is not None and name in (REQUEST_FILE, PLAN_FILE):
         return Side()
     if entry.kind not in ("file", "executable"):
-        return _unreadable(entry, f"is a {entry.kind}, and what it stands for is not known")
+        return _unreadable(entry, f"is a {entry.kind}, and the file behind it is not known")
     if not entry.path.endswith(MANIFEST_SUFFIXES):
         return Side()
     if entry.path in read:

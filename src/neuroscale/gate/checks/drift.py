@@ -1,4 +1,4 @@
-"""The drift gate: what lies in Git is what the request and its plan render to, and the plan is the planner's own."""
+"""The drift gate: Git holds exactly what the request and its plan render to, and the plan is the planner's own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class DriftCheck(GateCheck):
-    """Whether services are what they render to. Hands on their plans."""
+    """Whether services match what their requests and plans render to. Hands on their plans."""
 
     name = GATE
     title = "Drift"
@@ -72,13 +72,13 @@ class DriftCheck(GateCheck):
             )
         if run.change is None and self._old_plans:
             yield (
-                f"{plainly_counted(self._old_plans, 'plan')} older than the catalog: without a base, an edited plan "
-                "cannot be told from an old one."
+                f"{plainly_counted(self._old_plans, 'plan')} older than the catalog: without a base "
+                "commit, an edited plan looks like an old one."
             )
 
 
 def _is_without_services(run: Run) -> bool:
-    """No service is among the files, and nothing else needed the platform."""
+    """Whether no service is among the files, and nothing else needed the platform."""
     return not run.given.services and run.result("catalog") is None
 
 
@@ -92,8 +92,8 @@ def evaluate_drift(
 ) -> tuple[Evaluation, dict[str, Plan]]:
     """Compare every service with what it renders to; returns the readable plans by service folder too.
 
-    `history`: what stood on the base branch, where there is one. What a revert brings back is no edit. `longest_days`:
-    how far ahead an override may end.
+    `history`: the earlier states of the base branch, if there is one; a folder that a revert brings back is not an
+    edit. `longest_days`: how far ahead an override may end.
 
     Raises UntrustedError when the comparison does not see a difference that is there.
     """
@@ -130,7 +130,7 @@ def _service(
     except InputError as error:
         return problem_findings(GATE, "plan", error), None
     if locked is None:
-        return [], None  # the files gate says that it is missing
+        return [], None  # the files gate reports that it is missing
     findings = _belongs(service, request, locked)
     try:
         check_request(request, platform.catalog, platform.settings, f"{folder}/{REQUEST_FILE}")
@@ -165,7 +165,7 @@ def _service(
 def _file_findings(
     snapshot: Snapshot, folder: str, request: Request, locked: Plan, platform: PlanningInputs, history: History | None
 ) -> list[Finding]:
-    """Whether the files are what request and plan render to, or stood like this on the base branch before."""
+    """Whether the files are what request and plan render to, or were like this on the base branch before."""
     try:
         rendered = render(request, locked, platform.template)
     except InputError as error:
@@ -189,7 +189,7 @@ def _file_findings(
 
 
 def read_file(snapshot: Snapshot, path: str, load: Callable[[str, str], T]) -> T | None:
-    """A request or a plan, None where there is none. Raises InputError for one that cannot be read."""
+    """A request or a plan; None if the file does not exist. Raises InputError if it cannot be read."""
     data = snapshot.read(path)
     if data is not None and len(data) > _LARGEST_FILE:
         told = f"has {len(data)} bytes, which is far more than a service has"
@@ -216,7 +216,7 @@ def _belongs(service: ServiceFolder, request: Request, locked: Plan) -> list[Fin
 
 
 def _overrides(folder: str, request: Request, today: date, longest_days: int) -> list[Finding]:
-    """Every override: one in force is a notice."""
+    """A finding for every override; one in force is a notice."""
     findings = []
     for override in request.overrides:
         fault = fault_of(override.reason, override.expires, today, longest_days)
@@ -235,7 +235,7 @@ def _overrides(folder: str, request: Request, today: date, longest_days: int) ->
 def _plan_findings(
     service: ServiceFolder, request: Request, locked: Plan, platform: PlanningInputs, history: History | None
 ) -> list[Finding]:
-    """Whether the lock is what the planner says.
+    """Whether the lock matches the planner's plan.
 
     A lock from this very catalog, planner and template must equal a new plan. An older one was accepted when it was
     merged; but a change may bring in or alter a lock only if it says what the planner says, or if it brings back the
@@ -297,7 +297,7 @@ def _plan_findings(
 
 
 def _origin(made: Plan) -> tuple[str | None, ...]:
-    """What a plan was made from, its request apart."""
+    """The digests and versions that a plan was made from, without its request."""
     lock = made.lock
     settings = lock.entries.get(settings_key(made.environment))
     return (lock.catalog_digest, settings, lock.planner_version, lock.template_version)

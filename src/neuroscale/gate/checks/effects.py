@@ -1,7 +1,7 @@
-"""What a change does to services when they are next rendered: its template, settings, catalog and runtimes at work.
+"""Shows how a change of the template, the settings, the catalog or the runtimes alters services when next rendered.
 
-The same requests are rendered twice, by what the base holds and by what the merge would bring. Both are data to this
-process: a skeleton is filled in the sandbox of `scaffolder`, and only once its lint has found nothing in it.
+It renders the same requests twice: by the files of the base, and by those of the merge result. Both are data to this
+process: the sandbox of `scaffolder` fills a skeleton, and only after its lint has found no fault in it.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ class EffectsCheck(GateCheck):
 
 @dataclass(frozen=True)
 class Anew:
-    """What rendering showed. `manifests`: what the change renders otherwise, which nobody else has judged.
+    """The result of rendering. `manifests`: the objects that the change renders otherwise, which no check has judged.
 
-    `servers`: those, and what it renders as before, whose runtimes and facts may differ. `said`: what was not looked
-    at, in words.
+    `servers`: these, and the objects that it renders as before, whose runtimes and facts may differ. `said`: what was
+    not looked at, in words.
     """
 
     effects: Effects
@@ -96,7 +96,7 @@ class Anew:
 
 @dataclass(frozen=True)
 class _Side:
-    """A request as one side renders it; `why` it cannot, and whether the planner itself says so."""
+    """A request as one side renders it; `why` it cannot render it, and whether the planner itself `refused` it."""
 
     files: Mapping[str, str] = field(default_factory=dict)
     plan: Plan | None = None
@@ -110,9 +110,9 @@ def touches(change: Change) -> bool:
 
 
 def unseen(change: Change) -> Iterator[str]:
-    """What of a change rendering cannot show, in words: its own planner and renderer are code, and do not run."""
+    """The effects of a change that rendering cannot show, in words: its own planner and renderer do not run here."""
     if change.touches(*RENDERERS):
-        yield "Rendered anew: what the change's own planner and renderer would make of services. The base's rendered."
+        yield "Rendered anew: how the change's own planner and renderer would render services. The base's rendered."
 
 
 def evaluate_effects(
@@ -124,8 +124,8 @@ def evaluate_effects(
 ) -> tuple[Evaluation, Anew]:
     """Render a bounded number of services and every example by both sides, and compare the objects.
 
-    `after`: what the merge would bring. `base`: what the base has. `given`: the objects that are judged already. Raises
-    UntrustedError where a difference that is there is not seen.
+    `after`: the platform of the merge result. `base`: the base's. `given`: the objects that are judged already. Raises
+    UntrustedError if the comparison does not see a known difference.
     """
     caught = _tripwires()
     work = _Work(change, after, _before(change, after, base), given)
@@ -136,7 +136,7 @@ def evaluate_effects(
 
 
 def _before(change: Change, after: PlanningInputs, base: PlatformSources) -> PlanningInputs | None:
-    """The base's platform; None where it cannot be read. What the change does not touch is the same."""
+    """The base's platform; None if it cannot be read. A part that the change does not touch is taken from `after`."""
     try:
         return PlanningInputs(
             base.catalog() if change.touches(CATALOG) else after.catalog,
@@ -180,17 +180,17 @@ class _Work:
             before = self.before.template if self.before is not None else None
             self.findings += unreached_lines(before, self.after.template, self._values)
         if not self._plans:
-            told = "nothing can be rendered by it, no service and no example: what it would do to services is not known"
+            told = "no service and no example can be rendered with it: its effect on services is not known"
             fix = f"Add an example to {EXAMPLES}/ that the planner can serve."
             self.findings.append(file_finding(GATE, "nothing-rendered", TEMPLATE, told, fix))
         if unused := unused_entries(self.change, self._plans.values()):
             self._said.append(f"Rendered anew: no service and no example was rendered with {listed(unused)}.")
 
     def anew(self) -> Anew:
-        """What was found, once everything is rendered."""
+        """The result, once everything is rendered."""
         if self.before is None:
             self._said.append(
-                "The template, the settings or the catalog of the base cannot be read: nothing to compare."
+                "The template, the settings or the catalog of the base cannot be read: there is nothing to compare."
             )
         if self._refused:
             told = f"Rendered anew: the planner refuses, before the change and after it, {listed(self._refused)}."
@@ -220,10 +220,10 @@ class _Work:
         )
         return Anew(effects, tuple(self._manifests.values()), tuple(self._servers), tuple(self._said))
 
-    # What is rendered.
+    # Rendering.
 
     def _elsewhere(self, asked: Sequence[Asked]) -> Iterator[Asked]:
-        """For each environment that no request names: the examples, moved there, until one is rendered."""
+        """For each environment that no request names: the examples with that environment, until one can be rendered."""
         for name in self.after.settings.environments:
             if any(one.request.environment == name for one in asked):
                 continue
@@ -269,7 +269,7 @@ class _Work:
             self._refused.append(asked.label)
             return
         if asked.own and asked.locked is not None:
-            return  # the drift check says so
+            return  # the drift check reports it
         severity = Severity.NOTICE if asked.own and after.refused else Severity.ERROR
         told = f"could be rendered before the change, and not after it: {after.why}"
         if before.plan is None:
@@ -278,7 +278,7 @@ class _Work:
         self.findings.append(file_finding(GATE, "not-rendered", asked.file, told, fix, severity=severity))
 
     def _objects(self, asked: Asked, files: Mapping[str, str], judged: bool | None) -> dict[str, Manifest]:
-        """The objects by their file's name. `judged`: they are new, and None for those of the base."""
+        """The objects by their file's name. `judged`: the change renders them anew; None for the base's objects."""
         folder = asked.path.folder
         snapshot = MemorySnapshot({f"{folder}/{name}": text.encode() for name, text in files.items()})
         findings, objects = read_service(snapshot, asked.path)
@@ -288,7 +288,7 @@ class _Work:
         if judged:
             self.findings += [self._of_skeleton(one, asked) for one in findings]
         for name, one in named.items():
-            # Lines are those of the rendered file, which lies nowhere.
+            # Its lines are those of a rendered file that exists nowhere.
             placed = replace(one, file=self._skeleton(name), document=Document(one.value))
             if self._given.get(_key(one)) == one.value:
                 continue
@@ -303,7 +303,7 @@ class _Work:
                 self._add(after[name].kind, before[name].value, after[name].value, asked.label, asked.request.service)
 
     def _add(self, kind: str, before: Any, after: Any, label: str, service: str) -> None:
-        """Note the differences of two objects; those of other services are the same but for the service's name."""
+        """Note the differences of two objects; two services differ alike if only their name differs."""
         name = re.compile(rf"(?<![A-Za-z0-9]){re.escape(service)}(?![A-Za-z0-9])") if service else None
 
         def plain(text: str | None) -> str | None:
@@ -319,7 +319,7 @@ class _Work:
             labels.add(label)
 
     def _runtimes(self) -> None:
-        """KServe puts a runtime's container under each service's own: it is compared and judged as it stands."""
+        """Compare and judge the runtimes as they stand: KServe merges a runtime's container into each service's own."""
         for path in sorted(path for path in self.change.paths if path.startswith(f"{RUNTIMES}/")):
             try:
                 before = read_file(self.change.before, path, _manifests) or []
@@ -365,7 +365,7 @@ def _manifests(text: str, path: str) -> list[Manifest]:
 
 
 def _tripwires() -> int:
-    """Differences that must be seen, and template syntax that must be refused; returns how many."""
+    """Check known differences, which must be seen, and template syntax that must be refused; returns how many."""
     good: dict[str, Any] = {
         "spec": {"ingress": [{"from": [{"podSelector": {}}]}], "env": [{"name": "A", "value": "1"}]}
     }

@@ -1,4 +1,4 @@
-"""What of a change no rendered service shows: new lines of the skeleton, and changed entries of the catalog."""
+"""Finds new lines of the skeleton and changed entries of the catalog that no rendered service shows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENTRIES = {"models": "model", "accelerators": "accelerator", "runtimes": "runti
 
 
 def skeletons(template: Template) -> dict[str, str]:
-    """The files that become a service's, by their paths in the template."""
+    """The template's files that become files of a service, by their paths in the template."""
     folders = tuple(f"{step.folder}/" for step in template.steps if step.action == FETCH)
     return {path: text for path, text in template.files.items() if path.startswith(folders)}
 
@@ -30,9 +30,9 @@ def listed(names: Sequence[str]) -> str:
 
 
 def unreached_lines(before: Template | None, after: Template, values: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Lines of the skeleton that are new and that nothing shows: no request meets their conditions.
+    """New lines of the skeleton that no rendered request shows, because no request meets their conditions.
 
-    `values`: those of each request that was rendered.
+    `values`: the template values of each request that was rendered.
     """
     old = skeletons(before) if before is not None else {}
     for path, text in skeletons(after).items():

@@ -1,4 +1,4 @@
-"""Which requests the gate renders to see what a change does to services: some of the repository's own, and examples."""
+"""Chooses the requests that the gate renders to see what a change does: some of the repository's own, and examples."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ GATE = "effects"
 
 _MOST_SERVICES = 24  # of the repository's own that are rendered
 _MOST_EXAMPLES = 24
-_REQUEST = 64 * 1024  # bytes of a request in which its kind is searched
-# What of a request decides how its service looks, but for numbers: enough to find one of each kind.
+_REQUEST = 64 * 1024  # bytes at a request's start that are searched for its kind
+# The fields of a request that decide the form of its service, without numbers: enough to find one of each kind.
 _KIND = re.compile(rb"^(?:model|availability|  - field|    value): .*$", re.MULTILINE)
 
 
@@ -30,7 +30,7 @@ _KIND = re.compile(rb"^(?:model|availability|  - field|    value): .*$", re.MULT
 class Asked:
     """A request to render. `label` names it to readers, `file` is where it lies.
 
-    `locked`: the plan that is rendered, None for a new one. `own`: a service of the repository.
+    `locked`: the plan to render, None for a new plan. `own`: it is a service of the repository.
     """
 
     label: str
@@ -46,7 +46,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Requests:
-    """What to render. `findings`: examples that cannot be used; `said`: what is not rendered, in words."""
+    """The requests to render. `findings`: examples that cannot be used; `said`: what is not rendered, in words."""
 
     own: tuple[Asked, ...]
     examples: tuple[Asked, ...]
@@ -55,7 +55,7 @@ class Requests:
 
 
 def choose_requests(change: Change, services: Sequence[ServiceFolder]) -> Requests:
-    """A bounded number of the services that a change leaves, by the files of its merge result, and every example."""
+    """A bounded number of the services of the merge result, and every example."""
     choice = _Choice(change)
     own = tuple(choice.own([one for one in services if one.change != "removed"]))
     examples = tuple(choice.examples())
@@ -63,7 +63,7 @@ def choose_requests(change: Change, services: Sequence[ServiceFolder]) -> Reques
 
 
 class _Choice:
-    """The choice, with what is found and said on the way."""
+    """The choice, with the findings and remarks on the way."""
 
     def __init__(self, change: Change) -> None:
         self.change = change
@@ -81,7 +81,7 @@ class _Choice:
         chosen = [*first, *others][:_MOST_SERVICES]
         if left := len(services) - len(chosen):
             more = len(first) - len(chosen)
-            alike = f"{more} of other kinds among them" if more > 0 else "each like one that was"
+            alike = f"{more} of other kinds among them" if more > 0 else "each of a kind that was rendered"
             self.said.append(f"Rendered anew: {left} of {len(services)} services were not rendered, {alike}.")
         for service in sorted(chosen, key=lambda one: one.path.folder):
             yield from self._recorded(service)
@@ -93,19 +93,19 @@ class _Choice:
             request = read_file(self.change.after, file, load_request)
             locked = read_file(self.change.after, f"{folder}/{PLAN_FILE}", load_plan)
         except InputError:
-            return  # the drift check says what is wrong with them
+            return  # the drift check reports what is wrong with them
         if (
             request is None
             or locked is None
             or (request.environment, request.service) != (service.path.environment, service.path.service)
         ):
-            return  # the files check and the drift check say so
+            return  # the files check and the drift check report it
         yield Asked(label, file, request, locked, own=True)
         if self.change.touches(CATALOG, SETTINGS):
             yield Asked(label, file, request, own=True)
 
     def examples(self) -> Iterator[Asked]:
-        """The examples of both sides: one that a change removes or eases still shows what the change does."""
+        """The examples of both sides: an example that a change removes or weakens still shows what the change does."""
         there: dict[tuple[str, str], GitSnapshot] = {}
         for snapshot in (self.change.before, self.change.after):
             for entry in snapshot.entries(EXAMPLES):
@@ -125,5 +125,5 @@ class _Choice:
             if request is not None:
                 yield Asked(path, path, request)
             elif snapshot.tree == self.change.tree:
-                fix = "Replace it by the file itself."
+                fix = "Replace it with the file itself."
                 self.findings.append(file_finding(GATE, "example", path, "is not a plain file", fix))

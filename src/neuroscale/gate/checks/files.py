@@ -1,4 +1,4 @@
-"""The files gate: a service folder holds only what it may, and nothing reads differently to Argo CD.
+"""The files gate: a service folder holds only the files that it may, and Argo CD reads them as the gate does.
 
 Argo CD applies every YAML, JSON and Jsonnet file of a folder, and treats the folder as something else when it finds a
 Kustomize, Helm or plugin file in it. So a service folder holds an allow-list of regular files, each with one plain
@@ -40,12 +40,12 @@ _MOST_VALUES = 500_000
 _Seen = tuple[list[Finding], list[Manifest]]
 _NO_TREE = (
     "The tree around these files: no commits were named, so tracked paths, links, submodules and attributes below the "
-    "repository's root were not looked at, and nothing that is wrong with them is a finding."
+    "repository's root were not looked at: none of their faults is a finding."
 )
 
 
 class FilesCheck(GateCheck):
-    """Reads every object, for all other checks. Of a change it looks at the whole tree that the merge would bring."""
+    """Reads every object, for all other checks. For a change it looks at the whole tree of the merge result."""
 
     name = GATE
     title = "Files"
@@ -64,7 +64,7 @@ class FilesCheck(GateCheck):
 
 
 def _environments(run: Run) -> tuple[str, ...] | None:
-    """The environments that the settings name, or None where they cannot be read (the catalog's check says why)."""
+    """The environments that the settings name, or None if they cannot be read (the catalog check says why)."""
     if not run.given.services:
         return None
     try:
@@ -76,7 +76,7 @@ def _environments(run: Run) -> tuple[str, ...] | None:
 def evaluate_files(given: GateInput, environments: Sequence[str] | None) -> tuple[Evaluation, list[Manifest]]:
     """Check every file, and read every object. `environments` is None where the settings cannot be read.
 
-    Raises UntrustedError when one of the gate's own known-bad folders comes back without its finding.
+    Raises UntrustedError if the check has no finding for one of the gate's own known-bad folders.
     """
     findings, manifests, looked_at = _look(given, environments)
     tripwires = _tripwires()
@@ -148,7 +148,7 @@ def _look(given: GateInput, environments: Sequence[str] | None) -> tuple[list[Fi
 
 
 class _Room:
-    """How much one run still reads: objects, and values, each of which takes memory for its place."""
+    """How many objects and values one run may still read; the position of each value takes memory."""
 
     def __init__(self) -> None:
         self._objects = _MOST_OBJECTS
@@ -156,7 +156,7 @@ class _Room:
         self._told = False
 
     def read(self, name: str, read: Callable[[], _Seen]) -> _Seen:
-        """What a file holds; nothing once there is no room, with a finding at the first such file."""
+        """The content of a file. Once there is no room it reads nothing; the first file without room is a finding."""
         if self._told:
             return [], []
         if self._objects <= 0 or self._values <= 0:
@@ -228,7 +228,7 @@ def _service_file(snapshot: Snapshot, service: ServicePath, entry: Entry) -> tup
     name = entry.path.removeprefix(f"{service.folder}/")
     if name not in _ALLOWED:
         fix = (
-            f"Keep only {', '.join(sorted(_ALLOWED))}: Argo CD would read this file too, or read the folder otherwise."
+            f"Keep only {', '.join(sorted(_ALLOWED))}: Argo CD would apply this file too, or render the folder with it."
         )
         return [
             file_finding(GATE, "unlisted-file", entry.path, "is not a file that a service folder may hold", fix)
@@ -293,7 +293,7 @@ def _plain_file(file: SourceFile) -> tuple[list[Finding], list[Manifest]]:
     base = file.entry.path.rpartition("/")[2]
     if file.entry.kind not in ("file", "executable"):
         word = _KIND_WORDS.get(file.entry.kind, "not a regular file")
-        return [file_finding(GATE, "not-a-plain-file", file.name, f"is {word}", "Replace it by the file itself.")], []
+        return [file_finding(GATE, "not-a-plain-file", file.name, f"is {word}", "Replace it with the file itself.")], []
     if base in RENDERED_BY_OTHERS or base.endswith(".jsonnet"):
         return [
             file_finding(
@@ -317,7 +317,7 @@ def _plain_file(file: SourceFile) -> tuple[list[Finding], list[Manifest]]:
 
 
 def _duplicates(manifests: Sequence[Manifest]) -> list[Finding]:
-    """Objects that one cluster would take for the same: one environment of the repository, or the plain folders."""
+    """Objects that one cluster would take for the same object: in one environment, or in the plain folders."""
     first: dict[tuple[str, tuple[str, str, str, str]], Manifest] = {}
     findings = []
     for manifest in manifests:
@@ -337,14 +337,14 @@ def _duplicates(manifests: Sequence[Manifest]) -> list[Finding]:
 
 
 def _collisions(given: GateInput, manifests: Sequence[Manifest]) -> list[Finding]:
-    """Services of which KServe makes an object of the same name, and those with the name of the platform's own."""
+    """Services for which KServe makes objects of the same name, and services with the name of a platform object."""
     return [
         file_finding(
             GATE,
             "name-collision",
             manifest.file,
-            f"KServe makes {name} of {manifest.subject} and of {other.subject} in {other.file}: "
-            "the one would overwrite what the other serves",
+            f"KServe makes {name} for {manifest.subject} and for {other.subject} in {other.file}: "
+            "one of them would overwrite the other's",
             "Give one of the two services another name.",
             manifest.line("metadata", "name"),
         )
@@ -354,7 +354,7 @@ def _collisions(given: GateInput, manifests: Sequence[Manifest]) -> list[Finding
             GATE,
             "name-collision",
             manifest.file,
-            f"{manifest.subject} is the platform's own, in {file}: Argo CD would not deploy the service",
+            f"{manifest.subject} has the name of the platform's object in {file}: Argo CD would not deploy the service",
             "Give the service another name.",
             manifest.line("metadata", "name"),
         )
@@ -373,7 +373,7 @@ def _tripwires() -> list[tuple[str, GateInput]]:
         return GateInput(snapshot, (ServiceFolder(service, "checked", tuple(snapshot.entries())),))
 
     def beside(name: str) -> GateInput:
-        """The service of the tripwires, and one of that name that nobody changed."""
+        """The service of the tripwires, and an unchanged service of that name."""
         bad, other = folder({file: good}), ServicePath("tripwire", name)
         files = {f"{other.folder}/inferenceservice.yaml": good.replace(b"name: bad,", f"name: {name},".encode())}
         return GateInput(MemorySnapshot({file: good, **files}), bad.services)

@@ -1,8 +1,8 @@
-"""Git attributes with which a checkout or an archive of what is trusted is not what lies in Git.
+"""Finds Git attributes that make a checkout or an archive of trusted files differ from the files in Git.
 
 The gate reads files as Git stores them; Argo CD, the workflows and every clone read them as Git checks them out. So no
-`.gitattributes` may convert manifests, the catalog, the template, or what judges a change. One that hides changes from
-reviewers gets a notice.
+`.gitattributes` may convert manifests, the catalog, the template, or the files that judge a change. An attribute that
+hides changes from reviewers gets a notice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CONVERTS = re.compile(r"working-tree-encoding=.*|filter=.*|ident|eol=(?!lf$).*|
 _HIDES = re.compile(r"-diff|diff=.*|binary|linguist-(generated|vendored)(=true)?")
 _LINE = re.compile(r'(?P<pattern>"(?:[^"\\]|\\.)*"|[^ \t\r]+)[ \t\r]+(?P<attributes>.*)')
 _TRUSTED = {MANIFESTS, "platform", "templates", *(path.split("/")[0] for path in PROTECTED)}
-# What nothing runs, deploys or is configured by.
+# Files that nothing runs or deploys, and that configure nothing.
 _MEDIA = frozenset(
     (
         *("avif", "bmp", "cast", "gif", "ico", "jpeg", "jpg", "pdf", "png", "psd", "svg", "tif", "tiff", "webp"),
@@ -33,7 +33,7 @@ _MEDIA = frozenset(
 
 
 def attribute_findings(path: str, content: bytes) -> list[Finding]:
-    """The lines of a `.gitattributes` at `path` that convert what is trusted; it speaks for its own folder."""
+    """Findings for the lines of a `.gitattributes` at `path` that convert trusted files of its folder."""
     folder = path.rpartition("/")[0]
     if folder and folder.split("/")[0] not in _TRUSTED:
         return []
@@ -48,7 +48,7 @@ def attribute_findings(path: str, content: bytes) -> list[Finding]:
         if converting := [word for word in words if _CONVERTS.fullmatch(word)]:
             message = (
                 f"sets {', '.join(converting)} for {pattern}: a checkout may change files that are trusted, "
-                "so that Argo CD, a workflow or a clone would read others than the gate"
+                "so that Argo CD, a workflow or a clone would read other bytes than the gate"
             )
             fix = "Name files that nothing runs or deploys (*.png, or /docs/**), or remove the attribute."
             found.append(file_finding(_GATE, "attributes", path, message, fix, number))
@@ -56,7 +56,7 @@ def attribute_findings(path: str, content: bytes) -> list[Finding]:
 
 
 def hiding_findings(path: str, content: bytes) -> list[Finding]:
-    """Notices for the lines of a `.gitattributes` with which a forge folds up changes of what is trusted."""
+    """Notices for the lines of a `.gitattributes` that make a forge fold up changes of trusted files."""
     found = []
     for number, pattern, words in _lines(content[:_MOST_BYTES], path.rpartition("/")[0]):
         if hiding := [word for word in words if _HIDES.fullmatch(word)]:
@@ -67,7 +67,7 @@ def hiding_findings(path: str, content: bytes) -> list[Finding]:
 
 
 def _lines(content: bytes, folder: str) -> Iterator[tuple[int, str, list[str]]]:
-    """Number, pattern and attributes of each line of the attributes of `folder` that may mean what is trusted."""
+    """Number, pattern and attributes of each line of the attributes of `folder` that may match a trusted file."""
     if folder and folder.split("/")[0] not in _TRUSTED:
         return
     for number, line in enumerate(content.decode("utf-8", "replace").removeprefix("\ufeff").split("\n"), 1):
@@ -79,7 +79,7 @@ def _lines(content: bytes, folder: str) -> Iterator[tuple[int, str, list[str]]]:
 
 
 def _may_mean_trusted(pattern: str, folder: str) -> bool:
-    """Whether a pattern of the attributes of `folder` can match a file that is trusted, or that could become one."""
+    """Whether a pattern of the attributes of `folder` can match a trusted file, now or later."""
     text = pattern.strip('"')
     if text.rpartition(".")[2].casefold() in _MEDIA:
         return False

@@ -1,4 +1,4 @@
-"""What a file holds beside the text that stands in it: values behind escapes, archives, and compressed Base64."""
+"""Reads the texts that a file holds beside its plain text: values behind escapes, archives, and compressed Base64."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DAMAGE = "is an archive that cannot be opened in full"
 
 @dataclass(frozen=True)
 class Hidden:
-    """A further text. `origins`: from which of its lines on it comes from which line of the file, both 1-based."""
+    """A further text. `origins`: pairs of a line of it and the line of the file that it comes from, 1-based."""
 
     content: bytes
     origins: tuple[tuple[int, int], ...]
@@ -59,14 +59,14 @@ def line_of_origin(origins: tuple[tuple[int, int], ...], number: int) -> int:
 
 @dataclass
 class Inside:
-    """What was found in a file: further texts, and why others could not be read."""
+    """The further texts of a file, and why others could not be read."""
 
     texts: list[Hidden] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
 
 
 def look_inside(name: str, content: bytes, text: bytes, most: int) -> Inside:
-    """The texts that a file holds besides. `text`: its content as text; `most`: bytes that they may have together."""
+    """The further texts of a file. `text`: its content as text; `most`: bytes that these may have together."""
     reader = _Reader(most)
     with contextlib.suppress(_FullError):
         reader.values(name, text)
@@ -89,7 +89,7 @@ class _Reader:
         self._parts = _MOST_PARTS
 
     def values(self, name: str, text: bytes) -> None:
-        """Values of YAML and JSON that are not what stands in the file, or lines with escapes of any other file."""
+        """Gather values of YAML and JSON that differ from the file's text, or lines with escapes of any other file."""
         written = text.decode("utf-8", "replace")
         lines = _Lines()
         if not (name.lower().endswith(_VALUES_IN) and _read_values(written, lines)):
@@ -101,7 +101,7 @@ class _Reader:
             self.base64(value.content, value.origins, 0)
 
     def archive(self, data: bytes, line: int, depth: int) -> bool:
-        """What is packed in an archive; whether it could be opened."""
+        """Gather the files of an archive; returns whether it could be opened."""
         closed = next((kind for magic, kind in _CLOSED.items() if data.startswith(magic)), None)
         if closed:
             self.unread.append(f"is an archive of {closed}, which is not opened")
@@ -122,7 +122,7 @@ class _Reader:
         return True
 
     def base64(self, data: bytes, origins: tuple[tuple[int, int], ...], depth: int) -> None:
-        """What stands there compressed, in Base64 on one line or several. An origin of 0: by the line in the data."""
+        """Gather compressed texts in Base64, on one line or several. Without an origin, the line in `data` counts."""
         at, counted, line = 0, 0, 1
         while (found := _RUN.search(data, at)) is not None:
             at = found.end()
@@ -147,7 +147,7 @@ class _Reader:
                 at = end
 
     def _decompressed(self, packed: bytes, line: int, depth: int) -> bool:
-        """Whether it is what its first bytes say: ordinary text can begin like it."""
+        """Gather it; returns whether it is what its first bytes announce: ordinary text can begin alike."""
         before = len(self.texts)
         if packed.startswith(_ZLIB):
             try:
@@ -172,7 +172,7 @@ class _Reader:
                     self._unpacked(stream, line, depth)
 
     def _unpacked(self, stream: IO[bytes] | io.BufferedIOBase, line: int, depth: int) -> None:
-        """Read a stream, as far as it can be: what was read of a damaged one counts too."""
+        """Read a stream as far as possible: the readable part of a damaged one counts too."""
         data = bytearray()
         try:
             while len(data) <= self._room and (chunk := stream.read(_CHUNK)):
@@ -192,7 +192,7 @@ class _Reader:
             self.base64(data, ((1, line),), depth + 1)
 
     def _tar(self, data: bytes, line: int, depth: int) -> None:
-        """Archives within a tar; its other files stand in it as they are."""
+        """Gather archives within a tar; its other files are plain text in it."""
         with contextlib.suppress(tarfile.TarError), tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
             for entry in archive:
                 self._count_part()
@@ -214,7 +214,7 @@ class _Reader:
 
 
 class _Lines:
-    """Values one below the other, and where they come from."""
+    """Values one below the other, and the lines that they come from."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -228,12 +228,12 @@ class _Lines:
         self._next += value.count("\n") + 1
 
     def text(self) -> Hidden:
-        """All of it."""
+        """All values as one text."""
         return Hidden("\n".join(self.parts).encode("utf-8", "replace"), tuple(self._origins))
 
 
 def _read_values(written: str, lines: _Lines) -> bool:
-    """Gather the values that differ from what stands in the file; False for what cannot be parsed."""
+    """Gather the values that differ from the file's text; False if it cannot be parsed."""
     before = ""
     found: list[tuple[str, int]] = []
     try:
@@ -257,7 +257,7 @@ def _read_values(written: str, lines: _Lines) -> bool:
 
 
 def _read_escapes(written: str, lines: _Lines) -> None:
-    """Gather the lines with escapes, each joined with those that it goes on in."""
+    """Gather the lines with escapes, each joined with its continuation lines."""
     joined: list[str] = []
     for number, line in enumerate(written.split("\n"), 1):
         joined.append(line)
@@ -285,7 +285,7 @@ def _is_packed(run: bytes) -> bool:
 
 
 def _decoded(run: bytes) -> bytes:
-    """The bytes that Base64 stands for, of either alphabet, as far as it goes; b"" for what is not Base64."""
+    """The bytes of a Base64 text of either alphabet, as far as it can be decoded; b"" if it is not Base64."""
     kept = b"".join(run.split()).translate(bytes.maketrans(b"-_", b"+/")).rstrip(b"=")
     kept = kept[: len(kept) - (len(kept) % 4 == 1)]
     try:

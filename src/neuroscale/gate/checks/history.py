@@ -1,4 +1,4 @@
-"""What stood on the base branch before: a folder that a revert brings back is no edit."""
+"""Looks up earlier states of the base branch: a folder that a revert brings back is not an edit."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Stood:
 
 
 class History:
-    """The base branch by its first parents: what was merged, and not what lay on merged branches meanwhile.
+    """The base branch by its first parents: its own commits, without those of the branches merged into it.
 
-    `folders`: those that are asked about. Git is asked once, and only when a question comes.
+    `folders`: the folders that `stood` may be called with. It asks Git once, at the first call.
     """
 
     def __init__(self, change: Change, folders: Sequence[str]) -> None:
@@ -35,10 +35,10 @@ class History:
         self._answers: dict[str, Stood | None] = {}
 
     def stood(self, folder: str) -> Stood | None:
-        """The commit that made a folder, on the base branch, exactly what it is after the change: the newest such one.
+        """The newest commit that made a folder of the base branch exactly what it is after the change.
 
-        None where the folder never stood there like this in the commits that are looked through. That a folder which
-        the change leaves alone stands there now says nothing: what counts is that it did before it last changed.
+        None if the folder was never like this in the commits that are looked through. The present state of a folder
+        that the change leaves alone does not count: it must have been like this before its last change.
         """
         if folder not in self._answers:
             self._answers[folder] = self._find(folder)
@@ -46,7 +46,7 @@ class History:
 
     @property
     def reach(self) -> str:
-        """What was looked through, in words."""
+        """The part of the branch that was looked through, in words."""
         if len(self._commits) < _MOST_CHANGES:
             return "on the base branch"
         return f"in the last {_MOST_CHANGES} changes of the base branch (older ones were not looked at)"
@@ -54,7 +54,7 @@ class History:
     @cached_property
     def _commits(self) -> list[Stood]:
         """The commits of the base branch that changed one of the folders, newest first."""
-        # A command line has an end.
+        # A command line has a limited length.
         paths = self._folders if len(self._folders) <= MOST_PATHS else [MANIFESTS]
         options = ("--first-parent", f"--max-count={_MOST_CHANGES}", "--format=%H %cs")
         listed = self._change.git.text("log", *options, self._change.base, "--", *paths)
@@ -63,7 +63,7 @@ class History:
     def _find(self, folder: str) -> Stood | None:
         git = self._change.git
         wanted = git.tree(self._change.tree, folder)
-        if not wanted or "\n" in folder:  # names are asked for by lines
+        if not wanted or "\n" in folder:  # git reads one name a line
             return None
         names = "".join(f"{one.commit}:{folder}\n" for one in self._commits)
         told = git.run("cat-file", "--batch-check=%(objectname)", data=names.encode(errors="surrogateescape"))

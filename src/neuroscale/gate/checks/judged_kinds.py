@@ -1,7 +1,7 @@
-"""The kinds gate: an object whose kind nobody judges is named, and never counted as passed.
+"""The kinds gate names objects whose kind nobody judges, and never counts them as passed.
 
-A kind is judged by a policy that applies to it or by a rule of this module, or stands on the reviewed list of those
-that need no judge. Everything else is unjudged: with `strict` a finding, otherwise only named in the verdict.
+A policy that applies to a kind or a rule of this module judges it, or the reviewed list holds it as harmless.
+Every other kind is unjudged: with `strict` a finding, otherwise only named in the verdict.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ GATE = "kinds"
 
 HARMLESS = frozenset(
     {
-        ("", "ConfigMap"),  # but for those that configure what a cluster runs on (_SYSTEM_MAPS)
+        ("", "ConfigMap"),  # except those that configure a cluster's own programs (_SYSTEM_MAPS)
         ("", "LimitRange"),
         ("", "PersistentVolumeClaim"),
         ("", "ResourceQuota"),
-        ("", "ServiceAccount"),  # but for those that are somebody in a cloud (_CLOUD_IDENTITIES)
+        ("", "ServiceAccount"),  # except those with rights in a cloud (_CLOUD_IDENTITIES)
         ("policy", "PodDisruptionBudget"),
     }
 )
-"""Kinds that need no judge: no object of them gives rights, runs a pod or lets in whom its absence keeps out."""
+"""Kinds that need no judge: none of their objects gives rights, runs a pod or opens access."""
 
 _SYSTEM_NAMESPACES = (
     *("argo", "cert-manager", "envoy-gateway", "gke-", "istio", "keda"),
     *("knative", "kourier", "kserve", "kube-", "kyverno", "monitoring"),
 )
 _SYSTEM_MAPS = ("argocd-", "aws-auth", "config-", "coredns", "inferenceservice-config", "kube-", "kyverno")
-"""How the names of namespaces and ConfigMaps begin that configure a cluster's own programs."""
+"""Prefixes of the names of namespaces and ConfigMaps that configure a cluster's own programs."""
 _CLOUD_IDENTITIES = ("azure.workload.identity/", "eks.amazonaws.com/role-arn", "iam.gke.io/gcp-service-account")
-"""How the annotations begin by which pods of a ServiceAccount get the rights of an account of the cloud."""
+"""Prefixes of annotations that give pods of a ServiceAccount the rights of an account of the cloud."""
 
 _POD_SECURITY = "pod-security.kubernetes.io/enforce"
 _OUTSIDE = ("LoadBalancer", "NodePort")
@@ -52,7 +52,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class _Trouble:
-    """What is wrong with an object, and where in it."""
+    """A fault of an object, and its place in the object."""
 
     rule: str
     place: Path
@@ -61,7 +61,7 @@ class _Trouble:
 
 
 class KindsCheck(GateCheck):
-    """Whether somebody judges the kind of every object. Hands on those that nobody judges."""
+    """Whether somebody judges the kind of every object. Hands on the objects whose kind nobody judges."""
 
     name = GATE
     title = "Kinds"
@@ -79,9 +79,9 @@ class KindsCheck(GateCheck):
 def evaluate_kinds(
     manifests: Sequence[Manifest], policies: Sequence[Policy], schemas: SchemaSet, *, strict: bool
 ) -> tuple[Evaluation, list[Manifest]]:
-    """What this module's rules find, and the objects whose kind nobody judges; `strict` makes these findings too.
+    """The findings of this module's rules, and the objects whose kind nobody judges; with `strict` these are findings.
 
-    Raises UntrustedError when one of the gate's own known-bad objects comes back clean.
+    Raises UntrustedError if the rules have no finding for one of the gate's own known-bad objects.
     """
     traps = _tripwires()
     for rule, trap in traps:
@@ -120,7 +120,7 @@ def _look(
     for manifest in manifests:
         kind = schemas.kinds.get((manifest.api_version, manifest.kind))
         if kind is None:
-            continue  # a finding of the schemas' and the policies' check
+            continue  # the schema check and the policy check report it
         rule = _RULES.get((manifest.group, manifest.kind))
         if rule is not None:
             for one in rule(manifest.value):
@@ -152,7 +152,7 @@ def _is_harmless(manifest: Manifest) -> bool:
     if manifest.kind == "ServiceAccount":
         annotations = manifest.value["metadata"].get("annotations")
         return not any(str(key).startswith(_CLOUD_IDENTITIES) for key in annotations or ())
-    # Who names no namespace leaves it to whoever applies the file.
+    # Without a namespace, whoever applies the file chooses it: the name alone decides then.
     place = manifest.namespace or manifest.name
     return manifest.kind != "ConfigMap" or not (
         place.startswith(_SYSTEM_NAMESPACES) or manifest.name.startswith(_SYSTEM_MAPS)
@@ -166,7 +166,7 @@ def _secret(value: Mapping[str, Any]) -> Iterator[_Trouble]:
             yield _Trouble(
                 "plain-secret",
                 (field,),
-                f"{field} holds what is to be kept secret: whoever reads the repository has it",
+                f"{field} holds secret values: whoever reads the repository has them",
                 "Revoke it, make the Secret in the cluster, and keep no values of it in files.",
             )
 
@@ -174,21 +174,21 @@ def _secret(value: Mapping[str, Any]) -> Iterator[_Trouble]:
         yield _Trouble(
             "lasting-token",
             ("type",),
-            f"Kubernetes fills a Secret of the type {_TOKEN_TYPE} with a token of a ServiceAccount that never ends",
-            "Remove it: pods get tokens that end, and people use kubectl create token.",
+            f"Kubernetes fills a Secret of the type {_TOKEN_TYPE} with a token of a ServiceAccount that never expires",
+            "Remove it: pods get tokens that expire, and people use kubectl create token.",
         )
 
 
 def _service(value: Mapping[str, Any]) -> Iterator[_Trouble]:
     spec = value.get("spec")
     if not isinstance(spec, dict):
-        return  # the schemas' check says so
+        return  # the schema check reports it
     fix = "Use type: ClusterIP, and let the gateway's route lead to it."
     if spec.get("type") in _OUTSIDE:
         told = f"spec.type {spec['type']} opens the Service to outside the cluster, past the gateway and its TLS"
         yield _Trouble("open-service", ("spec", "type"), told, fix)
     if spec.get("externalIPs"):
-        told = "spec.externalIPs takes over addresses: any node sends what is meant for them to this Service"
+        told = "spec.externalIPs takes over addresses: any node sends their traffic to this Service"
         yield _Trouble("open-service", ("spec", "externalIPs"), told, fix)
 
 
@@ -204,7 +204,7 @@ def _namespace(value: Mapping[str, Any]) -> Iterator[_Trouble]:
 
 
 def _network_policy(value: Mapping[str, Any]) -> Iterator[_Trouble]:
-    """Policies add up: one that lets everybody in takes away what every other one keeps out."""
+    """Network policies add up: one that lets everybody in undoes every other one."""
     spec = value.get("spec")
     types = spec.get("policyTypes") if isinstance(spec, dict) else None
     if not isinstance(spec, dict) or (types and "Ingress" not in types):
@@ -220,7 +220,7 @@ def _network_policy(value: Mapping[str, Any]) -> Iterator[_Trouble]:
                 "open-network",
                 ("spec", "ingress", index),
                 f"spec.ingress[{index}] lets everybody in to {what}, whatever other policies keep out",
-                "Name in from who may reach them, and in ports what.",
+                "Name the allowed callers in `from`, and the allowed ports in `ports`.",
             )
 
 

@@ -1,6 +1,6 @@
-"""One process of Kyverno's command line: what it is asked, and its answers, complete and without the tripwires'.
+"""Runs one process of Kyverno's command line, and returns its answers, complete and without the tripwires'.
 
-Its exit status alone says nothing: it ends with 0 when a policy was not loaded or no object matched.
+Its exit status alone proves nothing: it ends with 0 even if it loaded no policy or no object matched.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Batch:
 
 
 def reference(manifest: Manifest) -> Reference:
-    """How Kyverno's report names the object: it puts what has no namespace into `default`."""
+    """How Kyverno's report names the object: an object without a namespace is in `default`."""
     return (manifest.api_version, manifest.kind, manifest.namespace or "default", manifest.name)
 
 
 def tripwire_of(policy: Policy, tripwires: Iterable[Manifest], schemas: SchemaSet) -> Manifest:
-    """The tripwire that a policy must refuse. Raises UntrustedError where none is of a kind that it judges."""
+    """The tripwire that a policy must refuse. Raises UntrustedError if no tripwire is of a kind that it judges."""
     for tripwire in tripwires:
         kind = schemas.kinds.get((tripwire.api_version, tripwire.kind))
         if kind is not None and policy.applies(tripwire, kind.plural):
@@ -70,7 +70,7 @@ def ask_kyverno(
         [kyverno, "apply", *files, "--resource", resources, "--policy-report", "--output-format", "json"],
         folder=folder,
         timeout=120 + 0.05 * len(objects) * len(batch.policies),
-        # 1 is the only honest answer: the tripwires are in there.
+        # Only 1 can be right: the tripwires are among the objects.
         statuses=frozenset({0, 1}),
         environment={"GOGC": "400"},
     )
@@ -114,7 +114,7 @@ def ask_kyverno(
 
 
 def _answers(output: str) -> dict[tuple[str, Reference], Answer]:
-    """Kyverno's report by policy and object. Raises UntrustedError for anything but reports of single results."""
+    """Kyverno's results by policy and object. Raises UntrustedError for an unreadable or repeated result."""
     answers: dict[tuple[str, Reference], Answer] = {}
     for report in _reports(output):
         results = report.get("results")

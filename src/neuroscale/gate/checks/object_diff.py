@@ -1,4 +1,4 @@
-"""How two versions of a Kubernetes object differ, field by field and in few words."""
+"""Compares two versions of a Kubernetes object field by field, in few words."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 from neuroscale.core.yaml_io import Path, dotted, flow
 
 _LONGEST = 200  # characters of a value that is shown
-_LEAD = 20  # characters in front of the first that differs, where a value is cut
+_LEAD = 20  # characters shown before the first that differs, if a value is cut
 
-# Text that is no text without its quotes.
+# Text that YAML reads as another type without its quotes.
 _OTHERWISE = re.compile(r"|null|true|false|-?\d+(\.\d+)?")
 
 _Named = Mapping[str, Any]
@@ -22,9 +22,9 @@ _Named = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class FieldChange:
-    """One field with its value before and after as text; None where it is not there.
+    """One field with its value before and after as text; None if the object does not have the field.
 
-    Items of a list with names stand by their names, and arguments by theirs: `spec.containers.vllm.args.--port`.
+    `field` names items of a list and arguments by their names: `spec.containers.vllm.args.--port`.
     """
 
     field: str
@@ -33,7 +33,7 @@ class FieldChange:
 
 
 def field_changes(before: Any, after: Any) -> Iterator[FieldChange]:
-    """Every field that differs, in the order of its name; nothing where both are the same."""
+    """Every field that differs, in the order of names; nothing if both objects are the same."""
     yield from _compared(before, after, ())
 
 
@@ -123,7 +123,7 @@ def _changed(path: Path | list[str | int], before: Any, after: Any) -> FieldChan
     sides = [_text(before), _text(after)]
     start = 0
     if sides[0] is not None and sides[1] is not None:
-        # What differs has to be seen.
+        # The part that differs must be visible.
         pairs = enumerate(zip(sides[0], sides[1], strict=False))
         same = next((index for index, (one, other) in pairs if one != other), min(len(sides[0]), len(sides[1])))
         start = same - _LEAD if same > _LONGEST - _LEAD else 0

@@ -1,4 +1,4 @@
-"""The platform gate: what a cluster gets is what the settings and the catalog render to."""
+"""The platform gate: the files that a cluster gets are exactly those that the settings and the catalog render to."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 GATE = "platform"
 LOOKS_AT = (CATALOG, SETTINGS, *SOURCES)
-"""What a change must touch to be judged by it: nobody answers for what others left on main."""
+"""The check runs if a change touches one of these: nobody answers for faults that others left on main."""
 
 _RENDERER = "src/neuroscale/rendering/platform"
 _FILE = "platform/tenancy/tripwire/quota.yaml"
 
 
 class PlatformFilesCheck(GateCheck):
-    """Whether a change of the platform, its settings or its catalog brings along what they render to."""
+    """Whether a change of the platform, its settings or its catalog also brings the files that they render to."""
 
     name = GATE
     title = "What clusters get"
@@ -36,7 +36,7 @@ class PlatformFilesCheck(GateCheck):
         if change is None or not change.touches(*LOOKS_AT):
             return LeftOut()
         if not is_renderer_of(change):
-            return LeftOut("the change alters how it is rendered: its own gate says whether it is")
+            return LeftOut("the change alters the code that renders it: the change's own gate runs this check")
         return None
 
     def evaluate(self, run: Run) -> Evaluation:
@@ -44,7 +44,7 @@ class PlatformFilesCheck(GateCheck):
 
 
 def evaluate_platform(snapshot: Snapshot) -> Evaluation:
-    """Compare every rendered file. Raises UntrustedError when a difference that is there is not seen."""
+    """Compare every rendered file. Raises UntrustedError if the comparison does not see a known difference."""
     caught = sum(1 for _ in _tripwires())
     try:
         rendered = render_repository(snapshot)
@@ -57,7 +57,7 @@ def evaluate_platform(snapshot: Snapshot) -> Evaluation:
 def is_renderer_of(change: Change) -> bool:
     """Whether this process renders as the change will once it is merged.
 
-    The base's gate cannot say what a change's own templates render to; the change's gate, which runs beside it, can.
+    The base's gate cannot render a change's own templates; the change's gate, which runs beside it, can.
     """
     if not change.touches(_RENDERER):
         return True
@@ -71,7 +71,7 @@ def is_renderer_of(change: Change) -> bool:
 
 
 def _tripwires() -> Iterator[None]:
-    """Differences that the comparison must see."""
+    """Check known differences, which the comparison must see."""
     good = "kind: ResourceQuota\nspec: {}\n"
     for bad in (
         MemorySnapshot({_FILE: good.replace("{}", "{a: 1}").encode()}),

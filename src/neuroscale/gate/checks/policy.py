@@ -1,6 +1,6 @@
-"""The policy gate: Kyverno's CLI judges, and its answers are compared with what it had to answer.
+"""The policy gate: Kyverno's CLI judges, and the gate compares its answers with the answers that it must give.
 
-The exit status alone says nothing: Kyverno ends with 0 when a policy was not loaded or no object matched. So the gate
+The exit status alone proves nothing: Kyverno ends with 0 even if it loaded no policy or no object matched. So the gate
 computes which policy applies to which object, demands one answer for every such pair, and sends a known-bad object
 through every process, which each of its policies must refuse with its own message.
 """
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 # Kyverno compiles every policy again for every object, so its time grows with objects x policies: the policies are
-# split among processes, and an object that no policy of a process judges is left out of it.
+# split among processes, and each process gets only the objects that one of its policies judges.
 _MOST_OBJECTS = 500
-# Below so many pairs of a policy and an object, starting a second process costs more than the pairs do.
+# With fewer pairs of a policy and an object, the start of a second process takes longer than it saves.
 _FEWEST_PAIRS = 60
 
 
 class PolicyCheck(GateCheck):
-    """Whether the policies of whoever judges pass every object."""
+    """Whether every object passes the policies: those of the base, or of the work tree if there is no base."""
 
     name = GATE
     title = "Policies"
@@ -49,7 +49,7 @@ class PolicyCheck(GateCheck):
 
 
 def evaluate_by(run: Run, policy_set: PolicySet, folder: str) -> Evaluation:
-    """Judge all that a run judges by these policies. `folder` is a name of its own in the run's scratch folder."""
+    """Judge every object of a run by these policies. `folder` is an unused name in the run's scratch folder."""
     return evaluate_policies(
         policy_set,
         run.judged,
@@ -113,13 +113,13 @@ def evaluate_policies(
     detail = f"{len(policy_set.policies)} policies, {len(covered)} of {len(manifests)} objects have one that applies"
     if others := sorted({manifest.kind for manifest in manifests if id(manifest) not in covered}):
         detail += f"; none judges {', '.join(others)}"
-    # Every policy is in at least one batch, and a batch that did not catch each of its tripwires has raised.
+    # Every policy is in at least one batch, and a batch raises UntrustedError if it misses one of its tripwires.
     caught = len({policy.name for batch in batches for policy in batch.policies})
     return Evaluation(tuple(findings), evaluated, expected, "policy results", len(policy_set.policies), caught, detail)
 
 
 def check_reach(policies: Iterable[Policy], schemas: SchemaSet) -> None:
-    """Every rule names resources that exist, and every version of them: another version would slip past the policy.
+    """Check that every rule names existing resources, in every version: a missing version would slip past the policy.
 
     Raises UntrustedError naming the policy and the rule.
     """
@@ -134,7 +134,7 @@ def check_reach(policies: Iterable[Policy], schemas: SchemaSet) -> None:
                     known = versions.get((group, resource.partition("/")[0]))
                     if known is None:
                         raise UntrustedError(
-                            f"the policy {policy.name} names {group or 'core'}/{resource}, which no cluster has. "
+                            f"the policy {policy.name} names {group or 'core'}/{resource}, which no cluster serves. "
                             f"Correct {policy.file}."
                         )
                     if "*" not in rule.versions and not known <= rule.versions:
@@ -147,7 +147,7 @@ def check_reach(policies: Iterable[Policy], schemas: SchemaSet) -> None:
 def applicable(
     policies: Iterable[Policy], manifests: Sequence[Manifest], schemas: SchemaSet
 ) -> tuple[dict[int, frozenset[str]], list[Finding]]:
-    """The names of the policies that apply to each object (by its `id`), and findings for kinds nobody knows."""
+    """The names of the policies that apply to each object (by its `id`), and findings for unknown kinds."""
     pairs: dict[int, frozenset[str]] = {}
     findings = []
     for manifest in manifests:
@@ -194,7 +194,7 @@ def _batches(
             if names.isdisjoint(pairs[id(manifest)]):
                 continue
             name = reference(manifest)
-            # The same object in two environments: Kyverno cannot tell them apart, so they go to different processes.
+            # Kyverno cannot distinguish the same object of two environments, so they go to different processes.
             for place in rounds:
                 if name not in place and len(place) < _MOST_OBJECTS:
                     place[name] = manifest
@@ -214,7 +214,7 @@ def _finding(
     today: date,
     longest_days: int,
 ) -> Finding:
-    """What a policy says of an object that it does not pass. An exception pardons no policy that was not evaluated."""
+    """The finding for an object that does not pass a policy. An exception does not cover a policy that did not run."""
     if answer.result == "error":
         told = f"the policy could not be evaluated: {answer.message}"
         return manifest_finding(GATE, policy.name, manifest, ("kind",), told, policy.fix)

@@ -1,4 +1,4 @@
-"""Exceptions from policies: what they pardon, and what is wrong with them, as findings."""
+"""Applies exceptions to the findings of policies, and reports faulty exceptions as findings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GATE = "policy"
 
 
 def exception_findings(exceptions: Iterable[PolicyException], today: date, longest_days: int) -> list[Finding]:
-    """The exceptions that do not hold, as findings at their own files."""
+    """A finding at the file of each exception that is not valid."""
     return [
         file_finding(
             GATE, f"exception-{fault.rule}", one.file, f"{fault.field}: the exception {fault.message}", fault.fix
@@ -54,7 +54,7 @@ def with_exceptions(
     today: date,
     longest_days: int,
 ) -> Finding:
-    """What a policy says of an object, by the exceptions: a notice where one holds, and why others do not."""
+    """A policy's finding after the exceptions: a notice if one of them is valid, and otherwise why none is."""
     for exception in exceptions:
         if not exception.covers(finding.rule, manifest):
             continue

@@ -1,7 +1,7 @@
 """The schema gate: kubeconform for every object, and kubernetes-validate for the native kinds once more.
 
 A kind without a schema is a finding, never a pass. For every kind in the run one object with an unknown field goes
-through the same invocation; if it is not refused, the gate cannot be trusted.
+through the same invocation; if kubeconform does not refuse it, the gate cannot be trusted.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def evaluate_schemas(manifests: Sequence[Manifest], schemas: SchemaSet, kubeconf
     status.
     """
     known = [manifest for manifest in manifests if (manifest.api_version, manifest.kind) in schemas.kinds]
-    # kubeconform builds a file's path from the kind: it is asked about kinds of the index only.
+    # kubeconform builds a file's path from the kind: it gets only objects of kinds in the index.
     findings = [
         manifest_finding(
             GATE,
@@ -185,8 +185,8 @@ def _validate_native(
 ) -> int:
     """Judge the native kinds by kubernetes-validate too; returns how many tripwires it caught.
 
-    It names one error of an object only, which for a bare tripwire can be a missing field. So the tripwire of a kind is
-    the first valid object of that kind with an unknown field added, and the bare one where there is none.
+    It names only one error of an object, which for a bare tripwire can be a missing field. So the tripwire of a kind is
+    the first valid object of that kind with an unknown field added, or the bare tripwire if no object is valid.
     """
     seen = {(finding.file, finding.subject) for finding in findings}
     bases: dict[tuple[str, str], dict[str, Any]] = {}

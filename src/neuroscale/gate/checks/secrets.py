@@ -1,7 +1,7 @@
 """The secrets gate: gitleaks over every text that a change brings in, in any of its commits.
 
-Allow comments, ignore files and a configuration inside the change are switched off: what is judged cannot pardon
-itself. Known-bad texts go through the same run.
+Allow comments, ignore files and a configuration inside the change are switched off: a change cannot excuse its own
+secrets. Known-bad texts go through the same run.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 GATE = "secrets"
 LARGEST_TEXT = 4 * MIB
-"""Bytes of the largest text that is searched."""
-_MOST_BYTES = 8 * MIB  # that one run searches, with what is unpacked
+"""The size of the largest text that is searched, in bytes."""
+_MOST_BYTES = 8 * MIB  # that one run searches, unpacked texts included
 _MOST_TEXTS = 10_000
 _MOST_LEAKS = 500
 _MOST_PLACES = 100
-_BATCH = MIB  # bytes that one run of gitleaks reads: what it finds in them fits in memory
+_BATCH = MIB  # bytes that one run of gitleaks reads: its report on them fits in memory
 _LEAKS_FOUND = 9
-# Bytes. The magic numbers that gitleaks knows start within 264 bytes, but for one in files of more than 32774; the
-# longest secret is a private key of a few KiB.
+# In bytes. The magic numbers that gitleaks knows start within 264 bytes, except one in files of more than 32774 bytes;
+# the longest secret is a private key of a few KiB.
 _BLANKS = b" ".ljust(511) + b"\n"
 _PIECE = 30_000
 _OVERLAP = 10_000
@@ -52,9 +52,9 @@ _SHRINK = (
 
 @dataclass(frozen=True)
 class Text:
-    """Content to scan. `name` is the file; `place` names the commit that brought it, "" for the work tree.
+    """Content to scan. `name` is the file; `place` gives the commit that brought it, "" for the work tree.
 
-    `unread`: how many bytes the content has where it is too large to be read, and is left empty here.
+    `unread`: the size in bytes of a content that is too large to be read and therefore empty here, otherwise 0.
     """
 
     name: str
@@ -77,8 +77,8 @@ class SecretsCheck(GateCheck):
 def evaluate_secrets(texts: Iterable[Text], gitleaks: Path, folder: Path) -> Evaluation:
     """Scan every text. `folder` is an empty scratch folder; secrets are never copied into a finding.
 
-    What is too large, or cannot be unpacked, is a finding. Raises UntrustedError when gitleaks misses one of the
-    known-bad texts or its answer cannot be read.
+    A text that is too large, or cannot be unpacked, is a finding. Raises UntrustedError if gitleaks misses one of the
+    known-bad texts or its report cannot be read.
     """
     search = _Search(gitleaks, folder)
     for text in texts:
@@ -90,7 +90,7 @@ def evaluate_secrets(texts: Iterable[Text], gitleaks: Path, folder: Path) -> Eva
 
 @dataclass(frozen=True)
 class _Leak:
-    """What gitleaks found in a content."""
+    """A secret that gitleaks found in a content."""
 
     rule: str
     line: int
@@ -99,7 +99,7 @@ class _Leak:
 
 @dataclass
 class _Content:
-    """What is known of one content, once it is searched, and the texts that have it."""
+    """The secrets and unsearched parts of one content, and the texts that have this content."""
 
     texts: list[tuple[str, Callable[[], str]]] = field(default_factory=list)
     leaks: list[_Leak] = field(default_factory=list)
@@ -108,7 +108,7 @@ class _Content:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A file that gitleaks reads: whose content it is a part of, and where its lines come from."""
+    """A file that gitleaks reads: the content that it is a part of, and the lines that it comes from."""
 
     of: str
     lines_before: int
@@ -120,7 +120,7 @@ class _Piece:
 
 
 class _Search:
-    """The texts of one run on their way through gitleaks, some at a time."""
+    """Passes the texts of one run through gitleaks, in batches."""
 
     def __init__(self, gitleaks: Path, folder: Path) -> None:
         self.count = 0
@@ -135,10 +135,10 @@ class _Search:
         folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, text: Text) -> None:
-        """Search a text, unless one of the same content was."""
+        """Search a text, unless a text with the same content was searched before."""
         self.count += 1
-        # One search for each content: a commit that only moves a file brings nothing new. Names say nothing, since
-        # gitleaks leaves out files by their name.
+        # Each content is searched once: a commit that only moves a file brings nothing new. gitleaks does not get the
+        # names, because it leaves out files with some names.
         size = text.unread or len(text.content)
         name = f"{size}-{text.name}" if text.unread else hashlib.sha256(text.content).hexdigest()
         known = self._contents.get(name)
@@ -174,7 +174,7 @@ class _Search:
             if self._waiting >= _BATCH:
                 self.scan()
             if self._leaks > _MOST_LEAKS:
-                return  # what is found already says that the rest is not searched
+                return  # a finding says that the search ended here
 
     def _store(self, file: str, content: bytes, piece: _Piece) -> None:
         scanned = self._folder / "texts"
@@ -184,10 +184,10 @@ class _Search:
         self._waiting += len(content)
 
     def scan(self) -> None:
-        """Have gitleaks read what waits, with the known-bad texts."""
+        """Run gitleaks over the waiting pieces and the known-bad texts."""
         tripwires = _tripwires()
         for rule, bad in tripwires.items():
-            # Each lies across the end of a piece, in what passes for a program by its first letters.
+            # Each lies across the end of a piece, in a content that looks like a program by its first letters.
             hidden = b"MZ".ljust(_PIECE - 10) + b"\n" + bad.encode()
             for index, (piece, lines_before) in enumerate(_pieces_of(hidden)):
                 self._store(f"tripwire-{rule}.{index}", piece, _Piece(f"tripwire-{rule}", lines_before))
@@ -211,7 +211,7 @@ class _Search:
         self._waiting = 0
 
     def findings(self) -> list[Finding]:
-        """What was found, and what was not searched."""
+        """The findings: secrets, and texts that were not searched."""
         unique: dict[tuple[str, int | None, str], Finding] = {}
         for content in self._contents.values():
             if not (content.leaks or content.unread):
@@ -219,7 +219,7 @@ class _Search:
             for file, place in content.texts:
                 if len(unique) > _MOST_LEAKS:
                     break
-                # Which commit brought a text is asked of git, for each anew.
+                # Each call of `place` runs git to find the commit.
                 where = f" (in {told})" if len(unique) < _MOST_PLACES and (told := place()) else ""
                 found = [_leaked(file, leak, where) for leak in content.leaks]
                 found += [_unsearched(file, f"{told}{where}") for told in content.unread]
@@ -243,7 +243,7 @@ class _Search:
 
 
 def _leaks(gitleaks: Path, folder: Path) -> Iterator[tuple[str, str, int, str]]:
-    """Rule, file, line and description of all that gitleaks finds in the folder's texts."""
+    """Rule, file, line and description of every secret that gitleaks finds in the folder's texts."""
     configuration = folder / "gitleaks.toml"
     configuration.write_text("[extend]\nuseDefault = true\n")
     report = folder / "report.json"
@@ -281,7 +281,7 @@ def _unsearched(file: str, told: str) -> Finding:
 
 
 def _plain(content: bytes) -> bytes:
-    """Content that gitleaks reads: it leaves out what looks binary, and text in UTF-16 looks so."""
+    """The content in a form that gitleaks reads: it leaves out content that looks binary, as UTF-16 does."""
     try:
         content.decode("utf-8")
         if b"\0" not in content:
@@ -292,10 +292,10 @@ def _plain(content: bytes) -> bytes:
 
 
 def _pieces_of(content: bytes) -> Iterator[tuple[bytes, int]]:
-    """Content as files that gitleaks reads whole, each with what to add to a line in it.
+    """The content as pieces that gitleaks reads in full, each with the number to add to its line numbers.
 
-    It leaves out a file whose first bytes look like a program or document, and cuts a long one without regard to what
-    stands there. So each piece starts with a line of blanks, is short, and repeats the end of the one before.
+    gitleaks leaves out a file whose first bytes look like a program or document, and may cut a long one in the middle
+    of a secret. So each piece starts with a line of blanks, is short, and repeats the end of the piece before.
     """
     lines = counted = 0
     for start in range(0, max(len(content) - _OVERLAP, 1), _PIECE - _OVERLAP):
@@ -305,7 +305,7 @@ def _pieces_of(content: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _tripwires() -> dict[str, str]:
-    """A known-bad text for each kind of secret that this platform meets. Made here, so that none lies in Git."""
+    """A known-bad text for each kind of secret that this platform meets, made here so that none is in Git."""
 
     def letters(alphabet: str, length: int) -> str:
         stream = b"".join(hashlib.sha256(bytes([index])).digest() for index in range(8))

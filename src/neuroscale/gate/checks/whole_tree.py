@@ -1,12 +1,12 @@
 """The whole tree that a merge would bring, read as Git stores it.
 
-What is refused breaks or abuses everybody's checkout, wherever in the repository it lies: files where the machinery
-writes, submodules, links that leave the repository, names that a file system cannot hold beside each other. Only
-folders whose tree differs from the base's are read, and of these only entries that differ are judged.
+It refuses entries that break or abuse everybody's checkout, in any folder: files where set-up, tools or tests write,
+submodules, links that leave the repository, names that a file system cannot hold beside each other. It reads only
+folders whose tree differs from the base's, and judges only the entries in them that differ.
 
-A link is judged by itself. From the folder that it lies in, which no link can stand for, it may go up as far as the
-repository's root, and then down by names. Each link that it comes through on its way down is held to the same, so that
-no chain of them leads out; `..` behind a name is refused, because the name may be that of a link.
+Each link is judged alone. From its folder, which cannot be a link itself, it may go up as far as the repository's
+root, and then down by names. The same rule holds for each link that it passes on its way down, so that no chain of
+links leads out of the repository; `..` behind a name is refused, because the name may be that of a link.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from neuroscale.gate.verdict import Finding
 from neuroscale.repo.layout import is_written
 
 Read = Callable[[str, Literal["blob", "tree"]], bytes | None]
-"""Gives the content of an object by its id, or None where there is no such one."""
+"""Gives the content of an object by its id, or None if git has no such object."""
 
 MOST_FINDINGS = 100
 _GATE = "files"
@@ -48,9 +48,9 @@ class _Entry:
 
 
 def evaluate_tree(change: Change) -> tuple[list[Finding], int]:
-    """What is wrong with the tree of a change's merge result, and how many known-bad trees were found first.
+    """The faults of the tree of a change's merge result, and the number of known-bad trees that were recognised first.
 
-    Raises UntrustedError when an object cannot be read, or when a known-bad tree comes back without its finding.
+    Raises UntrustedError if an object cannot be read, or if a known-bad tree has no finding.
     """
     tripwires = _tripwires()
     for rule, objects, tree in tripwires:
@@ -61,15 +61,15 @@ def evaluate_tree(change: Change) -> tuple[list[Finding], int]:
 
 
 def tree_findings(read: Read, base: str, tree: str) -> list[Finding]:
-    """What is wrong with what differs between the trees `base` ("" for an empty one) and `tree`, by their ids.
+    """The faults of the entries that differ between the trees `base` ("" for an empty one) and `tree`, by their ids.
 
-    At most `MOST_FINDINGS`, and then one more that says so. Raises UntrustedError when an object cannot be read.
+    At most `MOST_FINDINGS`, and then one more that says so. Raises UntrustedError if an object cannot be read.
     """
     found = list(islice(_changed(read, base, tree), MOST_FINDINGS + 1))
     if len(found) > MOST_FINDINGS:
         message = f"has more than {MOST_FINDINGS} paths that no checkout should get; the others are not listed"
         found[-1] = file_finding(
-            _GATE, "too-many", "the change", message, "Mend those that are listed, and run the gate again."
+            _GATE, "too-many", "the change", message, "Correct those that are listed, and run the gate again."
         )
     return found
 
@@ -114,7 +114,7 @@ def _entries(read: Read, tree: str) -> list[_Entry]:
 def _folder_findings(
     folder: str, entries: Sequence[_Entry], there: Sequence[_Entry], new: Counter[_Entry]
 ) -> Iterator[Finding]:
-    """What is wrong with a folder's names beside each other, where one has part in it that was not `there`."""
+    """The faults between the names of a folder that involve an entry which was not `there` before."""
     names_before = {entry.name for entry in there}
     if any(_sort_key(one) > _sort_key(other) for one, other in pairwise(entries)):
         message = "is a folder whose entries Git does not find, because they are not in Git's order"
@@ -128,7 +128,7 @@ def _folder_findings(
         names = sorted({entry.name for entry in group})
         path = f"{folder}/{names[-1]}" if folder else names[-1]
         if len(names) < len(group) and any(entry in new for entry in group):
-            message = "stands twice in its folder: Git reads one of the two, and a checkout writes the other"
+            message = "is twice in its folder: Git reads one of the two, and a checkout writes the other"
             yield file_finding(_GATE, "repeated-name", path, message, "Make the commit again with git.")
         if len(names) > 1 and not names_before.issuperset(names):
             message = f"differs from {', '.join(map(ascii, names[:-1]))} only by case or by Unicode form"
@@ -138,7 +138,7 @@ def _folder_findings(
 
 
 def _entry_findings(read: Read, path: str, entry: _Entry) -> Iterator[Finding]:
-    """What is wrong with an entry by itself."""
+    """The faults of a single entry."""
     folded = entry.name.casefold()
     if entry.mode not in _MODES or folded in ("", ".", "..", ".git") or "/" in entry.name:
         message = f"is an entry that git does not make (mode {entry.mode!a}, name {entry.name!a})"
@@ -151,7 +151,7 @@ def _entry_findings(read: Read, path: str, entry: _Entry) -> Iterator[Finding]:
         message = f"is a path of more than {_MOST_PATH_BYTES} bytes, which not every checkout can hold"
         yield file_finding(_GATE, "long-name", path, message, "Choose shorter names, or fewer folders.")
     if is_written(entry.name):
-        message = "is tracked, and lies where set-up, workflows, tools or tests write: they would take it for their own"
+        message = "is tracked, and lies where set-up, workflows, tools or tests write: they would use it as their own"
         yield file_finding(
             _GATE, "written-path", path, message, "Remove it (git rm -r --cached) and leave it to .gitignore."
         )
@@ -181,10 +181,10 @@ def _content(read: Read, path: str, entry: _Entry) -> bytes:
 
 
 def _link_fault(target: bytes, depth: int) -> str | None:
-    """What is wrong with the target of a link that lies `depth` folders below the root."""
+    """The fault of the target of a link that lies `depth` folders below the root, or None."""
     text = target.decode("utf-8", "surrogateescape")
     if not text or "\0" in text or len(target) > _MOST_PATH_BYTES:
-        return "that a checkout cannot make: its target is empty, too long or no path"
+        return "that a checkout cannot make: its target is empty, too long or not a path"
     if text.startswith("/"):
         return f"to the absolute path {text!a}"
     parts = [part for part in text.split("/") if part not in ("", ".")]
@@ -204,7 +204,7 @@ def _sort_key(entry: _Entry) -> bytes:
 
 
 def _folded(name: str) -> str:
-    """The same for names that a file system may take for one."""
+    """A form that is the same for names which a file system may treat as one name."""
     return unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
 
 
@@ -217,7 +217,7 @@ def _reading(objects: dict[str, bytes]) -> Read:
 
 
 def _tripwires() -> list[tuple[str, dict[str, bytes], str]]:
-    """Known-bad trees: the rule that must find it, the objects by id, and the tree's id."""
+    """Known-bad trees: for each the rule that must find it, its objects by id, and the tree's id."""
 
     def made(rule: str, *entries: tuple[str, str], content: bytes = b"tripwire") -> tuple[str, dict[str, bytes], str]:
         blob = hashlib.sha1(content, usedforsecurity=False)

@@ -1,1 +1,1 @@
-"""The fit check: whether the command that a pod runs is one that vLLM takes, and fits its accelerator."""
+"""The fit check: whether vLLM takes the command that a pod runs, and whether the command fits its accelerator."""

@@ -1,4 +1,4 @@
-"""The fit by a change's own catalog and settings, beside the fit by those of the base."""
+"""Judges the fit by a change's own catalog and settings, beside the fit by those of the base."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ChangedFactsFitCheck(GateCheck):
-    """What the change's own facts say that the base's do not."""
+    """The findings by the change's own facts that the base's facts do not give."""
 
     name = f"{FitCheck.name}-of-head"
     title = "Fit by the facts of the change"

@@ -1,6 +1,6 @@
-"""The fit gate: whether the command that a pod runs is one that vLLM takes, and fits the accelerator it asks for.
+"""The fit gate: whether vLLM takes the command that a pod runs, and whether it fits the accelerator it asks for.
 
-It reads manifests as they are rendered, whoever wrote them. What it cannot judge it says, by a notice at the place.
+It reads rendered manifests, whoever wrote them. A notice at the place says what it cannot judge.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class FitCheck(GateCheck):
-    """Whether what runs vLLM fits its accelerators. Facts of models and accelerators are the base's."""
+    """Whether every server with vLLM fits its accelerators. Facts of models and accelerators are the base's."""
 
     name = GATE
     title = "Fit"
@@ -49,11 +49,11 @@ def evaluate_fit(
     elsewhere: Callable[[str], Manifest | None],
     knowledge: Callable[[], Knowledge | None],
 ) -> Evaluation:
-    """Judge everything that runs vLLM among the manifests.
+    """Judge every container that runs vLLM among the manifests.
 
-    `elsewhere`: a ClusterServingRuntime by its name. `knowledge` reads the catalog, and gives None where that cannot be
-    read; it is asked only where something runs vLLM. Raises UntrustedError where a service known to be bad comes back
-    clean.
+    `elsewhere` gives a ClusterServingRuntime by its name. `knowledge` reads the catalog, and gives None if the catalog
+    cannot be read; it is called only if a container runs vLLM. Raises UntrustedError if a known-bad service has no
+    finding.
     """
     traps = tripwires()
     for trap in traps:
@@ -81,4 +81,4 @@ def unjudged(findings: Sequence[Finding]) -> Iterator[str]:
     places = sorted({f"{one.file}:{one.line}" if one.line else one.file for one in findings if one.rule == NOT_JUDGED})
     if places:
         shown = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
-        yield f"Fit: what the files or the catalog do not tell of commands of vLLM (see the notices), at {shown}."
+        yield f"Fit: parts of vLLM commands that the files or the catalog do not show (see the notices), at {shown}."

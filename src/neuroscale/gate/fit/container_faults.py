@@ -1,4 +1,4 @@
-"""What is wrong with a container beside its command: `ContainerFault`."""
+"""`ContainerFault`: a fault of a container that is not in its command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from neuroscale.core.yaml_io import Path
 
 @dataclass(frozen=True)
 class ContainerFault:
-    """Something wrong. `place`: within the container. `refused`: False for a remark."""
+    """A fault. `place`: its field within the container. `refused`: False for a notice."""
 
     rule: str
     place: Path

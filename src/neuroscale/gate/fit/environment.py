@@ -1,4 +1,4 @@
-"""Environment variables for which vLLM (release 0.32) ends at its start."""
+"""Finds values of environment variables that make vLLM (release 0.32) end at its start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from neuroscale.gate.fit.container_faults import ContainerFault
 from neuroscale.manifests.cpu_memory import CACHE_SPACE, cache_space
 
 ENV = ("env",)
-"""Where a container has its variables."""
+"""The field of a container that holds its variables."""
 PORT = "VLLM_PORT"
 PORT_SERVICE = "vllm"
 """Kubernetes sets VLLM_PORT to the address of a Service of this name, in the pods of its namespace."""
@@ -31,7 +31,7 @@ _VALUES: tuple[tuple[str, Callable[[str], bool], str], ...] = (
 
 
 def check_values(environment: Mapping[str, str]) -> Iterator[ContainerFault]:
-    """Those that vLLM reads at its start wherever it runs."""
+    """Faults of the variables that vLLM reads at its start on every accelerator."""
     for name, taken, wanted in _VALUES:
         if name in environment and not taken(environment[name]):
             told = f"{name}: {environment[name]!r} is not {wanted}: vLLM ends"
@@ -39,14 +39,14 @@ def check_values(environment: Mapping[str, str]) -> Iterator[ContainerFault]:
 
 
 def hidden_values(hidden: Mapping[str, str], family: str) -> Iterator[str]:
-    """Why it is not known whether vLLM takes those that are set and not told. `hidden`: as of a ServeCommand."""
+    """Why the gate cannot judge variables whose values the files do not show. `hidden`: that of a ServeCommand."""
     for name in (*(name for name, _, _ in _VALUES if name != CACHE_SPACE), *([_VISIBLE] if family == "cuda" else ())):
         if name in hidden:
             yield f"whether vLLM starts with its {name} cannot be judged: {hidden[name]}"
 
 
 def check_devices(environment: Mapping[str, str], family: str, used: int, there: int) -> Iterator[ContainerFault]:
-    """Those that leave less to the `used` ranks of a pod than they need, of the `there` accelerators that it has."""
+    """Faults of variables that hide devices or memory from a pod's `used` ranks; the pod has `there` accelerators."""
     if family == "cuda" and _VISIBLE in environment:
         seen = _visible(environment[_VISIBLE], there)
         if seen < used:
@@ -61,7 +61,7 @@ def check_devices(environment: Mapping[str, str], family: str, used: int, there:
 
 
 def _visible(listed: str, there: int) -> int:
-    """How many of a pod's accelerators a list shows: what stands behind a number that there is not is not seen."""
+    """How many of a pod's accelerators a list shows: an unknown number ends the list."""
     seen: list[str] = []
     for part in (part.strip() for part in listed.split(",")):
         if not part or (_whole(part) and not 0 <= int(part) < there):

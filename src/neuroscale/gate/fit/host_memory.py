@@ -1,4 +1,4 @@
-"""Whether what a command puts into host memory goes into what its container may use of it."""
+"""Compares the data that a command puts into host memory with its container's memory limit."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from neuroscale.vllm.parallel_sizes import local_data_parallel, pod_ranks
 
 
 def beyond_limit(parsed: Parsed, facts: ModelFacts, spec: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The argument's name and a sentence, where the weights and the cache that it offloads are more than the
-    memory limit of the one container in a pod's `spec`. None where they are not, where there is no limit, or where it
-    cannot be read, which another check says."""
+    """The argument's name and a sentence, if the weights and the KV cache that it offloads exceed the memory limit of
+    the one container in a pod's `spec`. None if they do not, if there is no limit, or if the limit cannot be read,
+    which another check reports."""
     try:
         limited = memory_limit(spec)
     except ValueError:
@@ -32,6 +32,6 @@ def beyond_limit(parsed: Parsed, facts: ModelFacts, spec: Mapping[str, Any]) -> 
     dest = "cpu_offload_gb" if weights >= cache else "kv_offloading_size"
     told = (
         f"{weights + cache:.2f} GiB of weights or KV cache are put into host memory, and the container may use "
-        f"{limit:.2f} GiB of it: whether it is ended for that cannot be judged"
+        f"{limit:.2f} GiB of it: the gate cannot judge whether it is killed"
     )
     return dest, told

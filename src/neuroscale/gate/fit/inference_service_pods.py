@@ -1,4 +1,4 @@
-"""The pods of an InferenceService: merged with its runtime by the rules of KServe (release 0.20), as it does."""
+"""Finds vLLM in the pods of an InferenceService, merged with its runtime by the rules of KServe (release 0.20)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from neuroscale.manifests.serving_runtimes import BUILT_IN, model_format, runtim
 from neuroscale.vllm.command import serve_command
 
 Runtimes = Callable[[str, str], Manifest | None]
-"""A runtime by its name and the service's namespace."""
+"""Gives a runtime by its name and the service's namespace."""
 
 
 def inference_service_pods(manifest: Manifest, runtime: Runtimes) -> Iterator[Found]:
-    """What of its pods runs vLLM. `runtime`: the runtimes that are known. Raises ValueError where it cannot be read."""
+    """The containers of its pods that run vLLM. `runtime`: the known ones. Raises ValueError if it cannot be read."""
     spec = mapping(manifest.value.get("spec"), "spec")
     if kserve_pods.stopped(manifest.value):
         return
@@ -64,7 +64,7 @@ def _predictor(manifest: Manifest, at: Path, predictor: Mapping[str, Any], runti
 
 
 def _described(model: Mapping[str, Any], manifest: Manifest, runtime: Runtimes) -> Mapping[str, Any] | None:
-    """The runtime of a model as KServe merges the service with it; None where the files do not tell it."""
+    """The runtime of a model as KServe merges the service with it; None if the files do not show it."""
 
     def value(name: str, namespace: str) -> Mapping[str, Any] | None:
         found = runtime(name, namespace)
@@ -91,7 +91,7 @@ def _model(
         told = f"{what} is not among the files: it puts its own arguments, and maybe its command, before these"
         hidden.append(((*place, "runtime") if name else place, told))
         if command is None:
-            # Its own words may be vLLM's; other formats (sklearn, triton, ...) name other servers.
+            # The service's own arguments may be vLLM's; other formats (sklearn, triton, ...) name other servers.
             if "vllm" in name.lower() or "huggingface" in (name + wanted).lower() or devices_of(container):
                 yield Unread(manifest, (*place, "runtime") if name else place, manifest.subject, told)
             return
@@ -115,7 +115,7 @@ def _model(
 def _origins(
     manifest: Manifest, at: Path, own: Mapping[str, Any], described: Mapping[str, Any] | None, runtime: Manifest | None
 ) -> dict[tuple[str | int, ...], tuple[Manifest, Path]]:
-    """Where the words of a merged container are written: in the service's container, or in the runtime's."""
+    """Where the fields of a merged container are written: in the service's container, or in the runtime's."""
     origins: dict[tuple[str | int, ...], tuple[Manifest, Path]] = {}
     base = {} if described is None else serving_container(described)
     before = len(sequence(base.get("args"), "args"))
@@ -130,7 +130,7 @@ def _origins(
 
 
 def _source(model: Mapping[str, Any]) -> tuple[str, str]:
-    """Where KServe gets the files from, and why that is not told ("" for told)."""
+    """Where KServe gets the files from, and why the manifest does not show that ("" if it does)."""
     if model.get("storageUri") is not None:
         return str(model["storageUri"]), ""
     storage = mapping(model.get("storage"), "storage")
@@ -140,7 +140,7 @@ def _source(model: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _custom_source(container: Mapping[str, Any]) -> str:
-    """What a container of one's own has KServe put to /mnt/models."""
+    """The address of the files that KServe puts into /mnt/models of a custom container."""
     for item in sequence(container.get("env"), "env"):
         variable = mapping(item, "a variable")
         if variable.get("name") == "STORAGE_URI" and variable.get("value"):
@@ -149,7 +149,7 @@ def _custom_source(container: Mapping[str, Any]) -> str:
 
 
 def _with_workers(server: Server, workers: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> Found:
-    """A predictor on several nodes."""
+    """The server of a predictor on several nodes."""
     try:
         worker_spec, staged = merged_worker(workers, runtime)
         head, worker, count = kserve_pods.with_workers(server.pod(), worker_spec, staged=staged)

@@ -1,4 +1,4 @@
-"""What is wrong with one container that runs vLLM: its command, its model, its accelerator and its memory."""
+"""Judges one container that runs vLLM: its command, its model, its accelerator and its memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from neuroscale.vllm.parallel_sizes import pod_ranks, reaches_all_pods
 
 GATE = "fit"
 NOT_JUDGED = "not-judged"
-"""The rule of what the files or the catalog do not tell."""
+"""The rule of notices about facts that the files or the catalog do not show."""
 
 _MOST_CHOICES = 3
 RULES: dict[ProblemKind, str] = {
@@ -60,14 +60,14 @@ _UNKNOWN_FIX = "Add what is missing to platform/catalog/, or try the command on 
 
 @dataclass(frozen=True)
 class Judged:
-    """What was found of one container. `whole`: command, model and accelerator were all judged."""
+    """The findings for one container. `whole`: command, model and accelerator were all judged."""
 
     findings: tuple[Finding, ...]
     whole: bool
 
 
 def judge(found: Server | Unread, knowledge: Knowledge | None) -> Judged:
-    """What is wrong with one container's command, or cannot be told of it."""
+    """Judge one container: its faults, and what cannot be judged."""
     if isinstance(found, Unread):
         told = f"cannot be judged: {found.reason}"
         one = manifest_finding(
@@ -109,7 +109,7 @@ class _Judgement:
     def _command(self) -> None:
         parsed, asked = self.parsed, self.command.version
         if not parsed.exact:
-            named = f"vLLM {asked} is not known here" if asked else "which vLLM the image holds is not told by its tag"
+            named = f"vLLM {asked} is not known here" if asked else "the image's tag does not show its vLLM version"
             told = f"{named}: the command is read as {parsed.version} would"
             self._not_judged((("image",)), told, "Pin a release, such as the one of platform/catalog/runtimes/.")
         for place, reason in self.command.unreadable:
@@ -123,13 +123,13 @@ class _Judgement:
             if problem.kind == "config":
                 self._not_judged(place, f"cannot be judged: {about}{problem.message}", problem.fix)
             elif self._hidden(problem.place):
-                continue  # said above: its text is not known
+                continue  # the notice above says that its text is not known
             else:
-                # What another version than the known ones takes may be right for it.
+                # An unknown version may take arguments that the known versions refuse.
                 self._say(RULES[problem.kind], place, f"{about}{problem.message}", problem.fix, notice=not parsed.exact)
 
     def _reach(self) -> None:
-        """Whether it can be reached, stays up, and asks for its key."""
+        """Whether the server can be reached, stays up, and asks for its key."""
         command, spec = self.command, self.server.spec
         untold = bool(command.unreadable or self.server.hidden)
         unread = untold or any(one.kind == "config" for one in self.parsed.problems)
@@ -153,11 +153,11 @@ class _Judgement:
         if "load_format" not in self.parsed.places or self._hidden(self.parsed.places["load_format"]):
             return
         if self.parsed.value("load_format") == "dummy":
-            told = "--load-format=dummy: vLLM answers by random weights"
+            told = "--load-format=dummy: vLLM answers with random weights"
             self._say("random-weights", self._place_of("load_format"), told, "Remove it.", notice=False)
 
     def _hidden(self, place: int | None) -> bool:
-        """Whether the value of the argument that a word names is not known."""
+        """Whether the value of the argument at a word's place is unknown."""
         if place is None:
             return False
         word, *behind = self.command.words[place : place + 2]
@@ -191,7 +191,7 @@ class _Judgement:
             self._of_container(check_least_start(self.server.container))
 
     def _room(self, model: KnownModel | None, place: KnownPlace | None) -> None:
-        """Whether the volumes that it writes to are large enough."""
+        """Whether the volumes that vLLM writes to are large enough."""
         server = self.server
         several = server.pods > 1 or server.workers
         if server.hidden or several or any(self._hidden(self.parsed.places.get(dest)) for dest in READ):
@@ -206,14 +206,14 @@ class _Judgement:
         named = self.parsed.arguments.model
         place = self.parsed.places.get("model")
         if not named or (place is not None and self.command.words[place].unknown):
-            return None  # what hides it was said already
+            return None  # another notice says why it is unknown
         try:
             known = self._known.model(self.server, named)
         except UnknownError as error:
             self._not_judged(self._place_of("model"), f"whether it fits cannot be judged: {error}", _UNKNOWN_FIX)
             return None
         if known.added:
-            told = f"{known.entry.name} is judged by facts that this very change brings"
+            told = f"this change itself brings the facts by which {known.entry.name} is judged"
             self._say("new-model", self._place_of("model"), told, "Review the entry of the catalog first.", notice=True)
         return known
 
@@ -225,12 +225,12 @@ class _Judgement:
             self._not_judged(("resources",), told, _UNKNOWN_FIX)
             return None
         if known.added:
-            told = f"{known.place.accelerator.name} is judged by facts that this very change brings"
+            told = f"this change itself brings the facts by which {known.place.accelerator.name} is judged"
             self._say("new-accelerator", ("resources",), told, "Review the entry of the catalog first.", notice=True)
         accelerator, build = known.place.accelerator, self._known.build(self.server)
         if build and build != accelerator.family and not self.server.for_cpu:
-            told = f"the image is vLLM's build for {build}, which computes nothing on {accelerator.title}"
-            self._say("image-build", ("image",), told, f"Take its build for {accelerator.family}.", notice=False)
+            told = f"the image is vLLM's build for {build}, which does not run on {accelerator.title}"
+            self._say("image-build", ("image",), told, f"Use vLLM's build for {accelerator.family}.", notice=False)
         return known
 
     @property
@@ -271,7 +271,7 @@ class _Judgement:
         if self.environment and starts:
             faults = list(check_start(server.container, starts[0], server.source))
         else:
-            # How fast models load is a matter of the environment: what waits for the slowest known one waits for all.
+            # Environments load models at different speeds: probes that wait for the slowest known one wait for all.
             faults = list(check_least_start(server.container))
             if not faults and not waits_for(server.container, starts, server.source):
                 self._not_judged(
@@ -285,7 +285,7 @@ class _Judgement:
         self._of_container(faults)
 
     def _arguments(self, place: KnownPlace) -> EngineArguments:
-        """On a CPU a variable sizes the cache, in GiB."""
+        """The arguments; on a CPU with the cache size of its variable, in GiB."""
         arguments, space = self.parsed.arguments, cache_space(self.command.environment)
         if place.device.family == "cpu" and space is not None and space > 0:
             return replace(arguments, kv_cache_memory_bytes=space * GIB)
@@ -294,7 +294,7 @@ class _Judgement:
     def _variables(self, place: KnownPlace | None) -> None:
         environment, service = self.command.environment, self.server.port_service
         faults = list(check_values(environment))
-        if place is not None and not self.server.workers:  # whose pods differ
+        if place is not None and not self.server.workers:  # pods with workers differ
             pods = place.place.pods if reaches_all_pods(self.parsed) else 1
             used = math.ceil(pod_ranks(self.parsed) / pods)
             faults += check_devices(environment, place.device.family, used, place.place.count)
@@ -307,7 +307,7 @@ class _Judgement:
         self._of_container(replace(fault, refused=self.parsed.exact) for fault in faults)
 
     def _stretched(self, model: KnownModel) -> KnownModel:
-        """The model with the context that vLLM is told to take though the model does not have it."""
+        """The model with the context length that the command forces, though the model's own is shorter."""
         asked = self.parsed.arguments.max_model_len
         if asked is None or not length_is_forced(self.parsed, self.command.environment):
             return model
@@ -315,7 +315,7 @@ class _Judgement:
         return replace(model, facts=replace(model.facts, max_position_embeddings=longest))
 
     def _shared(self, place: KnownPlace) -> KnownPlace:
-        """A CPU's memory as each of the ranks has it that run in the pod; what is not told of their caches is said."""
+        """The place with each rank's part of a CPU's memory; a notice says if the size of the caches is unknown."""
         if place.device.family != "cpu":
             return place
         copies = pod_ranks(self.parsed)
@@ -342,7 +342,7 @@ class _Judgement:
         near = choices(result, model.facts, place.device, arguments, around)[:_MOST_CHOICES]
         if not near:
             return "Choose a smaller model or a larger accelerator: nothing near it fits."
-        return "What would: " + "; ".join(choice.change.rstrip(".") for choice in near) + "."
+        return "These would fit: " + "; ".join(choice.change.rstrip(".") for choice in near) + "."
 
     def _of_container(self, faults: Iterable[ContainerFault]) -> None:
         for fault in faults:
@@ -356,7 +356,7 @@ class _Judgement:
         return () if number is None else self.command.words[number].place
 
     def _place_of(self, *dests: str) -> Path:
-        """Where the first of the arguments stands that the command names."""
+        """The place of the first of these arguments that the command names."""
         for dest in dests:
             if dest in self.parsed.places:
                 return self._word(self.parsed.places[dest])

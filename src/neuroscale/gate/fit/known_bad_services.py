@@ -1,4 +1,4 @@
-"""Services that are known to be bad, with a catalog of their own: the fit gate must find each of them, on every run."""
+"""Known-bad services with a catalog of their own: the fit gate must find the fault of each, on every run."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _BAD = (
     ("keyless-path", "VLLM_SERVER_DEV_MODE"),
     ("small-volume", SHARED_MEMORY),
 )
-"""What is wrong with one service, by the rules of `reach` and `room`."""
+"""The faults of one service, by the rules of `reach` and `room`, each with a part of its message."""
 
 
 @dataclass(frozen=True)
 class Tripwire:
-    """Manifests of which each rule of `wanted` must be found, with the text beside it in its message."""
+    """Known-bad manifests. `wanted`: the rules that must find them, each with a part of its message."""
 
     title: str
     manifests: tuple[Manifest, ...]
@@ -49,7 +49,7 @@ class Tripwire:
 
 @cache
 def tripwires() -> tuple[Tripwire, ...]:
-    """All of them."""
+    """All tripwires of the fit gate."""
     knowledge = Knowledge(_catalog(), None, facts=_facts())
 
     def deployment(*arguments: str, gpus: int = 1, limits: Mapping[str, str] = _NOTHING, **more: Any) -> Manifest:
@@ -64,7 +64,7 @@ def tripwires() -> tuple[Tripwire, ...]:
         return _manifest("apps/v1", "Deployment", {"template": {"spec": pod}})
 
     def service(*arguments: str) -> tuple[Manifest, ...]:
-        """An argument of the runtime in front of those of the service."""
+        """A service with these arguments, and a runtime that names the model."""
         container = {"name": "kserve-container", "image": "vllm/vllm-openai:v0.32.0", "command": ["vllm", "serve"]}
         runtime = _manifest(
             "serving.kserve.io/v1alpha1",
@@ -105,7 +105,7 @@ def tripwires() -> tuple[Tripwire, ...]:
             knowledge,
         ),
         Tripwire(
-            "an argument that there is not",
+            "an argument that does not exist",
             (deployment(small, "--no-such-argument"),),
             (("unknown-argument", "--no-such-argument"),),
             knowledge,
@@ -173,7 +173,7 @@ def _catalog() -> Catalog:
 
 
 def _entry(name: str) -> ModelEntry:
-    """As much of an entry as is asked of it; its facts come from a config.json of their own."""
+    """An entry with only the fields that the check reads; `_facts` gives the facts of its model."""
     weights: dict[str, Any] = {"kind": "hub", "path": name, "revision": None}
     checkpoint: dict[str, Any] = {"dtype": "bfloat16", "quantization": "none"}
     serving: dict[str, Any] = {"families": ("cuda",), "tool_call_parser": None, "reasoning_parser": None}
@@ -189,7 +189,7 @@ def _entry(name: str) -> ModelEntry:
 
 
 def _facts() -> dict[str, ModelFacts]:
-    """Dense models of Llama's shape."""
+    """The facts of dense models of Llama's shape."""
     return {
         name: read_config(
             {

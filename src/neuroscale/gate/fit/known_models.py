@@ -1,4 +1,4 @@
-"""What the fit gate knows of models and accelerators: the catalog of whoever judges, and what a change adds to it."""
+"""Looks up models and accelerators for the fit gate: in the judge's catalog, and new ones in the change's catalog."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _BUILDS: Mapping[str, str] = {
     "tpu": "tpu",
     "xpu": "xpu",
 }
-"""The kind of accelerator that a part of an image's name tells."""
+"""The family of accelerators that a part of an image's name shows."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 class UnknownError(Exception):
-    """Something that the catalog does not tell; the text says what."""
+    """The catalog does not hold a fact; the text names it."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class KnownPlace:
 
 
 def read_knowledge(judge: PlatformSources, after: PlatformSources | None = None) -> Knowledge | None:
-    """What the judge's files tell, and for what is new in them those `after` the change; None where neither tells.
+    """The knowledge of the judge's files, and for new entries of those `after` the change; None if neither can be read.
 
-    Where the judge's cannot be read everything is new, and is said to be.
+    If the judge's files cannot be read, every entry is new, and findings say so.
     """
     known = _read(judge)
     added = _read(after) if after is not None else None
@@ -88,7 +88,8 @@ def _read(files: PlatformSources) -> Knowledge | None:
 class Knowledge:
     """A catalog and the environments whose stores hold its models.
 
-    `added`: what a change's own catalog knows, for what is new in it. `facts`: of models whose entries have none.
+    `added`: the knowledge of a change's own catalog, for its new entries. `facts`: the facts of models whose entries
+    hold none.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class Knowledge:
             if self.added is None:
                 raise
             known = self.added.model(server, named)
-            if known.entry.name in self.catalog.models:  # its files moved: the facts stay the base's
+            if known.entry.name in self.catalog.models:  # only its files moved: the base's facts hold
                 return self._known(known.entry.name)
             return replace(known, added=True)
         return self._known(name)
@@ -129,7 +130,7 @@ class Knowledge:
             return replace(known, added=True)
 
     def devices(self, environment: str) -> list[Device]:
-        """The accelerators of an environment, of all for an unknown one."""
+        """The accelerators of an environment; of all environments if it is unknown."""
         names = self._usual(environment) or tuple(self.catalog.accelerators)
         return [device(self.catalog.accelerators[name]) for name in names if name in self.catalog.accelerators]
 
@@ -146,18 +147,18 @@ class Knowledge:
         return found
 
     def environment(self, name: str) -> Environment | None:
-        """What the settings say of an environment."""
+        """The settings of an environment, or None if they do not name it."""
         return self.settings.environments.get(name) if self.settings else None
 
     def environments(self, name: str) -> tuple[Environment, ...]:
-        """The environment of that name, and all of them where a manifest is of none ("")."""
+        """The environment of that name, or all environments for a manifest outside of every environment ("")."""
         if self.settings is None:
             return ()
         known = self.environment(name)
         return (known,) if known else () if name else tuple(self.settings.environments.values())
 
     def runtime(self, server: Server, family: str) -> RuntimeEntry | None:
-        """The catalog's runtime of a server's image, or else the one of its accelerator's family."""
+        """The catalog's runtime of a server's image, or else the runtime of its accelerator's family."""
         alike = [one for one in self.catalog.runtimes.values() if one.family == family]
         same = [one for one in self._of_image(str(server.container.get("image") or "")) if one in alike]
         return next((one for one in (*same, *alike) if one.only_for is None), None)
@@ -168,7 +169,7 @@ class Knowledge:
         return [one for one in self.catalog.runtimes.values() if image_repository(one.image) == name]
 
     def build(self, server: Server) -> str:
-        """The kind of accelerator that a server's image is built for; "" where its name does not tell."""
+        """The family of accelerators that a server's image is built for; "" if the image's name does not show it."""
         image = str(server.container.get("image") or "").partition("@")[0]
         *folders, name = image.split("/")
         parts = {*folders, *re.split(r"[-_.:]", name)}
@@ -196,7 +197,7 @@ class Knowledge:
             if source:
                 named = f"{source.rstrip('/')}{named.removeprefix(MOUNTED_MODEL)}"
             elif named == MOUNTED_MODEL:
-                raise UnknownError(f"which model lies in {MOUNTED_MODEL} is not told by the manifest")
+                raise UnknownError(f"which model lies in {MOUNTED_MODEL} is not in the manifest")
         if named.startswith(_HUB):
             named = named.removeprefix(_HUB).partition(":")[0]
         for prefix in self._stores:
@@ -213,7 +214,7 @@ class Knowledge:
 
     @cached_property
     def _stores(self) -> tuple[str, ...]:
-        """What the address of a model of the environments' own stores begins with."""
+        """The prefixes of the addresses of models in the environments' own stores."""
         if self.settings is None:
             return ()
         stores = {one.models.store for one in self.settings.environments.values() if one.models.store}
@@ -241,7 +242,7 @@ class Knowledge:
         return KnownPlace(Place(accelerator, count, server.pods), device(accelerator))
 
     def _processor(self, server: Server) -> KnownPlace:
-        """A pod without accelerators: vLLM's build for CPUs, with the container's memory."""
+        """The place of a pod without accelerators: vLLM's build for CPUs, with the container's memory."""
         if not (server.for_cpu or self.build(server) == "cpu"):
             raise UnknownError("its pod asks for no accelerator, and its image is not the one for CPUs")
         processors = [one for one in self.catalog.accelerators.values() if one.family == "cpu" and not one.resource]

@@ -1,4 +1,4 @@
-"""The pods of KServe's LLMInferenceService (release 0.20), with the commands that KServe writes."""
+"""Finds vLLM in the pods of KServe's LLMInferenceService (release 0.20), with the commands that KServe writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LLM_CONTAINER = "main"
 
 
 def llm_inference_service_pods(manifest: Manifest) -> Iterator[Found]:
-    """What of its pods runs vLLM. Raises ValueError where it cannot be read."""
+    """The containers of its pods that run vLLM. Raises ValueError if the manifest cannot be read."""
     spec = mapping(manifest.value.get("spec"), "spec")
     if kserve_pods.stopped(manifest.value):
         return
@@ -28,7 +28,7 @@ def llm_inference_service_pods(manifest: Manifest) -> Iterator[Found]:
         template = mapping(described.get("template"), "template")
         own = [mapping(item, "a container") for item in sequence(template.get("containers"), "containers")]
         if not own:
-            yield Unread(manifest, at, subject, "its pods come from an LLMInferenceServiceConfig of KServe's")
+            yield Unread(manifest, at, subject, "its pods come from one of KServe's LLMInferenceServiceConfigs")
             continue
         if described.get("worker") is not None:
             yield Unread(manifest, (*at, "worker"), subject, "KServe writes the command of a service on several nodes")
@@ -50,22 +50,22 @@ def llm_inference_service_pods(manifest: Manifest) -> Iterator[Found]:
 
 
 def _added(spec: Mapping[str, Any], at: Path, part: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-    """What KServe adds to the container of the name `main`, with a command of its own or without."""
+    """What KServe adds to the container `main`, whether or not the container has a command."""
     if spec.get("baseRefs"):
-        yield ("spec", "baseRefs"), "it takes more from an LLMInferenceServiceConfig"
+        yield ("spec", "baseRefs"), "an LLMInferenceServiceConfig adds fields to it"
     if mapping(mapping(spec.get("model"), "model").get("lora"), "lora").get("adapters"):
         told = "KServe adds --enable-lora and --lora-modules, and the memory of LoRA adapters is not counted"
         yield ("spec", "model", "lora"), told
     if part.get("kvCacheOffloading"):
-        yield (*at, "kvCacheOffloading"), "KServe adds --kv-transfer-config, and the memory of it is not counted"
+        yield (*at, "kvCacheOffloading"), "KServe adds --kv-transfer-config, and its memory is not counted"
 
 
 def _llm_command(
     container: Mapping[str, Any], part: Mapping[str, Any], spec: Mapping[str, Any], manifest: Manifest
 ) -> ServeCommand:
-    """What KServe's own configuration makes of a container without a command.
+    """The command that KServe's own configuration gives to a container without one.
 
-    Of the parallelism it renders the tensor size alone (kserve/kserve#5782): pipeline, data and expert are not there.
+    It renders only the tensor-parallel size (kserve/kserve#5782): pipeline, data and expert parallelism are missing.
     """
     parallelism = mapping(part.get("parallelism"), "parallelism")
     name = str(mapping(spec.get("model"), "model").get("name") or manifest.name)

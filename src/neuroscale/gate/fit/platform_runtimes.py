@@ -1,4 +1,4 @@
-"""The serving runtimes that the platform itself gives every cluster."""
+"""Reads the serving runtimes that the platform itself gives every cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neuroscale.repo.snapshot import Snapshot
 
 
 def runtimes_of(snapshot: Snapshot) -> Callable[[str], Manifest | None]:
-    """Gives a runtime by its name, or None for one that there is not. They are read at the first question."""
+    """A function that gives a runtime by its name, or None if it does not exist. It reads them at its first call."""
 
     @cache
     def known() -> dict[str, Manifest]:

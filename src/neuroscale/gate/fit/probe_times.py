@@ -1,4 +1,4 @@
-"""Whether a server's probes and its end leave it the time that it needs."""
+"""Checks that a server's probes leave time for its start, and that its termination leaves time for open answers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _USUAL_GRACE = 30
 """Kubernetes' default of `terminationGracePeriodSeconds`."""
 
 LEAST_START_SECONDS = 20
-"""No vLLM is known to start faster, whatever it loads: its processes alone took 35 s and more in public logs (the
-catalog's runtimes name them), loading, compiling and capturing left out."""
+"""No vLLM is known to start faster, whatever it loads: the start of its processes alone took 35 s and more in public
+logs (the catalog's runtimes name them), without loading, compiling and capturing."""
 _USUAL_START_SECONDS = 600
 
 
 def check_start(container: Mapping[str, Any], start: Startup, source: str) -> Iterator[ContainerFault]:
-    """The probes of a server whose files come from `source`, by what its start takes."""
+    """A fault if the probes of a server end it before its `start`, with files from `source`, is over."""
     judged = judge_probes(container, container_seconds(start, source))
     if not judged.enough:
         yield ContainerFault(
@@ -44,7 +44,7 @@ def check_start(container: Mapping[str, Any], start: Startup, source: str) -> It
 
 
 def check_least_start(container: Mapping[str, Any]) -> Iterator[ContainerFault]:
-    """The probes of a server of which nobody knows how long its start takes: too short for any."""
+    """A fault if the probes are too short for any start, for a server whose start time is unknown."""
     judged = judge_probes(container, LEAST_START_SECONDS)
     if not judged.enough:
         probe = f"{judged.kind}Probe"
@@ -59,9 +59,9 @@ def check_least_start(container: Mapping[str, Any]) -> Iterator[ContainerFault]:
 
 
 def waits_for(container: Mapping[str, Any], starts: Iterable[Startup], source: str) -> bool:
-    """Whether the probes are known to wait for each of these starts: not where a probe could end one and none is known.
+    """Whether the probes wait for each of these starts; False if there are no starts and a probe could end the server.
 
-    Where no probe could end the server, the answer does not depend on the starts.
+    If no probe could end the server, the answer does not depend on the starts.
     """
     least = judge_probes(container, 0)
     if least.allowed_seconds is None:
@@ -71,7 +71,7 @@ def waits_for(container: Mapping[str, Any], starts: Iterable[Startup], source: s
 
 
 def _longer(container: Mapping[str, Any], judged: ProbeJudgement, start: Startup) -> str:
-    measured = "Where loads were measured to be faster, say so in platform/settings.yaml (throughput_mib_s)."
+    measured = "If you measured faster loads, write that into platform/settings.yaml (throughput_mib_s)."
     if judged.kind == "liveness":
         return f"Add a startupProbe that waits {start.probe_budget_seconds} s. {measured}"
     every = probe_period(container.get("startupProbe"))
@@ -80,9 +80,9 @@ def _longer(container: Mapping[str, Any], judged: ProbeJudgement, start: Startup
 
 
 def check_end(parsed: Parsed, pod: Mapping[str, Any], place: Path) -> Iterator[ContainerFault]:
-    """Whether answers that are begun are ended when a pod is. `place`: of `--shutdown-timeout`, where it is said.
+    """A fault if vLLM cuts off open answers when a pod ends. `place`: that of `--shutdown-timeout`, if it is given.
 
-    vLLM's default drops them at once (`--shutdown-timeout` of 0), whatever the pod's grace is.
+    By default vLLM drops open answers at once (`--shutdown-timeout` of 0), whatever the pod's grace period is.
     """
     if not parsed.exact or _DRAIN not in parsed.snapshot.arguments:
         return
@@ -95,7 +95,7 @@ def check_end(parsed: Parsed, pod: Mapping[str, Any], place: Path) -> Iterator[C
         yield ContainerFault(
             "answers-cut-off",
             place,
-            "Without --shutdown-timeout vLLM drops the answers that it has begun whenever a pod is replaced",
+            "Without --shutdown-timeout vLLM drops open answers whenever a pod is replaced",
             f"Set --shutdown-timeout to the longest answer's seconds, and terminationGracePeriodSeconds {room} above.",
             refused=False,
         )
@@ -103,8 +103,8 @@ def check_end(parsed: Parsed, pod: Mapping[str, Any], place: Path) -> Iterator[C
         yield ContainerFault(
             "answers-cut-off",
             place,
-            f"--shutdown-timeout={drain:g} is not less than the {seconds} s that the pod has to end: what it still "
-            "answers then is cut off",
+            f"--shutdown-timeout={drain:g} is not less than the {seconds} s that the pod has to end: answers that are "
+            "still open then are cut off",
             f"Set terminationGracePeriodSeconds to {math.ceil(drain) + room} or more.",
             refused=False,
         )

@@ -1,4 +1,4 @@
-"""Whether a server can be reached and stays up: ports, addresses, files for TLS, and what ends or opens it."""
+"""Checks that a server can be reached, stays up and asks for its key: ports, addresses, TLS files, variables."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _LEAST_MEMORY = Decimal(GIB)
 def check_reach(
     container: Mapping[str, Any], parsed: Parsed, known: frozenset[str], *, by_kserve: bool
 ) -> Iterator[tuple[str, ContainerFault]]:
-    """What is wrong, each with vLLM's name of the argument that it is about ("" for none).
+    """The faults, each with vLLM's name of the argument that it is about ("" for none).
 
     `known`: vLLM's names of the arguments whose value, or whose absence, can be read from the manifest. `by_kserve`:
-    requests come by KServe's Service, which finds the port among the container's.
+    requests come through KServe's Service, which takes its port from the container's ports.
     """
     values = {dest: parsed.value(dest) for dest in known}
     probes = list(_asked(container))
@@ -44,7 +44,7 @@ def check_reach(
         return
     host = values.get("host")
     if host and str(host).startswith(_LOOPBACK) and (probes or by_kserve):
-        told = f"--host={host}: vLLM answers within its pod alone, and nobody else reaches it, nor do its probes"
+        told = f"--host={host}: vLLM answers only in its pod: neither callers nor probes reach it"
         yield "host", ContainerFault("not-reachable", (), told, "Remove --host, or write 0.0.0.0.")
     if isinstance(port := values.get("port"), int):
         yield from (("port", fault) for fault in _port(container, port, probes, by_kserve=by_kserve))
@@ -53,47 +53,49 @@ def check_reach(
 
 
 def check_host_memory(spec: Mapping[str, Any]) -> Iterator[ContainerFault]:
-    """Whether vLLM's own process goes into the container's memory. Another check names a limit that cannot be read."""
+    """A fault if the memory limit is too small for any vLLM. Another check reports a limit that cannot be read."""
     try:
         limit = memory_limit(spec)
     except ValueError:
         return
     if limit is not None and limit < _LEAST_MEMORY:
-        told = f"the container may use {limit / MIB:.0f} MiB of memory, and vLLM alone takes 1 GiB or more: it is ended"
+        told = (
+            f"the container may use {limit / MIB:.0f} MiB of memory, and vLLM alone takes 1 GiB or more: it is killed"
+        )
         yield ContainerFault("host-memory", ("resources",), told, "Raise the memory limit, to 8Gi or more.")
 
 
 def check_command_ends(command: ServeCommand) -> Iterator[ContainerFault]:
-    """Whether another program ends the server after a while."""
+    """A fault if another program ends the server after a while."""
     if command.ended:
         told = f"`{command.ended}` ends vLLM after that time, again and again"
         yield ContainerFault("ends-later", ("command",), told, "Remove it.")
 
 
 def check_keyless(command: ServeCommand, *, whole: bool) -> Iterator[ContainerFault]:
-    """What lets in who shows no key, where the server has one. `whole`: a runtime adds nothing that is not known."""
+    """Faults that let in callers without a key, if the server has one. `whole`: no unknown runtime adds arguments."""
     environment = command.environment
     if KEY not in {*environment, *command.hidden}:
-        return  # the policies say who must have one
+        return  # the policies decide which servers need one
     if whole and HANDLER not in command.hidden and "" not in command.hidden and not environment.get(HANDLER):
-        told = f"vLLM answers on /invocations whoever shows no key, unless {HANDLER} takes that path away"
+        told = f"vLLM answers callers without a key on /invocations, unless {HANDLER} removes that path"
         fix = f"Set {HANDLER} as the runtimes of platform/catalog/ do."
         yield ContainerFault("keyless-path", ("env",), told, fix)
     mode = environment.get(DEV_MODE, "0")
     if mode.strip("0"):
-        told = f"{DEV_MODE}={mode} opens paths that control the server to whoever shows no key"
+        told = f"{DEV_MODE}={mode} opens paths that control the server to callers without a key"
         yield ContainerFault("keyless-path", ("env",), told, "Remove the variable.")
 
 
 def untold_variables(command: ServeCommand) -> Iterator[str]:
-    """Why it is not known whether a server with a key lets in who shows none."""
+    """Why the gate cannot judge whether a server with a key lets in callers without one."""
     for name in (HANDLER, DEV_MODE):
         if KEY in {*command.environment, *command.hidden} and name in command.hidden:
-            yield f"whether its {name} lets in who shows no key cannot be judged: {command.hidden[name]}"
+            yield f"whether its {name} lets in callers without a key cannot be judged: {command.hidden[name]}"
 
 
 def _asked(container: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """The probes that ask by the pod's address: name, port and scheme."""
+    """The probes that connect to the pod's address: name, port and scheme."""
     for name in PROBES:
         probe = mapping(container.get(name), name)
         for kind in ("httpGet", "tcpSocket"):
@@ -103,7 +105,7 @@ def _asked(container: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
 
 
 def _ports(container: Mapping[str, Any]) -> dict[Any, Any]:
-    """The container's ports by their names, or by their numbers where they have none."""
+    """The container's ports by their names, or by their numbers if they have no names."""
     ports = [mapping(one, "a port") for one in sequence(container.get("ports"), "ports")]
     return {one.get("name") or one.get("containerPort"): one.get("containerPort") for one in ports}
 
@@ -141,6 +143,6 @@ def _tls(
     if values.get("ssl_keyfile") and values.get("ssl_certfile"):
         for name, _, scheme in probes:
             if scheme == "HTTP":
-                told = f"vLLM answers by TLS, and its {name} asks without (scheme: HTTP): it is never ready, or ended"
+                told = f"vLLM answers with TLS, and its {name} uses HTTP (scheme: HTTP): it is never ready, or ended"
                 yield "", ContainerFault("wrong-port", (name,), told, "Write scheme: HTTPS into the probe.")
                 return

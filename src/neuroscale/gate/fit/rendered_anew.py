@@ -1,4 +1,4 @@
-"""The fit of services that are rendered anew, because a change alters what they are rendered from."""
+"""Judges the fit of services that the gate renders anew, because a change alters what they are rendered from."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class RenderedAnewFitCheck(GateCheck):
-    """Whether they fit by the change's facts: those of the base may not know what it brings, or know it worse."""
+    """Whether they fit by the change's facts: the base may lack the facts that the change brings or corrects."""
 
     name = "effects-fit"
     title = "Fit of services, rendered anew"
 
     def left_out(self, run: Run) -> LeftOut | None:
-        # Where the platform cannot be read, the check that renders says so.
+        # If the platform cannot be read, the check that renders reports it.
         return None if run.change is not None and touches(run.change) and run.platform is not None else LeftOut()
 
     def evaluate(self, run: Run) -> Evaluation:
@@ -32,6 +32,6 @@ class RenderedAnewFitCheck(GateCheck):
         if platform is None:
             raise UntrustedError("there is no platform whose facts could judge.")
         seen = evaluate_fit(run.servers, run.runtimes, lambda: Knowledge(platform.catalog, platform.settings))
-        # Remarks on plans that the planner has just made are for whoever asks for such a service.
+        # Notices on plans that the planner has just made concern only those who request such a service.
         kept = tuple(one for one in seen.findings if one.severity is Severity.ERROR or one.rule == NOT_JUDGED)
         return replace(seen, findings=kept)

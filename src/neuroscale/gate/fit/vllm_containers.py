@@ -1,4 +1,4 @@
-"""Containers that run vLLM, as their pods are written."""
+"""Finds the containers of a pod that run vLLM."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _INIT = "it runs vLLM before the pod's own containers, which start once it has e
 class Server:
     """A container that runs vLLM.
 
-    `subject` names it as findings do. `spec` is its pod's, with this container alone. `source` is what KServe puts to
-    /mnt/models ("" where it puts nothing there). `pods`: how many of them one server runs in. `workers`: those of them
-    that ask for other resources. `hidden`: what of the command the files do not tell, with its place in the manifest.
-    `description`: it describes pods and runs none. `for_cpu`: it runs the build for CPUs whatever its image is called.
-    `port_service`: a Service by whose name Kubernetes sets VLLM_PORT in its pods.
+    `subject` names it as findings do. `spec` is its pod's, with only this container. `source`: the address of the files
+    that KServe puts into /mnt/models ("" if it puts none there). `pods`: the number of pods that one server runs in.
+    `workers`: the pods of them that ask for other resources. `hidden`: places in the manifest, and which part of the
+    command the files do not show there. `description`: it describes pods and runs none. `for_cpu`: it runs the build
+    for CPUs, whatever its image's name is. `port_service`: a Service for which Kubernetes sets VLLM_PORT in its pods.
     """
 
     manifest: Manifest
@@ -46,17 +46,17 @@ class Server:
         return one
 
     def pod(self) -> Pod:
-        """What the pod asks for. Raises ValueError where it cannot be read."""
+        """The resources that the pod asks for. Raises ValueError if they cannot be read."""
         return read_pod(self.spec)
 
     def origin(self, place: tuple[str | int, ...]) -> tuple[Manifest, Path]:
-        """Where a word, or another part of the container, is written."""
+        """The manifest and the field in which a word, or another part of the container, is written."""
         return self.origins.get(place, (self.manifest, (*self.at, *place)))
 
 
 @dataclass(frozen=True)
 class Unread:
-    """Something that may run vLLM, or asks for accelerators, and of which the files do not tell the command."""
+    """A container that may run vLLM, or asks for accelerators, and whose command the files do not show."""
 
     manifest: Manifest
     at: Path
@@ -70,7 +70,7 @@ Found = Server | Unread
 def containers(
     manifest: Manifest, at: Path, spec: Mapping[str, Any], subject: str, *, description: bool = False, source: str = ""
 ) -> Iterator[Found]:
-    """Those of the pod `spec` at a path of a manifest. Raises ValueError for what is no pod."""
+    """The servers in the pod `spec` at the path `at` of a manifest. Raises ValueError if it is not a pod's spec."""
     for key in ("containers", "initContainers"):
         for index, item in enumerate(sequence(spec.get(key), key)):
             container = mapping(item, "a container")
@@ -78,7 +78,7 @@ def containers(
             place = (*at, key, index)
             if key == "initContainers" and container.get("restartPolicy") != "Always" and command is not None:
                 if command.unreadable:
-                    command = None  # of vLLM's image, to do something else
+                    command = None  # vLLM's image runs another program here
                 elif not description:
                     yield Unread(manifest, place, subject, _INIT)
                     continue
@@ -99,5 +99,5 @@ def devices_of(container: Mapping[str, Any]) -> list[str]:
 
 
 def not_vllm(devices: list[str]) -> str:
-    """Why a container is not judged that asks for these devices."""
+    """Why the gate does not judge a container that asks for these devices."""
     return f"it asks for {' and '.join(devices)}, and what it runs is not known to be vLLM"

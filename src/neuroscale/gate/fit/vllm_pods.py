@@ -1,4 +1,4 @@
-"""Which pods of a set of manifests run vLLM, with which command: whoever wrote them, and whatever makes the pods.
+"""Finds the pods of a set of manifests that run vLLM, and their commands, whatever object makes the pods.
 
 An InferenceService is merged with its runtime by the rules of KServe (release 0.20), as its controller does.
 """
@@ -21,7 +21,7 @@ from neuroscale.manifests.serving_runtimes import KSERVE, RUNTIMES, find_runtime
 
 
 def servers(manifests: Sequence[Manifest], elsewhere: Callable[[str], Manifest | None]) -> Iterator[Found]:
-    """Everything that runs vLLM. `elsewhere`: a ClusterServingRuntime by its name that is not among the manifests."""
+    """Every container that runs vLLM. `elsewhere` gives a ClusterServingRuntime outside of the manifests by name."""
     given = {key: manifest for manifest in manifests if (key := runtime_key(manifest.value))}
 
     def runtime(name: str, namespace: str) -> Manifest | None:
@@ -36,13 +36,13 @@ def servers(manifests: Sequence[Manifest], elsewhere: Callable[[str], Manifest |
                 else:
                     yield found
         except ValueError as error:
-            # The schema's check says what is wrong with it.
+            # The schema check reports what is wrong with it.
             if _mentions(manifest.value):
                 yield Unread(manifest, (), manifest.subject, f"it cannot be read: {error}")
 
 
 def _sets_port(manifest: Manifest) -> bool:
-    """Whether it is a Service whose address Kubernetes puts into VLLM_PORT of its namespace's pods."""
+    """Whether it is a Service whose address Kubernetes writes into VLLM_PORT of its namespace's pods."""
     if (manifest.group, manifest.kind, manifest.name) != ("", "Service", PORT_SERVICE):
         return False
     spec = manifest.value.get("spec")
@@ -50,7 +50,7 @@ def _sets_port(manifest: Manifest) -> bool:
 
 
 def _sees_services(server: Server) -> bool:
-    """Knative switches these variables off; elsewhere they are on unless the pod says otherwise."""
+    """Whether the pod gets the variables of Services: Knative switches them off; other pods get them by default."""
     if server.spec.get("enableServiceLinks") is False or server.description:
         return False
     return server.manifest.kind != "InferenceService" or kserve_pods.is_standard(server.manifest.value)
@@ -70,7 +70,7 @@ def _read(manifest: Manifest, runtime: Runtimes) -> Iterator[Found]:
 
 
 def _group_size(manifest: Manifest) -> int:
-    """How many pods one server runs in that a LeaderWorkerSet makes."""
+    """The number of pods that one server runs in, if a LeaderWorkerSet makes them."""
     if manifest.kind != "LeaderWorkerSet":
         return 1
     group = mapping(mapping(manifest.value.get("spec"), "spec").get("leaderWorkerTemplate"), "leaderWorkerTemplate")

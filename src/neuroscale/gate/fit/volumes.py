@@ -1,7 +1,7 @@
-"""Whether the volumes that vLLM writes to have room for what it is sure to put there.
+"""Checks that the volumes that vLLM writes to have room for the files that it certainly writes.
 
 Kubernetes ends a pod whose emptyDir holds more than its sizeLimit, and one with `medium: Memory` is a file system of
-that size. What is not known to be too small is not remarked on.
+that size. Only a volume that is certainly too small is a finding.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from neuroscale.vllm.command import ServeCommand
 from neuroscale.vllm.parallel_sizes import ranks
 
 READ = ("download_dir", "distributed_executor_backend", "load_format", "tensor_parallel_size", "pipeline_parallel_size")
-"""Arguments that say what is written where."""
+"""Arguments that decide which files vLLM writes, and where."""
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # a name in a manifest, not a file of this program
 _CHUNK = "VLLM_MQ_MAX_CHUNK_BYTES_MB"
@@ -43,9 +43,9 @@ _CACHE_FOLDERS = (("VLLM_CACHE_ROOT", ""), ("XDG_CACHE_HOME", "vllm"), ("HOME", 
 _COMPILATION = ("compilation_config", "optimization_level")
 _UNCACHED = "VLLM_DISABLE_COMPILE_CACHE"
 # Measured: vLLM 0.32 had written 2.7 MiB there once a Llama of four layers answered on a CPU, and 0.01 MiB with
-# --enforce-eager. Larger models and GPUs take more: it is not known how much.
+# --enforce-eager. Larger models and GPUs take more; how much more is unknown.
 _LEAST_COMPILED = Decimal(2 * MIB)
-# What is counted from a config may lie in the files in a narrower dtype, as experts of 4 bits do.
+# The weights in the files can be smaller than those counted from a config, as experts of 4 bits are.
 _COUNTED = Decimal("0.2")
 
 
@@ -62,10 +62,10 @@ class _Volume:
 def check_room(
     spec: Mapping[str, Any], parsed: Parsed, command: ServeCommand, model: KnownModel | None, *, compiled: bool
 ) -> Iterator[ContainerFault]:
-    """What is too small, where the command can be read as a whole. `spec` is a pod's, with one container.
+    """Faults of volumes that are too small. The command is read as a whole; `spec` is a pod's, with one container.
 
-    `model`: None where it is not known, or comes by another way than the hub. `compiled`: it runs where vLLM has
-    torch.compile make its kernels, unless the command says otherwise.
+    `model`: None if it is unknown, or does not come from the hub. `compiled`: it runs on an accelerator for which
+    vLLM compiles kernels with torch.compile, unless the command says otherwise.
     """
     yield from _shared_memory(spec, parsed, command)
     if compiled:
@@ -129,15 +129,15 @@ def _cache(spec: Mapping[str, Any], parsed: Parsed, command: ServeCommand) -> It
 
 
 def _hub_folder(command: ServeCommand) -> str:
-    """Where the hub's files go; "" where that is not told, and where it asks for none."""
+    """The folder of the hub's files; "" if the command does not show it, or if vLLM downloads none."""
     if command.environment.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
         return ""
     return _folder(command, _HUB_FOLDERS)
 
 
 def _folder(command: ServeCommand, folders: Sequence[tuple[str, str]]) -> str:
-    """The folder below the first variable that is set; "" where that is not told, and for none: the image's user
-    decides then."""
+    """The folder below the first variable that is set; "" if its value is hidden or no variable is set: the image's
+    user decides then."""
     for name, below in folders:
         if name in command.hidden or "" in command.hidden:
             return ""
@@ -147,7 +147,7 @@ def _folder(command: ServeCommand, folders: Sequence[tuple[str, str]]) -> str:
 
 
 def _volume(spec: Mapping[str, Any], folder: str) -> _Volume | None:
-    """The emptyDir with a limit that a folder lies in; None for anything else, and where it cannot be read."""
+    """The emptyDir with a limit that a folder lies in; None for another volume, or if the limit cannot be read."""
     container = mapping(spec["containers"][0], "a container")
     mounts = [mapping(one, "a mount") for one in sequence(container.get("volumeMounts"), "volumeMounts")]
     around = [
@@ -168,7 +168,7 @@ def _volume(spec: Mapping[str, Any], folder: str) -> _Volume | None:
         except ValueError:
             return None  # the API server refuses it
         if limit == 0:
-            return None  # to Kubernetes, no limit
+            return None  # Kubernetes reads 0 as no limit
         return _Volume(str(one.get("name")), limit, empty.get("medium") == "Memory", ("volumeMounts", index))
     return None
 
