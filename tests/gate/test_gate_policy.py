@@ -284,7 +284,7 @@ def test_a_policy_whose_reach_cannot_be_computed_is_untrusted(change: dict[str, 
         (lambda: {**files(OWNER), "policies/policy.yaml": BINDING}, "reach the cluster"),
         # It reads these as other objects than a YAML parser does, or as none.
         (lambda: with_lines(b"---\n" + BINDING), "exactly one object"),
-        (lambda: with_lines(b"---#x:\n  " + BINDING.replace(b"\n", b"\n  ")), "different things"),
+        (lambda: with_lines(b"---#x:\n  " + BINDING.replace(b"\n", b"\n  ")), "read differently"),
         (lambda: with_lines(b"# +argocd:skip-file-rendering\n"), "leaves out"),
         (lambda: marked("annotations", {"argocd.argoproj.io/hook": "Skip"}), "out of the cluster"),
         (lambda: marked("annotations", {"helm.sh/hook": "test"}), "out of the cluster"),

@@ -102,7 +102,7 @@ def test_the_router_of_a_graph_is_priced_where_the_graph_says_what_it_takes() ->
 
 def test_an_unknown_kind_with_containers_is_named() -> None:
     rollout = workload() | {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}
-    assert "how many pods a Rollout has" in only_reason(rollout)
+    assert "the number of pods of a Rollout" in only_reason(rollout)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_an_unknown_kind_with_containers_is_named() -> None:
 )
 def test_what_looks_like_pods_of_an_unknown_kind_is_named(spec: dict[str, Any]) -> None:
     value = {"apiVersion": "example.org/v1", "kind": "Training", "metadata": {"name": "big"}, "spec": spec}
-    assert "how many pods a Training has" in only_reason(value)
+    assert "the number of pods of a Training" in only_reason(value)
 
 
 @pytest.mark.parametrize("kind", ["ServingRuntime", "LLMInferenceServiceConfig", "PodTemplate"])
@@ -260,7 +260,7 @@ def test_a_canary_that_kserve_does_not_take_is_named() -> None:
     canary = [{"predictor": {"name": "next"}, "trafficPercent": 10}]
     service, cost = added(inference_service({"minReplicas": 1, "maxReplicas": 2}, KNATIVE, canary=canary))
     assert service.difference is None
-    assert "Standard alone" in reasons(cost)["InferenceService team-alpha/chat canary"]
+    assert "only in the deployment mode Standard" in reasons(cost)["InferenceService team-alpha/chat canary"]
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_a_runtime_that_is_not_known_is_named() -> None:
     assert [one.hourly for one in service.workloads] == [HOURLY]
     assert "runtime other is not among the files" in reasons(cost)["InferenceService team-alpha/chat predictor"]
     empty = runtime(containers=[{"name": "other"}])
-    assert "no container of the name kserve-container" in only_reason(modelled(), empty)
+    assert "no container with the name kserve-container" in only_reason(modelled(), empty)
 
 
 def test_the_runtime_sizes_workers() -> None:

@@ -191,7 +191,7 @@ def test_a_plan_is_drawn_where_it_is_asked_to_be(
     assert command("plan", EXAMPLE, "--repository", ROOT, "--picture", tmp_path / "plan.gif") == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert "Name a file .svg or .png" in said.err
+    assert "Name a .svg or .png file" in said.err
 
 
 def test_drawing_is_imported_by_nothing_that_draws_nothing() -> None:

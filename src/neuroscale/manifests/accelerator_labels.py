@@ -1,4 +1,4 @@
-"""Which card the node labels of a pod name, and whether it is a whole one: labels can also ask for a part of a card."""
+"""Finds the card that the node labels of a pod name, and refuses labels that ask for a part of a card."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ _SHARES = (
 )
 _SLICE = re.compile(r"nvidia\.com/mig-.+")
 _WHOLE = frozenset({"", "0", "1", "false", "none", "all-disabled"})
-"""Values of those labels with which a card is not shared."""
+"""Values of the labels in `_SHARES` that mean an undivided card."""
 _OTHER_NAMES = re.compile(
     r"(^|[./-])(gpu[.-](family|machine|memory|name|compute)|instance-(family|type)|machine-family)"
 )
-"""Labels that tell cards apart and that the catalog does not use."""
+"""Labels that distinguish cards and that the catalog does not use."""
 _DESCRIBING = re.compile(r"sxm\d*|pcie|hbm\d+e?|blackwell|server|edition")
-"""Parts of a product's name that leave it the same card."""
+"""Parts of a product's name that do not make it another card."""
 _NEAR = 0.08
-"""How far the memory that NVIDIA's label tells may be from what the catalog says is usable."""
+"""How far the memory in NVIDIA's label may be from the usable memory in the catalog, as a share."""
 
 _Rule = tuple[str, str, tuple[str, ...]]
 """A label, an operator as in node affinity, and the values."""
 
 
 def named_cards(pod: Pod, spec: Mapping[str, Any] | None, accelerators: Iterable[Accelerator]) -> Pod:
-    """A pod that names its card by NVIDIA's label, as one that uses the catalog's labels.
+    """A pod that names its card by NVIDIA's label, rewritten to the catalog's labels.
 
-    `spec`: what the pod was read from, where that is at hand. Raises ValueError where the labels ask for a part of a
-    card, contradict each other, or name a card in a way that the catalog does not know.
+    `spec`: the pod's spec, if it is at hand. Raises ValueError if the labels ask for a part of a card, contradict each
+    other, or name a card in a way that the catalog does not know.
     """
     cards = list(accelerators)
     rules = [*(_rules(spec) if spec is not None else ()), *_plain(pod.nodes)]
@@ -60,7 +60,7 @@ def named_cards(pod: Pod, spec: Mapping[str, Any] | None, accelerators: Iterable
 
 
 def check_memory_label(spec: Mapping[str, Any], name: str, memory_gib: float) -> None:
-    """Raises ValueError where the pod wants nodes whose cards have another memory than the card that it names."""
+    """Raises ValueError if the pod selects nodes whose cards have another memory than the card that it names."""
     size = memory_gib * 1024
     for key, operator, values in _rules(spec):
         if key != _MEMORY or operator not in ("In", "Lt", "Gt"):
@@ -84,7 +84,7 @@ def _refuse_parts(rules: Iterable[_Rule]) -> None:
 
 
 def _with_card(labels: Labels, cards: list[Accelerator]) -> Iterator[Labels]:
-    """`labels`, once for each product among them, with what the catalog selects such a card by."""
+    """`labels`, once for each product among them, with the labels by which the catalog selects that card."""
     products = labels.get(PRODUCT)
     if products is None:
         yield labels
@@ -101,7 +101,7 @@ def _with_card(labels: Labels, cards: list[Accelerator]) -> Iterator[Labels]:
 def is_card(name: str, product: str) -> bool:
     """Whether a product of NVIDIA's label (NVIDIA-A100-SXM4-80GB) is an accelerator (nvidia-a100-80gb).
 
-    A part that is not known (SHARED, MIG, 12Q) makes it another one.
+    An unknown part (SHARED, MIG, 12Q) makes it another one.
     """
     theirs, ours = (set(one.lower().split("-")) for one in (product, name))
     sizes = [{part for part in parts if re.fullmatch(r"\d+gb", part)} for parts in (theirs, ours)]
@@ -111,7 +111,7 @@ def is_card(name: str, product: str) -> bool:
 
 
 def _rules(spec: Mapping[str, Any]) -> Iterator[_Rule]:
-    """What node selector and required node affinity ask of labels, each by itself."""
+    """Every condition on labels in the node selector and the required node affinity."""
     for key, value in mapping(spec.get("nodeSelector"), "nodeSelector").items():
         yield str(key), "In", (str(value),)
     affinity = mapping(mapping(spec.get("affinity"), "affinity").get("nodeAffinity"), "nodeAffinity")

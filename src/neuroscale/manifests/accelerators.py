@@ -1,4 +1,4 @@
-"""Which accelerator of the catalog a pod asks for."""
+"""Finds the accelerator of the catalog that a pod asks for."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _MOST_NODES = 1000
 def find_accelerator(pod: Pod, catalog: Catalog, usual: Sequence[str]) -> tuple[str, int]:
     """The accelerator's name and how many of it one pod asks for; ("", 0) for a pod without one.
 
-    `usual`: the accelerators of the environment, of which one is meant where the pod selects no nodes. Raises
-    ValueError with the reason where the catalog does not say which accelerator it is.
+    `usual`: the accelerators of the environment; a pod that selects no nodes means one of them. Raises ValueError with
+    the reason if the catalog cannot decide which accelerator it is.
     """
     if pod.claims:
         raise ValueError("it asks for devices by resource claims")
@@ -27,7 +27,7 @@ def find_accelerator(pod: Pod, catalog: Catalog, usual: Sequence[str]) -> tuple[
     ((resource, amount),) = pod.devices.items()
     known = [one for one in catalog.accelerators.values() if one.resource == resource]
     if not known:
-        raise ValueError(f"no accelerator of the catalog is the resource {resource}")
+        raise ValueError(f"no accelerator of the catalog has the resource {resource}")
     if amount != int(amount):
         raise ValueError(f"{amount} is not a whole number of {resource}")
     count = int(amount)
@@ -53,12 +53,12 @@ def _only(pod: Pod, known: Sequence[Accelerator], usual: Sequence[str], count: i
     if len(found) == 1:
         return next(iter(found.values()))
     names = ", ".join(sorted(found or {one.name: one for one in known}))
-    hint = f"; a node selector with {' and '.join(keys)} would tell" if keys else ""
+    hint = f"; a node selector with {' and '.join(keys)} would decide" if keys else ""
     raise ValueError(f"the nodes it selects may have any of {names}{hint}")
 
 
 def _nodes(labels: Labels, keys: Sequence[str]) -> list[dict[str, str]]:
-    """The kinds of nodes that `labels` allow, as far as the labels with `keys` tell them apart."""
+    """The kinds of nodes that `labels` allow, as far as the labels with `keys` distinguish them."""
     pinned = [key for key in keys if key in labels]
     if prod(len(labels[key]) for key in pinned) > _MOST_NODES:
         raise ValueError("it selects too many kinds of nodes")
@@ -66,7 +66,7 @@ def _nodes(labels: Labels, keys: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _fitting(node: dict[str, str], known: Sequence[Accelerator]) -> list[Accelerator]:
-    """The accelerators whose labels the node has; where it has none of theirs whole, those that it may yet be."""
+    """The accelerators whose labels the node has; if it has no accelerator's labels in full, the possible ones."""
     whole = [one for one in known if one.node_selector.items() <= node.items()]
     if whole:
         most = max(len(one.node_selector) for one in whole)

@@ -1,4 +1,4 @@
-"""The canaries of an InferenceService: each is its predictor with something on top (KServe's release 0.20).
+"""Reads the canaries of an InferenceService: each is its predictor with fields replaced (KServe's release 0.20).
 
 The rules are those of `buildCanaryPredictor` and `canaryReplicaCount` in KServe's
 `pkg/controller/v1beta1/inferenceservice/components/predictor.go`.
@@ -15,13 +15,13 @@ from neuroscale.manifests.scaling import optional
 
 _NOT_OF_A_CANARY = ("maxReplicas", "scaleTarget", "scaleMetric", "scaleMetricType", "autoScaling", "workerSpec")
 _BY_KEY = ("annotations", "labels", "limits", "nodeSelector", "requests")
-"""Mappings whose values are replaced also by empty ones."""
+"""Mappings in which even an empty value replaces the value below it."""
 
 
 def canary_predictors(spec: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
     """The predictor of each canary with its place in the list, `minReplicas` as KServe counts them.
 
-    Raises ValueError for what is no canary.
+    Raises ValueError for an entry that is not a canary.
     """
     stable = mapping(spec.get("predictor"), "predictor")
     found = model_of(stable)
@@ -37,7 +37,7 @@ def canary_predictors(spec: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, 
 
 
 def stable_predictor(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The predictor beside its canaries, which take their replicas from its fewest ones. Raises ValueError."""
+    """The predictor beside its canaries, whose replicas KServe takes from its minReplicas. Raises ValueError."""
     stable = mapping(spec.get("predictor"), "predictor")
     taken = [one["minReplicas"] for _, one in canary_predictors(spec)]
     if not taken or stable.get("minReplicas") is None:
@@ -53,7 +53,7 @@ def _replicas(stable: Mapping[str, Any], canary: Mapping[str, Any], own: Mapping
 
 
 def _over(under: Mapping[str, Any], own: Mapping[str, Any], *, whole: bool = False) -> dict[str, Any]:
-    """Mappings key by key, everything else replaced by what is not empty. `whole`: by empty values too."""
+    """`own` over `under`: mappings merge key by key, other values replace if not empty. `whole`: empty ones too."""
     merged = dict(under)
     for key, value in own.items():
         there = merged.get(key)

@@ -1,4 +1,4 @@
-"""The memory of a pod without accelerators, and the cache that vLLM's build for CPUs takes of it."""
+"""Reads the memory of a pod without accelerators, and the part of it that vLLM's build for CPUs takes as cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CACHE_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 
 
 def memory_limit(spec: Mapping[str, Any]) -> Decimal | None:
-    """Bytes that the pod's one container may use at most; None where nothing limits it. Raises ValueError."""
+    """Bytes that the pod's one container may use at most; None if nothing limits it. Raises ValueError."""
     limits = [
         mapping(mapping(one.get("resources"), "resources").get("limits"), "limits").get("memory")
         for one in (spec, mapping(spec["containers"][0], "a container"))
@@ -24,17 +24,17 @@ def memory_limit(spec: Mapping[str, Any]) -> Decimal | None:
 
 
 def usable_memory(spec: Mapping[str, Any]) -> float:
-    """GiB that the pod's one container can count on: its limit or what is reserved for it, whichever is less.
+    """GiB that the pod's one container can count on: the smaller of its limit and its request.
 
-    0 where it is not said. Raises ValueError.
+    0 if the pod has neither. Raises ValueError.
     """
-    pod = read_pod({**spec, "overhead": None})  # the overhead is the sandbox's
+    pod = read_pod({**spec, "overhead": None})  # the overhead belongs to the sandbox, not to the container
     reserved, limit = None if "memory" in pod.missing else pod.memory, memory_limit(spec)
     return float(min((size for size in (reserved, limit) if size is not None), default=Decimal(0)) / GIB)
 
 
 def cache_space(environment: Mapping[str, str]) -> int | None:
-    """GiB of the cache of each rank; None where the variable is not set, or is no number."""
+    """GiB of the cache of each rank; None if the variable is not set, or is not a number."""
     try:
         return int(environment[CACHE_SPACE])
     except (KeyError, ValueError):
@@ -42,7 +42,7 @@ def cache_space(environment: Mapping[str, str]) -> int | None:
 
 
 def hidden_cache_space(environment: Mapping[str, str], hidden: Mapping[str, str]) -> str:
-    """Why the size of the cache is not told ("" for told, or not set). `hidden`: as of a ServeCommand."""
+    """Why the files do not show the cache's size ("" if they do, or if it is not set). `hidden`: a ServeCommand's."""
     if CACHE_SPACE in environment:
         return ""
     if CACHE_SPACE in hidden:

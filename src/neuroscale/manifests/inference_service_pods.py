@@ -18,7 +18,7 @@ _PREDICTOR = "predictor"
 
 
 def inference_service_pods(value: Object, runtimes: Runtimes) -> Iterator[Found]:
-    """All its pods, and what the files do not say of them. Raises ValueError for what is no InferenceService."""
+    """All its pods, and reasons for unknown ones. Raises ValueError if `value` is not a valid InferenceService."""
     spec = mapping(value.get("spec"), "spec")
     for part in kserve_pods.COMPONENTS:
         if spec.get(part) is None:
@@ -27,7 +27,7 @@ def inference_service_pods(value: Object, runtimes: Runtimes) -> Iterator[Found]
         stable = _stable(value, spec, runtimes) if part == _PREDICTOR else _component(value, part, component)
         yield from _named_at_least(part, stable)
         if component.get("canaryTrafficPercent") is not None:
-            yield UnknownPods(part, "the pods of the revision before are not counted", decisive=False)
+            yield UnknownPods(part, "the pods of the previous revision are not counted", decisive=False)
     if spec.get("canary"):
         yield from _named_at_least("canary", _canaries(value, spec, runtimes))
 
@@ -62,9 +62,9 @@ def _stable(value: Object, spec: Mapping[str, Any], runtimes: Runtimes) -> Itera
 
 def _canaries(value: Object, spec: Mapping[str, Any], runtimes: Runtimes) -> Iterator[Found]:
     if not kserve_pods.is_standard(value):
-        raise ValueError("KServe takes canaries in the deployment mode Standard alone")
+        raise ValueError("KServe takes canaries only in the deployment mode Standard")
     for _, predictor in canary_predictors(spec):
-        if "model" in predictor:  # of a canary KServe takes no other key for a model
+        if "model" in predictor:  # in a canary KServe takes a model only under this key
             predictor = {key: one for key, one in predictor.items() if key == "model" or key not in kserve_pods.SERVERS}
         part = f"canary {predictor.get('name')}"
         yield from _named_at_least(part, _predictor(value, part, predictor, runtimes))
@@ -76,7 +76,7 @@ def _predictor(value: Object, part: str, predictor: Mapping[str, Any], runtimes:
     yield _set(value, part, predictor, ((predictor_spec(value, predictor, runtimes), 1),), bounds)
     found = model_of(predictor)
     if found is not None and runtime is None and (name := runtime_name(found[1])):
-        reason = f"its runtime {name} is not among the files, and what it adds to these pods is not counted"
+        reason = f"its runtime {name} is not among the files, and its additions to these pods are not counted"
         yield UnknownPods(part, reason, decisive=False)
 
 
@@ -86,7 +86,7 @@ def _runtime(value: Object, predictor: Mapping[str, Any], runtimes: Runtimes) ->
 
 
 def predictor_spec(value: Object, predictor: Mapping[str, Any], runtimes: Runtimes) -> dict[str, Any]:
-    """The pod's spec of a predictor with its runtime, where that is known. Raises ValueError."""
+    """The pod's spec of a predictor, merged with its runtime if that is known. Raises ValueError."""
     found = model_of(predictor)
     if found is None:
         spec = kserve_pods.component_spec(predictor)
@@ -102,9 +102,9 @@ def _component(value: Object, part: str, component: Mapping[str, Any]) -> Iterat
 
 
 def _named(spec: dict[str, Any]) -> dict[str, Any]:
-    """KServe calls the first container of one's own like those that serve models.
+    """The spec with KServe's name for its first container: a custom one gets the name of those that serve models.
 
-    What else it gives to a transformer, arguments that tell where the predictor is, is left out.
+    KServe also gives a transformer arguments with the predictor's address; these are left out.
     """
     first, *others = spec["containers"]
     return {**spec, "containers": [{**first, "name": SERVING}, *others]}

@@ -1,4 +1,4 @@
-"""The pods of KServe's own kinds, by the rules of its controllers (release 0.20)."""
+"""Reads the pods of KServe's own kinds, by the rules of its controllers (release 0.20)."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ _DEFAULT_GPU = "nvidia.com/gpu"
 
 
 def stopped(value: Mapping[str, Any]) -> bool:
-    """Whether the object is told to run nothing."""
+    """Whether an annotation tells KServe to stop the object's pods."""
     return annotations_of(value).get(f"{_PREFIX}stop", "").lower() == "true"
 
 
 def is_standard(value: Mapping[str, Any]) -> bool:
-    """Whether a service's pods are those of a Deployment, without Knative."""
+    """Whether KServe runs a service's pods in a Deployment, without Knative."""
     return _mode(value) in _STANDARD
 
 
 def _mode(value: Mapping[str, Any]) -> str:
-    return annotations_of(value).get(f"{_PREFIX}deploymentMode", "Knative")  # a component's own do not decide it
+    return annotations_of(value).get(f"{_PREFIX}deploymentMode", "Knative")  # only the service's own decide
 
 
 def component_spec(component: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod's spec of a component without a runtime. Raises ValueError where it has no containers."""
+    """The pod's spec of a component without a runtime. Raises ValueError if it has no containers."""
     servers = [mapping(component[key], key) for key in SERVERS if component.get(key) is not None]
     containers = servers + [mapping(one, "a container") for one in sequence(component.get("containers"), "containers")]
     if not containers:
@@ -59,14 +59,14 @@ def component_spec(component: Mapping[str, Any]) -> dict[str, Any]:
 def component_bounds(
     value: Mapping[str, Any], component: Mapping[str, Any], under: Mapping[str, Any] | None = None
 ) -> Bounds:
-    """The replicas of a component. `under`: annotations of its runtime, which its own and the service's win over.
+    """The replicas of a component. `under`: annotations of its runtime; the component's and the service's win.
 
     Without Knative the autoscaler's class decides, as in KServe's `createRawDefaultDeployment`
     (`reconcilers/deployment/deployment_reconciler.go`), `createHPA` (`reconcilers/hpa/hpa_reconciler.go`) and
     `createKedaScaledObject` (`reconcilers/keda/keda_reconciler.go`): with `none` KServe writes minReplicas into the
     Deployment and nothing scales it; with `external` it writes no number, so there is one pod until somebody else
-    scales it, whom neither minReplicas nor maxReplicas binds. Raises ValueError for a mode in which the pods are not
-    the service's own, and for a class that KServe refuses.
+    scales it, and neither minReplicas nor maxReplicas is a limit. Raises ValueError for a mode in which the pods are
+    not the service's own, and for a class that KServe refuses.
     """
     if stopped(value):
         return STOPPED
@@ -87,7 +87,7 @@ def component_bounds(
     if scaler == "external":
         return Bounds(1, 1, unlimited=True)
     if scaler not in ("hpa", "keda"):
-        raise ValueError(f"its autoscaler class {scaler!r:.60} is none of KServe's, which makes no pods then")
+        raise ValueError(f"its autoscaler class {scaler!r:.60} is not one of KServe's, which makes no pods then")
     return between(max(fewest, 1) if scaler == "hpa" else fewest, most)
 
 
@@ -95,7 +95,7 @@ def with_workers(head: Pod, worker_spec: Mapping[str, Any], *, staged: bool = Fa
     """Head pod, worker pod and the number of workers of a predictor on several nodes.
 
     The accelerators of all nodes together are tensor times pipeline parallel size. `staged`: each node is a stage of
-    the pipeline. Raises ValueError where the manifest does not say the sizes: a runtime may then set others.
+    the pipeline. Raises ValueError if the manifest does not give the sizes: a runtime may then set others.
     """
     sizes = [worker_spec.get("tensorParallelSize"), worker_spec.get("pipelineParallelSize")]
     if None in sizes:
@@ -134,7 +134,7 @@ def llm_parts(spec: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def llm_specs(part: Mapping[str, Any]) -> tuple[tuple[dict[str, Any], int], ...]:
-    """The pods' specs of one replica, each with how many of it there are. Raises ValueError where they are not told."""
+    """The pods' specs of one replica, each with its number of pods. Raises ValueError if the object lacks them."""
     template, worker = part.get("template"), part.get("worker")
     if template is None and worker is None:
         raise ValueError("its pods come from an LLMInferenceServiceConfig")
@@ -154,7 +154,7 @@ def _group_size(parallelism: Mapping[str, Any]) -> int:
 
 
 def llm_bounds(value: Mapping[str, Any], part: Mapping[str, Any]) -> Bounds:
-    """The replicas of a part. Raises ValueError where it scales without an upper bound."""
+    """The replicas of a part. Raises ValueError if it scales without an upper bound."""
     if stopped(value):
         return STOPPED
     if part.get("scaling") is None:

@@ -1,4 +1,4 @@
-"""Kubernetes objects as the gate reads them out of files."""
+"""Reads Kubernetes objects from files, and refuses files that other readers would read differently."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from neuroscale.core.yaml_io import LARGEST_INTEGER, Document, decode, flow, rea
 from neuroscale.repo.layout import ServicePath
 
 LARGEST_FILE = MIB  # bytes; etcd refuses larger objects by default (1.5 MiB a request)
-_MOST_VALUES = 100_000  # of one file: each takes memory for its place
+_MOST_VALUES = 100_000  # of one file: the position of each value takes memory
 TRIPWIRE_PREFIX = "neuroscale-tripwire"
 MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
 LEFT_OUT = b"+argocd:skip-file-rendering"
-"""What makes Argo CD leave out a file, wherever in it: also in a comment or a text."""
+"""Argo CD leaves out a file that holds this text anywhere, even in a comment or a value."""
 
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _COLON_NAMES = re.compile(r"[a-z0-9]([-a-z0-9.:]{0,251}[a-z0-9])?")
@@ -64,7 +64,7 @@ class Manifest:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """What makes two objects the same one in a cluster: group, kind, namespace and name."""
+        """Objects with the same group, kind, namespace and name are the same object in a cluster."""
         return (self.group, self.kind, self.namespace, self.name)
 
     def line(self, *path: str | int) -> int | None:
@@ -79,7 +79,7 @@ def read_manifests(data: bytes, file: str, service: ServicePath | None = None) -
             Problem(file, "", f"has {len(data)} bytes", f"Keep a manifest file below {LARGEST_FILE} bytes.")
         )
     if LEFT_OUT in data:
-        what, fix = f"holds {LEFT_OUT.decode()!r}", "Remove it: Argo CD leaves out a file in which it stands anywhere."
+        what, fix = f"holds {LEFT_OUT.decode()!r}", "Remove it: Argo CD leaves out a file that holds it anywhere."
         raise InputError(Problem(file, "", what, fix, data.count(b"\n", 0, data.index(LEFT_OUT)) + 1))
     text = decode(data, file)
     if file.endswith(".json"):
@@ -94,24 +94,24 @@ def read_manifests(data: bytes, file: str, service: ServicePath | None = None) -
 
 
 # Kubernetes' readers cut a file into documents before they parse it: at every line feed with three dashes behind it,
-# whatever else stands in that line. Each of these lines gives them other documents than a YAML parser sees: a key
+# whatever else is in that line. Each of these lines gives them other documents than a YAML parser sees: a key
 # `---#x:` would hide an object from the gate that Argo CD applies, and Argo CD leaves out a file that it cannot read.
 _OTHER_DOCUMENTS = re.compile(r"^(?:---(?![ \t]*(?:[ \t]#.*)?\r?$)|\.\.\.|%)", re.MULTILINE)
 _OTHER_LINE_ENDS = re.compile(r"\r(?!\n)|[\x85\u2028\u2029\ufeff]")
 
 
 def _check_lines(text: str, file: str) -> None:
-    """Refuse what Kubernetes' readers split into other documents or lines than the gate does."""
+    """Refuse text that Kubernetes' readers split into other documents or lines than the gate does."""
     for pattern, message, fix in (
         (
             _OTHER_DOCUMENTS,
-            "is a line that YAML parsers take for different things",
-            "Separate documents by a line of three dashes alone; use no directives (%) and no document ends (...).",
+            "is a line that YAML parsers read differently",
+            "Separate documents with a line of only three dashes; use no directives (%) and no document ends (...).",
         ),
         (
             _OTHER_LINE_ENDS,
             "is a line end or white space to some YAML parsers only",
-            r"End lines by \n, and write other characters in quotes by their escape (\r, \N, \L, \P, \uFEFF).",
+            r"End lines with \n, and write other characters in quotes as their escapes (\r, \N, \L, \P, \uFEFF).",
         ),
     ):
         if found := pattern.search(text):
@@ -130,10 +130,10 @@ def _expand(
     for key in ("apiVersion", "kind"):
         if not isinstance(value.get(key), str) or not value[key]:
             raise InputError(
-                Problem(file, key, "is missing or not text, so this is no Kubernetes object", f"Write {key}.", line)
+                Problem(file, key, "is missing or not text, so this is not a Kubernetes object", f"Write {key}.", line)
             )
     if "items" in value:
-        # Argo CD takes every object with this field for a list.
+        # Argo CD treats every object with this field as a list.
         if not value["kind"].endswith("List"):
             told = f"makes a list of this {value['kind']}"
             raise InputError(Problem(file, "items", told, "Remove it.", document.line(*prefix, "items")))
@@ -156,7 +156,7 @@ def _expand(
                 file,
                 "metadata.name",
                 "is missing or not text",
-                "Give the object a fixed name: what has no name cannot be compared with the cluster.",
+                "Give the object a fixed name: without one it cannot be compared with the cluster.",
                 document.line(*prefix, "metadata"),
             )
         )
@@ -165,7 +165,7 @@ def _expand(
             Problem(
                 file,
                 "metadata.generateName",
-                "stands beside metadata.name, and tools disagree on which of the two names the object",
+                "is set beside metadata.name, and tools disagree on which of the two is the object's name",
                 "Remove metadata.generateName: the object has a fixed name.",
                 document.line(*prefix, "metadata", "generateName"),
             )
@@ -207,7 +207,7 @@ def _json_document(text: str, file: str) -> Document:
 
     try:
         value = json.loads(text, object_pairs_hook=pairs, parse_constant=refuse, parse_int=whole)
-        flow(value)  # refuses half a character, which JSON can spell and no cluster stores
+        flow(value)  # refuses a lone surrogate, which JSON can spell and no cluster stores
         return Document(value, {(): 1})
     except json.JSONDecodeError as error:
         raise InputError(

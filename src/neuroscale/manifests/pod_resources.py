@@ -1,4 +1,4 @@
-"""What one pod asks for, by the rules with which the scheduler counts it."""
+"""Reads the resources that one pod asks for, by the rules of the scheduler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neuroscale.core.units import GIB
 from neuroscale.manifests.quantity import quantity
 
 Labels = Mapping[str, frozenset[str]]
-"""For each label of a node the values of which it must have one."""
+"""Allowed values by the name of a node's label."""
 
 _NO_DEVICE = ("cpu", "memory", "ephemeral-storage")
 _MEMORY_PREFIX = "hugepages-"
@@ -21,8 +21,8 @@ _MEMORY_PREFIX = "hugepages-"
 class Pod:
     """The requests of one pod: `cpu` in cores, `memory` in bytes, `devices` by the name of their resource.
 
-    It runs on a node that fits one of `nodes`. `missing` names which of cpu and memory some container does not ask
-    for; `claims`: it asks for devices by resource claims, which say elsewhere what they are.
+    It runs on a node that fits one of `nodes`. `missing` names cpu or memory, if some container does not ask for it;
+    `claims`: it asks for devices by resource claims, whose objects describe the devices.
     """
 
     cpu: Decimal = Decimal(0)
@@ -39,7 +39,7 @@ class Pod:
 
 
 def read_pod(spec: Any) -> Pod:
-    """The requests of a pod's `spec`. Raises ValueError for what the API server would not take."""
+    """The requests of a pod's `spec`. Raises ValueError for a spec that the API server would refuse."""
     spec = mapping(spec, "the pod's spec")
     containers = [mapping(one, "a container") for one in sequence(spec.get("containers"), "containers")]
     if not containers:
@@ -65,10 +65,10 @@ def read_pod(spec: Any) -> Pod:
 
 
 def requests(spec: Mapping[str, Any]) -> dict[str, Decimal]:
-    """What the scheduler reserves for a pod, by resource: cores, bytes, pieces. Raises ValueError as `read_pod`."""
+    """The amounts that the scheduler reserves for a pod, by resource: cores, bytes, pieces. Raises ValueError."""
     own = [_requests(mapping(one, "a container")) for one in sequence(spec.get("containers"), "containers")]
     total = _effective(own, [mapping(one, "a container") for one in sequence(spec.get("initContainers"), "containers")])
-    # Requests of the pod as a whole stand in place of the sum over its containers.
+    # Requests of the pod as a whole replace the sum over its containers.
     whole_pod = _requests(spec)
     total |= {name: amount for name, amount in whole_pod.items() if name in ("cpu", "memory") or _is_memory(name)}
     for name, amount in _amounts(spec.get("overhead"), "overhead").items():
@@ -99,7 +99,7 @@ def _is_memory(name: str) -> bool:
 
 
 def _requests(container: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Requests by resource; where there is none, the limit stands for it."""
+    """Requests by resource; a resource without a request counts with its limit."""
     resources = mapping(container.get("resources"), "resources")
     limits, requests = (_amounts(resources.get(name), name) for name in ("limits", "requests"))
     return limits | requests
@@ -116,9 +116,9 @@ def _amounts(value: Any, name: str) -> dict[str, Decimal]:
 
 
 def _effective(own: Sequence[dict[str, Decimal]], init: Sequence[dict[str, Any]]) -> dict[str, Decimal]:
-    """What the scheduler reserves: the containers together, or what starting up takes where that is more.
+    """The amounts that the scheduler reserves: the containers together, or the start if that takes more.
 
-    An init container runs alone, beside those that were started before it to go on running (restartPolicy Always).
+    An init container runs alone, beside those before it that keep running (restartPolicy Always).
     """
     running = _sum(own)
     sidecars: dict[str, Decimal] = {}
@@ -148,7 +148,7 @@ def _largest(one: Mapping[str, Decimal], other: Mapping[str, Decimal]) -> dict[s
 
 
 def _nodes(spec: Mapping[str, Any]) -> tuple[Labels, ...]:
-    """The labels that node selector and required node affinity ask for, one mapping for each alternative."""
+    """The labels that the node selector and the required node affinity demand, one mapping for each alternative."""
     selector = {
         str(key): frozenset({str(value)}) for key, value in mapping(spec.get("nodeSelector"), "nodeSelector").items()
     }
@@ -162,7 +162,7 @@ def _narrowed(selector: Labels, term: Mapping[str, Any]) -> Labels:
     labels = dict(selector)
     for expression in sequence(term.get("matchExpressions"), "matchExpressions"):
         rule = mapping(expression, "a match expression")
-        if rule.get("operator") == "In":  # what the other operators leave open is not told apart
+        if rule.get("operator") == "In":  # the other operators do not name the allowed values
             key = str(rule.get("key"))
             values = frozenset(str(value) for value in sequence(rule.get("values"), "values"))
             labels[key] = labels[key] & values if key in labels else values

@@ -1,4 +1,4 @@
-"""What is known of the pods that an object makes."""
+"""Describes the pods that an object makes: `PodSet` and `UnknownPods`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Specs = tuple[tuple[Mapping[str, Any], int], ...]
 
 @dataclass(frozen=True)
 class PodSet:
-    """Pods that come and go together.
+    """Pods that are made and scaled together.
 
-    `part`: which of the object's pods they are, "" where it has no others. `specs` are the pods' specs of one replica,
-    each with how many of it there are, as the cluster gets them. `bounds`: the fewest and the most replicas, None
-    where the object does not say. `passing`: why that is not how many run all the time, "" where it is. `labels` are
-    those that the description of the pods adds to the object's. `targets` are the names under which an autoscaler
-    scales them (kind, namespace, name).
+    `part`: which of the object's pods they are, "" if it has no others. `specs` are the pods' specs of one replica,
+    each with its number of pods, as the cluster gets them. `bounds`: the fewest and the most replicas, None if the
+    object does not say. `passing`: why this number does not run all the time, "" if it does. `labels` are those that
+    the pods' template adds to the object's. `targets` are the names under which an autoscaler scales them (kind,
+    namespace, name).
     """
 
     part: str
@@ -33,13 +33,13 @@ class PodSet:
     targets: tuple[Target, ...] = ()
 
     def pods(self) -> tuple[tuple[Pod, int], ...]:
-        """What the pods of one replica ask for, each with how many of it there are. Raises ValueError."""
+        """The resources of the pods of one replica, each with its number of pods. Raises ValueError."""
         return tuple((read_pod(spec), count) for spec, count in self.specs)
 
 
 @dataclass(frozen=True)
 class UnknownPods:
-    """Pods of an object that cannot be told, with the reason. `decisive`: others than a small addition to what is."""
+    """Unknown pods of an object, with the reason. `decisive`: they are more than a small addition to the known pods."""
 
     part: str
     reason: str
@@ -50,12 +50,12 @@ Found = PodSet | UnknownPods
 
 
 def name_of(value: Object) -> str:
-    """The object's name, "" where it has none."""
+    """The object's name, "" if it has none."""
     return str(_metadata(value).get("name") or "")
 
 
 def namespace_of(value: Object) -> str:
-    """The object's namespace, "" where it has none."""
+    """The object's namespace, "" if it has none."""
     return str(_metadata(value).get("namespace") or "")
 
 

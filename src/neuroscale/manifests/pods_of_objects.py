@@ -1,4 +1,4 @@
-"""The one reading of which pods Kubernetes objects make: containers, what they ask for, and how many there are."""
+"""Finds the pods that Kubernetes objects make, for all rooms: their containers, their resources and their number."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from neuroscale.manifests.serving_runtimes import KSERVE, Runtimes, known_runtim
 
 _APPS = ("apps", "extensions")
 _FOR_A_TIME = "runs for a time that is not known"
-_ON_NODES = "runs on every node that fits it, and how many that are is not known"
-_ROUTER = "the pods of its router are KServe's own, and what they take is not known"
-# They describe pods and run none.
+_ON_NODES = "runs on every node that fits it, and the number of these nodes is not known"
+_ROUTER = "the pods of its router are KServe's own, and their resources are not known"
+# These kinds describe pods and run none.
 _DESCRIPTIONS = (
     "ClusterServingRuntime",
     "ClusterStorageContainer",
@@ -60,10 +60,10 @@ class ObjectPods:
 
 
 def pods_of_objects(objects: Iterable[Object], runtimes: Iterable[Object] = ()) -> list[ObjectPods]:
-    """The pods of each object; Lists are expanded before. What cannot be told is named, never left out.
+    """The pods of each object; Lists are expanded before. Unknown pods are named, never left out.
 
-    `objects` are all of a run: an autoscaler among them bounds what it scales, and the serving runtimes among them come
-    before the `runtimes` that are known besides. An InferenceService is read as KServe's release 0.20 reads it.
+    `objects` are all objects of a run: an autoscaler among them bounds the workload that it scales, and serving
+    runtimes among them win over the other known `runtimes`. An InferenceService is read as KServe's release 0.20 does.
     """
     given = list(objects)
     known = known_runtimes(chain(runtimes, given))
@@ -87,9 +87,9 @@ def _guarded(value: Object, runtimes: Runtimes, autoscalers: list[tuple[Object, 
 
 
 def _bounded(read: ObjectPods, autoscalers: Sequence[Autoscaler], stray: Autoscaler | None) -> ObjectPods:
-    """With the bounds that autoscalers set, or with the remark that what it scales is not there."""
+    """The pods with the bounds that autoscalers set; for a stray autoscaler, that its target is missing."""
     if stray is not None:
-        reason = f"what it scales ({stray.target[0]} {stray.target[2]}) is not among the files"
+        reason = f"its target ({stray.target[0]} {stray.target[2]}) is not among the files"
         return replace(read, found=(UnknownPods("", reason),))
     found: list[Found] = []
     for one in read.found:
@@ -131,7 +131,7 @@ def _read(value: Object, kind: str, group: str, runtimes: Runtimes) -> Iterator[
     ):
         yield _templated(value, spec, fixed(spec))
     elif kind not in _DESCRIPTIONS and "kyverno.io" not in group and _holds_containers(value):
-        yield UnknownPods("", f"runs containers, and how many pods a {kind} has is not known")
+        yield UnknownPods("", f"runs containers, and the number of pods of a {kind} is not known")
 
 
 def _templated(value: Object, spec: Mapping[str, Any], bounds: Bounds | None) -> PodSet:
@@ -161,7 +161,7 @@ def _passing(read: Callable[[], PodSet], reason: str) -> Found:
 
 
 def _leaders(value: Object, spec: Mapping[str, Any]) -> PodSet:
-    """Groups of a leader and its workers; without a template of its own the leader is one of them."""
+    """Groups of a leader and its workers; without a template of its own the leader is one of the workers."""
     group = mapping(spec.get("leaderWorkerTemplate"), "leaderWorkerTemplate")
     worker = mapping(group.get("workerTemplate"), "workerTemplate")
     leader = mapping(group.get("leaderTemplate"), "leaderTemplate") or worker
@@ -171,7 +171,7 @@ def _leaders(value: Object, spec: Mapping[str, Any]) -> PodSet:
 
 
 def _router(value: Object, spec: Mapping[str, Any]) -> Found:
-    """The router of an InferenceGraph; what it takes where the graph does not say it is a setting of the cluster's."""
+    """The router of an InferenceGraph; if the graph does not give its resources, a setting of the cluster does."""
     resources = mapping(spec.get("resources"), "resources")
     if not resources:
         return UnknownPods("", _ROUTER)
@@ -196,7 +196,7 @@ def _llm_inference_service(value: Object, spec: Mapping[str, Any]) -> Iterator[F
     if "scheduler" not in router or mapping(scheduler.get("pool"), "pool").get("ref") is not None:
         return
     if scheduler.get("template") is None:
-        reason = "its pods are KServe's own, and what they take is not known"
+        reason = "its pods are KServe's own, and their resources are not known"
         yield UnknownPods("scheduler", reason, decisive=False)
         return
     count = 0 if kserve_pods.stopped(value) else optional(scheduler, "replicas", 1)
@@ -205,7 +205,7 @@ def _llm_inference_service(value: Object, spec: Mapping[str, Any]) -> Iterator[F
 
 
 def _holds_containers(value: Any) -> bool:
-    """Whether anything in an object of an unknown kind looks like a container, or like what one asks for."""
+    """Whether anything in an object of an unknown kind looks like a container, or like a container's resources."""
     return any(
         (key in ("containers", "steps") and isinstance(item, list) and any(isinstance(one, dict) for one in item))
         or (key == "container" and isinstance(item, dict))

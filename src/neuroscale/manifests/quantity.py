@@ -1,4 +1,4 @@
-"""Kubernetes quantities (`500m`, `1.5Gi`, `2e3`) as exact decimals."""
+"""Reads Kubernetes quantities (`500m`, `1.5Gi`, `2e3`) as exact decimals."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _EXACT = Context(prec=120, Emax=5000, Emin=-5000)
 def quantity(value: Any) -> Decimal:
     """The amount in base units: cores, bytes, pieces.
 
-    As in Kubernetes, what is finer than a billionth is rounded up and what is larger than 2^63-1 is cut to it. Raises
-    ValueError for what is no quantity, and for a negative one, which no pod can ask for.
+    As in Kubernetes, a fraction finer than a billionth is rounded up, and an amount above 2^63-1 becomes 2^63-1. Raises
+    ValueError for a value that is not a quantity, and for a negative one, which no pod can ask for.
     """
-    # A number of YAML or JSON is taken by its shortest spelling: that is what stands in the file.
+    # A number of YAML or JSON is read by its shortest spelling, as the file has it.
     text = repr(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
     match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
     if match is None:
@@ -47,7 +47,7 @@ def quantity(value: Any) -> Decimal:
 
 
 def whole(value: Any) -> int:
-    """A count. Raises ValueError for what is not a whole number from 0 to 2^31-1."""
+    """A count. Raises ValueError if it is not a whole number from 0 to 2^31-1."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
         raise ValueError(f"{value!r:.60} is not a count")
     return value

@@ -1,4 +1,4 @@
-"""The pod that KServe makes of a predictor and its serving runtime (release 0.20).
+"""Merges a predictor with its serving runtime into a pod, as KServe does (release 0.20).
 
 The rules are those of `MergeRuntimeContainers`, `MergePodSpec` and `UpdateImageTag` in KServe's
 `pkg/controller/v1beta1/inferenceservice/utils/utils.go`, and of `buildPodSpec` in `components/predictor.go` beside it.
@@ -22,12 +22,12 @@ _WORKER = "worker-container"
 _SIZES = ("tensorParallelSize", "pipelineParallelSize")
 _BACKEND = "multinode/executor-backend"
 _OF_A_RUNTIME = ("nodeSelector", "affinity", "tolerations", "volumes", "imagePullSecrets", "schedulerName")
-"""What a pod takes of its runtime beside the containers."""
+"""The fields of a runtime that a pod takes beside the containers."""
 _NOT_OF_A_CONTAINER = (
     *("modelFormat", "runtime", "runtimeVersion", "storageUri", "storageUris", "storage", "protocolVersion"),
     "confidential",
 )
-"""What a predictor's `model` says beside its container."""
+"""The fields of a predictor's `model` that are not a container's."""
 _KEYS = {
     "env": "name",
     "imagePullSecrets": "name",
@@ -36,7 +36,7 @@ _KEYS = {
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
-"""By which field a strategic merge patch tells the items of a list apart; other lists are replaced as a whole."""
+"""The field by which a strategic merge patch identifies the items of a list; other lists are replaced as a whole."""
 _PLACEHOLDER = re.compile(r"\{\{-?\s*\.(Name|Namespace)\s*-?\}\}")
 _TAG = re.compile(r":[\w.\-]*$")
 _VLLM = "vllmserver"
@@ -47,11 +47,11 @@ _SERVER_TYPES = {
     "kserve-torchserve": "torchserve",
     "kserve-vllmserver": _VLLM,
 }
-"""What KServe takes its own runtimes for by their names, where no annotation says it."""
+"""The server types of KServe's own runtimes by their names, used if no annotation gives the type."""
 
 
 def models_of(predictor: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The keys under which a predictor describes its model, and the model, as which KServe reads every format.
+    """The keys under which a predictor describes its model, each with the model that KServe reads from it.
 
     The first is the one that runs: KServe's `setPredictorModelDefaults` (`pkg/apis/serving/v1beta1/
     inference_service_defaults.go`) writes a format's own description over `model`.
@@ -63,7 +63,7 @@ def models_of(predictor: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any
 
 
 def model_of(predictor: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
-    """The first of them; None for a predictor whose containers are its own."""
+    """The first of `models_of`; None for a predictor with custom containers."""
     return next(models_of(predictor), None)
 
 
@@ -72,7 +72,7 @@ def merged_pod(
 ) -> dict[str, Any]:
     """The pod's spec, its serving container first. `service`: name and namespace. Raises ValueError.
 
-    Without a `runtime`, which is then not known, it is what the service itself says.
+    Without a `runtime`, which is then not known, it has only the service's own fields.
     """
     described = mapping(mapping(runtime or {}, "the runtime").get("spec"), "spec")
     theirs, ours = (_containers(one) for one in (described, predictor))
@@ -92,29 +92,29 @@ def merged_pod(
 
 
 def serving_container(runtime: Mapping[str, Any]) -> dict[str, Any]:
-    """The container of a runtime that a service's `model` is laid over. Raises ValueError where there is none."""
+    """The container of a runtime that a service's `model` is merged into. Raises ValueError if it has none."""
     return _containers(mapping(runtime.get("spec"), "spec"))[serving_index(runtime)]
 
 
 def serving_index(runtime: Mapping[str, Any]) -> int:
-    """Which of a runtime's containers that is. Raises ValueError where there is none."""
+    """The index of that container in the runtime. Raises ValueError if the runtime has none."""
     for index, container in enumerate(_containers(mapping(runtime.get("spec"), "spec"))):
         if container.get("name") == SERVING:
             return index
     name = mapping(runtime.get("metadata"), "metadata").get("name")
-    raise ValueError(f"the runtime {name} has no container of the name {SERVING}")
+    raise ValueError(f"the runtime {name} has no container with the name {SERVING}")
 
 
 def runtime_annotations(runtime: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The annotations that a runtime gives to its pods, which those of the service and the predictor win over."""
+    """The annotations that a runtime gives to its pods; those of the service and the predictor override them."""
     spec = mapping((runtime or {}).get("spec"), "spec")
     return mapping(spec.get("annotations"), "annotations")
 
 
 def merged_worker(workers: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> tuple[dict[str, Any], bool]:
-    """The worker's spec of a predictor on several nodes with both sizes, and whether a node is a pipeline's stage.
+    """The worker's spec of a predictor on several nodes with both sizes, and whether each node is a pipeline stage.
 
-    Where the runtime is not known, or describes no workers (KServe makes none then), the spec is the service's own.
+    If the runtime is unknown, or describes no workers (KServe makes none then), the spec is the service's own.
     Raises ValueError.
     """
     described = mapping(mapping((runtime or {}).get("spec"), "spec").get("workerSpec"), "workerSpec")
@@ -122,7 +122,7 @@ def merged_worker(workers: Mapping[str, Any], runtime: Mapping[str, Any] | None)
         return dict(workers), False
     base = next((one for one in _containers(described) if one.get("name") == _WORKER), None)
     if base is None:
-        raise ValueError(f"its runtime has no container of the name {_WORKER} for its workers")
+        raise ValueError(f"its runtime has no container with the name {_WORKER} for its workers")
     own = next(iter(_containers(workers)), {})
     spec = {
         **merged_spec(described, {key: value for key, value in workers.items() if key != "containers"}),
@@ -134,7 +134,7 @@ def merged_worker(workers: Mapping[str, Any], runtime: Mapping[str, Any] | None)
 
 
 def merged_container(runtime: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The runtime's container with the service's on top: arguments one behind the other. Raises ValueError."""
+    """The runtime's container with the service's fields on top, and the arguments of both. Raises ValueError."""
     own = {key: value for key, value in own.items() if key not in _NOT_OF_A_CONTAINER}
     merged = _patched(runtime, own)
     merged["args"] = [*sequence(runtime.get("args"), "args"), *sequence(own.get("args"), "args")]
@@ -143,12 +143,12 @@ def merged_container(runtime: Mapping[str, Any], own: Mapping[str, Any]) -> dict
 
 
 def merged_spec(runtime: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod around the containers: what the service says on top of what a pod takes of its runtime."""
+    """The pod's other fields: the service's on top of those that a pod takes from its runtime."""
     return _patched({key: runtime[key] for key in _OF_A_RUNTIME if runtime.get(key) is not None}, own)
 
 
 def parts_of_runtime(runtime: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[tuple[Place, Place]]:
-    """The words and the image of a merged container that are the runtime's, each with its place in the runtime's."""
+    """The words and the image of a merged container that come from the runtime, each with its place in the runtime."""
     for index in range(len(sequence(runtime.get("args"), "args"))):
         yield ("args", index), ("args", index)
     if not own.get("command"):
@@ -159,7 +159,7 @@ def parts_of_runtime(runtime: Mapping[str, Any], own: Mapping[str, Any]) -> Iter
 
 
 def filled(container: Mapping[str, Any], name: str = "name", namespace: str = "namespace") -> dict[str, Any]:
-    """With KServe's placeholders for the service's name and namespace filled in, wherever they stand."""
+    """The container with KServe's placeholders for the service's name and namespace filled in everywhere."""
     known = {"Name": name, "Namespace": namespace}
 
     def fill(value: Any) -> Any:
@@ -177,7 +177,7 @@ def _containers(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _patched(under: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """A strategic merge patch; what is empty in `own` is not written into it, and so changes nothing."""
+    """A strategic merge patch; fields that are empty in `own` are not part of it, and so change nothing."""
     merged = dict(under)
     for key, value in own.items():
         if value is None or value in ("", []):
@@ -201,7 +201,7 @@ def _patched_list(under: list[Any], own: list[Any], key: str) -> list[Any]:
 
 
 def _variables(variable: Any, own: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A variable with one source: where the merge left it two, it is the service's."""
+    """A variable with one source: if the merge left two, the service's."""
     item: dict[str, Any] = mapping(variable, "a variable")
     if item.get("value") in (None, "") or item.get("valueFrom") is None:
         return item
@@ -213,7 +213,7 @@ def _variables(variable: Any, own: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _image(container: Mapping[str, Any], model: Mapping[str, Any], runtime: Mapping[str, Any]) -> str:
-    """The image with the tag or the repository that KServe takes for a version, or for want of a GPU."""
+    """The image with the tag or the repository that KServe takes for a version, or without a GPU."""
     image = str(container.get("image") or "")
     if "@sha256:" in image:
         return image

@@ -1,4 +1,4 @@
-"""Between which counts pods come and go: what a workload says, and what an autoscaler of its own makes of it."""
+"""Reads the bounds of a workload's replicas: its own, and those of its autoscalers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from neuroscale.manifests.quantity import whole
 AUTOSCALERS = ("HorizontalPodAutoscaler", "ScaledObject")
 _KNATIVE = "autoscaling.knative.dev/"
 _PAUSED = "autoscaling.keda.sh/paused-replicas"
-_KEDA_MOST = 100  # what KEDA takes where maxReplicaCount is missing
+_KEDA_MOST = 100  # KEDA's default if maxReplicaCount is missing
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The fewest and the most replicas. `unlimited`: nothing bounds them, and `most` stands for the fewest."""
+    """The fewest and the most replicas. `unlimited`: nothing bounds them, and `most` is the same as `fewest`."""
 
     fewest: int
     most: int
@@ -29,9 +29,9 @@ STOPPED = Bounds(0, 0)
 
 @dataclass(frozen=True)
 class Autoscaler:
-    """A HorizontalPodAutoscaler or ScaledObject: `target` is kind, namespace and name of what it scales.
+    """A HorizontalPodAutoscaler or ScaledObject: `target` is kind, namespace and name of the object that it scales.
 
-    `wakes`: it scales a workload that is set to no replicas, too.
+    `wakes`: it also scales a workload that is set to no replicas.
     """
 
     subject: str
@@ -41,18 +41,18 @@ class Autoscaler:
 
 
 def fixed(spec: Mapping[str, Any]) -> Bounds:
-    """`replicas`, which is one where it is missing."""
+    """The bounds of `replicas`, whose default is 1."""
     count = optional(spec, "replicas", 1)
     return Bounds(count, count)
 
 
 def between(fewest: int, most: int) -> Bounds:
-    """Bounds of which the most is never below the fewest."""
+    """Bounds whose most is never below their fewest."""
     return Bounds(fewest, max(fewest, most))
 
 
 def optional(spec: Mapping[str, Any], key: str, default: int) -> int:
-    """A count, or `default` where it is missing or null."""
+    """A count, or `default` if it is missing or null."""
     value = spec.get(key)
     try:
         return default if value is None else whole(value)
@@ -61,11 +61,11 @@ def optional(spec: Mapping[str, Any], key: str, default: int) -> int:
 
 
 def read_autoscaler(kind: str, subject: str, namespace: str, value: Mapping[str, Any]) -> Autoscaler:
-    """The autoscaler in an object. Raises ValueError where it does not say what it scales, or how far."""
+    """The autoscaler in an object. Raises ValueError if it does not name its target, or its upper bound."""
     spec = mapping(value.get("spec"), "spec")
     target = mapping(spec.get("scaleTargetRef"), "scaleTargetRef")
     if not isinstance(name := target.get("name"), str):
-        raise ValueError("it does not name what it scales")
+        raise ValueError("it does not name its target")
     scaled = (str(target.get("kind") or "Deployment"), namespace, name)
     if kind == "HorizontalPodAutoscaler":
         if spec.get("maxReplicas") is None:
@@ -85,7 +85,7 @@ def read_autoscaler(kind: str, subject: str, namespace: str, value: Mapping[str,
 
 
 def scaled(bounds: Bounds, autoscalers: Sequence[Autoscaler]) -> Bounds:
-    """The bounds of a workload that has these autoscalers; of several, each may have its way."""
+    """The bounds of a workload with these autoscalers; with several, the widest bounds of all."""
     working = [one for one in autoscalers if one.wakes or bounds.most]
     if not working:
         return bounds
@@ -93,7 +93,7 @@ def scaled(bounds: Bounds, autoscalers: Sequence[Autoscaler]) -> Bounds:
 
 
 def knative(given: Mapping[str, str]) -> Bounds:
-    """The bounds in the annotations of a Knative revision: from none to any number where they are missing."""
+    """The bounds in the annotations of a Knative revision: from none to any number if they are missing."""
     fewest = _first(given, "min-scale", "minScale")
     most = _first(given, "max-scale", "maxScale")
     return between(fewest, most) if most else Bounds(fewest, fewest, unlimited=True)
@@ -118,5 +118,5 @@ def annotations_of(value: Mapping[str, Any]) -> dict[str, str]:
 
 
 def texts(value: Any, name: str) -> dict[str, str]:
-    """Labels or annotations. Raises ValueError for what is no mapping."""
+    """Labels or annotations. Raises ValueError if the value is not a mapping."""
     return {str(key): str(text) for key, text in mapping(value, name).items()}

@@ -1,4 +1,4 @@
-"""Serving runtimes of KServe: which of them a service names, and where it is looked up (release 0.20)."""
+"""Finds the serving runtime that a service names, as KServe looks it up (release 0.20)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ RUNTIMES = ("ServingRuntime", "ClusterServingRuntime")
 SERVING = "kserve-container"
 """The container that KServe sends requests to."""
 BUILT_IN = "kserve-vllmserver"
-"""KServe's own runtime for vLLM, which it takes for the model format vLLM where a service names none."""
+"""KServe's own runtime for vLLM, which it takes for the model format vLLM if a service names no runtime."""
 SERVER_TYPE = f"{KSERVE}/server-type"
 
 Runtimes = Callable[[str, str], Mapping[str, Any] | None]
-"""A runtime's object by its name and the service's namespace; None where it is not known."""
+"""Gives a runtime's object by its name and the service's namespace; None if it is unknown."""
 RuntimeKey = tuple[str, str, str]
 """Kind, namespace ("" for a ClusterServingRuntime) and name."""
 
@@ -33,7 +33,7 @@ _BUILT_IN: Mapping[str, Any] = {
         "containers": [
             {
                 "name": SERVING,
-                # The tag is whatever KServe was installed with; without NVIDIA GPUs it takes the image for CPUs.
+                # KServe's installation sets the tag; without NVIDIA GPUs KServe takes the image for CPUs.
                 "image": "vllm-openai:latest",
                 "command": ["python", "-m", "vllm.entrypoints.openai.api_server"],
                 "args": ["--port=8080", "--served-model-name={{.Name}}", "--model=/mnt/models"],
@@ -42,11 +42,11 @@ _BUILT_IN: Mapping[str, Any] = {
         ]
     },
 }
-"""What a service takes of that runtime, which comes with KServe (`config/runtimes/kserve-vllmserver.yaml`)."""
+"""The part of that runtime that a service takes; KServe brings it (`config/runtimes/kserve-vllmserver.yaml`)."""
 
 
 def runtime_key(value: Mapping[str, Any]) -> RuntimeKey | None:
-    """What a serving runtime is looked up by; None for every other object."""
+    """The key by which a serving runtime is looked up; None for every other object."""
     kind, group = str(value.get("kind")), str(value.get("apiVersion")).rpartition("/")[0]
     metadata = value.get("metadata")
     if group != KSERVE or kind not in RUNTIMES or not isinstance(metadata, dict):
@@ -55,7 +55,7 @@ def runtime_key(value: Mapping[str, Any]) -> RuntimeKey | None:
 
 
 def find_runtime(given: Mapping[RuntimeKey, _Found], name: str, namespace: str) -> _Found | None:
-    """A runtime by its name: the namespace's own comes before that of the whole cluster."""
+    """A runtime by its name: the one of the namespace wins over the one of the whole cluster."""
     return given.get((RUNTIMES[0], namespace, name)) or given.get((RUNTIMES[1], "", name))
 
 
@@ -73,13 +73,13 @@ def runtimes_below(snapshot: Snapshot, folder: str) -> list[Manifest]:
         try:
             manifests = read_manifests(data, entry.path) if data is not None else []
         except InputError:
-            continue  # the platform's own check says what is wrong with it
+            continue  # the platform check reports what is wrong with it
         found += [one for one in manifests if one.kind == RUNTIMES[1]]
     return found
 
 
 def runtime_name(model: Mapping[str, Any]) -> str:
-    """The runtime that a predictor's `model` names; "" where KServe chooses one that the files do not tell."""
+    """The runtime that a predictor's `model` names; "" if KServe chooses one that the files do not show."""
     name = str(model.get("runtime") or "")
     return BUILT_IN if not name and model_format(model).lower() == "vllm" else name
 
@@ -90,7 +90,7 @@ def model_format(model: Mapping[str, Any]) -> str:
 
 
 def runtime_of(model: Mapping[str, Any], namespace: str, runtimes: Runtimes) -> Mapping[str, Any] | None:
-    """The runtime that a predictor's `model` is served by; None where it is not known."""
+    """The runtime that serves a predictor's `model`; None if it is unknown."""
     name = runtime_name(model)
     if not name:
         return None

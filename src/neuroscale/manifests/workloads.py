@@ -1,4 +1,4 @@
-"""What in Kubernetes objects has a price: their pods, on whose account they run, and what no figure counts."""
+"""Finds the parts of Kubernetes objects that cost something: pods with their cost centre, and parts without a price."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ COST_CENTER = "cost-center"
 
 @dataclass(frozen=True)
 class Workload:
-    """Pods that come and go together: `pods` are those of one replica, each with how many of it there are.
+    """Pods that are made and scaled together: `pods` are those of one replica, each with its number.
 
-    `cost_center` is the label's ("" where there is none).
+    `cost_center` is the label's value ("" without the label).
     """
 
     subject: str
@@ -31,10 +31,10 @@ class Workload:
 
 @dataclass(frozen=True)
 class Unpriced:
-    """Something that no figure counts, by name and with the reason.
+    """A part of an object that no figure counts, with its name and the reason.
 
-    `decisive`: pods whose cost is unknown, without which a difference would mislead. `content` tells whether it is
-    the same thing on both sides of a change.
+    `decisive`: pods with an unknown cost, without which a difference would mislead. An equal `content` means the
+    same part on both sides of a change.
     """
 
     subject: str
@@ -45,23 +45,23 @@ class Unpriced:
 
 @dataclass(frozen=True)
 class Workloads:
-    """What was found in a set of objects."""
+    """The workloads and the parts without a price of a set of objects."""
 
     priced: tuple[Workload, ...] = ()
     unpriced: tuple[Unpriced, ...] = ()
 
 
-# Where annotations lie that start, stop or scale what an object describes.
+# Prefixes of annotations that start, stop or scale the pods of an object.
 _SCALING = ("serving.kserve.io/", "autoscaling.knative.dev/", "autoscaling.keda.sh/")
 _STORAGE = "the price lists have no storage"
-_NO_BOUND = "nothing bounds its replicas; what it costs at most counts the fewest"
+_NO_BOUND = "nothing bounds its replicas; the highest cost counts only the fewest"
 
 
 def read_workloads(objects: Iterable[Object], runtimes: Iterable[Object] = ()) -> Workloads:
     """The workloads in the objects of one service; each has a kind and a name, and Lists are expanded.
 
-    `runtimes`: serving runtimes that are known beside those among the objects. What cannot be counted is named, never
-    left out.
+    `runtimes`: serving runtimes that are known beside those among the objects. Parts that cannot be counted are named,
+    never left out.
     """
     workloads: list[Workload] = []
     unpriced: list[Unpriced] = []
@@ -77,7 +77,7 @@ def read_workloads(objects: Iterable[Object], runtimes: Iterable[Object] = ()) -
 
 
 def _priced(value: Object, found: Found) -> Workload | Unpriced:
-    """Pods that a figure counts, or by name why none does."""
+    """Pods that a figure counts, or the reason why no figure does."""
     subject = f"{subject_of(value)} {found.part}".strip()
     if isinstance(found, UnknownPods):
         return Unpriced(subject, found.reason, found.decisive, _content(value))
@@ -91,7 +91,7 @@ def _priced(value: Object, found: Found) -> Workload | Unpriced:
 
 
 def _pieces(value: Object) -> Iterator[UnknownPods]:
-    """What of an object costs something beside its pods."""
+    """The parts of an object that cost something beside its pods."""
     kind, group = str(value.get("kind")), str(value.get("apiVersion")).rpartition("/")[0]
     spec = value.get("spec")
     if not isinstance(spec, dict):

@@ -1,4 +1,4 @@
-"""The policies that judge: read strictly, so that the gate can compute which of them applies to which object."""
+"""Reads the policies strictly, so that the gate can compute which of them applies to which object."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRIPWIRE_MESSAGE = "neuroscale.dev/tripwire-message"
 FIX = "neuroscale.dev/fix"
 TRIPWIRES = f"{POLICIES}/tripwires.yaml"
 
-# What a policy may say. Everything else could make it apply to less than the computed list.
+# The fields that a policy may have. Any other field could make it apply to fewer objects than the computed list.
 _SPEC_FIELDS = {
     "validationActions",
     "failurePolicy",
@@ -31,21 +31,21 @@ _SPEC_FIELDS = {
     "validations",
 }
 _RULE_FIELDS = {"apiGroups", "apiVersions", "operations", "resources", "scope"}
-# Others could keep Argo CD from applying it (hooks, sync options), or have something remove it again.
+# Other annotations could keep Argo CD from applying it (hooks, sync options), or make another program remove it.
 _METADATA_FIELDS = {"name", "annotations"}
 _ANNOTATIONS = ("neuroscale.dev/", "policies.kyverno.io/")
 
 
 @dataclass(frozen=True)
 class ResourceRule:
-    """One `resourceRules` entry of a policy. A subresource (`pods/ephemeralcontainers`) is no object in a file."""
+    """One `resourceRules` entry of a policy. A subresource (`pods/ephemeralcontainers`) is not an object in a file."""
 
     groups: frozenset[str]
     versions: frozenset[str]
     resources: frozenset[str]
 
     def matches(self, group: str, version: str, plural: str) -> bool:
-        """Whether creating such an object is judged by the rule."""
+        """Whether the rule judges the creation of such an object."""
         return (
             (group in self.groups or "*" in self.groups)
             and (version in self.versions or "*" in self.versions)
@@ -57,7 +57,7 @@ class ResourceRule:
 class Policy:
     """A ValidatingPolicy. `value` is the whole policy object.
 
-    `tripwire_message` is what it must say of the first tripwire that it applies to.
+    `tripwire_message` is its message for the first tripwire that it applies to.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Policy:
 class PolicyException:
     """A reviewed exception: `policy` does not refuse one object, up to and including the day `expires`.
 
-    One with a fault excepts nothing.
+    An exception with a fault excepts nothing.
     """
 
     file: str
@@ -89,11 +89,11 @@ class PolicyException:
     expires: date
 
     def fault(self, today: date, longest_days: int) -> Fault | None:
-        """Why it does not hold."""
+        """Why the exception is not valid, or None if it is."""
         return fault_of(self.reason, self.expires, today, longest_days)
 
     def covers(self, policy: str, manifest: Manifest) -> bool:
-        """Whether this exception speaks of that policy and that object."""
+        """Whether this exception names that policy and that object."""
         return (self.policy, self.kind, self.namespace, self.name) == (
             policy,
             manifest.kind,
@@ -114,8 +114,8 @@ class PolicySet:
 def load_policy_set(snapshot: Snapshot) -> PolicySet:
     """Every policy of a repository.
 
-    Raises UntrustedError when there is none, or when one of them is not in a form whose reach can be computed: a gate
-    whose policies are in doubt must not answer.
+    Raises UntrustedError if there are no policies, or if the gate cannot compute which objects one of them applies to:
+    a gate whose policies are in doubt must not answer.
     """
     try:
         return _load(snapshot)
@@ -129,9 +129,9 @@ def _load(snapshot: Snapshot) -> PolicySet:
     for entry in snapshot.entries(POLICIES):
         parts = entry.path.split("/")
         if parts[-1] == POLICY_FILE and (len(parts) != 3 or parts[1] == "exceptions"):
-            # Argo CD applies every file of that name below the folder.
+            # Argo CD applies every file with that name below the folder.
             fix = f"Only {POLICIES}/NAME/{POLICY_FILE} is judged and tested: use another name, or another place."
-            raise InputError(Problem(entry.path, "", "would reach the cluster, and is no policy", fix))
+            raise InputError(Problem(entry.path, "", "would reach the cluster, but is not a policy", fix))
         if entry.path.startswith(f"{EXCEPTIONS}/"):
             if entry.path.endswith(".md"):
                 continue
@@ -143,7 +143,7 @@ def _load(snapshot: Snapshot) -> PolicySet:
                 raise InputError(Problem(entry.path, "", f"is a {entry.kind}", "Keep regular files only."))
             folders.setdefault(parts[1], set()).add("/".join(parts[2:]))
         elif entry.kind != "file" or entry.path not in (TRIPWIRES, f"{POLICIES}/README.md"):
-            fix = f"A policy is {POLICIES}/NAME/policy.yaml: what lies elsewhere would judge nothing."
+            fix = f"Write a policy as {POLICIES}/NAME/policy.yaml: nothing reads policies elsewhere."
             raise InputError(Problem(entry.path, "", "is not the folder of a policy", fix))
     policies = []
     for name, files in sorted(folders.items()):
@@ -159,7 +159,7 @@ def _load(snapshot: Snapshot) -> PolicySet:
 
 def _policy(snapshot: Snapshot, name: str) -> Policy:
     file = f"{POLICIES}/{name}/{POLICY_FILE}"
-    # As a manifest: Argo CD applies it as it does a service's.
+    # Read it as a manifest: Argo CD applies it like a service's manifest.
     manifests = read_manifests(read_text(snapshot, file).encode(), file)
     if len(manifests) != 1 or manifests[0].prefix:
         raise InputError(Problem(file, "", "is not exactly one object", "Write one policy, and nothing else."))
@@ -180,7 +180,10 @@ def _policy(snapshot: Snapshot, name: str) -> Policy:
             fix = f"Use annotations of {' and '.join(_ANNOTATIONS)} only."
             raise wrong("metadata.annotations", f"{key} could keep the policy out of the cluster", fix)
     texts = []
-    for annotation, meaning in ((FIX, "what to write instead"), (TRIPWIRE_MESSAGE, "what it says of its tripwire")):
+    for annotation, meaning in (
+        (FIX, "what to write instead"),
+        (TRIPWIRE_MESSAGE, "the policy's message for its tripwire"),
+    ):
         annotations = metadata.get("annotations")
         text = annotations.get(annotation) if isinstance(annotations, dict) else None
         if not isinstance(text, str) or not text.strip():
@@ -210,7 +213,7 @@ def _policy(snapshot: Snapshot, name: str) -> Policy:
 def _rules(spec: Mapping[str, Any], wrong: Any) -> tuple[ResourceRule, ...]:
     constraints = spec.get("matchConstraints")
     if not isinstance(constraints, dict) or set(constraints) != {"resourceRules"}:
-        raise wrong("spec.matchConstraints", "is more or less than resourceRules", "Use plain resourceRules only.")
+        raise wrong("spec.matchConstraints", "must hold resourceRules alone", "Use plain resourceRules only.")
     rules = []
     for rule in constraints["resourceRules"]:
         if not isinstance(rule, dict) or set(rule) - _RULE_FIELDS or rule.get("scope", "*") != "*":

@@ -1,4 +1,4 @@
-"""How right planning is, in the terminal: one line for every case, what is not right, and a summary by kind."""
+"""Prints how right planning is in the terminal: one line for every case, wrong figures, and a summary by kind."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ NAMES: dict[Kind, tuple[str, str]] = {
 
 OF_MODELS: tuple[Kind, ...] = ("total_params", "active_params", "checkpoint_bytes", "kv_bytes_per_token")
 WITHOUT_ERROR: tuple[Kind, ...] = ("verdict", "kv_bytes_per_token")
-"""Right or wrong, and nothing between."""
+"""Figures that are right or wrong, without an error in per cent."""
 
 OF_STARTS: tuple[Kind, ...] = ("weights", "kv_gib", "kv_tokens", "tokens_of_memory")
-"""The columns beside the verdict; what else is compared is in the summary, in --json and, with --only, in the table."""
+"""The columns beside the verdict; other figures are in the summary, in --json and, with --only, in the table."""
 
 _SCALES: dict[Kind, float] = {"total_params": 1e9, "active_params": 1e9, "checkpoint_bytes": GIB}
 _STYLES = {
@@ -71,7 +71,7 @@ def print_accuracy(cases: Cases, rows: Sequence[Row], summaries: Sequence[Summar
 
 
 def _table(title: str, kinds: Sequence[Kind], rows: Iterable[Row], console: Console) -> None:
-    """One line a case; * marks a case that is held out. What has no column stands at the end of a line without more."""
+    """One line a case; * marks a case that is held out. A case without any column's figure shows its others as text."""
     found: dict[str, dict[Kind, Row]] = defaultdict(dict)
     for row in rows:
         found[row.case][row.kind] = row
@@ -84,11 +84,15 @@ def _table(title: str, kinds: Sequence[Kind], rows: Iterable[Row], console: Cons
         if not set(of_case) & set(kinds):
             lines[-1].append(Text("; ".join(_elsewhere(row) for row in of_case.values())))
     _print(lines, console)
-    line(console, "* of the third held out, by a hash of its name: whether figures were fitted to the rest", 2)
+    line(
+        console,
+        "* held out, a third of all by a hash of the name: shows whether figures were fitted to the rest",
+        2,
+    )
     if tools:
         line(
             console,
-            "other tools: verdict, error of the weights, error of the KV cache's tokens; - where it has none",
+            "other tools: verdict, error of the weights, error of the KV cache's tokens; - if it has none",
             2,
         )
 
@@ -128,7 +132,7 @@ def _others(tool: str, of_case: dict[Kind, Row]) -> Text:
 
 
 def _open(rows: Sequence[Row], console: Console) -> None:
-    """Everything that is not as aimed at, with planning's words."""
+    """Every figure that misses its aim, with planning's reasons."""
     found = [row for row in rows if row.outcome not in ("right", "shown")]
     if not found:
         return
@@ -200,7 +204,7 @@ def _of_tool(tool: str, tally: Tally) -> list[Text]:
 
 
 def _print(lines: Sequence[Sequence[Text]], console: Console) -> None:
-    """Columns as wide as they have to be: names to the left, and what starts with a figure to the right."""
+    """Columns as wide as their cells: names to the left, and cells that start with a figure to the right."""
     widths = [max(row[column].cell_len for row in lines) for column in range(len(lines[0]))] + [0]
     for row in lines:
         text = Text()

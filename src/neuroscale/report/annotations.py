@@ -10,7 +10,7 @@ from neuroscale.core.printable import workflow_message, workflow_property
 from neuroscale.gate.verdict import Finding, Verdict
 from neuroscale.report import summary
 
-LIMIT = 10  # of each severity in one step; GitHub drops what is beyond
+LIMIT = 10  # of each severity in one step; GitHub drops the rest
 
 
 def to_annotations(verdict: Verdict) -> str:

@@ -1,4 +1,4 @@
-"""Whether a model fits, in the terminal."""
+"""Prints in the terminal whether a model fits."""
 
 from __future__ import annotations
 

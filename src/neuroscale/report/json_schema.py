@@ -24,7 +24,7 @@ def schema_json() -> str:
 
 
 class _SchemaGenerator(GenerateJsonSchema):
-    """Describes what the report writes, which is every field."""
+    """Describes the report as it is written: with every field."""
 
     def field_is_required(self, *_: object, **__: object) -> bool:
         return True

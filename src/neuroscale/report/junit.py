@@ -11,7 +11,7 @@ from neuroscale.gate.verdict import Check, Finding, Outcome, Verdict
 from neuroscale.report import phrases, summary
 from neuroscale.report.junit_file import Case, Suite, Tag, junit_file
 
-_LONGEST = 1e9  # seconds; what is longer was not measured
+_LONGEST = 1e9  # seconds; a longer time cannot have been measured
 
 
 @dataclass
@@ -32,10 +32,10 @@ class _Suite(Suite):
 
 
 def to_junit(verdict: Verdict) -> str:
-    """One test suite for each check: a failed case for each finding that refuses, one passed case where it passed.
+    """One test suite for each check: a failed case for each finding that refuses, or one passed case.
 
-    What gave no answer is an error, what was not run is skipped. A run that did not pass always has a failure, one
-    that cannot be trusted an error.
+    A check without an answer is an error, a check that did not run is skipped. A run that did not pass always has a
+    failure, and a run that cannot be trusted an error.
     """
     suites: dict[str, _Suite] = {}
     for check in verdict.checks:
@@ -69,7 +69,7 @@ def _add_failure(suite: _Suite, finding: Finding) -> None:
 
 
 def _add_missing_red(suites: dict[str, _Suite], verdict: Verdict) -> None:
-    """See that a report is as red as its verdict, also where no single check or finding says so."""
+    """Make the report as red as its verdict, even if no single check or finding is red."""
     ended = summary.status(verdict)
     errors = sum(suite.count("error") for suite in suites.values())
     failures = sum(suite.count("failure") for suite in suites.values())

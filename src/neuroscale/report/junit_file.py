@@ -16,7 +16,7 @@ Tag = Literal["", "failure", "error", "skipped"]
 class Case:
     """One test case; `name` and `classname` are each one harmless line.
 
-    `tag`: how it ended, "" where it passed; `message`, `kind` and `text` say why. `output`: what one that passed tells.
+    `tag`: how it ended, "" if it passed; `message`, `kind` and `text` say why. `output`: the output of a passed case.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Case:
 
 @dataclass
 class Suite:
-    """Test cases, the seconds that they took together, and lines that belong to none of them alone."""
+    """Test cases, the seconds that they took together, and output lines of the suite as a whole."""
 
     name: str
     seconds: float = 0.0
@@ -50,7 +50,7 @@ class Suite:
     told: list[str] = field(default_factory=list)
 
     def count(self, tag: Tag) -> int:
-        """The cases that ended so."""
+        """The number of cases that ended with this tag."""
         return sum(case.tag == tag for case in self.cases)
 
     def element(self) -> ET.Element:
@@ -64,7 +64,7 @@ class Suite:
 
 
 def junit_file(name: str, suites: Sequence[Suite], seconds: float | None = None) -> str:
-    """The whole file. `seconds`: of the whole run; None for the sum of the suites'."""
+    """The whole file. `seconds`: the time of the whole run; None for the sum of the suites' times."""
     attributes = {"name": name}
     if seconds is not None:
         attributes["time"] = f"{seconds:.3f}"

@@ -19,7 +19,7 @@ from neuroscale.report import phrases, summary
 from neuroscale.report.memory_bar import memory_bar
 from neuroscale.report.memory_chart import memory_chart
 
-MARKER = "<!-- neuroscale-gate -->"  # by which a later run finds its comment and replaces it
+MARKER = "<!-- neuroscale-gate -->"  # a later run finds its comment by this line and replaces it
 
 # GitHub refuses a body of more than 65,536 characters. Each section keeps to its bytes, which are never fewer than its
 # characters, so that no section can push another one out. The sum stays below 60,000.
@@ -36,7 +36,7 @@ _BYTES = {
     "notes": 3_000,
 }
 _RULES_SHOWN = 15
-_CHARTS_OPEN = 3  # more would push what is below them out of sight
+_CHARTS_OPEN = 3  # more would push the text below them out of sight
 
 _SYMBOLS = {
     ExitStatus.PASSED: "✅",
@@ -117,7 +117,7 @@ def _notices(verdict: Verdict) -> str:
 
 
 def _listed(heading: str, findings: Sequence[Finding], section: str, noun: str) -> str:
-    """Findings grouped by file; where there are very many, how many each rule has and the first of them."""
+    """Findings grouped by file; if there are too many to show, the count of each rule and the first findings."""
     if not findings:
         return ""
     overview = ""
@@ -145,7 +145,7 @@ def _finding(finding: Finding) -> str:
 
 
 def _effects(verdict: Verdict) -> str:
-    """What services would get when they are next rendered; nothing where the change does not touch what makes them."""
+    """The changes of services when they are next rendered; "" if the change does not touch the files that make them."""
     if (effects := verdict.effects) is None:
         return ""
     heading = f"### What services would get\n\n{phrases.effects_lead(effects)}"
@@ -159,7 +159,7 @@ def _field(text: str) -> str:
 
 
 def _cost(verdict: Verdict) -> str:
-    """What the change does to the monthly bill; nothing where it does nothing to it."""
+    """The change of the monthly cost; "" if the change does not alter it."""
     if (cost := verdict.cost) is None:
         return ""
     room = _BYTES["cost"]
@@ -199,7 +199,7 @@ def _cost_title(service: ServiceCost) -> str:
 
 
 def _table(heading: str, rows: Iterable[str], last: str, total: int, room: int, noun: str) -> str:
-    """A table of past, new and difference with as many of the rows as there is room for; `last` always stands."""
+    """A table of past, new and difference with as many of the rows as there is room for, and always the row `last`."""
     if not total:
         return ""
     head = f"| {heading} | Past | New | Difference |\n|---|--:|--:|--:|"
@@ -247,7 +247,7 @@ def _service(service: ServiceReport, chart_open: bool) -> str:
     if plan.accelerator_count > 1:
         facts.append(phrases.memory_caption(plan))
     lines.append("<br>".join(facts))
-    # The bar is seen in mails, too; where Mermaid is drawn, the chart is to scale and has an axis.
+    # Mails show the bar, too; where Mermaid is drawn, the chart is to scale and has an axis.
     lines.append(f"\n```text\n{memory_bar(plan.memory_gib)}\n```\n")
     opened = " open" if chart_open else ""
     chart = memory_chart(plan.memory_gib)
@@ -277,7 +277,7 @@ def _price(service: ServiceReport, plan: Plan) -> str:
 
 
 def _reasons(plan: Plan) -> str:
-    """Confidence and reasons, folded; the reasons of a refusal are what the reader came for and stay open."""
+    """Confidence and reasons, folded; a reader needs the reasons of a refusal at once, so these stay open."""
     reasons = (f"- {prose(reason)}" for reason in plan.reasons)
     rows = _fitting(reasons, len(plan.reasons), _BYTES["services"] // 4, "reason")
     if plan.verdict == "refused":
@@ -334,7 +334,7 @@ def _notes(verdict: Verdict) -> str:
 
 
 def _section(heading: str, blocks: Iterable[str], total: int, name: str, noun: str) -> str:
-    """A heading and as many of the blocks as the section has room for; nothing where there are none."""
+    """A heading and as many of the blocks as the section has room for; "" if there are no blocks."""
     if not total:
         return ""
     body = _fitting(blocks, total, _BYTES[name] - _size(heading) - 2, noun)
@@ -342,9 +342,9 @@ def _section(heading: str, blocks: Iterable[str], total: int, name: str, noun: s
 
 
 def _fitting(blocks: Iterable[str], total: int, room: int, noun: str) -> str:
-    """As many of the blocks as fit into `room` bytes, with an honest count of the rest.
+    """As many of the blocks as fit into `room` bytes, with an exact count of the rest.
 
-    `total` is how many there are in all where `blocks` yields only the first of them.
+    `total` is the number of all blocks; `blocks` may yield only the first of them.
     """
     room -= _size(_more(total, noun))
     kept: list[str] = []

@@ -7,17 +7,17 @@ import math
 from neuroscale.planning.plan import Memory
 from neuroscale.report.phrases import gib
 
-# Told apart by shape and not by colour.
+# The parts differ in shape, not in colour.
 _BLOCKS = "█▓▒░"
 _ASCII = "#=+."
-_LARGEST = 1e12  # GiB; beyond it is no measurement, and sums stay finite
+_LARGEST = 1e12  # GiB; no memory is larger, and sums stay finite
 
 
 def memory_bar(memory: Memory, width: int = 64, *, ascii_only: bool = False) -> str:
     """Lines of text: the bar, `width` characters wide, and under it the GiB per accelerator that each part takes.
 
-    Where the parts need more than is usable, the bar is as long as the need and a ruler under it ends where the usable
-    memory does.
+    If the parts need more than the usable memory, the bar is as long as the need, and a ruler under it ends where the
+    usable memory ends.
     """
     symbols = _ASCII if ascii_only else _BLOCKS
     parts = [_bounded(value) for value in (memory.weights, memory.kv_cache, memory.overhead)]
@@ -44,7 +44,7 @@ def _bounded(value: float) -> float:
 
 
 def _shares(parts: list[float], width: int) -> list[int]:
-    """Whole cells for each part that add up to `width`; what is not zero has at least one."""
+    """Whole cells for each part that add up to `width`; a part above zero has at least one."""
     total = sum(parts)
     if total <= 0:
         return [0] * (len(parts) - 1) + [width]

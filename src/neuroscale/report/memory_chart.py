@@ -5,17 +5,17 @@ from __future__ import annotations
 from neuroscale.planning.plan import Memory
 from neuroscale.report.phrases import gib
 
-# Gantt, of Mermaid's charts, lays bars end to end on an axis: a second of its time stands for a GiB.
+# Mermaid's Gantt chart lays bars end to end on an axis: a second of its time stands for a GiB.
 _HEAD = ("gantt", "    title GiB on each accelerator", "    dateFormat x", "    axisFormat %s")
-_LARGEST = 1e6  # GiB; beyond it is no measurement, and the axis ends
-# Seconds that divide a minute, then minutes that divide an hour: other steps would begin anew with each.
+_LARGEST = 1e6  # GiB; no memory is larger, and the axis ends there
+# Seconds that divide a minute, then minutes that divide an hour: other steps would restart at each minute or hour.
 _STEPS = ((10, "1second"), (60, "5second"), (150, "10second"), (450, "30second"), (900, "1minute"), (4500, "5minute"))
 
 
 def memory_chart(memory: Memory) -> str:
-    """The chart's source: weights, KV cache, overhead and what is free one after the other, and the limit below them.
+    """The chart's source: weights, KV cache, overhead and free memory one after the other, and the limit below them.
 
-    Where they need more than the limit, a bar that is marked critical shows how much.
+    If they need more than the limit, a bar that is marked critical shows how much more.
     """
     rows: list[str] = []
     end = 0

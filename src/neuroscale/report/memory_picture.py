@@ -1,4 +1,4 @@
-"""The memory of one accelerator as a picture: what weights, cache and overhead take of it, and where it ends."""
+"""Draws the memory of one accelerator: the parts that weights, cache and overhead take, and the limit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FORMATS = (".svg", ".png")
 _LARGEST = 1e9  # GiB; an axis is still drawn to scale
 
-# Dark text on a card of its own, so that a dark page shows it as a light one does. What lies side by side differs in
+# Dark text on a card of its own, so that a dark page shows it as a light one does. Neighbouring parts differ in
 # lightness and not only in colour.
 _PAPER, _INK, _FAINT, _RED = "#ffffff", "#1f2328", "#6e7781", "#b3261e"
 _FACES = {"weights": "#2f5d9b", "KV cache": "#e8b04a", "overhead": "#5f6b76", "free": "#f3f5f7"}
@@ -35,7 +35,7 @@ _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 10,
     "hatch.linewidth": 1.0,
-    # A model's name is no formula.
+    # A model's name is not a formula.
     "text.parse_math": False,
 }
 
@@ -43,13 +43,11 @@ _STYLE: dict[Any, Any] = {
 def write_picture(memory: Memory, title: str, path: Path) -> None:
     """Writes the bar as SVG or PNG, by the path's suffix: the same bytes for the same numbers and title.
 
-    Raises InputError for another suffix, and where the file cannot be written; then nothing is.
+    Raises InputError for another suffix, or if the file cannot be written; then it writes nothing.
     """
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
-        raise InputError(
-            Problem(str(path), "", f"{path.suffix or 'no suffix'} is no picture's", "Name a file .svg or .png.")
-        )
+        raise InputError(Problem(str(path), "", f"ends with {path.suffix or 'no suffix'}", "Name a .svg or .png file."))
     data = _picture(memory, one_line(title, 86), suffix[1:])
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
@@ -64,23 +62,23 @@ def write_picture(memory: Memory, title: str, path: Path) -> None:
             raise
     except OSError as error:
         raise InputError(
-            Problem(str(path), "", f"cannot be written: {error.strerror}", "Name a file in a folder that is there.")
+            Problem(str(path), "", f"cannot be written: {error.strerror}", "Name a file in a folder that exists.")
         ) from error
 
 
 def _picture(memory: Memory, title: str, form: str) -> bytes:
-    # Drawing is slow to import, and only this needs it.
+    # The drawing library is slow to import, and only this function needs it.
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
-        warnings.simplefilter("ignore")  # a name in letters that the font lacks
+        warnings.simplefilter("ignore")  # matplotlib warns about letters that the font lacks
         figure = Figure(figsize=(8, 2.5), dpi=160, facecolor=_PAPER)
         _draw(figure, memory, title)
         data = BytesIO()
-        # Without the time and the version of what drew it.
+        # Leave out the time and matplotlib's version: the same numbers give the same bytes.
         of_form = {"svg": {"Date": None, "Creator": None, "Title": title}, "png": {"Software": None}}
         figure.savefig(data, format=form, metadata=of_form[form])
     return data.getvalue()
@@ -121,13 +119,13 @@ def _draw(figure: Figure, memory: Memory, title: str) -> None:
 
 
 def _beyond(axes: Axes, start: float, end: float) -> None:
-    """What has no room: faded, and struck through."""
+    """Draw the part beyond the limit: faded, and struck through."""
     axes.barh(0, end - start, left=start, height=1, color=_PAPER, alpha=0.6, linewidth=0)
     axes.barh(0, end - start, left=start, height=1, fill=False, edgecolor=_RED, hatch="//", linewidth=0)
 
 
 def _label(axes: Axes, name: str, size: float, place: tuple[float, float], span: float, limit: float) -> None:
-    """The size on its part of the bar, within the limit, where there is room for it."""
+    """Write the size on its part of the bar, within the limit, if there is room for it."""
     start, end = place[0], min(place[1], limit)
     words = gib(size)
     if end - start > 0.013 * len(words) * span:

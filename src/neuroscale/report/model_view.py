@@ -1,4 +1,4 @@
-"""What is known of a model, in the terminal."""
+"""Prints the facts of a model in the terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neuroscale.report.plan_view import field, line
 _BASIS = {
     "headers": "the headers of its files",
     "config": "its config.json",
-    "estimate": "an estimate: its architecture is not known here",
+    "estimate": "an estimate: this version does not know its architecture",
 }
 _KINDS = {"full": "whole context", "sliding": "sliding window", "chunked": "chunks", "latent": "whole context, latent"}
 

@@ -1,7 +1,7 @@
 """The facts of a verdict in words: the phrases that more than one report uses.
 
-`name` and `prose` are the escaping functions of the report that asks (see `text`); what is not passed through them is
-made of numbers and of words from here.
+`name` and `prose` are the escaping functions of the calling report (see `core.printable`); all other text consists of
+numbers and of words from this module.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from neuroscale.planning.plan import Alternative, AppliedOverride, Plan, Replica
 
 Escape = Callable[[str], str]
 
-_LONGEST = 1e9  # seconds; what is longer was not measured
+_LONGEST = 1e9  # seconds; a longer time cannot have been measured
 
 
 def gib(value: float) -> str:
@@ -35,7 +35,7 @@ def amount(value: Decimal, signed: bool = False) -> str:
 
 
 def between(low: Decimal, high: Decimal, signed: bool = False) -> str:
-    """`518.30 to 1,554.90 USD`, or one amount where the two are the same."""
+    """`518.30 to 1,554.90 USD`, or one amount if the two are the same."""
     return f"{amounts(low, high, signed)} USD"
 
 
@@ -63,12 +63,12 @@ def placement(plan: Plan, name: Escape) -> str:
 
 
 def memory_caption(plan: Plan) -> str:
-    """What the memory bar of a plan with several accelerators is about."""
+    """The caption of the memory bar of a plan with several accelerators."""
     return f"GiB on each of the {plan.accelerator_count:,} accelerators:"
 
 
 def differences(service: ServiceReport, name: Escape) -> list[str]:
-    """What a reviewer would notice between the two plans of a service; empty where one of them is missing."""
+    """The differences between the two plans of a service that matter to a reviewer; empty if a plan is missing."""
     before, after = service.plan_before, service.plan
     if before is None or after is None:
         return []
@@ -86,7 +86,7 @@ def differences(service: ServiceReport, name: Escape) -> list[str]:
 
 
 def price(plan: Plan) -> str:
-    """What a plan costs, with the date of the price; `unknown` where it has none."""
+    """The cost of a plan, with the date of the price; `unknown` if it has no price."""
     cost, known = plan.cost, []
     if cost.hourly is not None:
         start = "from " if plan.replicas.min != plan.replicas.max else ""
@@ -100,7 +100,7 @@ def price(plan: Plan) -> str:
 
 
 def unpriced(service: ServiceReport) -> str | None:
-    """The accelerator of a service whose plan has no price; None where it has one, or no plan."""
+    """The accelerator of a service whose plan has no price; None if the plan has a price, or if there is no plan."""
     plan = service.plan
     if plan is None or plan.verdict == "refused" or None not in (plan.cost.monthly_min, plan.cost.monthly_max):
         return None
@@ -108,7 +108,7 @@ def unpriced(service: ServiceReport) -> str | None:
 
 
 def cost_headline(cost: CostChange | None) -> str:
-    """The change of the cost in a few words, and how much of it is not known; empty where there is none."""
+    """The change of the cost in a few words, and how many services it leaves out; empty without a cost."""
     if cost is None:
         return ""
     difference = cost.total.difference
@@ -134,7 +134,7 @@ def by_size(services: Iterable[ServiceCost]) -> list[ServiceCost]:
 
 
 def cost_notes(cost: CostChange, prose: Escape) -> list[str]:
-    """Sentences on what the amounts rest on: what they leave out, the date of the prices, and altered prices."""
+    """Sentences on the basis of the amounts: omissions, the date of the prices, and altered prices."""
     notes = []
     if cost.left_out:
         notes.append(f"The total leaves out {counted(cost.left_out, 'service')} whose difference is not known.")
@@ -145,14 +145,14 @@ def cost_notes(cost: CostChange, prose: Escape) -> list[str]:
         before = cost.at_base_prices
         told = f"is {span(before.difference, signed=True)} a month" if before else "is not known"
         notes.append(
-            "The change alters prices or accelerators of the catalog: past and new are at the prices that it brings. "
+            "The change alters prices or accelerators of the catalog: past and new use the prices that it brings. "
             f"At the prices before, the difference {told}."
         )
     return notes
 
 
 def effects_headline(effects: Effects | None) -> str:
-    """How many services would differ, in a few words; empty where the question does not arise."""
+    """How many services would differ, in a few words; empty if nothing was rendered anew."""
     if effects is None:
         return ""
     if not effects.changed:
@@ -161,17 +161,17 @@ def effects_headline(effects: Effects | None) -> str:
 
 
 def effects_lead(effects: Effects) -> str:
-    """What the list of differences is about."""
+    """The sentence above the list of differences."""
     if not effects.rendered:
         return "No service and no example can be rendered with what the change brings."
     told = f"{counted(effects.rendered, 'service')} and examples were rendered by the base's files and by the change's"
     if not effects.differences:
         return f"{told}: their objects are the same."
-    return f"{told}. This is what would become of {effects.changed:,} of them when they are next planned and rendered."
+    return f"{told}. {effects.changed:,} of them would change like this when they are next planned and rendered."
 
 
 def effect(value: Effect, name: Escape) -> str:
-    """One difference, with how many services it is of."""
+    """One difference, with the number of its services."""
     sides = [_side(text, name) for text in (value.before, value.after)]
     field = f" {name(value.field)}" if value.field else ""
     of = f" ({counted(value.services, 'service')}, such as {name(value.example)})" if value.example else " (no service)"
@@ -198,12 +198,12 @@ def no_price(item: UnpricedItem, name: Escape, prose: Escape) -> str:
 
 
 def place(environment: str, service: str) -> str:
-    """`environment/service`, or the name alone of what lies in no environment."""
+    """`environment/service`, or only the name for an object outside of every environment."""
     return f"{environment}/{service}" if environment else service
 
 
 def override(value: AppliedOverride, name: Escape, prose: Escape) -> str:
-    """An override with what would have been planned, until when it holds, and why."""
+    """An override with the planned value that it replaces, its last day, and its reason."""
     return (
         f"{name(value.field)} is {name(_plain(value.value))} (planned: {name(value.planned)}) "
         f"until {value.expires.isoformat()}: {prose(value.reason)}"
@@ -218,7 +218,7 @@ def alternative(value: Alternative, name: Escape, prose: Escape) -> str:
 
 
 def startup(value: Startup) -> str:
-    """How long a pod takes to be ready and with what, how long its probe waits, and what it has to end."""
+    """The time until a pod is ready and its parts, the time that its probe allows, and its time to end."""
     expected, budget = seconds(value.expected_seconds), seconds(value.probe_budget_seconds)
     parts = [
         f"{name} {seconds(part)}"
@@ -239,7 +239,7 @@ def startup(value: Startup) -> str:
 
 
 def speed(value: Speed) -> str:
-    """What one idle replica is estimated to do; empty where nothing is known."""
+    """The estimated speed of one idle replica; empty if nothing is known."""
     parts = []
     if value.ttft_seconds is not None:
         parts.append(f"{seconds(value.ttft_seconds)} to the first token of the longest prompt")
@@ -272,7 +272,7 @@ def outcome(check: Check) -> str:
 
 
 def account(check: Check, prose: Escape) -> list[str]:
-    """What a check looked at and caught: `6 of 6 objects`, `5 of 5 tripwires caught`; nothing where it never began."""
+    """What a check looked at and caught: `6 of 6 objects`, `5 of 5 tripwires caught`; empty if it never began."""
     facts: list[str] = []
     if check.outcome is Outcome.NOT_RUN:
         return facts

@@ -1,4 +1,4 @@
-"""A plan in the terminal."""
+"""Prints a plan in the terminal."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def print_placement(plan: Plan, console: Console) -> None:
 
 
 def price(plan: Plan) -> str:
-    """The price in words; names what has none."""
+    """The price in words; names an accelerator without a price."""
     known = phrases.price(plan)
     missing = None in (plan.cost.monthly_min, plan.cost.monthly_max)
     return f"{known}: the catalog has no price for {terminal(plan.accelerator)}" if missing else known
@@ -86,7 +86,7 @@ def field(console: Console, name: str, value: str, style: str = "") -> None:
 def line(console: Console, value: str | Text, indent: int = 0) -> None:
     """One line of escaped text; nothing in it is read as markup.
 
-    A terminal gets it wrapped with its indent; a pipe gets it whole, so that it can be searched.
+    A terminal gets it wrapped with its indent; a pipe gets it in one line, so that it can be searched.
     """
     text = Text(value) if isinstance(value, str) else value
     if console.options.ascii_only:

@@ -1,4 +1,4 @@
-"""What every report agrees on: how the run ended, its title, its counts, and the order of its findings."""
+"""The facts that are the same in every report: how the run ended, its title, its counts, the order of its findings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neuroscale.gate.verdict import Check, Finding, Outcome, ServiceReport, Seve
 FINDINGS_SHOWN = 30  # in a report that a person reads from top to bottom; JSON and JUnit hold all
 SERVICES_IN_FULL = 8  # a change that touches more is shown with one line for each
 
-# What a headline may begin with, so that no report can say "passed" over a run that did not.
+# The words with which a headline may begin, so that no report can say "passed" above a run that did not pass.
 _LABELS = {
     ExitStatus.PASSED: ("Passed", "Nothing to check"),
     ExitStatus.FINDINGS: ("Refused",),
@@ -53,7 +53,7 @@ def counts(verdict: Verdict) -> Counts:
 
 
 def status(verdict: Verdict) -> ExitStatus:
-    """How the run ended: the worst of what its exit status, its checks and its findings say.
+    """How the run ended: the worst of its exit status, its checks and its findings.
 
     A run in which no check passed is not a pass either, whatever it claims.
     """
@@ -66,7 +66,7 @@ def status(verdict: Verdict) -> ExitStatus:
 
 
 def title(verdict: Verdict) -> str:
-    """The headline's first line, with the word for how the run ended before it where it does not begin with it."""
+    """The headline's first line. It begins with the word for how the run ended, added if it is missing."""
     labels = _LABELS[status(verdict)]
     first = next(iter(lines(verdict.headline)), labels[0])
     return first if first.startswith(labels) else f"{labels[0]}: {first}"

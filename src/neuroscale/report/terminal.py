@@ -96,7 +96,7 @@ def _print_finding(finding: Finding, style: str, console: Console) -> None:
 
 
 def _print_effects(effects: Effects | None, console: Console) -> None:
-    """What services would get when they are next rendered."""
+    """Print the changes of services when they are next rendered."""
     if effects is None:
         return
     _print_heading("What services would get", console)
@@ -107,7 +107,7 @@ def _print_effects(effects: Effects | None, console: Console) -> None:
 
 
 def _print_cost(cost: CostChange | None, console: Console) -> None:
-    """What the change does to the monthly bill; nothing where it does nothing to it."""
+    """Print the change of the monthly cost; nothing if the change does not alter it."""
     if cost is None:
         return
     _print_heading("Cost, in US dollars a month of 730 h with the fewest to the most replicas", console)
