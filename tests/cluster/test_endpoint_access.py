@@ -238,8 +238,8 @@ def test_without_a_ready_pod_it_is_said_what_the_pods_do(lab: Pods, cluster: Clu
     [
         ("http://models.example.com", "is not encrypted, so the key could be read on the way"),
         ("https://user:secret@models.example.com", "holds a user or a password"),
-        ("models.example.com", "is no web address"),
-        ("file:///etc/passwd", "is no web address"),
+        ("models.example.com", "is not a web address"),
+        ("file:///etc/passwd", "is not a web address"),
     ],
 )
 def test_a_key_goes_to_no_address_that_is_not_safe(address: str, told: str) -> None:

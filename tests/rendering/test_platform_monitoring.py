@@ -138,12 +138,12 @@ def test_a_prometheus_that_the_network_policies_keep_out_is_refused(tmp_path: Pa
     [
         ("groups: []\n", "is not a list of groups"),
         ("groups: [{name: a, rules: []}]\n", "holds no rules"),
-        ("groups:\n  - name: a\n    rules:\n      - expr: up\n", "is no rule"),
+        ("groups:\n  - name: a\n    rules:\n      - expr: up\n", "is not a rule"),
         (
             "groups:\n  - name: a\n    rules:\n      - {record: 'service:x:sum', expr: up, for: 1m}\n",
             "has the field 'for'",
         ),
-        ("groups:\n  - name: a\n    rules:\n      - {record: up, expr: up}\n", "not a name of this repository's"),
+        ("groups:\n  - name: a\n    rules:\n      - {record: up, expr: up}\n", "not a name in this repository's form"),
         ("groups:\n  - name: a\n    rules:\n      - {alert: NeuroScaleDown, expr: up}\n", "does not say what to do"),
         (
             "groups:\n  - name: a\n    rules:\n"

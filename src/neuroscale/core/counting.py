@@ -1,4 +1,4 @@
-"""A number with its noun."""
+"""Writes a number with its noun."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def plainly_counted(number: int, noun: str) -> str:
-    """`1 finding`, `2000 findings`: without separators, as a plan's sentences have it."""
+    """`1 finding`, `2000 findings`: without separators, as in the sentences of a plan."""
     return f"{number} {_form(number, noun)}"
 
 

@@ -1,4 +1,4 @@
-"""Errors that a user reads: each says where, what was wrong, and what to write instead."""
+"""Defines the errors that a user reads: each names the place, the fault, and what to write instead."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class NeuroscaleError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with an input.
+    """One fault of an input.
 
     `where` is a file or the word for another input ("the form"), `field` a dotted path into it ("" for the whole),
-    `line` is 1-based, or None where it is unknown.
+    `line` is 1-based, or None if it is unknown.
     """
 
     where: str
@@ -53,6 +53,6 @@ class InputError(NeuroscaleError):
 
 
 class UntrustedError(NeuroscaleError):
-    """A check cannot be trusted: a tool is missing, crashed, or looked at less than it was given."""
+    """A check cannot be trusted: a tool is missing, crashed, or did not look at all of its input."""
 
     exit_status = ExitStatus.UNTRUSTED

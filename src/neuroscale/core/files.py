@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and files of bounded size that a user named."""
+"""Writes files that appear whole or not at all, and reads files of bounded size that a user named."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neuroscale.core.errors import InputError, Problem
 
 
 class Owner(Protocol):
-    """Whose a file becomes."""
+    """The user and the group that a file gets."""
 
     @property
     def uid(self) -> int: ...
@@ -35,15 +35,15 @@ def write_private(path: Path, text: str, owner: Owner | None = None) -> None:
 
 
 def write_public(path: Path, text: str) -> None:
-    """As `write_private`, for a file without secrets that the processes' users read."""
+    """As `write_private`, for a file without secrets that other users may read."""
     write_private(path, text)
     path.chmod(0o644)
 
 
 def read_bounded(path: Path, most: int, fix: str) -> bytes:
-    """The bytes of a file that a user named, `most` at the most.
+    """The bytes of a file that a user named, `most` at most.
 
-    `fix`: what to name instead of a folder or of a larger file. Raises InputError where it cannot be read.
+    `fix`: what to name instead of a folder or a larger file. Raises InputError if the file cannot be read.
     """
     try:
         with path.open("rb") as file:

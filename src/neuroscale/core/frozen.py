@@ -1,4 +1,4 @@
-"""The base of every value that is read from or written to a file."""
+"""Holds the base class of every value that is read from or written to a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The zip of a Go module, trusted only with the content that go.sum pins.
+"""Reads the zip of a Go module, if its content is the one that go.sum pins.
 
 Set-up reads it before anything is installed: only the standard library may be imported here.
 """
@@ -29,7 +29,7 @@ def module_checksum(archive: zipfile.ZipFile) -> str:
 
 
 def open_module(module: Module, path: Path) -> zipfile.ZipFile:
-    """The module's zip, once its content has the pinned checksum. Raises ModuleError where it has another."""
+    """The module's zip, after a check of its content. Raises ModuleError if it has not the pinned checksum."""
     try:
         archive = zipfile.ZipFile(path)
         checksum = module_checksum(archive)

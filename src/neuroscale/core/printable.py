@@ -1,6 +1,6 @@
-"""Text of unknown origin, made harmless for each place where a report prints it.
+"""Makes text of unknown origin harmless for each place where a report prints it.
 
-File names, messages and reasons come out of a change that nobody has reviewed. Each function here takes such text and
+File names, messages and reasons come from a change that nobody has reviewed. Each function here takes such text and
 returns what its format can hold without it becoming structure: markup, a mention, a command, a terminal sequence.
 """
 
@@ -11,7 +11,7 @@ import re
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _SPACE = re.compile(r"\s+")
 
-# Inert for the parser, but structure once at the start of a block.
+# These are plain text within a line, but structure at the start of a block.
 _MARKDOWN_START = re.compile(r"[-+=#:]|[0-9]+[.)]")
 _MARKDOWN_SPECIAL = str.maketrans(
     {
@@ -52,7 +52,7 @@ def one_line(text: str, limit: int = 1000) -> str:
     White space becomes single spaces. What cannot be seen (control characters, bidirectional overrides, zero-width
     characters, undecodable bytes) is written out as an escape such as `\x1b`.
     """
-    start = text[: 4 * limit]  # what is behind it is not worth the time
+    start = text[: 4 * limit]  # the rest is cut off anyway
     line = _SPACE.sub(" ", start).strip()
     if not line.isprintable():
         line = "".join(character if character.isprintable() else _escaped(character) for character in line)
@@ -66,13 +66,13 @@ def lines(text: str, limit: int = 20) -> list[str]:
 
 
 def terminal(text: str, limit: int = 1000) -> str:
-    """`text` for a terminal or the log of a workflow: one line that is no control sequence and no workflow command."""
-    # A runner reads `::command::` at the start of a line, to which wrapping may bring it, and `##[command]` anywhere.
+    """`text` for a terminal or a workflow's log: one line without control sequences and workflow commands."""
+    # A runner reads `::command::` at the start of a line, where wrapping may put it, and `##[command]` anywhere.
     return one_line(text, limit).replace("::", r":\x3a").replace("##[", r"#\x23[")
 
 
 def terminal_lines(text: str, limit: int = 4000) -> str:
-    """As `terminal`, line by line: line breaks stay, and what a line is indented by."""
+    """As `terminal`, line by line: line breaks and the indent of each line stay."""
     found = text.splitlines()
     return "\n".join(" " * (len(line) - len(line.lstrip(" "))) + terminal(line, limit) for line in found)
 
@@ -80,20 +80,20 @@ def terminal_lines(text: str, limit: int = 4000) -> str:
 class TerminalStream:
     """Text of unknown origin that comes in parts, for a terminal: as `terminal_lines`, but white space stays.
 
-    What may begin something harmful waits for the next part; `end` gives the rest.
+    Text that may begin a harmful sequence waits for the next part; `end` gives the rest.
     """
 
     def __init__(self) -> None:
         self._waiting = ""
 
     def add(self, part: str) -> str:
-        """What can be shown now."""
+        """The text that can be shown now."""
         text = self._waiting + part
-        self._waiting = _STREAM_END.search(text)[0]  # type: ignore[index]  # it matches nothing at all as well
+        self._waiting = _STREAM_END.search(text)[0]  # type: ignore[index]  # it matches an empty text, too
         return self._shown(text[: len(text) - len(self._waiting)])
 
     def end(self) -> str:
-        """What is left."""
+        """The rest of the text."""
         rest, self._waiting = self._waiting, ""
         return self._shown(rest)
 
@@ -111,9 +111,9 @@ _STREAM_SPACE = frozenset("\n\t\u200c\u200d")
 
 
 def markdown(text: str, limit: int = 600) -> str:
-    """`text` as plain inline Markdown: no markup, HTML, link, mention, reference or emoji comes of it.
+    """`text` as plain inline Markdown, without markup, HTML, links, mentions, references or emoji.
 
-    What stands between two backticks is kept as a code span, in which nothing is interpreted.
+    Text between two backticks stays a code span, in which nothing is interpreted.
     """
     parts = _BACKTICKS.split(one_line(text, limit))
     parts[::2] = [_markdown_words(part) for part in parts[::2]]

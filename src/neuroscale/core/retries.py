@@ -1,4 +1,4 @@
-"""Asking again for what failed and may be repeated."""
+"""Repeats a failed call that may be repeated."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _Answer = TypeVar("_Answer")
 def repeatedly(
     ask: Callable[[], _Answer], *, attempts: int, again: Callable[[Exception], bool], first_pause: float = 0.0
 ) -> _Answer:
-    """What `ask` returns, in up to so many attempts.
+    """The result of `ask`, in at most `attempts` attempts.
 
-    `again` says which errors may be followed by another attempt; any other error, and the last attempt's, is raised.
+    `again` says after which errors another attempt follows; any other error, and the last attempt's, is raised.
     `first_pause`: seconds before the second attempt, doubled before each further one.
     """
     for attempt in range(attempts - 1):

@@ -1,4 +1,4 @@
-"""Secrets of people and programs: how they are read from files, and kept out of texts."""
+"""Reads secrets of people and programs from files, and keeps them out of texts."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class SecretText:
 def read_secret_file(file: Path, what: str, largest: int) -> str:
     """The text of a file that nobody but this user may read, without its last line break; at most `largest` bytes.
 
-    `what` names the secret, such as "the forge's token". What is not ASCII reads as U+FFFD, and one character more
-    than `largest` says that there was more. Raises InputError, which never holds what was read.
+    `what` names the secret, such as "the forge's token". A byte that is not ASCII reads as U+FFFD, and a text of one
+    character more than `largest` means that the file is longer. Raises InputError, which never holds the content.
     """
     where = str(file)
     try:
-        # Opened first and looked at then, so that what is read is what was looked at. Not blocking: it may be a pipe.
+        # Open it first and check it then, so that it reads the file that it checked. Not blocking: it may be a pipe.
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with open(descriptor, "rb") as stream:  # noqa: PTH123 - a descriptor has no path
             _check(os.fstat(descriptor), where, what)
@@ -45,7 +45,7 @@ def read_secret_file(file: Path, what: str, largest: int) -> str:
 
 
 def redact(text: str, secret: SecretText | None) -> str:
-    """`text` without the secret, also where it is quoted for a URL or encoded with Base64, as headers hold it."""
+    """`text` without the secret, even if it is quoted for a URL or encoded with Base64, as in headers."""
     if secret is None:
         return text
     for form in _forms(secret.secret):

@@ -1,10 +1,10 @@
-"""Where the upstream tools and the schemas lie, and which versions of them this repository pins.
+"""Names the places of the upstream tools and the schemas, and the versions of them that this repository pins.
 
-Set-up writes the cache and the gate reads it; both ask this module, so that they cannot disagree. Set-up runs before
-anything is installed: only the standard library may be imported here.
+Set-up writes the cache and the gate reads it; both use this module, so that they cannot disagree. Set-up runs before
+anything is installed: this module may import only the standard library.
 
 The pins are those of the repository that this package is installed from (set-up installs it editable), not those of
-the folder that is being judged: the gate runs on foreign folders too, and a change must not choose its own tools.
+the folder that the gate judges: the gate runs on foreign folders too, and a change must not choose its own tools.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOOL_NAMES = (*GATE_TOOLS, *FORGE_TOOLS, *CLUSTER_TOOLS, *LINT_TOOLS)
 BUILD_FLAGS = ("-trimpath", "-ldflags=-s -w")
 STAMP = "stamp.json"
 FILES = "files"
-"""The folder beside a binary that holds what it reads at run time."""
+"""The folder beside a binary that holds the files that it reads at run time."""
 
 _TOOLS_FOLDER = Path("platform/local/tools")
 _SCHEMA_CODE = ("custom_schemas.py", "kind_schema.py", "native_schemas.py", "schema_build.py", "schemas.py")
@@ -40,7 +40,7 @@ _LOCKED = re.compile(r"^(?P<name>[A-Za-z0-9_.-]+)==(?P<version>[^\s;\\]+)", re.M
 
 
 class PinError(Exception):
-    """A file that pins a version is missing or does not say what is looked for; the message names it."""
+    """A file that pins a version is missing, or lacks the wanted pin; the message names the file."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class Module:
 class Build:
     """What a tool's build needs beyond a plain `go build`.
 
-    `files` are folders of its module that it, or who runs it, reads at run time; `version` are the arguments that try
-    the binary. `source` is the folder that pins it, where that has another name; `package` is the one of it to build,
-    where it pins several.
+    `files` are folders of its module that the tool, or the program that runs it, reads at run time; `version` are the
+    arguments that try the binary. `source` is the folder that pins it, if that has another name; `package` is the
+    package to build, if the folder pins several.
     """
 
     version: tuple[str, ...]
@@ -83,7 +83,7 @@ _BUILDS = {
     "kubeconform": Build(version=("-v",)),
     "gitleaks": Build(version=("version",)),
     "kyverno": Build(version=("version",), package="cmd/cli/kubectl-kyverno"),
-    # SQLite comes as C, so this build needs a C compiler. Pages, locales and hooks lie in files beside the binary.
+    # SQLite comes as C, so this build needs a C compiler. Pages, locales and hooks are files beside the binary.
     "gitea": Build(
         version=("--version",),
         tags=("sqlite", "sqlite_unlock_notify"),
@@ -102,11 +102,11 @@ _BUILDS = {
     # KServe's and Kyverno's controllers know no version argument; their help is printed without a cluster.
     "kserve-controller": Build(version=("--help",), source="kserve", files=("config", "charts")),
     "kyverno-controller": Build(version=("--help",), source="kyverno", package="cmd/kyverno", files=("charts",)),
-    # It calls a script of its own for every commit that it reads.
+    # Argo CD calls a script of its own for every commit that it reads.
     "argocd": Build(version=("version", "--client"), files=("hack", "manifests")),
     "helm": Build(version=("version",)),
     "caddy": Build(version=("version",)),
-    # Of its ways to find what it scrapes, those that only talk to some cloud are half of its code.
+    # Service discovery for clouds is half of its code, and is left out.
     "prometheus": Build(version=("--version",), package="cmd/prometheus", tags=_KUBERNETES_ALONE),
     "promtool": Build(version=("--version",), source="prometheus", package="cmd/promtool", tags=_KUBERNETES_ALONE),
 }
@@ -137,7 +137,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class SchemaPins:
-    """What the schemas are made of: the modules that hold CRDs, the version of kubernetes-validate, and the place."""
+    """The sources of the schemas: the modules that hold CRDs, the version of kubernetes-validate; and their place."""
 
     modules: tuple[Module, ...]
     kubernetes_validate: str
@@ -169,7 +169,7 @@ def tool(name: str, repository: Path = REPOSITORY) -> Tool:
 
 
 def problem(wanted: Tool) -> str | None:
-    """Why the tool cannot be used, or None where it is there as set-up left it.
+    """Why the tool cannot be used, or None if it is as set-up left it.
 
     The size is compared with the stamp's: hashing a binary of 300 MB on each run would cost more than the run.
     """
@@ -186,16 +186,16 @@ def problem(wanted: Tool) -> str | None:
 
 
 def schema_pins(repository: Path = REPOSITORY) -> SchemaPins:
-    """What the schemas are made of, and where they belong in the cache. Raises PinError."""
+    """The sources of the schemas, and their place in the cache. Raises PinError."""
     crds = repository / _TOOLS_FOLDER / "crds"
     modules = [_module(crds, path) for path in _requirements(_read(crds / "go.mod"))]
-    # Kyverno's CRDs come out of the very module that its command line is built from.
+    # Kyverno's CRDs come from the same module as its command line.
     modules.append(tool("kyverno", repository).module)
     requirements = repository / "requirements" / "runtime.txt"
     version = locked_version(_read(requirements), "kubernetes-validate")
     if version is None:
         raise PinError(f"{requirements} does not pin kubernetes-validate.")
-    # The code that converts them decides what the schemas say as much as their sources do.
+    # The code that converts the sources decides the content of the schemas, too.
     code = [_read(Path(__file__).with_name(name)) for name in _SCHEMA_CODE]
     key = digest(*code, version, *(f"{module} {module.checksum}" for module in modules))
     return SchemaPins(tuple(modules), version, cache_folder() / "schemas" / key)
@@ -248,7 +248,7 @@ def _requirements(go_mod: str) -> dict[str, str]:
 
 
 def _lines(go_mod: str, directive: str) -> list[str]:
-    """What a directive of a go.mod names, on lines of its own or in blocks."""
+    """The names after a directive of a go.mod, on lines of their own or in blocks."""
     found = []
     block = ""
     for line in go_mod.splitlines():

@@ -1,4 +1,4 @@
-"""The upstream tools that set-up built."""
+"""Finds the upstream tools that set-up built."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ ToolName = Literal[
 def find(name: ToolName) -> Path:
     """The binary of an upstream tool, at the version that this package's repository pins.
 
-    Raises UntrustedError when it is missing, not executable, or not the file that set-up built.
+    Raises UntrustedError if it is missing, not executable, or not the file that set-up built.
     """
     return find_tool(name).binary
 
 
 def find_tool(name: ToolName) -> tool_cache.Tool:
-    """The same with the files that the tool reads at run time."""
+    """The tool with its binary and the files that it reads at run time. Raises UntrustedError as `find`."""
     try:
         wanted = tool_cache.tool(name)
         problem = tool_cache.problem(wanted)

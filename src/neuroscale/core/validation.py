@@ -1,4 +1,4 @@
-"""Typed values out of YAML: every problem at once, each with file, field, line and what to write instead."""
+"""Reads typed values from YAML, and reports all problems at once, with file, field, line and what to write instead."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import Document, dotted, read_mapping
 
 MOST_PROBLEMS = 100
-"""How many problems of one file a message lists."""
+"""The most problems of one file that a message lists."""
 Model = TypeVar("Model", bound=BaseModel)
 
 
 def wrong(message: str, fix: str) -> PydanticCustomError:
-    """What a validator raises: what is wrong, and what to write instead."""
+    """The error that a validator raises: what is wrong, and what to write instead."""
     return PydanticCustomError("wrong", "{message}", {"message": message, "fix": fix})
 
 
@@ -44,17 +44,17 @@ Money = Annotated[
 def parse(model: type[Model], text: str, where: str, fixes: Mapping[str, str] | None = None) -> Model:
     """The value that `text` (one strict YAML mapping) holds.
 
-    `fixes` maps a field's name to the sentence that says what to write there. Raises InputError with every problem, up
-    to MOST_PROBLEMS of them.
+    `fixes` maps a field's name to the sentence that says what to write there. Raises InputError with every problem, at
+    most MOST_PROBLEMS of them.
     """
     return from_document(model, read_mapping(text, where), where, fixes)
 
 
 def from_document(model: type[Model], document: Document, where: str, fixes: Mapping[str, str] | None = None) -> Model:
-    """As `parse`, for a document that is read already."""
+    """As `parse`, for a document that was read before."""
     try:
         text = json.dumps(document.value)
-        # JSON mode stays strict and yet reads dates, decimals and tuples from what YAML can hold.
+        # JSON mode stays strict, but reads dates, decimals and tuples from the types of YAML.
         return model.model_validate_json(text)
     except ValidationError as error:
         entries = error.errors(include_url=False)

@@ -1,4 +1,4 @@
-"""Addresses that a secret may be sent to."""
+"""Checks the addresses that a secret may be sent to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_loopback(host: str) -> bool:
 def checked_address(url: str, where: str, secret: str) -> str:
     """`url` without a slash at its end. Raises InputError unless it is https, or http on this machine.
 
-    `where` names the input in the error; `secret` is what goes there ("the token").
+    `where` names the input in the error; `secret` names what is sent there ("the token").
     """
     try:
         address = urlsplit(url)
@@ -30,9 +30,9 @@ def checked_address(url: str, where: str, secret: str) -> str:
         host = None
         address = urlsplit("")
     if not host or address.scheme not in ("http", "https") or address.query or address.fragment:
-        raise InputError(Problem(where, "", "is no web address", "Write something like https://name.example.com."))
+        raise InputError(Problem(where, "", "is not a web address", "Write something like https://name.example.com."))
     if address.username is not None or address.password is not None:
-        raise InputError(Problem(where, "", "holds a user or a password", f"Take them out: {secret} is enough."))
+        raise InputError(Problem(where, "", "holds a user or a password", f"Remove them: {secret} is enough."))
     if address.scheme == "http" and not is_loopback(host):
         raise InputError(
             Problem(where, "", f"http://{host} is not encrypted, so {secret} could be read on the way", "Use https.")

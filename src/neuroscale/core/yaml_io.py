@@ -1,7 +1,7 @@
-"""YAML and JSON as the platform reads and writes them.
+"""Reads and writes YAML and JSON.
 
 Reading is strict: no duplicate keys, anchors, tags or merge keys, and no plain scalar that another YAML parser reads as
-something else (`yes`, `0o7`, `1_000`, `12:30`, dates). What is left has one meaning for PyYAML, go-yaml and Backstage.
+something else (`yes`, `0o7`, `1_000`, `12:30`, dates). The rest has one meaning for PyYAML, go-yaml and Backstage.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": Fals
 _INT = re.compile(r"-?(?:0|[1-9][0-9]*)")
 # A plain number with an exponent needs a point and a sign: YAML 1.1 reads any other spelling as text.
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+][0-9]+)?")
-LARGEST_INTEGER = 2**53 - 1  # what JavaScript and JSON numbers hold exactly
-# Plain scalars that YAML 1.2 or go-yaml reads as something other than text although YAML 1.1 does not.
+LARGEST_INTEGER = 2**53 - 1  # the largest that JavaScript and JSON numbers hold exactly
+# Plain scalars that YAML 1.1 reads as text, and YAML 1.2 or go-yaml as another type.
 _AMBIGUOUS = re.compile(
     r"""
     [yYnN]
@@ -59,7 +59,7 @@ _YAML_1_1 = Resolver()
 
 
 def _ambiguous(text: str) -> bool:
-    """Whether a plain scalar that is read as text here is something else to another parser."""
+    """Whether a plain scalar that is text here is another type to another parser."""
     tag = _YAML_1_1.resolve(ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
     return tag != "tag:yaml.org,2002:str" or _AMBIGUOUS.fullmatch(text) is not None
 
@@ -103,7 +103,7 @@ def read_documents(text: str, where: str, most_values: int | None = None) -> lis
 
 
 def read_document(text: str, where: str) -> Document:
-    """The single document of `text`. Raises InputError when there is none or more than one."""
+    """The single document of `text`. Raises InputError if there are none or several."""
     documents = read_documents(text, where)
     if len(documents) != 1:
         raise InputError(
@@ -140,13 +140,13 @@ def decode(data: bytes, where: str) -> str:
 
 
 class _Reader:
-    """Builds plain values from the parser's events, and notes the lines.
+    """Builds plain values from the parser's events, and notes their lines.
 
-    Events and not PyYAML's composed nodes: libyaml's composer recurses in C, and deep nesting would end the process.
+    It reads events, not PyYAML's composed nodes: libyaml's composer recurses in C, so deep nesting would crash it.
     """
 
     def __init__(self, text: str, where: str, most_values: int | None = None) -> None:
-        # The next event; None behind the stream's end.
+        # The next event; None after the stream's end.
         self._next: Callable[[], Any] = yaml.CSafeLoader(text).get_event
         self._text = text
         self._where = where
@@ -156,7 +156,7 @@ class _Reader:
         self._values = 0
 
     def next_document(self) -> Document | None:
-        """The next document, or None behind the last."""
+        """The next document, or None after the last."""
         while (event := self._next()) is not None:
             if isinstance(event, DocumentStartEvent):
                 self._lines = {}
@@ -217,7 +217,7 @@ class _Reader:
                 raise self._error(event, path, "escapes a slash, which go-yaml cannot read", "Write / without \\.")
             return text
         if self._flow and "?" in text:
-            # go-yaml takes it for the sign of a key.
+            # go-yaml reads it as the sign of a key.
             raise self._error(event, path, f"{text!r} is read differently by different YAML parsers", "Quote it.")
         value = _plain(text) if len(text) <= _LONGEST_KEPT else _plain.__wrapped__(text)
         if isinstance(value, _Fault):
@@ -225,7 +225,7 @@ class _Reader:
         return value
 
     def _written(self, event: Event) -> str:
-        """The event as it stands in the text."""
+        """The event's spelling in the text."""
         start, end = event.start_mark, event.end_mark
         return self._text[start.index : end.index] if start and end else self._text
 
@@ -240,7 +240,7 @@ class _Fault:
 
 @lru_cache(maxsize=2**13)
 def _plain(text: str) -> str | float | bool | _Fault | None:
-    """What a plain scalar means: the same words stand in manifests over and over."""
+    """The value of a plain scalar; cached, because manifests repeat the same words."""
     if _NULL.fullmatch(text):
         return None
     if text in _BOOL:
@@ -283,7 +283,7 @@ def dump(value: Any) -> str:
     """Block-style YAML in insertion order; `read_document` gives the same value back.
 
     Every piece of text is written as a JSON string unless it is a plain word that no parser reads as anything else.
-    Raises ValueError for what YAML cannot hold: half a surrogate pair, a key of more than a thousand characters.
+    Raises ValueError for text that YAML cannot hold: half a surrogate pair, a key of more than a thousand characters.
     """
     lines: list[str] = []
     _dump(value, 0, "", lines)
@@ -318,7 +318,7 @@ def flow(value: Any) -> str:
     return _ESCAPED.sub(_unescape, json.dumps(value, allow_nan=False).replace("\x7f", "\\u007f"))
 
 
-# A backslash that stands for itself is matched first, so that what follows it is not taken for an escape.
+# An escaped backslash is matched first, so that the text behind it is not read as an escape.
 _ESCAPED = re.compile(r"\\\\|\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|\\ud[89a-f][0-9a-f]{2}")
 
 
@@ -368,5 +368,5 @@ def _inline(value: Any) -> str:
 
 
 def canonical_json(value: Any) -> str:
-    """Sorted, compact JSON: the form that digests are taken of."""
+    """Sorted, compact JSON, from which digests are computed."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

@@ -1,4 +1,4 @@
 """Speaks to a Kubernetes API server, and runs one.
 
-Comes in: objects and a way to a server. Goes out: what the server answers, as plain dictionaries.
+Comes in: objects and the address of a server. Goes out: the server's answers, as plain dictionaries.
 """

@@ -1,4 +1,4 @@
-"""Bringing many objects to a cluster, in the order in which they need each other."""
+"""Applies many objects to a cluster, in the order in which they need each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object, R
 
 _CRD = "CustomResourceDefinition"
 _DIGEST = "neuroscale.dev/digest"
-# What others need comes first; webhooks come last, because they would be asked for all that follows.
+# Objects that others need come first; webhooks come last, because the server would ask them about all later objects.
 _FIRST = ("Namespace", _CRD)
 _LAST = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _AT_ONCE = 8
@@ -20,7 +20,7 @@ _PAUSE = 0.1
 
 
 def apply_all(cluster: Cluster, objects: Iterable[Object], *, served_within: float = 180.0) -> None:
-    """Make every object what is wanted; twice changes nothing.
+    """Make every object as it is wanted; a second call changes nothing.
 
     `served_within`: the seconds that the server may take until it serves a new kind. Raises KubernetesError.
     """
@@ -36,9 +36,9 @@ def apply_all(cluster: Cluster, objects: Iterable[Object], *, served_within: flo
 
 
 def _define(cluster: Cluster, wanted: Object) -> None:
-    """Create or replace a definition, unless it is there already.
+    """Create or replace a definition, unless the cluster has it already.
 
-    Merging one of a megabyte with itself, as an apply does, takes the server seconds.
+    An apply merges it with itself, which takes the server seconds for a definition of a megabyte.
     """
     digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
     metadata = wanted["metadata"]
@@ -74,7 +74,7 @@ def await_served(cluster: Cluster, definitions: Sequence[Object], seconds: float
 
 def _is_served(cluster: Cluster, group_version: str, kind: str) -> bool:
     try:
-        # The list of kinds is ahead of what answers for them.
+        # The list of kinds shows a kind before the server answers for it.
         cluster.request("GET", cluster.path(group_version, kind), {"limit": "1"})
     except RefusedError as error:
         if error.code in (404, 429, 503):

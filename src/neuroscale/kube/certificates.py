@@ -1,4 +1,4 @@
-"""Certificates of a cluster on this machine: one authority that every client checks, and what it signs."""
+"""Makes the certificates of a cluster on this machine: one authority that every client checks, and those it signs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Authority:
-    """Signs certificates; its own is what clients trust."""
+    """Signs certificates; clients trust its own certificate."""
 
     pair: Pair
 
@@ -92,7 +92,7 @@ class Authority:
 
 
 def signing_key() -> Pair:
-    """A key pair that signs service accounts' tokens; in place of a certificate stands the public key."""
+    """A key pair that signs service accounts' tokens, with the public key in place of a certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     return Pair(public.decode(), _key_text(key))

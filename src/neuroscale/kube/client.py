@@ -30,7 +30,7 @@ _OVERLOADED = (429, 502, 503, 504)
 
 
 class KubernetesError(NeuroscaleError):
-    """An API server cannot be reached or refuses; the message names the server and what was asked."""
+    """An API server cannot be reached or refuses; the message names the server and the request."""
 
 
 class RefusedError(KubernetesError):
@@ -65,7 +65,7 @@ class Kind:
 
 @dataclass(frozen=True, order=True)
 class Identity:
-    """What names an object. `namespace` is empty for kinds of the whole cluster."""
+    """The identity of an object. `namespace` is empty for kinds of the whole cluster."""
 
     group_version: str
     kind: str
@@ -74,7 +74,7 @@ class Identity:
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Identity:
-        """The identity that an object gives itself."""
+        """The identity in an object's own fields."""
         metadata = found.get("metadata") or {}
         return cls(found["apiVersion"], found["kind"], metadata.get("namespace") or "", metadata["name"])
 
@@ -133,10 +133,10 @@ class Cluster:
     # ------------------------------------------------------------ kinds
 
     def kind(self, group_version: str, kind: str) -> Kind:
-        """How the server calls a kind. Raises RefusedError (404) where it has none such."""
+        """The server's entry of a kind. Raises RefusedError (404) if it has no such kind."""
         with self._lock:
             known = self._kinds.get(group_version)
-        # A kind that is missing may have been installed since.
+        # A missing kind may have been installed in the meantime.
         if known is None or kind not in known:
             known = self._discover(group_version)
             with self._lock:
@@ -166,7 +166,7 @@ class Cluster:
     # ------------------------------------------------------------ objects
 
     def get(self, group_version: str, kind: str, name: str, namespace: str = "") -> Object | None:
-        """The object, or None where there is none."""
+        """The object, or None if it does not exist."""
         try:
             return self.request("GET", self.path(group_version, kind, namespace, name))
         except RefusedError as error:
@@ -175,7 +175,7 @@ class Cluster:
             raise
 
     def list(self, group_version: str, kind: str, namespace: str = "", labels: str = "") -> list[Object]:
-        """All objects of a kind (empty `namespace`: of every one), page by page."""
+        """All objects of a kind (empty `namespace`: of every namespace), page by page."""
         found: list[Object] = []
         parameters = {"limit": str(_PAGE), **({"labelSelector": labels} if labels else {})}
         address = self.path(group_version, kind, namespace)
@@ -190,7 +190,7 @@ class Cluster:
     def apply(
         self, wanted: Object, *, dry_run: bool = False, strict: bool = True, force: bool = True, manager: str = _MANAGER
     ) -> Object:
-        """Make an object what is wanted by server-side apply, and return it.
+        """Make an object as it is wanted, by server-side apply, and return it.
 
         `dry_run`: ask only. `strict`: refuse unknown and duplicate fields. Raises RefusedError.
         """
@@ -199,11 +199,11 @@ class Cluster:
         parameters = {"fieldManager": manager, "force": json.dumps(force)}
         parameters |= {"fieldValidation": "Strict"} if strict else {}
         parameters |= {"dryRun": "All"} if dry_run else {}
-        # YAML holds JSON.
+        # JSON is valid YAML.
         return self.request("PATCH", address, parameters, wanted, "application/apply-patch+yaml")
 
     def create(self, wanted: Object, *, dry_run: bool = False) -> Object:
-        """Create an object. Raises RefusedError, with 409 where it is there."""
+        """Create an object. Raises RefusedError, with 409 if it exists already."""
         identity = Identity.of(wanted)
         address = self.path(identity.group_version, identity.kind, self._namespace(identity))
         return self.request("POST", address, {"dryRun": "All"} if dry_run else {}, wanted)
@@ -215,7 +215,7 @@ class Cluster:
         return self.request("PATCH", address, {"fieldManager": _MANAGER}, change, "application/merge-patch+json")
 
     def delete(self, identity: Identity) -> bool:
-        """Ask for the end of an object and of what it owns; whether it was there."""
+        """Delete an object and the objects that it owns; returns whether it existed."""
         address = self.path(identity.group_version, identity.kind, identity.namespace, identity.name)
         try:
             self.request("DELETE", address, {"propagationPolicy": "Background"})
@@ -228,7 +228,7 @@ class Cluster:
     def watch(
         self, group_version: str, kind: str, namespace: str = "", *, seconds: float, since: str = "", fields: str = ""
     ) -> Iterator[tuple[str, Object]]:
-        """Events (ADDED, MODIFIED, DELETED and the object) for some seconds; without `since` from what is there.
+        """Events (ADDED, MODIFIED, DELETED and the object) for some seconds; without `since` also for existing objects.
 
         `fields`: a field selector.
         """
@@ -263,9 +263,9 @@ class Cluster:
         body: object = None,
         content_type: str = "application/json",
     ) -> Object:
-        """The object that the server answers. Raises RefusedError, and KubernetesError where it does not answer.
+        """The object in the server's answer. Raises RefusedError, and KubernetesError if it does not answer.
 
-        What can be asked twice is asked again when the connection breaks or the server is overloaded.
+        A request that can be repeated is repeated if the connection breaks or the server is overloaded.
         """
         content = None if body is None else json.dumps(body).encode()
         headers = {} if body is None else {"Content-Type": content_type}

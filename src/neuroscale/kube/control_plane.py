@@ -1,6 +1,6 @@
-"""etcd and an API server on this machine: their files, command lines and readiness.
+"""Prepares etcd and an API server on this machine: their files, command lines and readiness.
 
-Every connection is by TLS and both sides show a certificate. Files go into one folder that only its owner may enter.
+Every connection uses TLS and both sides show a certificate. The files are in one folder that only its owner may enter.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from neuroscale.kube.certificates import LOOPBACK, Authority, Pair, signing_key
 
 SERVICE_NETWORK = "10.96.0.0/16"
 ADMINISTRATORS = "system:masters"
-"""The group that Kubernetes allows everything."""
+"""The group to which Kubernetes allows everything."""
 ADMINISTRATOR = "administrator"
 
-# etcd believes an authority of its own: to it, whoever has a certificate is allowed everything, and the cluster's
-# authority signs those of users with few rights.
+# etcd trusts an authority of its own: it allows everything to every certificate, and the cluster's authority also signs
+# certificates of users with few rights.
 _ETCD_AUTHORITY, _ETCD, _ETCD_CLIENT = "etcd-authority", "etcd-server", "api-server-etcd-client"
 _ETCD_FILES = (f"{_ETCD_AUTHORITY}.crt", f"{_ETCD}.crt", f"{_ETCD}.key")
 
@@ -44,7 +44,7 @@ class Ports:
 
     @classmethod
     def free(cls) -> Ports:
-        """Three that are free now; another program may take one before it is listened on."""
+        """Three ports that are free now; another program may take one before etcd or the API server listens on it."""
         with contextlib.ExitStack() as held:
             sockets = [held.enter_context(socket.socket()) for _ in range(3)]
             for one in sockets:
@@ -54,11 +54,11 @@ class Ports:
 
 @dataclass(frozen=True)
 class ControlPlane:
-    """Where a control plane keeps its files, and how its two first processes are run.
+    """The files of a control plane, and the command lines of etcd and the API server.
 
-    `owner` gets the files, and is who runs the processes (None: who runs this). `service_accounts`: whether pods get
-    one, which needs the controllers that make them. `nodes`: whether nodes may join, each with its own rights alone.
-    `program` finds the binaries.
+    `owner` gets the files, and runs the processes (None: the user of this program). `service_accounts`: whether pods
+    get a service account, which needs the controllers that make them. `nodes`: whether nodes may join, each with only
+    its own rights. `program` finds the binaries.
     """
 
     folder: Path
@@ -82,7 +82,7 @@ class ControlPlane:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's."""
+        """The administrator's kubeconfig file."""
         return self.kubeconfig_of(ADMINISTRATOR)
 
     def kubeconfig_of(self, name: str) -> Path:
@@ -90,7 +90,7 @@ class ControlPlane:
         return self.folder / f"{name}.kubeconfig"
 
     def prepare(self) -> None:
-        """Write certificates, keys and the administrator's kubeconfig where they are missing; twice changes nothing."""
+        """Write missing certificates, keys and the administrator's kubeconfig; a second call changes nothing."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.owner is not None:
             os.chown(self.folder, self.owner.uid, self.owner.gid, follow_symlinks=False)
@@ -113,7 +113,7 @@ class ControlPlane:
         return self.folder / f"{name}.crt", self.folder / f"{name}.key"
 
     def add_user(self, name: str, user: str, groups: Sequence[str] = ()) -> Path:
-        """The kubeconfig of a user, with a client certificate in it, made once for an address."""
+        """The kubeconfig file of a user, with a client certificate in it, made once for each address."""
         pair = self._pair(name, lambda: self.authority().client(user, groups))
         path = self.kubeconfig_of(name)
         text = kubeconfig(self.url, self.authority().pair.certificate, user, pair)
@@ -122,7 +122,7 @@ class ControlPlane:
         return path
 
     def etcd_argv(self) -> tuple[str, ...]:
-        """etcd's command line. What was written survives a crash of etcd, and not one of the machine."""
+        """etcd's command line. Its data survives a crash of etcd, but not a crash of the machine."""
         peer = f"https://{LOOPBACK}:{self.ports.etcd_peer}"
         authority, certificate, key = (self.folder / name for name in _ETCD_FILES)
         return (
@@ -138,7 +138,7 @@ class ControlPlane:
             f"--key-file={key}",
             "--client-cert-auth",
             f"--trusted-ca-file={authority}",
-            # There are no peers. Who could speak as one would write whatever he likes, past the API server.
+            # There are no peers. A program that could speak as a peer could write any data, past the API server.
             f"--peer-cert-file={certificate}",
             f"--peer-key-file={key}",
             "--peer-client-cert-auth",
@@ -173,7 +173,7 @@ class ControlPlane:
             f"--authorization-mode={'Node,RBAC' if self.nodes else 'RBAC'}",
             *(["--enable-admission-plugins=NodeRestriction"] if self.nodes else []),
             "--anonymous-auth=false",
-            # As on every common cluster: refusing such pods is the policies' work.
+            # As on every common cluster: the policies refuse such pods.
             "--allow-privileged=true",
             "--profiling=false",
             *([] if self.service_accounts else ["--disable-admission-plugins=ServiceAccount"]),
@@ -190,7 +190,7 @@ class ControlPlane:
         files = (_ETCD_FILES[0], f"{_ETCD_CLIENT}.crt", f"{_ETCD_CLIENT}.key")
         try:
             context = client_context(*(self.folder / name for name in files))
-        except OSError as error:  # one that was started before its files had these names
+        except OSError as error:  # an older etcd was started before its files had these names
             return f"the certificates of {self.etcd_url} cannot be read: {error.strerror}"
         return _answers(f"{self.etcd_url}/health", context, '"health":"true"')
 
@@ -200,7 +200,7 @@ class ControlPlane:
 
     def _pair(self, name: str, make: Callable[[], Pair]) -> Pair:
         certificate, key = self.folder / f"{name}.crt", self.folder / f"{name}.key"
-        # The key is written first, so a certificate that is there has its key.
+        # The key is written first, so an existing certificate has its key.
         if not certificate.exists():
             pair = make()
             write_private(key, pair.key, self.owner)
@@ -225,7 +225,7 @@ def _answers(url: str, context: ssl.SSLContext, wanted: str) -> str | None:
 
 
 def client_context(authority: Path, certificate: Path, key: Path) -> ssl.SSLContext:
-    """TLS that trusts one authority alone and shows a certificate; the same object while the files are the same."""
+    """TLS that trusts only one authority and shows a certificate; the same object while the files are the same."""
     written = tuple(path.stat().st_mtime_ns for path in (authority, certificate, key))
     return _client_context(authority, certificate, key, written)
 

@@ -1,7 +1,7 @@
-"""An API server of one's own for the length of a run: etcd and kube-apiserver, without controllers.
+"""Runs an API server for the length of one run: etcd and kube-apiserver, without controllers.
 
-It listens on the loopback, believes only clients of its own authority, and calls nothing: admission that would ask
-webhooks, or other objects of a cluster, is off. So what it answers on an object depends on that object alone.
+It listens on the loopback, trusts only clients of its own authority, and calls nothing: admission that would ask
+webhooks, or look at other objects of a cluster, is off. So its answer on an object depends only on that object.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _SHOWN = 1500  # characters of a log that a message quotes
 _ENDED = "The run ended before its API server was ready."
 _PORT_TAKEN = "address already in use"
 _WITHOUT_ADMISSION = (
-    # These call out, or run what was stored.
+    # These call other programs, or evaluate stored objects.
     *("MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"),
-    # These refuse or alter an object for what else is there. Nothing else is.
+    # These refuse or alter an object because of other objects, which do not exist here.
     *("NamespaceLifecycle", "LimitRanger", "ResourceQuota", "PodSecurity", "Priority", "RuntimeClass"),
     *("DefaultStorageClass", "DefaultIngressClass"),
 )
-# The administrator needs no roles, and nobody priorities: they take a second more to be there.
+# The administrator needs no roles, and nobody needs priorities: to make them takes a second more.
 _READY = "/readyz?" + "&".join(
     f"exclude=poststarthook/{name}" for name in ("rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes")
 )
 
 
 class EphemeralServer:
-    """Entering it starts nothing yet; `start` does, in any thread. Leaving it ends all, also a start under way."""
+    """Entering it starts nothing; `start` does, in any thread. Leaving it ends everything, even an unfinished start."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -65,9 +65,9 @@ class EphemeralServer:
             life.end()
 
     def start(self) -> Cluster:
-        """Start the server, and return it when it answers.
+        """Start the server, and return it once it answers.
 
-        Raises KubernetesError with its logs where it does not start, and UntrustedError where its programs are missing.
+        Raises KubernetesError with its logs if it does not start, and UntrustedError if its programs are missing.
         """
         return repeatedly(self._start_once, attempts=_ATTEMPTS, again=lambda error: isinstance(error, _PortTakenError))
 
@@ -87,7 +87,7 @@ class EphemeralServer:
         except Exception as error:
             if not self._left:
                 raise
-            life.end()  # what this thread wrote meanwhile
+            life.end()  # removes the files that this thread wrote after the end
             raise KubernetesError(_ENDED) from error
 
     def logs(self) -> str:
@@ -98,7 +98,7 @@ class EphemeralServer:
 
 
 class _PortTakenError(KubernetesError):
-    """A port is taken."""
+    """Another program took a port."""
 
 
 class _Life:
@@ -109,7 +109,7 @@ class _Life:
         self._plane = ControlPlane(self.folder / "control-plane", Ports.free())
         self._cluster: Cluster | None = None
         try:
-            # Isolated, and out of reach of the signals that a terminal sends to its foreground.
+            # In a session of its own, so that a terminal's signals to its foreground do not reach it.
             self._keeper = subprocess.Popen(
                 [sys.executable, "-I", str(_KEEPER), str(self.folder)],
                 cwd="/",
@@ -124,7 +124,7 @@ class _Life:
         os.set_blocking(self._keeper.stdout.fileno(), False)
 
     def start(self) -> Cluster:
-        """Both processes, ready. Raises KubernetesError and UntrustedError."""
+        """Start both processes, and wait until they are ready. Raises KubernetesError and UntrustedError."""
         plane = self._plane
         try:
             plane.prepare()
@@ -134,7 +134,7 @@ class _Life:
             client = httpx.Client(base_url=plane.url, verify=context, timeout=_ANSWERS_WITHIN, trust_env=False)
             self._cluster = Cluster(plane.url, client, "the API server of this run")
             self._run("kube-apiserver", (*plane.api_server_argv(), admission), lambda: _problem(client))
-        except OSError as error:  # its folder or its keeper went away
+        except OSError as error:  # its folder or its keeper is gone
             raise KubernetesError(f"The API server could not be started: {error}.{self.logs()}") from error
         return self._cluster
 
@@ -155,7 +155,7 @@ class _Life:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def logs(self) -> str:
-        """What the processes said last."""
+        """The last output of the processes."""
         told = ""
         for path in sorted(self.folder.glob("*.log")):
             with contextlib.suppress(OSError):
@@ -163,8 +163,8 @@ class _Life:
         return told
 
     def _run(self, name: str, argv: Sequence[str], problem: Callable[[], str | None]) -> None:
-        """Have a process started, and wait until it can be used."""
-        # Nothing of the caller's settings reaches them: etcd, for one, takes every option from the environment too.
+        """Have the keeper start a process, and wait until it can be used."""
+        # They get none of the caller's settings: etcd, for example, also reads every option from the environment.
         environment = {"HOME": str(self.folder), "TMPDIR": str(self.folder), "PATH": os.defpath}
         wanted = {"name": name, "argv": list(argv), "environment": environment}
         assert self._keeper.stdin is not None

@@ -1,10 +1,10 @@
-"""Runs processes for as long as the one that started it lives, and removes their folder at the end.
+"""Runs processes for as long as its parent process lives, and removes their folder at the end.
 
 A program of its own, `python -I keeper.py FOLDER`, with nothing but the standard library. It reads from its standard
 input one line of JSON for each process to start (`name`, `argv`, `environment`) and ends everything when that input
-ends, however its parent came to its end: the system's signal on a parent's death follows a thread, not a process.
-Should this program be killed, that signal ends what it started. When a process has ended by itself it prints one line
-of JSON, ends the others, and leaves their logs until its input ends.
+ends, however its parent ended: the system's signal on a parent's death follows a thread, not a process. If this
+program is killed, that signal ends its processes. If a process ends by itself, this program prints one line of JSON,
+ends the others, and leaves their logs until its input ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOOK_EVERY = 0.1  # seconds
 
 
 def main(folder: Path) -> None:
-    """Start what is asked for, until the input ends."""
+    """Start the processes that the input names, until the input ends."""
     signal.signal(signal.SIGTERM, _leave)
     running: dict[str, subprocess.Popen[bytes]] = {}
     unread = b""
@@ -52,7 +52,7 @@ def main(folder: Path) -> None:
 
 
 def _end(running: Mapping[str, subprocess.Popen[bytes]]) -> None:
-    # They keep nothing that is worth an orderly end.
+    # They hold no data that needs an orderly end.
     for process in running.values():
         process.kill()
     for process in running.values():

@@ -1,11 +1,11 @@
-"""Where a service's API key lies: a Secret in its namespace, from which its container takes what vLLM reads."""
+"""Names a service's API key: a Secret in its namespace, and the variable in which its container gives it to vLLM."""
 
 from __future__ import annotations
 
 from typing import Final
 
 VARIABLE: Final = "VLLM_API_KEY"
-"""Where it is empty or missing, vLLM asks nobody for a key."""
+"""If this variable is empty or missing, vLLM asks nobody for a key."""
 
 ENTRY: Final = "api-key"
 """The key's name within the Secret."""

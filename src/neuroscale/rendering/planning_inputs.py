@@ -1,4 +1,4 @@
-"""What a form's answers are planned and rendered with: a repository's catalog, settings and template."""
+"""Reads the inputs of planning and rendering beside a form's answers: a repository's catalog, settings and template."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""From a request and its plan to the exact files of a service folder.
+"""Turns a request and its plan into the exact files of a service folder.
 
-There is one way: the steps of the template (`scaffolder.interpreter`). `render` runs them with a plan that is there
-already and keeps the files in memory; `scaffold` runs them from a form's answers and publishes the result.
+There is one way: the steps of the template (`scaffolder.interpreter`). `render` runs them with an existing plan and
+keeps the files in memory; `scaffold` runs them from a form's answers and publishes the result.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RENDERED_FILES = (REQUEST_FILE, PLAN_FILE, *RENDERED_KINDS)
 
 
 def render(request: Request, plan: Plan, template: Template) -> dict[str, str]:
-    """Every file of the service folder, by name, byte for byte. Pure: it depends on its arguments alone.
+    """Every file of the service folder, by name, byte for byte. Pure: it depends only on its arguments.
 
     Raises InputError for a plan that is refused or belongs to another request.
     """
@@ -84,12 +84,12 @@ def scaffold(
 ) -> Outcome:
     """Runs the template for a form's answers: plan, files, pull request (or whatever `publish` does instead).
 
-    `there` is the service as it is already: its overrides stay, and its plan where the answers are the same.
+    `there` is the existing service: its overrides stay, and so does its plan if the answers are the same.
 
     Raises InputError naming the fields for answers that cannot be used, and RefusedPlanError for a refused plan;
     nothing is published then.
     """
-    # Read once before the steps, so that a missing answer is named as such and not as a fault of the template.
+    # Read once before the steps, so that the message blames a missing answer, not the template.
     request = plan_step.request_of(answers)
     return interpreter.run(
         template,
@@ -113,7 +113,7 @@ def to_work_tree(root: Path) -> Publish:
             # A symlink on the way would let the files land somewhere else.
             for parent in [*Path(path).parents][:-1]:
                 if (root / parent).is_symlink():
-                    raise InputError(Problem(str(parent), "", "is a symlink", "Replace it by a plain folder."))
+                    raise InputError(Problem(str(parent), "", "is a symlink", "Replace it with a plain folder."))
             folders.setdefault(service.folder, {})[Path(path).name] = text
         for folder, files in folders.items():
             write(files, root / folder)
@@ -129,8 +129,8 @@ def to_work_tree(root: Path) -> Publish:
 def write(files: Mapping[str, str], folder: Path) -> None:
     """Makes `folder` hold `files`, and none of the other names in `RENDERED_FILES`.
 
-    Each file is replaced as a whole; one that is right already is not touched. Raises InputError, before anything is
-    written, where a name is not a rendered file's or a path is a symlink or not a folder or file.
+    Each file is replaced as a whole; a file that is right already is not touched. Raises InputError, before it writes
+    anything, if a name is not that of a rendered file, or a path is a symlink or neither a folder nor a file.
     """
     targets = {name: folder / name for name in RENDERED_FILES}
     problems = [

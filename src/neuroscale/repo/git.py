@@ -1,4 +1,4 @@
-"""Git as the platform uses it: arguments as lists, NUL-separated output, no configuration of the user's."""
+"""Runs git: with arguments as lists, NUL-separated output, and without the user's configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import IO
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
 from neuroscale.core.units import MIB
 
-# What a merge and a comparison give must not depend on anybody's configuration.
+# The results of a merge and a comparison must not depend on anybody's configuration.
 _SETTINGS = (
     "advice.graftFileDeprecated=false",
     "core.quotePath=false",
@@ -30,20 +30,20 @@ _SETTINGS = (
     "merge.renames=true",
 )
 LARGEST_OBJECT = 16 * MIB
-"""Bytes of the largest file that is read."""
+"""The size of the largest file that is read, in bytes."""
 _OBJECT = re.compile(r"[0-9a-f]{40,64}")
 
 
 class GitError(NeuroscaleError):
-    """Git ended with an error; the message holds what it printed."""
+    """Git ended with an error; the message holds its output."""
 
 
 class GitTimeoutError(GitError):
-    """Git did not end in time; it and what it started were stopped."""
+    """Git did not end in time; it and the processes that it started were stopped."""
 
 
 class TooLargeError(InputError):
-    """A file of `size` bytes, which is more than is read."""
+    """A file has `size` bytes, which is too large to be read."""
 
     def __init__(self, problem: Problem, size: int) -> None:
         super().__init__(problem)
@@ -69,7 +69,7 @@ class Git:
         """Run one git command for at most `timeout` seconds.
 
         `environment` holds variables for this command alone; secrets belong there and never into `arguments`. Raises
-        GitError when it fails and `check` is set, or when git is missing, and GitTimeoutError.
+        GitError if it fails and `check` is set, or if git is missing, and GitTimeoutError.
         """
         command = self._command(*arguments)
         try:
@@ -107,7 +107,7 @@ class Git:
         return [record for record in text.split("\0") if record]
 
     def commit(self, revision: str, field: str) -> str:
-        """The full id of the commit that `revision` names. Raises InputError with `field` where it names none."""
+        """The full id of the commit that `revision` names. Raises InputError with `field` if it names none."""
         done = self.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", check=False)
         if done.returncode != 0:
             raise InputError(
@@ -121,17 +121,17 @@ class Git:
         return done.stdout.decode().strip()
 
     def knows(self, commit: str) -> bool:
-        """Whether the repository has that commit; no name stands for none."""
+        """Whether the repository has that commit; False for an empty name."""
         return bool(commit) and self.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).returncode == 0
 
     def tree(self, commit: str, folder: str) -> str:
-        """The id of a folder's tree at a commit; "" where there is none."""
+        """The id of a folder's tree at a commit; "" if the commit has no such folder."""
         done = self.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}:{folder}", check=False)
         text = done.stdout.decode().strip()
         return text if done.returncode == 0 and _OBJECT.fullmatch(text) else ""
 
     def size_of(self, name: str) -> tuple[str, int] | None:
-        """The kind of an object, and its size in bytes, by id or `TREE:PATH`; None where the repository lacks it."""
+        """The kind of an object, and its size in bytes, by id or `TREE:PATH`; None if the repository lacks it."""
         if _by_lines(name):
             done = self.run("cat-file", "-s", name, check=False)
             return ("blob", int(done.stdout)) if done.returncode == 0 else None
@@ -140,9 +140,9 @@ class Git:
         return None if header is None else (header[0], header[1])
 
     def read_object(self, name: str, kind: str = "blob") -> bytes | None:
-        """The content of an object, by id or `TREE:PATH`; None where there is no such object of that kind.
+        """The content of an object, by id or `TREE:PATH`; None if the repository has no such object of that kind.
 
-        Raises TooLargeError for one of more than LARGEST_OBJECT bytes, before it is read.
+        Raises TooLargeError for an object of more than LARGEST_OBJECT bytes, before it is read.
         """
         known = self.size_of(name)
         if known is None or known[0] != kind:
@@ -154,14 +154,14 @@ class Git:
             header = self._ask("contents", name)
             stdout = _pipe(self._batch_process().stdout)
             if header is None or header[0] != kind:
-                raise GitError(f"git cat-file told two kinds of {name}")
+                raise GitError(f"git cat-file gave two kinds for {name}")
             data = stdout.read(header[1])
             if len(data) != header[1] or stdout.read(1) != b"\n":
                 raise GitError("git cat-file ended early")
             return data
 
     def _ask(self, command: str, name: str) -> tuple[str, int] | None:
-        """The first line of an answer of the helper process: kind and size, or None for no object."""
+        """The first line of an answer of the helper process: kind and size, or None for a missing object."""
         batch = self._batch_process()
         stdin, stdout = _pipe(batch.stdin), _pipe(batch.stdout)
         stdin.write(f"{command} {name}\n".encode(errors="surrogateescape"))
@@ -210,19 +210,19 @@ class Git:
 
 
 def _by_lines(name: str) -> bool:
-    """Whether the helper process would not take a name as it is: it reads lines, and drops a carriage return."""
+    """Whether the helper process would change a name: it reads lines, and drops a carriage return."""
     return "\n" in name or name.endswith("\r")
 
 
 def check_size(path: str, size: int) -> None:
-    """Raises TooLargeError for what is too large to be read."""
+    """Raises TooLargeError if a file of this size is too large to be read."""
     if size > LARGEST_OBJECT:
         told = f"has {size} bytes, and files of more than {LARGEST_OBJECT} are not read"
         raise TooLargeError(Problem(path, "", told, "Keep large files elsewhere, or write them in parts."), size)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End git and the transports that it started, which would hold its pipes open."""
+    """End git and the transports that it started, which would keep its pipes open."""
     import psutil
 
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -240,8 +240,8 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 def _environment() -> dict[str, str]:
     """The caller's environment without the variables that point git at another repository or object store.
 
-    Which certificates to trust and which ssh to use stay the caller's. Grafts, as replacements do, would show another
-    history than the one that is merged.
+    The caller's settings for trusted certificates and ssh stay. Grafts and replacements would show another history than
+    the one that is merged.
     """
     keep = {
         key: value

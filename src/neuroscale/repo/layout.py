@@ -1,4 +1,4 @@
-"""Where things lie in the platform repository: the one place that knows its folders."""
+"""Names the folders and files of the platform repository: the only place that knows them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ CATALOG = "platform/catalog"
 SETTINGS = "platform/settings.yaml"
 TEMPLATE = "templates/llm-inference-service"
 EXAMPLES = "templates/examples"
-"""Answers to the form, for people to copy; the gate renders them to see what a change does to what a form asks for."""
+"""Answers to the form, for people to copy; the gate renders them to see the effects of a change on new services."""
 
-# Everything that decides how a change is judged. Whose name ends in a slash is a folder. Some would stand in place of
+# Every file that decides how a change is judged. A name that ends in a slash is a folder. Some names would replace
 # others: workflows in .forgejo and .gitea on forges of these names, the other names of make's file, uv.toml.
 GATE_CODE = (
     ".ci/",
@@ -39,23 +39,23 @@ CLUSTER_FILES = (
     *("platform/argocd/", "platform/clusters/", "platform/monitoring/"),
     *("platform/serving/", f"{TENANCY}/"),
 )
-"""What every cluster gets, with all rights in it."""
+"""The files that every cluster gets, with all rights in it."""
 SERVICE_SOURCES = ("templates/", SETTINGS, f"{CATALOG}/runtimes/")
-"""What decides what every service gets when it is next rendered."""
+"""The files that decide the content of every service when it is next rendered."""
 SMOKE_TESTS = "smoke-tests"
 WRITTEN = (
     *(".venv", ".state", "node_modules", "__pycache__", "*.egg-info"),
     *(".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"),
 )
-"""What set-up, workflows, tools and tests write, by name in whatever folder: git tracks none of it.
+"""Names of the files and folders that set-up, workflows, tools and tests write, in any folder; git tracks none of them.
 
-What was committed there would stand where the machinery trusts its own work: an environment that it runs, a link in
-place of the folder that a workflow writes to, compiled modules that Python prefers to their source.
+A committed file of such a name would be in a place where the machinery trusts its own work: an environment that it
+runs, a link in place of the folder that a workflow writes to, compiled modules that Python prefers to their source.
 """
 PROTECTED = (*GATE_CODE, f"{POLICIES}/", *CLUSTER_FILES, *SERVICE_SOURCES, f"{SMOKE_TESTS}/")
-"""What only an owner may merge a change of, by hand: gate code, workflows, policies and their exceptions, what clusters
-get beside services, what every service is rendered from, and the smoke tests, which run with rights in clusters and say
-whether a merge is reverted. WRITTEN is protected as well, in every folder."""
+"""Only an owner may merge a change of these files, by hand: gate code, workflows, policies and their exceptions, files
+that clusters get beside services, files that every service is rendered from, and the smoke tests, which run with rights
+in clusters and decide whether a merge is reverted. WRITTEN is protected as well, in every folder."""
 
 REQUEST_FILE = "request.yaml"
 PLAN_FILE = "plan.yaml"
@@ -88,7 +88,7 @@ class ServicePath:
 
 
 def is_written(name: str) -> bool:
-    """Whether the machinery writes a file or folder of that name, which counts without regard to case."""
+    """Whether set-up, workflows, tools or tests write a file or folder of that name, in upper or lower case."""
     return any(fnmatchcase(name.casefold(), pattern) for pattern in WRITTEN)
 
 

@@ -1,4 +1,4 @@
-"""The files of a repository at one moment: a folder on disk, or a tree in git that nobody checked out."""
+"""Reads the files of a repository at one moment: from a folder on disk, or from a tree in git without a checkout."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Snapshot(Protocol):
         """Everything below `prefixes` (folders or single paths), sorted by path; symlinks are not followed."""
 
     def read(self, path: str) -> bytes | None:
-        """The content of a regular file, or None where there is none at that path.
+        """The content of a regular file, or None if there is no regular file at that path.
 
         Raises TooLargeError for a file of more than LARGEST_OBJECT bytes.
         """
 
 
 class FolderSnapshot:
-    """A folder on disk. Nothing outside it is read: symlinks are listed and never followed."""
+    """A folder on disk. It reads nothing outside: symlinks are listed and never followed."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
@@ -140,11 +140,11 @@ class GitSnapshot:
 
 
 LARGEST_TEXT = 256 * 1024
-"""Bytes of the largest text of its own that the platform reads: settings, catalog, template, policies."""
+"""The size of the largest settings, catalog, template or policy file that is read, in bytes."""
 
 
 def read_text(snapshot: Snapshot, path: str) -> str:
-    """The text of a file that must be there. Raises InputError where it is missing, too large or not UTF-8."""
+    """The text of a file that must exist. Raises InputError if it is missing, too large or not UTF-8."""
     data = snapshot.read(path)
     if data is None:
         raise InputError(Problem(path, "", "is missing", "Restore the file."))
@@ -155,7 +155,7 @@ def read_text(snapshot: Snapshot, path: str) -> str:
 
 
 class Texts:
-    """The texts of one folder, of which together no more are read than `most` bytes."""
+    """The texts of one folder, at most `most` bytes of them together."""
 
     def __init__(self, snapshot: Snapshot, folder: str, most: int) -> None:
         self._snapshot = snapshot
@@ -164,7 +164,7 @@ class Texts:
         self._read = 0
 
     def read(self, path: str) -> str:
-        """As `read_text`. Raises InputError, too, once there is no room."""
+        """As `read_text`. Also raises InputError after `most` bytes."""
         text = read_text(self._snapshot, path) if self._read <= self._most else ""
         self._read += len(text)
         if self._read > self._most:

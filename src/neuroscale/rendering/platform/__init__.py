@@ -1,1 +1,1 @@
-"""What a cluster gets: rendered from settings and catalog into `platform/`, checked in, and applied from there."""
+"""Renders the files that a cluster gets from settings and catalog into `platform/`, from where Argo CD applies them."""

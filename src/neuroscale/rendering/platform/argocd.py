@@ -1,4 +1,4 @@
-"""What Argo CD is told: projects, the applications of the platform, and one application a service."""
+"""Renders Argo CD's configuration: projects, the applications of the platform, and one application a service."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _GROUPS = {
     "NetworkPolicy": "networking.k8s.io",
     "PodDisruptionBudget": "policy",
 }
-# The ConfigMap that each part of the values is.
+# The ConfigMap for each part of the values.
 _CONFIG_MAPS = {"cm": "argocd-cm", "params": "argocd-cmd-params-cm", "rbac": "argocd-rbac-cm"}
 
 
 def application_name(environment: str, service: str) -> str:
-    """The Argo CD application of a service. A point can stand in neither name, so no two services share one.
+    """The Argo CD application of a service. Neither name can hold a point, so no two services share one.
 
     At most 63 characters: 40 of the service's name and 22 of the environment's.
     """
@@ -86,13 +86,13 @@ def _parts(settings: Settings, environment: str) -> list[dict[str, str]]:
         *([watched] if monitoring.by_operator(settings.environments[environment]) else []),
         {"name": "platform-runtimes", "path": "platform/serving/runtimes", "include": "*.yaml"},
         {"name": "platform-tenancy", "path": "platform/tenancy", "include": "*.yaml"},
-        # Not their tests, nor the good and the bad resources of these, nor the tripwires.
+        # Only the policies: neither their tests with good and bad resources, nor the tripwires.
         {"name": "platform-policies", "path": "policies", "include": "*/policy.yaml"},
     ]
 
 
 def config_maps(values: str, where: str = VALUES) -> list[Object]:
-    """The ConfigMaps of Argo CD that platform/argocd/values.yaml speaks of. Raises InputError."""
+    """The ConfigMaps of Argo CD that platform/argocd/values.yaml holds. Raises InputError."""
     value: Any = read_mapping(values, where).value
     parts: Any = value.get("configs")
     if set(value) != {"configs"} or not isinstance(parts, dict) or not set(parts) <= set(_CONFIG_MAPS):
@@ -109,7 +109,7 @@ def config_maps(values: str, where: str = VALUES) -> list[Object]:
                 "metadata": {
                     "name": _CONFIG_MAPS[part],
                     "namespace": NAMESPACE,
-                    # Argo CD reads no ConfigMap without it.
+                    # Argo CD reads only ConfigMaps with this label.
                     "labels": {"app.kubernetes.io/name": _CONFIG_MAPS[part], "app.kubernetes.io/part-of": "argocd"},
                 },
                 "data": dict(data),
@@ -119,5 +119,5 @@ def config_maps(values: str, where: str = VALUES) -> list[Object]:
 
 
 def environment_objects(files: Mapping[str, str]) -> list[Object]:
-    """The objects of `render`, in the order in which they are applied."""
+    """The objects of `render`, in the order in which to apply them."""
     return [found for name, text in files.items() for found in objects(text, name)]

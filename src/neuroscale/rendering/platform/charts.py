@@ -1,4 +1,4 @@
-"""Upstream's charts as Argo CD applications, one folder a kind of cluster, from `platform/clusters/charts.yaml`."""
+"""Renders the charts of `platform/clusters/charts.yaml` as Argo CD applications, one folder a kind of cluster."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ CLUSTERS: tuple[Cluster, ...] = ("kind", "gke", "eks")
 class Chart(Frozen):
     """One chart at a fixed version. `values` lie on top of the `values_files`, in their order.
 
-    `repository` is an address with https, or a registry's path for charts that lie there. `domain_at`: where in the
-    values the settings' domain goes.
+    `repository` is an address with https, or a path in a registry for charts that a registry holds. `domain_at`: the
+    field of the values that gets the settings' domain.
     """
 
     name: Label
@@ -83,7 +83,7 @@ def render(snapshot: Snapshot, charts: tuple[Chart, ...], settings: Settings) ->
                 beside=Verbatim("".join(f", {path}" for path in chart.values_files)),
                 name=chart.name,
                 release=chart.name,
-                # Of several charts in a namespace the first one brings it.
+                # Of several charts in a namespace the first one makes the namespace.
                 has_namespace=first is chart,
                 namespace=chart.namespace,
                 namespace_wave=Verbatim(f'"{chart.wave - 1}"'),

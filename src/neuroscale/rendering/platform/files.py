@@ -1,4 +1,4 @@
-"""Every rendered file of `platform/`: made, written, and compared with what lies in a repository."""
+"""Renders and writes the files of `platform/`, and compares them with those in a repository."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from neuroscale.repo.snapshot import Snapshot, read_text
 KYVERNO = "platform/serving/kyverno.yaml"
 COMMAND = "neuroscale platform render"
 SOURCES = tuple(folder.rstrip("/") for folder in CLUSTER_FILES)
-"""Where the rendered files lie, and what they are rendered from beside catalog and settings."""
+"""The folders of the rendered files and of their sources beside catalog and settings."""
 
 
 def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str, str]:
@@ -33,8 +33,8 @@ def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str
         for name, text in argocd.render(settings, catalog, upstream, environment).items():
             files[f"{argocd.FOLDER}/{environment}/{name}"] = text
     for path, text in files.items():
-        if path != monitoring.SCRAPE:  # Prometheus' own, and no manifest
-            read_manifests(text.encode(), path)  # raises where Argo CD would read something else, or nothing
+        if path != monitoring.SCRAPE:  # Prometheus' own format, not a manifest
+            read_manifests(text.encode(), path)  # raises if Argo CD would read another object, or none
     return dict(sorted(files.items()))
 
 
@@ -44,7 +44,7 @@ def render_repository(snapshot: Snapshot) -> dict[str, str]:
 
 
 def is_rendered(path: str) -> bool:
-    """Whether a path lies where only rendered files may: Argo CD applies everything there."""
+    """Whether a path lies in a folder for rendered files alone: Argo CD applies everything there."""
     parts = PurePosixPath(path).parts
     return (
         path.startswith((f"{runtimes.FOLDER}/", f"{tenancy.FOLDER}/"))
@@ -55,7 +55,7 @@ def is_rendered(path: str) -> bool:
 
 
 def differences(snapshot: Snapshot, files: dict[str, str]) -> list[Problem]:
-    """What of a repository is not what was rendered: files that are missing, that differ, and that should not be."""
+    """The differences between a repository and the rendered files: files that are missing, different or superfluous."""
     problems = []
     kinds = {entry.path: entry.kind for entry in snapshot.entries(*SOURCES) if is_rendered(entry.path)}
     for path in sorted({*files, *kinds}):
@@ -76,7 +76,7 @@ def differences(snapshot: Snapshot, files: dict[str, str]) -> list[Problem]:
 def write(root: Path, snapshot: Snapshot, files: dict[str, str]) -> list[str]:
     """Make the repository at `root` hold the files and no other rendered ones; returns the paths that changed.
 
-    Each file is replaced as a whole. Raises InputError, before anything is written, where a path is not a plain file's.
+    Each file is replaced as a whole. Raises InputError, before it writes anything, if a path is not a plain file's.
     """
     there = {entry.path: entry.kind for entry in snapshot.entries(*SOURCES) if is_rendered(entry.path)}
     problems = [
@@ -86,7 +86,7 @@ def write(root: Path, snapshot: Snapshot, files: dict[str, str]) -> list[str]:
     ]
     for path in files:
         above = [parent for parent in [*PurePosixPath(path).parents][:-1] if (root / parent).is_symlink()]
-        problems += [Problem(str(parent), "", "is a symlink", "Replace it by a plain folder.") for parent in above]
+        problems += [Problem(str(parent), "", "is a symlink", "Replace it with a plain folder.") for parent in above]
     if problems:
         raise InputError(problems)
     changed = [path for path, text in files.items() if snapshot.read(path) != text.encode()]
@@ -97,7 +97,7 @@ def write(root: Path, snapshot: Snapshot, files: dict[str, str]) -> list[str]:
             write_public(root / path, files[path])
         for path in gone:
             (root / path).unlink()
-            with contextlib.suppress(OSError):  # other files may be left in it
+            with contextlib.suppress(OSError):  # other files may remain in it
                 (root / path).parent.rmdir()
     except OSError as error:
         where, why = str(error.filename or root), f"cannot be written: {error.strerror}"
@@ -118,7 +118,7 @@ def system_namespaces(values: Any, where: str = KYVERNO) -> tuple[str, ...]:
 
 
 def _check_namespaces(snapshot: Snapshot, catalog: Catalog) -> None:
-    """A team in a namespace that Kyverno leaves alone would be judged by nobody."""
+    """Refuse a team in a namespace that Kyverno leaves alone: no policy would judge its objects."""
     spared = system_namespaces(read_mapping(read_text(snapshot, KYVERNO), KYVERNO).value)
     problems = [
         Problem(

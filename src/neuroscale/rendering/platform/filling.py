@@ -1,4 +1,4 @@
-"""The templates of the platform's manifests, filled as the services' are: values are encoded as YAML, never pasted."""
+"""Fills the templates of the platform's manifests as those of services: values are encoded as YAML, never pasted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def objects(text: str, where: str) -> list[Object]:
 
 
 class Verbatim(str):
-    """Text that is YAML already."""
+    """Text that is already encoded as YAML."""
 
 
 def _encoded(value: Any) -> Any:

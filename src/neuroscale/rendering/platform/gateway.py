@@ -1,4 +1,4 @@
-"""The way in from outside a cluster: a gateway with TLS, and who signs its certificate."""
+"""Renders the way into a cluster from outside: a gateway with TLS, and the issuer of its certificate."""
 
 from __future__ import annotations
 

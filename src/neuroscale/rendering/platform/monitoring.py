@@ -1,8 +1,8 @@
-"""What Prometheus is told: which pods to look at, what to record of them, and when to alert.
+"""Renders Prometheus' configuration: the pods to look at, the metrics to record, and the alerts.
 
-Rules are written in `platform/monitoring/`, in Prometheus' own format. Rendered from them and from the teams: for
-Prometheus' Operator a PodMonitor and a PrometheusRule, one folder an environment; for a Prometheus without it the same
-choice of pods as a file of scrape configurations.
+People write the rules in `platform/monitoring/`, in Prometheus' own format. From the rules and the teams this module
+renders a PodMonitor and a PrometheusRule for Prometheus' Operator, one folder an environment; for a Prometheus without
+the Operator it renders the same choice of pods as a file of scrape configurations.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ RULES: Final = (f"{FOLDER}/recording.yaml", f"{FOLDER}/alerts.yaml")
 JOB: Final = "neuroscale"
 """The label `job` of every sample of a service."""
 SERVICE_LABEL: Final = "serving.kserve.io/inferenceservice"
-"""The label that KServe gives the pods of a service: its name."""
+"""The label that KServe gives the pods of a service; its value is the service's name."""
 CONTAINER: Final = "kserve-container"
 
 _INTERVAL = "15s"
 _POD = "__meta_kubernetes_pod"
 _SERVICE = f"{_POD}_label_serving_kserve_io_inferenceservice"
-# The runtimes say them, and KServe copies them to the pods.
+# Annotations of the runtimes, which KServe copies to the pods.
 _PORT = f"{_POD}_annotation_prometheus_kserve_io_port"
 _PATH = f"{_POD}_annotation_prometheus_kserve_io_path"
 
 RELABELINGS: Final[tuple[dict[str, Any], ...]] = (
     {"source_labels": [_SERVICE], "regex": ".+", "action": "keep"},
     {"source_labels": [_PORT], "regex": "[0-9]+", "action": "keep"},
-    # The server alone, once: a pod is listed for each port of each of its containers.
+    # Keep the server only, once: Prometheus lists a pod for each port of each of its containers.
     {"source_labels": [f"{_POD}_container_name"], "regex": CONTAINER, "action": "keep"},
     {"source_labels": [f"{_POD}_phase"], "regex": "Succeeded|Failed", "action": "drop"},
     {
@@ -54,7 +54,7 @@ RELABELINGS: Final[tuple[dict[str, Any], ...]] = (
     {"source_labels": [f"{_POD}_name"], "target_label": "pod"},
     {"source_labels": [f"{_POD}_node_name"], "target_label": "node"},
 )
-"""Which of the pods that Prometheus finds it looks at, where, and under which labels; in its own format."""
+"""Choose the pods that Prometheus looks at, their addresses and their labels; in Prometheus' own format."""
 
 _RULE = {"record": {"record", "expr", "labels"}, "alert": {"alert", "expr", "for", "labels", "annotations"}}
 _RECORD = re.compile(r"[a-z_]+:[a-z0-9_]+:[a-z0-9_]+")
@@ -62,7 +62,7 @@ _ALERT = re.compile(r"NeuroScale[A-Za-z]+")
 
 
 def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str, str]:
-    """The files by their path in the repository. Raises InputError where the rules cannot be used."""
+    """The files by their path in the repository. Raises InputError if the rules cannot be used."""
     groups = [group for path in RULES for group in read_rules(snapshot, path)]
     chosen = {
         "job": JOB,
@@ -92,12 +92,12 @@ def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str
 
 
 def by_operator(environment: Environment) -> bool:
-    """Whether the environment's Prometheus is told by objects of its Operator."""
+    """Whether objects of the Operator configure the environment's Prometheus."""
     return environment.cluster != "local" and environment.prometheus.operator
 
 
 def read_rules(snapshot: Snapshot, path: str) -> list[dict[str, Any]]:
-    """The groups of a file of rules. Raises InputError; whether an expression is PromQL, only promtool knows."""
+    """The groups of a file of rules. Raises InputError, but leaves it to promtool to check the PromQL."""
     document = read_mapping(read_text(snapshot, path), path)
     groups = document.value.get("groups")
     if set(document.value) != {"groups"} or not isinstance(groups, list) or not groups:
@@ -119,16 +119,16 @@ def read_rules(snapshot: Snapshot, path: str) -> list[dict[str, Any]]:
 
 
 def _wrong(rule: Any, names: set[str]) -> tuple[str, str] | None:
-    """What is wrong with a rule, and what to write; its name joins those that are taken."""
+    """What is wrong with a rule, and what to write; adds its name to `names`."""
     kinds = [kind for kind in _RULE if isinstance(rule, Mapping) and isinstance(rule.get(kind), str)]
     if len(kinds) != 1 or not isinstance(rule.get("expr"), str):
-        return "is no rule", "Write `record` or `alert`, and `expr`."
+        return "is not a rule", "Write `record` or `alert`, and `expr`."
     (kind,) = kinds
     name = rule[kind]
     if unknown := sorted(set(rule) - _RULE[kind]):
         return f"has the field {unknown[0]!r}", f"Keep {', '.join(sorted(_RULE[kind]))}."
     if not (_RECORD if kind == "record" else _ALERT).fullmatch(name):
-        return f"{name!r} is not a name of this repository's", "Write service:METRIC:OPERATION, or NeuroScaleWhat."
+        return f"{name!r} is not a name in this repository's form", "Write service:METRIC:OPERATION, or NeuroScaleWhat."
     if name in names:
         return f"{name!r} stands twice", "Give each rule a name of its own."
     names.add(name)

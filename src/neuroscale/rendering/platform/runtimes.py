@@ -1,4 +1,4 @@
-"""Serving runtimes: one for each of the catalog's, with its image and nothing that a service says itself."""
+"""Renders the serving runtimes: one for each of the catalog's, with its image but no field that a service sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A team's place in a cluster: namespace, share, network, access and tests, from its entry in the catalog."""
+"""Renders a team's place in a cluster: namespace, quota, network, access and tests, from its entry in the catalog."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from neuroscale.repo.layout import TENANCY
 
 FOLDER = TENANCY
 SMOKE_TESTS = "neuroscale:smoke-tests"
-"""The group that may test what is served, as the templates name it."""
+"""The group that may test running services, as the templates name it."""
 
 
 def render(catalog: Catalog) -> dict[str, str]:
-    """The files of every team and of who tests what it serves, by their path in the repository."""
+    """The files of every team and of the group that tests its services, by their path in the repository."""
     resources = sorted({entry.resource for entry in catalog.accelerators.values() if entry.resource})
     files = {f"{FOLDER}/smoke-tests.yaml": filled("smoke-tests-cluster.yaml", group=SMOKE_TESTS)}
     for team in catalog.teams.values():
@@ -36,7 +36,7 @@ def _share(team: Team, resources: list[str]) -> dict[str, object]:
         "pods": _count(quota.pods),
         "cpu": _count(quota.cpu),
         "memory": f"{quota.memory_gib // 1024}Ti" if quota.memory_gib % 1024 == 0 else f"{quota.memory_gib}Gi",
-        # Kubernetes counts an extended resource by its requests alone.
+        # Kubernetes counts an extended resource only by its requests.
         "accelerators": [{"name": f"requests.{name}", "value": _count(count)} for name, count in counts.items()],
     }
 

@@ -1,1 +1,1 @@
-"""Backstage software templates without Backstage: the same template.yaml and skeleton, run in this process."""
+"""Runs Backstage software templates without Backstage: the same template.yaml and skeleton, in this process."""

@@ -1,4 +1,4 @@
-"""The Backstage actions that a template may use here, and the inputs of each that are implemented."""
+"""Lists the Backstage actions that a template may use here, and the implemented inputs of each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PLAN_ROUTE = "/api/v1/plan"
 """The planner's path on its own server."""
 
 PLAN_PATH = f"proxy/neuroscale{PLAN_ROUTE}"
-"""The same through Backstage's proxy, under the endpoint `/neuroscale` of its configuration."""
+"""The same path through Backstage's proxy, under the endpoint `/neuroscale` of its configuration."""
 
 REQUEST = "http:backstage:request"
 FETCH = "fetch:template"

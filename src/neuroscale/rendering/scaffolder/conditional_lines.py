@@ -1,4 +1,4 @@
-"""Which lines of a skeleton file are rendered under which conditions: what no service reaches, nobody has seen."""
+"""Finds the lines of a skeleton file that are rendered under a condition, so that lines without a service show."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Conditions = frozenset[tuple[str, bool]]
 
 @dataclass(frozen=True)
 class Branch:
-    """What stands under the same conditions in one file. `line`: where it begins, 1-based."""
+    """The text of one file under the same conditions. `line`: its first line, 1-based."""
 
     text: str
     line: int
 
 
 def branches(text: str) -> dict[Conditions, Branch]:
-    """A checked skeleton file (see `lint`) by its conditions; white space alone is no branch."""
+    """A checked skeleton file (see `lint`) by its conditions; white space alone is not a branch."""
     found: dict[Conditions, Branch] = {}
     opened: list[tuple[str, bool]] = []
 
@@ -51,7 +51,7 @@ def branches(text: str) -> dict[Conditions, Branch]:
 
 
 def reached(conditions: Conditions, values: Mapping[str, Any]) -> bool:
-    """Whether what stands under the conditions is rendered for these values."""
+    """Whether text under these conditions is rendered for these values."""
     return all(bool(values[name]) is wanted for name, wanted in conditions)
 
 

@@ -1,6 +1,6 @@
-"""`${{ parameters.NAME }}` and `${{ steps.ID.output.NAME }}` in the steps of a template.
+"""Evaluates `${{ parameters.NAME }}` and `${{ steps.ID.output.NAME }}` in the steps of a template.
 
-Backstage passes an input on as it stands when filling it fails; here that is an error.
+If filling an input fails, Backstage passes it on unfilled; here that is an error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def references(text: str) -> list[str]:
 
 
 def sole_reference(text: Any) -> str | None:
-    """The dotted name where `text` is one reference and nothing else."""
+    """The dotted name if `text` is one reference and nothing else, otherwise None."""
     match = _REFERENCE.fullmatch(text) if isinstance(text, str) else None
     return match[1] if match else None
 
@@ -46,8 +46,8 @@ def sole_reference(text: Any) -> str | None:
 def evaluate(value: Any, context: Mapping[str, Any], where: str, path: Path) -> Any:
     """`value` with every reference replaced; a text that is one reference becomes the value itself.
 
-    Raises InputError for a name that is not there, and for one inside a longer text that is neither text nor a whole
-    number: Backstage would print those in a way of its own.
+    Raises InputError for a name without a value, and for a value inside a longer text that is neither text nor a whole
+    number: Backstage would print such values in a way of its own.
     """
     if isinstance(value, dict):
         return {key: evaluate(item, context, where, (*path, key)) for key, item in value.items()}
@@ -71,7 +71,7 @@ def evaluate(value: Any, context: Mapping[str, Any], where: str, path: Path) -> 
                 Problem(
                     where,
                     dotted(path),
-                    f"{match[1]} is neither text nor a whole number and stands inside a longer text",
+                    f"{match[1]} is neither text nor a whole number and is part of a longer text",
                     "Use it as the whole value.",
                 )
             )
@@ -83,5 +83,5 @@ def evaluate(value: Any, context: Mapping[str, Any], where: str, path: Path) -> 
 
 
 def problem(where: str, path: Path, error: ValueError, line: int | None) -> Problem:
-    """What `references` refused, as a problem of the file."""
+    """The error of `references` as a problem of the file."""
     return Problem(where, dotted(path), str(error), _FIX, line)

@@ -1,4 +1,4 @@
-"""What the form must offer: the catalog's names, and the limits that a request has."""
+"""Checks that the form offers the catalog's names, and the limits that a request has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neuroscale.rendering.scaffolder.template import Template
 from neuroscale.repo.layout import SETTINGS
 from neuroscale.request.service_request import Request
 
-# What a request holds beside the form's answers.
+# The fields of a request beside the form's answers.
 _NOT_ASKED = frozenset({"schema_version", "overrides"})
 _LIMITS = ("pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
@@ -32,7 +32,7 @@ def expected_enums(catalog: Catalog, settings: Settings) -> dict[str, list[str]]
 
 
 def check_form(template: Template, catalog: Catalog, settings: Settings) -> list[Problem]:
-    """Where template.yaml offers or asks for anything but what the catalog, the settings and a request allow."""
+    """The places where template.yaml differs from what the catalog, the settings and a request allow."""
     problems: list[Problem] = []
 
     def refuse(path: Path, message: str, fix: str) -> None:
@@ -68,7 +68,11 @@ def check_form(template: Template, catalog: Catalog, settings: Settings) -> list
             if missing := [item for item in names if item not in offered]:
                 refuse((*place, "enum"), f"lacks {', '.join(missing)}", "Add what is missing.")
             if extra := [str(item) for item in offered if item not in names]:
-                refuse((*place, "enum"), f"offers {', '.join(extra)}, which nothing stands for", "Remove it.")
+                refuse(
+                    (*place, "enum"),
+                    f"offers {', '.join(extra)}, which the repository lacks",
+                    "Remove it.",
+                )
     problems += _check_repository(template, settings)
     return problems
 
@@ -110,7 +114,7 @@ def _differs(template: Template, path: Path, given: str, wanted: str) -> Problem
 
 
 def _place(template: Template, name: str) -> Path:
-    """Where a field stands in template.yaml."""
+    """The place of a field in template.yaml."""
     parameters: Any = template.document.value["spec"]["parameters"]
     if not isinstance(parameters, list):
         return ("spec", "parameters", "properties", name)

@@ -1,6 +1,6 @@
 """Runs the steps of a template as Backstage does, on files in memory.
 
-It is the one way from answers to files: `neuroscale new`, `neuroscale render` and the drift gate all come through here,
+It is the only way from answers to files: `neuroscale new`, `neuroscale render` and the drift gate all use it,
 with the same template.yaml and skeleton that the portal uses.
 """
 
@@ -23,7 +23,7 @@ _TARGET = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._
 
 @dataclass(frozen=True)
 class PullRequest:
-    """What `publish:github:pull-request` was asked for. `files` by their path in the repository."""
+    """The inputs of `publish:github:pull-request`. `files` by their path in the repository."""
 
     repo_url: str
     branch: str
@@ -38,23 +38,23 @@ class PullRequest:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run left: the files of its workspace, and the template's `output` with every reference replaced."""
+    """The result of a run: the files of its workspace, and the template's `output` with every reference replaced."""
 
     files: Mapping[str, str]
     output: Any
 
 
 Plan = Callable[[dict[str, Any]], Mapping[str, Any]]
-"""The body of `POST /api/v1/plan` to the body of its answer; raises InputError where the server answers an error."""
+"""Turns the body of `POST /api/v1/plan` into its answer's; raises InputError if the server answers with an error."""
 
 Publish = Callable[[PullRequest], Mapping[str, Any]]
-"""A pull request to the action's outputs: remoteUrl, pullRequestNumber, targetBranchName."""
+"""Makes a pull request, and returns the action's outputs: remoteUrl, pullRequestNumber, targetBranchName."""
 
 
 def run(template: Template, parameters: Mapping[str, Any], plan: Plan, publish: Publish) -> Outcome:
     """Runs every step in order. `parameters` are the form's answers by field.
 
-    Raises InputError at the first step that fails; nothing is published by then unless a later step failed.
+    Raises InputError at the first step that fails; nothing is published then, unless it follows publishing.
     """
     context: dict[str, Any] = {"parameters": dict(parameters), "steps": {}}
     workspace: dict[str, str] = {}
@@ -83,7 +83,7 @@ def run(template: Template, parameters: Mapping[str, Any], plan: Plan, publish: 
 def branch_name(template: Template, parameters: Mapping[str, Any]) -> str:
     """The branch of the pull request that the template would open for these answers, before anything is planned.
 
-    Raises InputError where the template opens none, or names its branch after the plan.
+    Raises InputError if the template opens no pull request, or if the branch's name depends on the plan.
     """
     for step in template.steps:
         if step.action == PUBLISH:
@@ -107,7 +107,7 @@ def _fetch(template: Template, step: Step, given: Mapping[str, Any], workspace: 
     for path, text in template.folder(step.folder).items():
         where = f"{template.root}/{step.folder}/{path}"
         if f"{target}/{path}" in workspace:
-            # Backstage keeps the first file without a word.
+            # Backstage keeps the first file without a message.
             raise InputError(Problem(where, "", "is written by two steps", "Give each step a target of its own."))
         filled = fill(text, given["values"], step.whitespace, where)
         unchanged_structure.check(text, step.whitespace, given["values"], filled, where)

@@ -1,8 +1,9 @@
 """Keeps templates to the syntax that Backstage's engine (nunjitsu) and jinja2 read alike, byte for byte.
 
-Both engines know far more. They print booleans, null, floats and lists differently, disagree on filters, comparisons,
-arithmetic, truth of an empty list, attribute look-up and scopes, and one prints nothing where the other fails. What is
-left needs none of that: whole values that Python encoded, a condition on a flag, and a loop over a list.
+Both engines know far more syntax. They print booleans, null, floats and lists differently, disagree on filters,
+comparisons, arithmetic, the truth of an empty list, attribute look-up and scopes, and one prints nothing where the
+other fails. The allowed syntax needs none of these: whole values that Python encoded, a condition on a flag, and a
+loop over a list.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _ALLOWED = (
     "`{% for ITEM in values.LIST %}`, `${{ ITEM }}`, `${{ ITEM.name }}`, `${{ ITEM.value }}` and `{% endfor %}`, "
     "with single spaces."
 )
-# A tag ends before another begins: otherwise each sign of one would be looked for to the end of the text.
+# A tag ends before another begins: otherwise the search for the end of each tag would run to the end of the text.
 TAG = re.compile(r"\$\{\{(?:(?!\$\{\{|\{%).)*?\}\}|\{%(?:(?!\$\{\{|\{%).)*?%\}", re.DOTALL)
 _DELIMITER = re.compile(r"\$\{\{|\{\{|\}\}|\{%|%\}|\{#|#\}")
 _VALUE = re.compile(rf"\$\{{\{{ values\.({_NAME}) \}}\}}")
@@ -31,7 +32,7 @@ FOR = re.compile(rf"\{{% for ({_NAME}) in values\.({_NAME}) %\}}")
 _UNPRINTABLE = re.compile(r"[^\n\x20-\x7e]")
 # Each loop within a loop multiplies the time that a file takes, and its length.
 _MOST_LOOPS, _MOST_BLOCKS = 2, 8
-# Names with a meaning of their own in one of the engines.
+# Names that have a special meaning in one of the engines.
 _RESERVED = frozenset({"values", "loop", "self", "caller", "super", "varargs", "kwargs", "range", "dict", "lipsum"})
 _KEYWORDS = re.compile(
     r"and|as|block|call|context|else|elif|elseif|endfor|endif|extends|false|filter|for|from|if|ignore|import|in|include|is"
@@ -78,7 +79,7 @@ def lint(text: str, where: str, kinds: Mapping[str, Kind] = KINDS) -> list[Probl
         _stray(text, position, match.start(), refuse)
         _tag(match[0], match.start(), text, kinds, blocks, refuse)
         if len(blocks) > _MOST_BLOCKS:
-            refuse(match.start(), f"more than {_MOST_BLOCKS} blocks stand within each other", "Write them flat.")
+            refuse(match.start(), f"more than {_MOST_BLOCKS} blocks are nested", "Write them one after another.")
             return problems
         position = match.end()
     _stray(text, position, len(text), refuse)
@@ -107,7 +108,7 @@ def lint_name(path: str, where: str) -> list[Problem]:
 
 def _stray(text: str, start: int, end: int, refuse: _Refuse) -> None:
     if match := _DELIMITER.search(text, start, end):
-        refuse(match.start(), f"{match[0]!r} stands alone or belongs to syntax that is not allowed")
+        refuse(match.start(), f"{match[0]!r} is unpaired or belongs to syntax that is not allowed")
 
 
 def _tag(tag: str, position: int, text: str, kinds: Mapping[str, Kind], blocks: list[_Block], refuse: _Refuse) -> None:
@@ -146,7 +147,7 @@ def _tag(tag: str, position: int, text: str, kinds: Mapping[str, Kind], blocks: 
             refuse(position, f"{item!r} cannot name a loop's item here", "Choose another name.")
         blocks.append(_Block("for", text.count("\n", 0, position) + 1, item, kind))
         if sum(block.keyword == "for" for block in blocks) == _MOST_LOOPS + 1:
-            refuse(position, f"more than {_MOST_LOOPS} loops stand within each other", "Write them one after another.")
+            refuse(position, f"more than {_MOST_LOOPS} loops are nested", "Write them one after another.")
     elif tag == "{% else %}":
         if not blocks or blocks[-1].keyword != "if" or blocks[-1].has_else:
             refuse(position, "{% else %} has no {% if %} of its own")
@@ -154,7 +155,7 @@ def _tag(tag: str, position: int, text: str, kinds: Mapping[str, Kind], blocks: 
             blocks[-1].has_else = True
     elif tag in ("{% endif %}", "{% endfor %}"):
         if not blocks or tag != f"{{% end{blocks[-1].keyword} %}}":
-            refuse(position, f"{tag} closes nothing that is open here")
+            refuse(position, f"{tag} closes a block that is not open here")
         else:
             blocks.pop()
     else:

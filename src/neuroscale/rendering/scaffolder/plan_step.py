@@ -1,4 +1,4 @@
-"""The planning step of a template: a form's answers to the body of `POST /api/v1/plan`.
+"""Runs the planning step of a template: makes the answer of `POST /api/v1/plan` from a form's answers.
 
 The server sends this body to Backstage, and the interpreter takes it in-process: both fill the skeleton with the same
 values.
@@ -41,7 +41,7 @@ class RefusedPlanError(InputError):
 
 @dataclass(frozen=True)
 class Existing:
-    """What a service that is there already keeps: its overrides, and its plan for as long as the answers are the
+    """The parts of an existing service that stay: its overrides, and its plan for as long as the answers are the
     same."""
 
     overrides: tuple[Override, ...] = ()
@@ -55,7 +55,7 @@ def answer(
     template_version: str,
     there: Existing | None = None,
 ) -> dict[str, Any]:
-    """The body of the answer to a form, for a new service or one that is `there`.
+    """The body of the answer to a form, for a new service or one that exists (`there`).
 
     Raises InputError naming the fields, and RefusedPlanError.
     """
@@ -91,7 +91,7 @@ def request_of(answers: Mapping[str, Any], where: str = FORM) -> Request:
     if problems:
         raise InputError(problems)
     try:
-        # As `request.yaml` would hold them: files and forms are read by the same rules.
+        # Written as in `request.yaml`: files and forms are read by the same rules.
         return load_request(yaml_io.dump(dict(answers)), where)
     except InputError as error:
         raise InputError([replace(problem, line=None) for problem in error.problems]) from error
@@ -99,12 +99,12 @@ def request_of(answers: Mapping[str, Any], where: str = FORM) -> Request:
 
 def _not_asked(name: str) -> str:
     if name in Request.model_fields:
-        return f"Leave it out: {name} stands in the service's {REQUEST_FILE}, for `neuroscale replan` to read."
+        return f"Leave it out: {name} belongs into the service's {REQUEST_FILE}, for `neuroscale replan` to read."
     return suggest(name, FORM_FIELDS)
 
 
 def answers_of(request: Request) -> dict[str, Any]:
-    """A request's answers as the form gives them, without what a form does not ask for (overrides)."""
+    """A request's answers as the form gives them, without fields that a form does not ask for (overrides)."""
     answers: dict[str, Any] = request.model_dump(mode="json", include=set(FORM_FIELDS))
     return answers
 

@@ -1,4 +1,4 @@
-"""The values that the skeleton is filled with: the one place where a plan becomes text."""
+"""Turns a plan into the values that fill the skeleton: the only place where a plan becomes text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NamedValue(TypedDict):
 
 
 class TemplateValues(TypedDict):
-    """What `${{ values.NAME }}` may name in the skeleton. Flags (bool) stand in `{% if %}` only."""
+    """The names for `${{ values.NAME }}` in the skeleton. Flags (bool) may only be used in `{% if %}`."""
 
     request_yaml: FileText
     plan_yaml: FileText
@@ -93,12 +93,12 @@ def _kinds() -> dict[str, Kind]:
 KINDS = _kinds()
 """Each value's kind, by name."""
 
-# A slow machine that polls its own start every few seconds is no faster for it.
+# Polling its own start every few seconds makes a slow machine no faster.
 _PROBE_PERIOD_SECONDS = 10
-# Compiled kernels, tokenizer files and the download's own bookkeeping, beside the weights and a tenth more of them.
+# For compiled kernels, tokenizer files and the download's own bookkeeping, beside 110 % of the weights.
 _HOME_HEADROOM_GIB = 10
 
-# Stores that KServe downloads from; vLLM itself downloads from the hub (hf://), and file:// is there already.
+# Stores that KServe downloads from; vLLM itself downloads from the hub (hf://), and a file:// path needs no download.
 _STORES = ("gs://", "s3://", "pvc://")
 
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -130,7 +130,7 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
         try:
             return FileText(dump().removesuffix("\n"))
         except ValueError as error:
-            # The field's own check says more, where there is one.
+            # The field's own check says more, if there is one.
             if not problems:
                 refuse("", str(error), "Write plain text.")
             return FileText("")
@@ -268,7 +268,7 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
 
 
 def decoded(scalar: str) -> str | int:
-    """The value that an encoded scalar stands for, by rules of its own and not by the YAML reader that it checks."""
+    """The value of an encoded scalar, decoded without the YAML reader, which this function helps to check."""
     if scalar.startswith('"'):
         text: str = json.loads(scalar)
         return text
@@ -285,12 +285,12 @@ def _count(number: int) -> str:
 
 
 def _gibibytes(number: int) -> str:
-    """`number` GiB as Kubernetes itself would write it, so that the live object is no different."""
+    """`number` GiB as Kubernetes itself would write it, so that the live object does not differ."""
     return f"{number // 1024}Ti" if number and number % 1024 == 0 else f"{number}Gi"
 
 
 def _ratio(kind: str, ratio: float) -> str:
-    """Active parameters divided by all, to two places; more where two would say 0 or 1 of a mixture of experts.
+    """Active parameters divided by all, to two places; to more if two would give 0 or 1 for a mixture of experts.
 
     A dense model's is 1: it computes with every layer for every token. (Gemma's E models look up their per-layer
     embeddings instead of multiplying by them, which the plan's own ratio counts as inactive.)

@@ -1,4 +1,4 @@
-"""A software template as it lies in the repository: template.yaml and the skeleton beside it."""
+"""Reads a software template from the repository: template.yaml and the skeleton beside it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from neuroscale.repo.snapshot import Snapshot, Texts
 DEFINITION = "template.yaml"
 VERSION_ANNOTATION = "neuroscale.dev/template-version"
 
-_MOST_BYTES = 256 * 1024  # of all its files
+_MOST_BYTES = 256 * 1024  # of all files together
 _MOST_FILES = 50
 _STEP_FIELDS = frozenset({"id", "name", "action", "input"})
 
@@ -38,7 +38,7 @@ class Step:
 
     @property
     def whitespace(self) -> Whitespace:
-        """The inputs of `fetch:template` of these names."""
+        """The white-space inputs of `fetch:template`."""
         return Whitespace(self.input.get("trimBlocks", False), self.input.get("lstripBlocks", False))
 
     @property
@@ -136,7 +136,7 @@ def _skeleton_problems(template: Template, step: Step) -> list[Problem]:
 
 
 class _Definition:
-    """Reads template.yaml and notes everything in it that this program would not do as Backstage does."""
+    """Reads template.yaml and notes every part that this program would not run as Backstage does."""
 
     def __init__(self, document: Document, where: str, files: Mapping[str, str]) -> None:
         self.document = document
@@ -245,7 +245,7 @@ class _Definition:
                 bool(folder) and any(file.startswith(f"{folder}/") for file in self.files),
                 "a folder beside template.yaml that holds files, such as ./skeleton",
             )
-            # Anything else would put text into manifests that nobody encoded.
+            # Any other value would put text into manifests that is not encoded.
             name = expressions.sole_reference(given["values"]) or ""
             expect(
                 "values",
@@ -266,7 +266,7 @@ class _Definition:
                 self.problems.append(expressions.problem(self.where, place, error, self.document.line(*place)))
                 continue
             for name in names:
-                # What a step's output holds is known to its action only; that it has this output is known here.
+                # Only the action knows the content of a step's output; whether the step has this output is known here.
                 head = ".".join(name.split(".")[: 2 if name.startswith("parameters.") else 4])
                 if head not in self.known:
                     self.refuse(

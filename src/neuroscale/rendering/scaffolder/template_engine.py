@@ -13,12 +13,12 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from neuroscale.core.errors import InputError, Problem
 
 _LARGEST = 128 * 1024
-"""Characters of a filled file; a request or a plan may have as many bytes."""
+"""The most characters of a filled file; a request or a plan may have as many bytes."""
 
 
 @dataclass(frozen=True)
 class Whitespace:
-    """What becomes of line breaks and indentation around `{% %}`: inputs of the same name of `fetch:template`."""
+    """Whether line breaks and indentation around `{% %}` are removed: the inputs of these names of `fetch:template`."""
 
     trim_blocks: bool = False
     lstrip_blocks: bool = False
@@ -45,7 +45,7 @@ def _compiled(text: str, whitespace: Whitespace) -> Template:
 def fill(text: str, values: Mapping[str, Any], whitespace: Whitespace, where: str) -> str:
     """`text` with `values` substituted.
 
-    Raises InputError where Backstage would print nothing, or fail, and where the result is larger than a manifest is.
+    Raises InputError if Backstage would print nothing, or fail, or if the result is too long for a manifest.
     """
     parts: list[str] = []
     room = _LARGEST

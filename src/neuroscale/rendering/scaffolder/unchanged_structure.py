@@ -1,7 +1,7 @@
 """Proves that filling a template changed nothing but values.
 
-The template is filled a second time with markers in place of the values. That file's structure is what the author of
-the template wrote; the real file must have the same structure with each marker replaced by its value.
+It fills the template a second time with markers in place of the values. The structure of that file is the one that the
+template's author wrote; the real file must have the same structure with each marker replaced by its value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from neuroscale.rendering.scaffolder.skeleton_values import KINDS, decoded
 from neuroscale.rendering.scaffolder.template_engine import Whitespace, fill
 
 Signature = tuple[tuple[str, bool | int | None], ...]
-"""What of the values decides a file's structure: each flag, and the length of each list."""
+"""The facts of the values that decide a file's structure: each flag, and the length of each list."""
 
 _MARK = "marker:"
 
@@ -32,7 +32,7 @@ def signature(values: Mapping[str, Any]) -> Signature:
 
 
 def check(template: str, whitespace: Whitespace, values: Mapping[str, Any], filled: str, where: str) -> None:
-    """Raises InputError where `filled` holds anything that neither the template nor the values say."""
+    """Raises InputError if `filled` holds anything that comes neither from the template nor from the values."""
     if (text := _whole_text(template, values)) is not None:
         if filled != f"{text}\n":
             raise InputError(Problem(where, "", "is not the text that it was filled with", _FIX))
@@ -53,7 +53,7 @@ def check(template: str, whitespace: Whitespace, values: Mapping[str, Any], fill
 
 
 def check_places(template: str, whitespace: Whitespace, where: str) -> list[Problem]:
-    """Values that do not stand as a whole key or value: inside quotes, a comment or other text."""
+    """Problems of values that are not a whole key or value: they are inside quotes, a comment or other text."""
     if _whole_text(template, _example(True)) is not None:
         return []
     problems = []
@@ -65,7 +65,7 @@ def check_places(template: str, whitespace: Whitespace, where: str) -> list[Prob
         except InputError as error:
             return error.problems
         for name in example:
-            # The items of a list are markers of their own; that of the list's name is a part of theirs.
+            # The items of a list have markers of their own, which contain the marker of the list's name.
             if marked.count(f"{_MARK}{name}:") != sum(
                 count for text, count in found.items() if text.startswith(f"{_MARK}{name}:")
             ):
@@ -73,7 +73,7 @@ def check_places(template: str, whitespace: Whitespace, where: str) -> list[Prob
                     Problem(
                         where,
                         "",
-                        f"values.{name} stands inside quotes, a comment or other text",
+                        f"values.{name} is inside quotes, a comment or other text",
                         "Let it be a whole key or a whole value: it is encoded already.",
                     )
                 )
@@ -142,7 +142,7 @@ def _structure(template: str, whitespace: Whitespace, of: Signature, where: str)
 
 
 def _difference(expected: Any, actual: Any, table: Mapping[str, str | int], path: Path) -> Path | None:
-    """Where `actual` first differs from `expected` with its markers replaced."""
+    """The first place where `actual` differs from `expected` with its markers replaced, or None."""
     if isinstance(expected, dict):
         if not isinstance(actual, dict) or len(actual) != len(expected):
             return path
@@ -164,7 +164,7 @@ def _difference(expected: Any, actual: Any, table: Mapping[str, str | int], path
 
 
 def _repeated(value: Any) -> str | None:
-    """A name that stands twice in a list of named entries (containers, ports, volumes, environment variables)."""
+    """A name that is twice in a list of named entries (containers, ports, volumes, environment variables), or None."""
     if isinstance(value, list):
         names = [item["name"] for item in value if isinstance(item, dict) and isinstance(item.get("name"), str)]
         if len(set(names)) < len(names):
