@@ -15,7 +15,7 @@ from neuroscale.cli.app import app
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 _WIDTH = 100
-"""Columns of the help texts, whatever terminal runs this."""
+"""Columns of the help texts, independent of the terminal."""
 _START = """# Commands
 
 The program prints these texts with `--help`. `scripts/command_reference.py` writes this file.

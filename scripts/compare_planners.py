@@ -1,7 +1,7 @@
 """Puts the cases of tests/ground_truth to other planners as well, and writes their answers to its others.yaml.
 
-`compare_planners.py [--environment FOLDER]`: they are installed from requirements/compare.txt into an environment of
-their own, in the user's cache unless told otherwise, and asked without a network.
+`compare_planners.py [--environment FOLDER]` installs them from requirements/compare.txt into an environment of their
+own, by default in the user's cache, and runs them without a network.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _PACKED = {"mxfp4": ("U8", 1), "modelopt": ("U8", 1), "fp8": ("F8_E4M3", 1)}
 
 
 def main(arguments: list[str]) -> int:
-    """Write others.yaml; the exit status."""
+    """Write others.yaml; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--environment", type=Path, default=cache_folder() / "other-planners")
     python = _environment(parser.parse_args(arguments).environment)
@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _kept(answer: dict[str, Any], judged: set[str]) -> dict[str, Any]:
-    """Of a tool's figures those that there is something to compare with."""
+    """The figures of a tool that have a measured figure to compare with."""
     if "figures" not in answer:
         return answer
     figures = {
@@ -128,7 +128,7 @@ def _environment(folder: Path) -> Path:
 
 
 def _question(cases: Cases, case: StartCase) -> dict[str, Any]:
-    """One case in plain figures. `unasked`: what keeps every tool from being asked."""
+    """One case in plain figures. `unasked`: why no tool can answer it."""
     version = case.version or PINNED
     arguments = parse_arguments(case.arguments, version).arguments
     question: dict[str, Any] = {
@@ -169,7 +169,7 @@ def _question(cases: Cases, case: StartCase) -> dict[str, Any]:
 
 
 def _elements(facts: ModelFacts) -> dict[str, int]:
-    """Elements by dtype as the headers of the files would tell: four-bit weights are packed into larger integers."""
+    """Elements by dtype as in the headers of the files: four-bit weights are packed into larger integers."""
     found: dict[str, int] = {}
     for name, size in facts.bytes_by_dtype.items():
         method, _, bits = name.partition(" ")
@@ -180,7 +180,7 @@ def _elements(facts: ModelFacts) -> dict[str, int]:
 
 
 def _whole(config: dict[str, Any], facts: ModelFacts) -> dict[str, Any]:
-    """The config with what transformers' class fills in where the file is silent."""
+    """The config with the defaults of transformers' class for missing keys."""
     told = {
         "num_hidden_layers": facts.num_layers,
         "hidden_size": facts.hidden_size,

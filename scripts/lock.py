@@ -15,13 +15,13 @@ _LOCKS = {
     "bootstrap.txt": ["--group", "bootstrap"],
     "go.txt": ["--group", "go"],
     "compare.txt": ["--group", "compare"],
-    # The extra alone: it shares no environment with this package.
+    # Only the extra: it shares no environment with this package.
     "serve.txt": ["-"],
 }
 
 
 def main(arguments: list[str]) -> int:
-    """Write every lock file; the exit status."""
+    """Write every lock file; returns the exit status."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     serve = "\n".join(project["optional-dependencies"]["serve"])
     for name, sources in _LOCKS.items():

@@ -1,7 +1,7 @@
 """Asks other planners about starts of vLLM: a JSON list in, an object out.
 
-Run by `compare_planners.py` with the Python of their own environment. None of them asks a network here: each is given
-the config and the bytes of the weights.
+`compare_planners.py` runs it with the Python of their own environment. None of them uses a network here: each gets the
+config and the bytes of the weights.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Figures = dict[str, float | str]
 
 
 class CannotAsk(Exception):  # noqa: N818
-    """The tool has no way to be told what decides here."""
+    """The tool has no input for a fact that decides the answer."""
 
 
 def hf_mem(case: dict[str, Any]) -> Figures:
@@ -55,7 +55,7 @@ def hf_mem(case: dict[str, Any]) -> Figures:
 
 
 def llm_d_planner(case: dict[str, Any]) -> Figures:
-    """What one rank holds, and what is left for the cache, by its constants for activations and buffers."""
+    """The memory of one rank, and the rest for the cache, by its constants for activations and buffers."""
     if _cache_dtype(case) != "auto":
         raise CannotAsk("has no option for the KV cache's dtype")
     planner: Any = importlib.import_module("planner.capacity_planner")
@@ -82,7 +82,7 @@ def llm_d_planner(case: dict[str, Any]) -> Figures:
 
 
 def kvfit(case: dict[str, Any]) -> Figures:
-    """What is counted on one rank; it calls itself an upper bound before the overhead of a runtime."""
+    """The memory that it counts on one rank; it calls this an upper bound before the overhead of a runtime."""
     if case["pp"] > 1:
         raise CannotAsk("knows no pipeline parallelism")
     architectures = importlib.import_module("kvfit.architectures")
@@ -126,7 +126,7 @@ TOOLS: dict[str, Callable[[dict[str, Any]], Figures]] = {
 
 
 def main() -> int:
-    """Answer every case with every tool; what a tool raises is its answer."""
+    """Answer every case with every tool; an error of a tool is its answer."""
     warnings.simplefilter("ignore")
     answers: dict[str, dict[str, Any]] = {}
     for case in json.load(sys.stdin):
@@ -150,7 +150,7 @@ def _asked(ask: Callable[[dict[str, Any]], Figures], case: dict[str, Any]) -> di
 
 
 def _text(config: dict[str, Any]) -> dict[str, Any]:
-    """As hf-mem reads a nested config."""
+    """The text model's config, as hf-mem reads a nested config."""
     if "text_config" not in config:
         return config
     outer = {key: config[key] for key in ("dtype", "torch_dtype", "quantization_config") if key in config}
@@ -158,7 +158,7 @@ def _text(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _object(value: Any) -> Any:
-    """A config as transformers holds it: attributes, but for the quantisation, which stays a mapping."""
+    """A config as transformers holds it: as attributes, except the quantisation, which stays a mapping."""
     if not isinstance(value, dict):
         return value
     keep = ("quantization_config", "rope_scaling", "rope_parameters")

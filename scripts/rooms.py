@@ -26,7 +26,7 @@ def main() -> int:
         print(f"| {room} | {len(files)} | {told} | {', '.join(sorted(imports[room]))} |")
     print("\n```mermaid\nflowchart BT")
     for room, targets in sorted(imports.items()):
-        # An arrow that a longer way shows as well is left out.
+        # Leave out an arrow if other arrows connect the two rooms already.
         implied = {room_below for target in targets for room_below in below(target, imports)}
         for target in sorted(targets - implied):
             print(f"  {room} --> {target}")

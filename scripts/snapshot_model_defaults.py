@@ -1,4 +1,4 @@
-"""Writes src/neuroscale/models/defaults.json: what transformers' config classes say where a config.json says nothing.
+"""Writes src/neuroscale/models/defaults.json: transformers' defaults for keys that a config.json lacks.
 
 Run it with the Python of the pinned vLLM whenever that pin moves, and commit the result:
 
@@ -60,7 +60,7 @@ def main() -> None:
 
     known = {}
     for model_type in model_types():
-        if model_type not in CONFIG_MAPPING:  # read by code of the model's own, whose files write every key
+        if model_type not in CONFIG_MAPPING:  # the model's own code reads its config, whose file has every key
             print(f"transformers {transformers.__version__} has no class for {model_type}")
             continue
         config = CONFIG_MAPPING[model_type]

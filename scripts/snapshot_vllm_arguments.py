@@ -1,7 +1,7 @@
-"""Writes what the installed vLLM's `serve` accepts, as data: src/neuroscale/vllm/arguments-VERSION.json.
+"""Writes the arguments that the installed vLLM's `serve` accepts, as data: src/neuroscale/vllm/arguments-VERSION.json.
 
-Run by the Python of the serving packages, whenever their version moves: `snapshot_vllm_arguments.py [FILE]`, where `-`
-is standard output. Names, shapes and choices are taken over; vLLM's help texts are not.
+Run it with the Python of the serving packages, whenever their version moves: `snapshot_vllm_arguments.py [FILE]`, where
+`-` is standard output. It copies names, shapes and choices, but not vLLM's help texts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _KINDS = {
 
 
 def snapshot() -> dict[str, Any]:
-    """Everything, in JSON's types and a fixed order. Raises SystemExit for an argument of a shape never seen before."""
+    """Everything, in JSON's types and a fixed order. Raises SystemExit for an argument of an unknown shape."""
     _same_everywhere()
     parser = _vllm("entrypoints.launchers.cli_args").make_arg_parser(
         _vllm("utils.argparse_utils").FlexibleArgumentParser(prog="vllm serve")
@@ -93,7 +93,7 @@ def written(value: dict[str, Any]) -> str:
 
 
 def _same_everywhere() -> None:
-    """Nothing of this machine may reach the file: vLLM reads defaults from the environment."""
+    """Keep facts of this machine out of the file: vLLM reads defaults from the environment."""
     for name in [name for name in os.environ if name.startswith("VLLM_")]:
         del os.environ[name]
     os.environ.update(CUDA_VISIBLE_DEVICES="", VLLM_LOGGING_LEVEL="ERROR", VLLM_PLUGINS="")
@@ -104,7 +104,7 @@ def _vllm(module: str) -> ModuleType:
 
 
 def _argument(action: argparse.Action, deprecated: bool) -> dict[str, Any]:
-    """One argument; what is not said is what argparse takes where nothing is said."""
+    """One argument; a missing key means argparse's default."""
     kind = _KINDS.get(type(action).__name__)
     if kind is None:
         raise SystemExit(f"{action.dest}: an action of the unknown class {type(action).__name__}.")
@@ -131,7 +131,7 @@ def _argument(action: argparse.Action, deprecated: bool) -> dict[str, Any]:
 
 
 def _type(convert: Any, dest: str) -> tuple[bool, str, dict[str, Any] | None]:
-    """Whether "" and None are allowed for nothing, the type's name, and the fields of an object."""
+    """Whether the value may be "" or None, the type's name, and the fields of an object."""
     if convert is None:
         return False, "str", None
     name = convert.__qualname__
@@ -166,7 +166,7 @@ def _fields(shape: type) -> dict[str, Any]:
     try:
         accepts = TypeAdapter(shape)
         document = accepts.json_schema(schema_generator=_Lenient)
-    except PydanticUserError:  # of no use but inside another one, which reads it in its own way
+    except PydanticUserError:  # only usable inside another one, which reads it in its own way
         accepts, document = None, {}
     properties = document.get("properties", {})
     checked_first = _checked_first(shape)
@@ -191,14 +191,14 @@ def _fields(shape: type) -> dict[str, Any]:
 
 
 class _Lenient(GenerateJsonSchema):
-    """Writes nothing where a value is no matter of JSON Schema."""
+    """Writes an empty schema for a value that JSON Schema cannot describe."""
 
     def handle_invalid_for_json_schema(self, *_: Any) -> dict[str, Any]:
         return {}
 
 
 def _checked_first(shape: type) -> set[str]:
-    """Fields whose values code of vLLM's changes before their type is looked at."""
+    """Fields whose values vLLM's code changes before it checks their type."""
     decorators = getattr(shape, "__pydantic_decorators__", None)
     validators = decorators.field_validators.values() if decorators else ()
     return {name for one in validators if one.info.mode == "before" for name in one.info.fields}
@@ -226,12 +226,12 @@ _EXAMPLES: dict[str, list[Any]] = {
 
 
 def _kinds(accepts: TypeAdapter[Any], name: str) -> set[str]:
-    """The types of which it takes an example."""
+    """The types of the examples that `accepts` takes for the field."""
     return {kind for kind, examples in _EXAMPLES.items() if any(_takes(accepts, name, one) for one in examples)}
 
 
 def _asked(accepts: TypeAdapter[Any], name: str, hint: Any) -> dict[str, Any] | None:
-    """What vLLM takes when it is asked: a list of names and numbers, or types. None where it takes none of these."""
+    """The values that vLLM takes in a trial: a list of names and numbers, or types. None if it takes none of these."""
     kinds = _kinds(accepts, name)
     if {"array", "object", "number", "string"} & kinds:
         return {"anyOf": [{"type": kind} for kind in sorted(kinds)]}
@@ -283,7 +283,7 @@ _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 
 def _limits() -> dict[str, dict[str, Any]]:
-    """The smallest and largest numbers that vLLM's configurations take, by the argument that they are made of."""
+    """The smallest and largest numbers that vLLM's configurations take, by the argument that sets them."""
     config, engine = _vllm("config"), _vllm("engine.arg_utils")
     found = {}
     for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(engine.EngineArgs)))):
@@ -307,7 +307,7 @@ def _limits() -> dict[str, dict[str, Any]]:
 
 
 def _names() -> dict[str, dict[str, Any]]:
-    """What arguments must be that the command line takes as any text. `dotted`: or the name of a class of one's own."""
+    """Allowed values of arguments that the command line takes as any text. `dotted`: or the name of a custom class."""
     config = _vllm("config")
     backends = [name.lower() for name in _vllm("v1.attention.backends.registry").AttentionBackendEnum.__members__]
     executors = get_type_hints(config.ParallelConfig)["distributed_executor_backend"]
@@ -326,7 +326,7 @@ def _names() -> dict[str, dict[str, Any]]:
 
 
 def _quantization(module: ModuleType) -> dict[str, Any]:
-    """Methods that read what the checkpoint says of itself, that are on their way out, and that compute in float32."""
+    """Methods that read the checkpoint's own description, that are deprecated, and that compute in float32."""
     float32 = importlib.import_module("torch").float32
     shorthands = _vllm("config.quantization")._ONLINE_SHORTHANDS
     described, wide = [], []
@@ -346,7 +346,7 @@ def _quantization(module: ModuleType) -> dict[str, Any]:
 
 
 def _call(method: Any, name: str) -> Any:
-    """What a method says of itself, also where it says so of an object alone."""
+    """The result of a method's own function, even if only an object has it."""
     try:
         return getattr(method, name)()
     except TypeError:
@@ -354,7 +354,7 @@ def _call(method: Any, name: str) -> Any:
 
 
 def _needs_more(method: Any) -> bool:
-    """Whether a method cannot be made of nothing."""
+    """Whether a method cannot be made without arguments."""
     try:
         method()
     except TypeError:
@@ -389,7 +389,7 @@ def _parts(hint: Any) -> Iterator[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A default as JSON has it; None where it is nothing, an object, or a path of this machine."""
+    """A default as JSON; None for no default, an object, or a path of this machine."""
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, bool | int | float) or (isinstance(value, str) and not value.startswith("/")):

@@ -1,4 +1,4 @@
-"""Go, and what is built and read with it: the upstream tools, and the modules that hold schemas."""
+"""Finds or installs Go, builds the upstream tools with it, and downloads the modules that hold schemas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from neuroscale.core import tool_cache
 from neuroscale.core.module_zip import extract, open_module
 from neuroscale.core.tool_cache import Module, Tool
 
-# Variables of the user's that would change what is built or which pins hold.
+# The user's variables that would change the built binaries or the pins.
 _STEERING = {
     *("GOOS", "GOARCH", "GOAMD64", "GOARM64", "GOEXPERIMENT", "GOFIPS140"),
     *("GO111MODULE", "GOROOT", "GOBIN", "GODEBUG"),
@@ -26,7 +26,7 @@ _STEERING = {
 
 
 class Go:
-    """A Go distribution that is new enough, in the cache where the machine has none."""
+    """A Go distribution that is new enough: the machine's, or else one in the cache."""
 
     def __init__(self, repository: Path, cache: Path, logs: Path) -> None:
         self._minimum = tool_cache.minimum_go(repository)
@@ -46,7 +46,7 @@ class Go:
         own = shutil.which("go")
         if own is not None and self._version(Path(own)) >= self._minimum:
             return Path(own)
-        # The wheel's `bin/go` is a Python script; the real program lies in its `go` package.
+        # The wheel's `bin/go` is a Python script; the real program is in its `go` package.
         cached = self.folder / "go" / "bin" / "go"
         return cached if self._version(cached) >= self._minimum else None
 
@@ -83,10 +83,10 @@ class Go:
     def download(self, source: Path, modules: Sequence[Module]) -> dict[str, Path]:
         """The zips of modules that the go.mod in `source` pins, by module path; their dependencies are not fetched.
 
-        Go compares each with go.sum; who reads a zip checks its content once more.
+        Go compares each with go.sum; the reader of a zip checks its content once more.
         """
         with _temporary(self._logs) as folder:
-            # In a copy: Go would add to go.sum what is missing there, and a missing line must stay an error.
+            # In a copy: Go would add missing lines to go.sum, and a missing line must stay an error.
             for name in ("go.mod", "go.sum"):
                 shutil.copy(source / name, folder / name)
             text = run(
@@ -137,7 +137,7 @@ class Go:
 
 
 def version_numbers(text: str) -> tuple[int, ...]:
-    """(1, 26, 6) for "1.26.6"; what follows the numbers does not count."""
+    """(1, 26, 6) for "1.26.6"; text behind the numbers does not count."""
     match = re.match(r"\d+(?:\.\d+)*", text)
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 

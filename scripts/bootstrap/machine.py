@@ -1,7 +1,7 @@
-"""What set-up made on this machine: stamps, and seals that nobody else can write.
+"""Records what set-up made on this machine: with stamps, and with seals that nobody else can write.
 
-A stamp says what a folder holds. One in a checkout could have come with the checkout, its content being known to all:
-there it is sealed with a key that this machine alone has, and that lies outside of every checkout.
+A stamp names the content of a folder. Anybody can write a stamp and commit it to a checkout: so a stamp in a checkout
+is sealed with a key that only this machine has, outside of every checkout.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from pathlib import Path
 
 
 def key_file() -> Path:
-    """Where the machine's key lies."""
+    """The file of the machine's key."""
     state = os.environ.get("XDG_STATE_HOME", "")
     return (Path(state) if state.startswith("/") else Path.home() / ".local" / "state") / "neuroscale" / "machine-key"
 
 
 def write_stamp(path: Path, key: str) -> None:
-    """Say that what `key` names is complete."""
+    """Record that the content that `key` names is complete."""
     _write(path, {"key": key})
 
 
 def write_seal(path: Path, key: str) -> None:
-    """Say that what `key` names is complete, and that it was made here; makes the machine's key where it is missing."""
+    """Record that the content that `key` names is complete and was made here; make the machine's key if missing."""
     _write(path, {"key": key, "made": _seal(_machine_key() or _make_machine_key(), path, key)})
 
 
 def read_seal(path: Path) -> str | None:
-    """The key in a seal, or None where this machine did not seal this very path."""
+    """The key in a seal, or None if this machine did not seal this path."""
     machine = _machine_key()
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -51,7 +51,7 @@ def _seal(machine: bytes, path: Path, key: str) -> str:
 
 
 def _machine_key() -> bytes | None:
-    """The key, or None where its file is missing or others than this user can read or write it."""
+    """The key, or None if its file is missing or other users can read or write it."""
     try:
         with os.fdopen(os.open(key_file(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             mode = os.fstat(file.fileno())
@@ -63,7 +63,7 @@ def _machine_key() -> bytes | None:
 
 
 def _make_machine_key() -> bytes:
-    """Make the key; it appears whole. What others could read is replaced, and its seals with it."""
+    """Make the key; it appears whole. A key that others could read is replaced, and its seals become invalid."""
     path = key_file()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     text = secrets.token_hex(32).encode()

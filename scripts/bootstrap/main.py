@@ -1,4 +1,4 @@
-"""The steps of set-up, their order, and which of them are still to do."""
+"""Runs the steps of set-up that are still to do, in their order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PURPOSES = {
     "all": "everything",
     "gate": "only what `neuroscale gate` runs",
     "check": "only what `make check` runs: packages, and no tool that takes minutes to build",
-    "demo": "what the demo needs for its first verdicts; it sets up the rest by itself, meanwhile",
+    "demo": "only the tools for the demo's first verdicts; the demo sets up the others while it runs",
 }
 
 
@@ -37,10 +37,10 @@ _PACE_SHOWS = 60.0  # seconds of work
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to set up. `done` is cheap and says whether it is there as pinned; `work` makes it so.
+    """One part of set-up. `done` is cheap and says whether the part is there as pinned; `work` makes it so.
 
-    `seconds`: what it takes on two cores with nothing beside. `shared` is what lies in the cache, which several
-    checkouts use, and which may be read-only where all is there.
+    `seconds`: its time on two cores without other load. `shared`: it is in the cache, which several checkouts use, and
+    which may be read-only if it is complete.
     """
 
     title: str
@@ -51,7 +51,7 @@ class Step:
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Set up what is missing; the exit status."""
+    """Set up the missing parts; returns the exit status."""
     parser = argparse.ArgumentParser(prog="setup.py", description="Set up what this repository needs.")
     parser.add_argument(
         "--for",
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         help="; ".join(f"{name}: {what}" for name, what in PURPOSES.items()),
     )
     purpose = parser.parse_args(arguments).purpose
-    # Ended by another program, set-up must end its children as it does on Ctrl-C.
+    # If another program ends set-up, set-up must end its children as it does on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         prerequisites.check(prerequisites.inspect())
@@ -98,7 +98,7 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
     packages = PythonPackages(repository, own_logs)
     node = NodePackages(repository, packages.python, own_logs)
     install_node = Step("Installing the locked Node packages of the tests", node.done, node.install, 10, shared=False)
-    # Where all packages are there, those of the gate are among them.
+    # The packages for all purposes include those of the gate.
     runtime_only = purpose == "gate" and not packages.done()
     wanted = PythonPackages(repository, own_logs, runtime_only=True) if runtime_only else packages
     title = "Installing the locked Python packages into .venv"
@@ -182,13 +182,13 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
             Step(f"Installing vLLM {serving.version} for the CPU (6 GB)", serving.installed, serving.install, 200),
             Step("Making tiny models with random weights", serving.complete, serving.make_models, 20),
             install_node,
-            Step("Listing what all of this is made of", bill.done, bill.write, 5, shared=False),
+            Step("Writing the bill of materials", bill.done, bill.write, 5, shared=False),
         ]
     return steps
 
 
 def perform(steps: list[Step]) -> None:
-    """Do the steps that are not done, in order. Raises SetupError when one does not reach its goal."""
+    """Do the steps that are not done, in order. Raises SetupError if one does not reach its goal."""
     todo = [step for step in steps if not step.done()]
     began = time.monotonic()
     for number, step in enumerate(todo, start=1):
@@ -202,7 +202,7 @@ def perform(steps: list[Step]) -> None:
 
 
 def _left(steps: Sequence[Step], done: int, seconds: float) -> str:
-    """How long the steps from number `done` on will take, where those before them took so many seconds."""
+    """The time that the steps from number `done` on will take; `seconds`: the time that those before them took."""
     before, after = (sum(step.seconds for step in part) for part in (steps[:done], steps[done:]))
     # A machine's pace shows once some steps are done: a slow one, or one that is busy, takes several times as long.
     pace = seconds / before if before >= _PACE_SHOWS else 1.0
@@ -211,7 +211,7 @@ def _left(steps: Sequence[Step], done: int, seconds: float) -> str:
 
 
 def remove_unfinished(cache: Path) -> None:
-    """Remove what a killed set-up left half written: everything is written under such a name first."""
+    """Remove the half-written files of a killed set-up: every file is written under such a name first."""
     for pattern in ("tools/*/.new-*", "schemas/.new-*", "models/.new-*", "go/.new-*", "logs/.new-*"):
         for folder in cache.glob(pattern):
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The Python environment `.venv` and, in it, Node's packages for the tests: both exactly as locked, with hashes."""
+"""Installs the Python environment `.venv`, and Node's packages for the tests: both exactly as locked, with hashes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ALONE = ("-I",)
 
 
 class PythonPackages:
-    """The virtual environment of a checkout; `runtime_only` leaves out what development and tests need."""
+    """The virtual environment of a checkout; `runtime_only` leaves out the packages for development and tests."""
 
     def __init__(self, repository: Path, logs: Path, *, runtime_only: bool = False) -> None:
         self._repository = repository
@@ -28,13 +28,13 @@ class PythonPackages:
         self._folder = repository / ".venv"
         self._bootstrap = repository / "requirements" / "bootstrap.txt"
         self._locked = repository / "requirements" / ("runtime.txt" if runtime_only else "dev.txt")
-        # What builds and installs this repository's package is not among the runtime's packages.
+        # The packages that build and install this repository's package are not among the runtime's packages.
         self._install_own = not runtime_only
         self.python = self._folder / "bin" / "python"
         self.uv = self._folder / "bin" / "uv"
 
     def key(self) -> str:
-        """Names what the environment is made of: Python's version, the locks, and how the package is installed."""
+        """A digest of the environment's sources: Python's version, the locks, and the package's metadata."""
         project = tomllib.loads((self._repository / "pyproject.toml").read_text(encoding="utf-8"))
         metadata = {name: project.get(name) for name in ("project", "build-system")}
         metadata["hatch"] = project.get("tool", {}).get("hatch")
@@ -47,16 +47,16 @@ class PythonPackages:
         return self.uv.exists() and self.python.exists() and read_seal(self._folder / _STAMP) == self.key()
 
     def install(self) -> None:
-        """Make it so, and make anew what set-up did not make on this machine.
+        """Install the environment as it is locked; replace one that set-up did not make on this machine.
 
-        An interrupted installation is thrown away: which files of a package arrived is not known.
+        An interrupted installation is removed: nobody knows which files of a package arrived.
         """
         started = self._folder / _STARTED
         own = read_seal(self._folder / _STAMP) is not None
         if not own and self.python.exists():
             say(f"{self._folder} was not made by set-up on this machine: it is removed and made anew.")
         if not own and (self._folder.is_symlink() or self._folder.is_file()):
-            self._folder.unlink()  # what it leads to stays as it is
+            self._folder.unlink()  # the link's target stays as it is
         (self._folder / _STAMP).unlink(missing_ok=True)
         if not own or started.exists() or not self._usable():
             self._create()
@@ -117,7 +117,7 @@ class NodePackages:
         self._logs = logs
 
     def done(self) -> bool:
-        """Whether the packages are as locked; also where nothing is locked."""
+        """Whether the packages are as locked; True if nothing is locked."""
         return not self._lock.exists() or read_seal(self._stamp) == self._key()
 
     def install(self) -> None:
@@ -162,12 +162,12 @@ def _python_version() -> str:
 
 
 def _interpreter() -> str:
-    """The interpreter outside any virtual environment: `.venv` cannot be made anew by its own."""
+    """The interpreter outside any virtual environment: `.venv` cannot be replaced by its own interpreter."""
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 
 def environment() -> dict[str, str]:
-    """The user's settings, mirrors included, without those that would aim uv at another environment."""
+    """The user's settings, mirrors included, without those that would make uv use another environment."""
     steered = {
         "UV_SYSTEM_PYTHON",
         "UV_BREAK_SYSTEM_PACKAGES",

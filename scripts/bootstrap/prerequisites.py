@@ -1,4 +1,4 @@
-"""What the machine must have: each thing that is missing gives one sentence."""
+"""Checks that the machine has what set-up needs; one sentence names the first missing thing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEEDED_FOR_PACKAGES = 2 * GIB
 
 @dataclass(frozen=True)
 class Machine:
-    """What was found: the platform's name, what `git --version` printed (None: no git), whether venvs can be made."""
+    """The machine: the platform's name, the output of `git --version` (None: no git), whether venvs can be made."""
 
     platform: str
     git: str | None
@@ -31,7 +31,7 @@ class Machine:
 
 
 def inspect() -> Machine:
-    """This machine."""
+    """Look at this machine."""
     try:
         done = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False, timeout=60)
         git = done.stdout if done.returncode == 0 else None
@@ -60,12 +60,12 @@ def check(machine: Machine) -> None:
 
 
 def check_untracked(repository: Path) -> None:
-    """Raises SetupError when git tracks something where set-up, workflows, tools or tests write.
+    """Raises SetupError if git tracks a path that set-up, workflows, tools or tests write to.
 
-    It could be an environment that runs somebody else's program, or a link in place of a folder that is written to.
+    It could be an environment that runs somebody else's program, or a link in place of a folder that set-up writes to.
     """
     patterns = [f":(glob,icase)**/{name}{below}" for name in WRITTEN for below in ("", "/**")]
-    # Whoever owns the folder: nothing of its configuration is run by this.
+    # The folder may belong to another user: this command runs nothing of its configuration.
     settings = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false")
     done = subprocess.run(
         ["git", *settings, "-C", repository, "ls-files", "-z", "--", *patterns],
@@ -76,17 +76,17 @@ def check_untracked(repository: Path) -> None:
     )
     if done.returncode != 0:
         if not (repository / ".git").exists():
-            return  # no clone: git tracks nothing
+            return  # not a clone: git tracks nothing
         raise SetupError(f"git cannot say what it tracks in {repository}: {done.stderr.decode(errors='replace')}")
     if tracked := done.stdout.decode(errors="replace").split("\0")[0]:
         raise SetupError(
-            f"git tracks {tracked!a}, where set-up and tests write, so that it could stand for what they made. "
+            f"git tracks {tracked!a}, where set-up and tests write, so that it could replace their own files. "
             "Look at who committed it and why; then run: git rm -r --cached with its name, and commit."
         )
 
 
 def check_compiler(tool: str) -> None:
-    """Raises SetupError when there is no C compiler, which `tool` is built with."""
+    """Raises SetupError if the machine has no C compiler, which builds `tool`."""
     compiler = os.environ.get("CC", "gcc").split()[0]
     if shutil.which(compiler) is None:
         raise SetupError(

@@ -1,4 +1,4 @@
-"""Running the programs that set-up consists of, so that people see that they are alive and why they failed."""
+"""Runs the programs of set-up, and shows their progress and why they failed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 HEARTBEAT_SECONDS = 10.0
 LOGGED_SECONDS = 60.0
-"""Between two lines where they cannot be written over each other: in a file, or in a workflow's log."""
+"""Seconds between two lines if the second cannot replace the first: in a file, or in a workflow's log."""
 _SHOWN_LINES = 12
 
 
@@ -39,9 +39,9 @@ def run(
 ) -> str:
     """Run a program and return its standard output.
 
-    What it writes to standard error goes to `log`. One line says what it is `doing`, for how long, and what `describe`
-    makes of the log (its last line, where that is None): renewed every ten seconds in a terminal, and a new one each
-    minute elsewhere. Raises SetupError naming what it was `doing` when the program fails.
+    Its standard error goes to `log`. A line says what it is `doing`, for how long, and the result of `describe` for the
+    log (without `describe`, the log's last line): renewed every ten seconds in a terminal, and a new line each minute
+    elsewhere. If the program fails, raises SetupError, which names what it was `doing`.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     output_file = log.with_suffix(".out")
@@ -102,7 +102,7 @@ def _wait(process: subprocess.Popen[bytes], doing: str, log: Path, describe: Cal
 
 
 def _renew(text: str, *, terminal: bool) -> None:
-    """Write over the line that stands in a terminal, and a line of its own elsewhere."""
+    """Replace the last line in a terminal, and write a new line elsewhere."""
     if terminal:
         width = shutil.get_terminal_size().columns - 1
         sys.stdout.write(f"\r\x1b[K{text[:width]}")

@@ -1,4 +1,4 @@
-"""The bill of materials of what set-up builds and installs: CycloneDX 1.6 as JSON, made from what really lies there.
+"""Writes the bill of materials of set-up's tools and packages: CycloneDX 1.6 as JSON, made from the installed files.
 
 A Go binary holds the list of the modules that it was built from; the Python packages are those of the lock files.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from bootstrap.running import SetupError
 from neuroscale.core.tool_cache import STAMP, Tool, digest
 
-# What Go's linker puts around the list of modules (cmd/go/internal/modload/build.go: infoStart and infoEnd).
+# The marks that Go's linker puts around the list of modules (cmd/go/internal/modload/build.go: infoStart and infoEnd).
 _START = bytes.fromhex("3077af0c9274080241e1c107e6d618e6")
 _END = bytes.fromhex("f932433186182072008242104116d8f2")
 _LOCKED = re.compile(
@@ -29,14 +29,14 @@ Component = dict[str, Any]
 
 @dataclass(frozen=True)
 class BillOfMaterials:
-    """`file` is where it is written; it tells of these tools, and of the packages in these lock files."""
+    """The bill in `file`, which lists these tools, and the packages in these lock files."""
 
     file: Path
     tools: Sequence[Tool]
     locks: Sequence[Path]
 
     def done(self) -> bool:
-        """Whether it is there and tells of what lies there now."""
+        """Whether the file exists and lists the tools and packages that are installed now."""
         try:
             metadata = json.loads(self.file.read_text(encoding="utf-8"))["metadata"]
             return bool(metadata["properties"] == [self._made_of()])
@@ -44,7 +44,7 @@ class BillOfMaterials:
             return False
 
     def write(self) -> None:
-        """Write it anew. All tools must be built. Raises SetupError where a binary does not list its modules."""
+        """Write the file anew. All tools must be built. Raises SetupError if a binary does not list its modules."""
         bill = {
             "bomFormat": "CycloneDX",
             "specVersion": "1.6",
@@ -66,12 +66,12 @@ class BillOfMaterials:
 
 
 def modules_of(binary: Path) -> list[tuple[str, str, str]]:
-    """Path, version and `h1:` sum of each module in a Go binary, replaced ones as what replaces them.
+    """Path, version and `h1:` sum of each module in a Go binary; for a replaced module those of its replacement.
 
-    Raises SetupError where the binary holds no such list.
+    Raises SetupError if the binary holds no such list.
     """
     with binary.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        # The linker's own code holds the first mark as well, with other things behind it.
+        # The linker's own code holds the first mark as well, without a list behind it.
         start = content.find(_START)
         while start >= 0 and content[start + len(_START) : start + len(_START) + 5] != b"path\t":
             start = content.find(_START, start + 1)
@@ -125,7 +125,7 @@ def _packages(locks: Iterable[Path]) -> Iterator[Component]:
             if purl in seen:
                 continue
             seen.add(purl)
-            # One of them is of the file that this machine installs; which one differs between machines.
+            # One of the hashes is that of the file that this machine installs; which one differs between machines.
             files = [{"name": "neuroscale:file-sha256", "value": one} for one in _HASH.findall(match["hashes"])]
             yield {
                 "type": "library",

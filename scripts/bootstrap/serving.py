@@ -1,4 +1,4 @@
-"""vLLM for the CPU in an environment of its own, and the tiny models that it serves; both lie in the cache."""
+"""Installs vLLM for the CPU in an environment of its own, and makes its tiny models; both are in the cache."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from bootstrap.packages import environment
 from bootstrap.running import run
 from neuroscale.local.model_server import MODELS, STAMP, ModelServer
 
-# Nothing is looked up anywhere, and nothing told.
+# No look-ups on the network, and no usage reports.
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 _NOT_COMPILED = "PYTHONDONTWRITEBYTECODE"
-# What the processes of a server of a tiny model import.
+# The modules that the processes of a tiny model's server import.
 _STARTED = (
     "vllm.entrypoints.openai.api_server",
     "vllm.v1.engine.async_llm",
@@ -24,7 +24,7 @@ _STARTED = (
     "vllm.model_executor.models.llama",
     "vllm.model_executor.models.qwen3_moe",
 )
-# A start otherwise asks a process of its own what a model's class can do, which imports all of vLLM once more.
+# Otherwise a start runs another process that inspects a model's class, which imports all of vLLM once more.
 _INSPECTION = """
 from vllm.model_executor.models import ModelRegistry
 for name in ("LlamaForCausalLM", "Qwen3MoeForCausalLM"):
@@ -33,7 +33,7 @@ for name in ("LlamaForCausalLM", "Qwen3MoeForCausalLM"):
 
 
 class Serving:
-    """What a real model needs on this machine. `uv` and `python` are those of the checkout's environment."""
+    """The programs and files that serve a real model on this machine. `uv` and `python`: the checkout's."""
 
     def __init__(self, repository: Path, uv: Path, python: Path, logs: Path) -> None:
         self._repository = repository
@@ -53,7 +53,7 @@ class Serving:
         return self._server.problem() is None
 
     def install(self) -> None:
-        """Install the locked packages. What an interrupted installation left is thrown away."""
+        """Install the locked packages. The files of an interrupted installation are removed."""
         folder = self._server.environment
         shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ class Serving:
             log=log,
             env=environment(),
         )
-        # Who runs it later may write nothing there, and compiling what a start imports takes more than half of one.
+        # Later users may not write there, and compiling the imports takes more than half of a start's time.
         variables = {**os.environ, **_OFFLINE, "VLLM_CACHE_ROOT": str(self._server.cache)}
         variables.pop(_NOT_COMPILED, None)
         for code in (f"import {', '.join(_STARTED)}", _INSPECTION):

@@ -1,4 +1,4 @@
-"""What the platform's programs say of themselves, in the form of Prometheus."""
+"""Reads the metrics of the platform's programs, in Prometheus' format."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def parse(text: str, wanted: Iterable[str]) -> Samples:
-    """The samples whose names are wanted."""
+    """The samples with the wanted names."""
     names, found = frozenset(wanted), Samples()
     for line in text.splitlines():
         match = _SAMPLE.match(line)
@@ -59,7 +59,7 @@ _REQUESTS = (
 
 @dataclass
 class Metrics:
-    """The programs' metrics: the deepest queues seen, and what was counted since the beginning."""
+    """The programs' metrics: the deepest queues so far, and the counts since `begin`."""
 
     state: State
     deepest: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Metrics:
                     self.deepest[key] = max(self.deepest.get(key, 0.0), depth)
 
     def counted(self) -> dict[str, Samples]:
-        """What was counted since the beginning, by program."""
+        """The counts since `begin`, by program."""
         now = self.read((*_QUEUE_TIMES, *_REQUESTS), self._sources())
         return {
             name: {key: value - self.first.get(name, {}).get(key, 0.0) for key, value in samples.items()}

@@ -1,4 +1,4 @@
-"""What each process of a local platform takes of processor and memory, with all that it starts."""
+"""Measures the processor time and the memory of each process of a local platform, with its children."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neuroscale.local.supervisor import read_report
 
 @dataclass
 class Usage:
-    """Of one process: seconds of processor since its start, and the most MiB of resident memory seen."""
+    """The usage of one process: seconds of processor time since its start, and its highest MiB of resident memory."""
 
     cpu: float = 0.0
     peak: float = 0.0
@@ -21,7 +21,7 @@ class Usage:
 
 @dataclass
 class Sampler:
-    """Looks at the processes again and again. `first` is what they had taken when the looking began."""
+    """Looks at the processes again and again. `first` is their usage at `begin`."""
 
     state: State
     usage: dict[str, Usage] = field(default_factory=dict)
@@ -52,12 +52,12 @@ class Sampler:
             usage.peak = max(usage.peak, memory)
 
     def spent(self) -> dict[str, Usage]:
-        """What was taken since the beginning."""
+        """The usage since `begin`."""
         return {name: Usage(usage.cpu - self.first.get(name, 0.0), usage.peak) for name, usage in self.usage.items()}
 
 
 def _family(root: psutil.Process, *, alone: bool) -> tuple[float, float]:
-    """Seconds of processor and MiB of a process, with its living and its ended children (not the supervisor's)."""
+    """Seconds of processor time and MiB of a process, with its living and its ended children (not the supervisor's)."""
     times = root.cpu_times()
     cpu = times.user + times.system
     memory = root.memory_info().rss / 2**20

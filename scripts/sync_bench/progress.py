@@ -1,4 +1,4 @@
-"""How far the cluster is: asked for in the small form that kubectl prints, so that looking costs little."""
+"""Reads how far the cluster is, from the small tables that kubectl prints, so that looking costs little."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SERVICES = "/apis/serving.kserve.io/v1beta1/inferenceservices"
 
 @dataclass(frozen=True)
 class Progress:
-    """How many of each there are; `ready` are InferenceServices, `healthy` Applications that are Synced as well."""
+    """The number of objects of each kind; `ready`: InferenceServices, `healthy`: Applications that are also Synced."""
 
     applications: int
     synced: int
@@ -29,7 +29,7 @@ class Progress:
     healthy: int
 
     def done(self, services: int) -> bool:
-        """Whether every service is all that it should become."""
+        """Whether every service has reached every stage."""
         return all(getattr(self, one.name) == services for one in fields(self))
 
 
@@ -61,7 +61,7 @@ class Watcher:
         )
 
     def text(self, address: str) -> str:
-        """What the API server answers as text."""
+        """The API server's answer as text."""
         return self._client.get(address).raise_for_status().text
 
     def _rows(self, address: str) -> list[dict[str, Any]]:
@@ -71,6 +71,6 @@ class Watcher:
         return [dict(zip(names, row["cells"], strict=True)) for row in answer["rows"] or []]
 
     def _count(self, address: str) -> int:
-        """How many objects there are, by reading one of them."""
+        """The number of objects, by reading one of them."""
         answer = self._client.get(address, params={"limit": "1"}).raise_for_status().json()
         return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount") or 0)

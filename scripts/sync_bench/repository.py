@@ -1,4 +1,4 @@
-"""A repository for one run: this repository's files with room for many services, and a branch that adds them all."""
+"""Makes a repository for one run: this repository with room for many services, and a branch that adds them all."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Merged:
-    """The merge: when the forge was asked for it (by `time.monotonic`), and the seconds until it answered.
+    """The merge: the time of the request to the forge (by `time.monotonic`), and the seconds until its answer.
 
     `mergeable`: the seconds that the forge took before to see that the pull request can be merged.
     """
@@ -83,7 +83,7 @@ def make(root: Path, source: Path, services: int) -> Scratch:
     _commit(git, "Begin")
     git.run("switch", "--quiet", "--create", _BRANCH)
     _write_services(root, services, teams)
-    # Its workflows are not what is measured.
+    # The measurement excludes its workflows.
     _commit(git, f"Serve {services} models [skip ci]")
     git.run("switch", "--quiet", MAIN)
     largest = max(load_catalog(snapshot).accelerators[planned.accelerator].counts)
