@@ -441,7 +441,7 @@ def test_values_that_were_never_encoded_do_not_pass() -> None:
         body["values"]["owner"] = "x\n    injected: label"
         return body
 
-    with pytest.raises(InputError, match="is not what the template and the plan say"):
+    with pytest.raises(InputError, match="differs from the template and the plan"):
         interpreter.run(TEMPLATE, ANSWERS, plain, keep([]))
 
 

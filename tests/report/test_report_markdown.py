@@ -215,8 +215,8 @@ def test_what_has_no_price_is_named() -> None:
 
 def test_an_untrusted_run_says_why_and_that_it_is_no_judgement() -> None:
     text = markdown(untrusted())
-    assert "## 🛑 The gate cannot be trusted, so this is no verdict: Policies" in text
-    assert "**This is no judgement of the change.**" in text
+    assert "## 🛑 The gate cannot be trusted, so this is not a verdict: Policies" in text
+    assert "**This is not a judgement of the change.**" in text
     assert "caught 11 of 12 tripwires" in text
     assert "✅ Passed" not in text
 

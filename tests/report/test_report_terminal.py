@@ -69,7 +69,7 @@ def test_an_untrusted_run_says_so_with_its_reason() -> None:
     text = _shown(untrusted())
     assert "‼ Policies  cannot be trusted" in text
     assert "caught 11 of 12 tripwires" in text
-    assert "\n‼ The gate cannot be trusted, so this is no verdict: Policies\n" in text
+    assert "\n‼ The gate cannot be trusted, so this is not a verdict: Policies\n" in text
 
 
 def test_a_check_that_was_not_run_is_no_pass() -> None:

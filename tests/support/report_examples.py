@@ -401,7 +401,7 @@ def untrusted() -> Verdict:
         detail="caught 11 of 12 tripwires. The policy no-mutable-tags gave no answer for its tripwire.",
     )
     service = ServiceReport(environment="dev", name="support-chat", change="added", plan=GEMMA_MOE)
-    return verdict(checks, "The gate cannot be trusted, so this is no verdict: Policies", services=(service,))
+    return verdict(checks, "The gate cannot be trusted, so this is not a verdict: Policies", services=(service,))
 
 
 def nothing_to_check() -> Verdict:

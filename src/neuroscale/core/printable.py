@@ -49,8 +49,8 @@ def encodable(text: str) -> str:
 def one_line(text: str, limit: int = 1000) -> str:
     r"""`text` as at most `limit` printable characters on one line.
 
-    White space becomes single spaces. What cannot be seen (control characters, bidirectional overrides, zero-width
-    characters, undecodable bytes) is written out as an escape such as `\x1b`.
+    White space becomes single spaces. Invisible characters (control characters, bidirectional overrides, zero-width
+    characters, undecodable bytes) are written out as escapes such as `\x1b`.
     """
     start = text[: 4 * limit]  # the rest is cut off anyway
     line = _SPACE.sub(" ", start).strip()

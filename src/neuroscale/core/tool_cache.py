@@ -57,7 +57,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Build:
-    """What a tool's build needs beyond a plain `go build`.
+    """The inputs of a tool's build beyond a plain `go build`.
 
     `files` are folders of its module that the tool, or the program that runs it, reads at run time; `version` are the
     arguments that try the binary. `source` is the folder that pins it, if that has another name; `package` is the

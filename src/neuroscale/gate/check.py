@@ -1,4 +1,4 @@
-"""What a check of the gate is, and the guard that turns every unforeseen end of one into 'untrusted'."""
+"""Defines a check of the gate, and the guard that turns every unforeseen end of one into 'untrusted'."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def _headline(
 ) -> str:
     if status is ExitStatus.UNTRUSTED:
         broken = ", ".join(check.title for check in checks if check.outcome is Outcome.UNTRUSTED)
-        return f"The gate cannot be trusted, so this is no verdict: {broken}"
+        return f"The gate cannot be trusted, so this is not a verdict: {broken}"
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if errors:
         files = len({finding.file for finding in errors})

@@ -86,7 +86,7 @@ def _top(verdict: Verdict) -> str:
         facts.append(f"**{effects}**")
     lines = [MARKER, f"## {_SYMBOLS[ended]} {prose(_title(verdict))}", "", " · ".join(facts)]
     if ended is ExitStatus.UNTRUSTED:
-        lines += ["", "**This is no judgement of the change.** Repair the gate and run it again before you merge."]
+        lines += ["", "**This is not a judgement of the change.** Repair the gate and run it again before you merge."]
     return "\n".join(lines)
 
 

@@ -44,7 +44,7 @@ class CatalogCheck(GateCheck):
 
 
 def load_platform(files: PlatformSources) -> tuple[list[Finding], PlanningInputs | None]:
-    """What is wrong with the catalog, the settings and the template, and their values if all can be read."""
+    """The faults of the catalog, the settings and the template, and their values if all can be read."""
     findings: list[Finding] = []
     loaded = []
     for load in (files.catalog, files.settings, lambda: load_template(files.snapshot)):

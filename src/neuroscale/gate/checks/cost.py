@@ -32,7 +32,7 @@ def cost_of_change(
     plans: Mapping[str, Plan],
     today: date,
 ) -> CostChange | None:
-    """What the change costs; None where it alters nothing below `manifests/` that costs anything.
+    """The cost of the change; None if it alters nothing below `manifests/` that costs anything.
 
     `base` and `after` are the platform's files on both sides. `manifests` and `plans` (by service folder) are those of
     the merge result, which other checks have read already. Raises InputError if the prices cannot be read.

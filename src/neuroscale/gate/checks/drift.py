@@ -95,7 +95,7 @@ def evaluate_drift(
     `history`: the earlier states of the base branch, if there is one; a folder that a revert brings back is not an
     edit. `longest_days`: how far ahead an override may end.
 
-    Raises UntrustedError when the comparison does not see a difference that is there.
+    Raises UntrustedError if the comparison does not see a known difference.
     """
     caught = _tripwires()
     findings: list[Finding] = []

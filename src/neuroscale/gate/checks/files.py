@@ -74,7 +74,7 @@ def _environments(run: Run) -> tuple[str, ...] | None:
 
 
 def evaluate_files(given: GateInput, environments: Sequence[str] | None) -> tuple[Evaluation, list[Manifest]]:
-    """Check every file, and read every object. `environments` is None where the settings cannot be read.
+    """Check every file, and read every object. `environments` is None if the settings cannot be read.
 
     Raises UntrustedError if the check has no finding for one of the gate's own known-bad folders.
     """
@@ -89,7 +89,7 @@ def evaluate_files(given: GateInput, environments: Sequence[str] | None) -> tupl
 
 
 def read_service(snapshot: Snapshot, service: ServicePath) -> tuple[list[Finding], list[Manifest]]:
-    """What is wrong with the files of one service's folder, and its objects."""
+    """The faults of the files of one service's folder, and its objects."""
     findings: list[Finding] = []
     objects: list[Manifest] = []
     for entry in snapshot.entries(service.folder):

@@ -197,7 +197,7 @@ class Knowledge:
             if source:
                 named = f"{source.rstrip('/')}{named.removeprefix(MOUNTED_MODEL)}"
             elif named == MOUNTED_MODEL:
-                raise UnknownError(f"which model lies in {MOUNTED_MODEL} is not in the manifest")
+                raise UnknownError(f"the manifest does not show which model is in {MOUNTED_MODEL}")
         if named.startswith(_HUB):
             named = named.removeprefix(_HUB).partition(":")[0]
         for prefix in self._stores:

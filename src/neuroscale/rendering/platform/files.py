@@ -68,7 +68,7 @@ def differences(snapshot: Snapshot, files: dict[str, str]) -> list[Problem]:
         elif (data := snapshot.read(path)) != files[path].encode():
             line = _first_difference(data or b"", files[path])
             message = "differs from what the settings and the catalog render to"
-            fix = f"Run `{COMMAND}` and commit the result; change what it is rendered from, not the file."
+            fix = f"Run `{COMMAND}` and commit the result; change the source that it is rendered from, not the file."
             problems.append(Problem(path, "", message, fix, line))
     return problems
 

@@ -40,7 +40,7 @@ def check(template: str, whitespace: Whitespace, values: Mapping[str, Any], fill
     expected = _structure(template, whitespace, signature(values), where)
     actual = [document.value for document in read_documents(filled, where)]
     if (path := _difference(expected, actual, _decoded(values), ())) is not None:
-        raise InputError(Problem(where, dotted(path), "is not what the template and the plan say", _FIX))
+        raise InputError(Problem(where, dotted(path), "differs from the template and the plan", _FIX))
     if (repeated := _repeated(actual)) is not None:
         raise InputError(
             Problem(
