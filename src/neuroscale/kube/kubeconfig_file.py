@@ -20,7 +20,7 @@ import httpx
 from neuroscale.core.errors import InputError, Problem
 
 DEFAULT = "~/.kube/config"
-"""The file that is read where neither an option nor `$KUBECONFIG` names one."""
+"""The file that is read if neither an option nor `$KUBECONFIG` names one."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Describes policies for people: what each demands and why, which kinds it judges, and which fields it reads."""
+"""Describes policies for people: the demand of each, its reason, the kinds that it judges, the fields that it reads."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _PATH = re.compile(rf"(?:{_FIELD})(?:(?:\[[^\]]*\])?(?:{_FIELD}))*")
 
 @dataclass(frozen=True)
 class PolicyDescription:
-    """What one policy demands.
+    """The description of one policy.
 
     `kinds`: `GROUP/VERSION RESOURCE (operations)` of each rule. `fields`: the paths that its expressions read, from the
-    object or from a part of it such as a container. `messages`: what it says of an object that it refuses, without the
-    places. `good`, `bad`: how many objects its tests hold.
+    object or from a part of it such as a container. `messages`: its messages for refused objects, without the places.
+    `good`, `bad`: the number of such objects in its tests.
     """
 
     name: str
@@ -77,7 +77,7 @@ def fields_read(policy: Policy) -> tuple[str, ...]:
 def policies_of_kinds(
     policies: Sequence[Policy], kinds: Mapping[tuple[str, str], Kind]
 ) -> dict[tuple[str, str], tuple[str, ...]]:
-    """The names of the policies that judge each kind, by (apiVersion, kind); () for a kind that none judges."""
+    """The names of the policies that judge each kind, by (apiVersion, kind); () for a kind that no policy judges."""
     found = {}
     for (api_version, kind), known in sorted(kinds.items()):
         group, _, version = api_version.rpartition("/")

@@ -1,6 +1,6 @@
 """Makes the folder of a new policy with a rule that works, its test objects and its tripwire, for a person to change.
 
-The rule refuses objects that carry an annotation of the policy's own name; the person replaces it by the real one.
+The rule refuses objects that carry an annotation of the policy's own name; the person replaces it with the real rule.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def new_policy(
 ) -> dict[str, str]:
     """The files of a new policy, by path, with the tripwires and the README's table that name it.
 
-    `names`: the kinds that it judges. Their objects come from the tests of the policies that are there.
-    Raises InputError for a name that is taken or cannot be used, and for a kind of which no policy has an object.
+    `names`: the kinds that it judges. Their objects come from the tests of the existing policies.
+    Raises InputError for a name that is taken or cannot be used, and for a kind without a test object.
     """
     _check_name(policies, name)
     examples = _examples(snapshot, policies)
@@ -41,7 +41,7 @@ def new_policy(
         if kind not in examples:
             raise InputError(
                 Problem(
-                    "the command line", "--kind", f"{kind!r} is not a kind of policies' tests", suggest(kind, examples)
+                    "the command line", "--kind", f"{kind!r} is not a kind in policies' tests", suggest(kind, examples)
                 )
             )
         chosen.append(examples[kind])
@@ -68,7 +68,7 @@ def _check_name(policies: PolicySet, name: str) -> None:
 
 
 def _examples(snapshot: Snapshot, policies: PolicySet) -> dict[str, dict[str, Any]]:
-    """A good object of each kind, by the kind: the smallest that some policy's tests hold."""
+    """A good object of each kind, by the kind: the smallest in the policies' tests."""
     found: dict[str, dict[str, Any]] = {}
     for policy in policies.policies:
         path = f"{POLICIES}/{policy.name}/{GOOD}"
@@ -101,7 +101,7 @@ metadata:
     neuroscale.dev/why: >-
       REPLACE: the incident or the risk behind the rule.
     neuroscale.dev/fix: >-
-      Remove the annotation neuroscale.dev/{name}, or REPLACE this sentence by what people write instead.
+      Remove the annotation neuroscale.dev/{name}, or REPLACE this sentence with the correction that people make.
     neuroscale.dev/tripwire-message: >-
       {_message(name)}
 spec:
@@ -113,7 +113,7 @@ spec:
   matchConstraints:
     resourceRules:
 {rules}  validations:
-    # REPLACE this rule. Read fields with `.?field.orValue(...)`, so that none that is absent ends in an error.
+    # REPLACE this rule. Read fields with `.?field.orValue(...)`, so that a missing field does not end in an error.
     - expression: object.?metadata.?annotations[?'neuroscale.dev/{name}'].orValue('') != '{_REFUSED}'
       message: "{_message(name)}"
 """
@@ -168,7 +168,7 @@ results:
 
 
 def _tripwires(snapshot: Snapshot, policies: PolicySet, name: str, chosen: Sequence[Mapping[str, Any]]) -> str:
-    """The known-bad objects, of which the first that the policy judges breaks the new rule too."""
+    """The known-bad objects; the first of them that the policy judges also breaks the new rule."""
     text = read_text(snapshot, TRIPWIRES)
     judged = {(one["apiVersion"], one["kind"]) for one in chosen}
     line = f"    neuroscale.dev/{name}: {_REFUSED}\n"
