@@ -187,7 +187,7 @@ def _policy(snapshot: Snapshot, name: str) -> Policy:
         annotations = metadata.get("annotations")
         text = annotations.get(annotation) if isinstance(annotations, dict) else None
         if not isinstance(text, str) or not text.strip():
-            raise wrong("metadata.annotations", f"lacks {annotation}", f"Say in one sentence {meaning}.")
+            raise wrong("metadata.annotations", f"lacks {annotation}", f"Write in one sentence {meaning}.")
         texts.append(" ".join(text.split()))
     spec = value.get("spec")
     if not isinstance(spec, dict):

@@ -281,7 +281,7 @@ def _plan_findings(
                 "edited-plan",
                 file,
                 f"is not what the planner says for this request{never}: {shown}",
-                f"{command}; an exception to the plan belongs into the request's overrides.",
+                f"{command}; an exception to the plan belongs in the request's overrides.",
             )
         ]
     return [

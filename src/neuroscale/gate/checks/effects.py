@@ -112,7 +112,7 @@ def touches(change: Change) -> bool:
 def unseen(change: Change) -> Iterator[str]:
     """The effects of a change that rendering cannot show, in words: its own planner and renderer do not run here."""
     if change.touches(*RENDERERS):
-        yield "Rendered anew: how the change's own planner and renderer would render services. The base's rendered."
+        yield "Rendered anew: the change's own planner and renderer did not run; the base's rendered the services."
 
 
 def evaluate_effects(

@@ -138,7 +138,7 @@ class _Reader:
             end = more.end() if more else at
             self._effort -= end - found.start()
             if self._effort < 0:
-                self.unread.append("holds too much of what looks like compressed Base64")
+                self.unread.append("holds too much text that looks like compressed Base64")
                 raise _FullError
             packed = _decoded(data[found.start() : end])
             if not packed.startswith(_PACKED):  # Base64 of Base64

@@ -52,7 +52,10 @@ def check_devices(environment: Mapping[str, str], family: str, used: int, there:
         if seen < used:
             told = f"{_VISIBLE}={environment[_VISIBLE]} shows vLLM {seen} of the {used} accelerators that it runs on"
             yield ContainerFault(
-                "visible-devices", ENV, f"{told}: it ends", "Remove the variable: the pod has its own alone."
+                "visible-devices",
+                ENV,
+                f"{told}: it ends",
+                "Remove the variable: the pod sees only its own accelerators.",
             )
     space = cache_space(environment)
     if family == "cpu" and space is not None and space < 1:

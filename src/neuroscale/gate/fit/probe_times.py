@@ -96,7 +96,7 @@ def check_end(parsed: Parsed, pod: Mapping[str, Any], place: Path) -> Iterator[C
             "answers-cut-off",
             place,
             "Without --shutdown-timeout vLLM drops open answers whenever a pod is replaced",
-            f"Set --shutdown-timeout to the longest answer's seconds, and terminationGracePeriodSeconds {room} above.",
+            f"Set --shutdown-timeout to the longest answer's seconds; terminationGracePeriodSeconds {room} s higher.",
             refused=False,
         )
     elif drain >= seconds:

@@ -100,4 +100,4 @@ def devices_of(container: Mapping[str, Any]) -> list[str]:
 
 def not_vllm(devices: list[str]) -> str:
     """Why the gate does not judge a container that asks for these devices."""
-    return f"it asks for {' and '.join(devices)}, and what it runs is not known to be vLLM"
+    return f"it asks for {' and '.join(devices)}, and its program is not known to be vLLM"

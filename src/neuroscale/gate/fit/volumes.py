@@ -122,7 +122,7 @@ def _cache(spec: Mapping[str, Any], parsed: Parsed, command: ServeCommand) -> It
     volume = _volume(spec, folder) if folder else None
     if volume is not None and volume.limit < _LEAST_COMPILED:
         told = (
-            f"vLLM keeps what it compiles in {folder}, over {_size(_LEAST_COMPILED)} for the smallest model, and the "
+            f"vLLM keeps compiled kernels in {folder}, over {_size(_LEAST_COMPILED)} for the smallest model, and the "
             f"volume {volume.name} there holds {_size(volume.limit)}: the pod is evicted"
         )
         yield ContainerFault("small-volume", volume.place, told, "Raise its sizeLimit, to 10Gi or more.")

@@ -97,11 +97,11 @@ def config_maps(values: str, where: str = VALUES) -> list[Object]:
     parts: Any = value.get("configs")
     if set(value) != {"configs"} or not isinstance(parts, dict) or not set(parts) <= set(_CONFIG_MAPS):
         known = ", ".join(f"configs.{name}" for name in _CONFIG_MAPS)
-        raise InputError(Problem(where, "", "holds other keys than it may", f"Keep only {known}."))
+        raise InputError(Problem(where, "", "holds unknown keys", f"Keep only {known}."))
     found: list[Object] = []
     for part, data in parts.items():
         if not isinstance(data, Mapping) or not all(isinstance(text, str) for text in data.values()):
-            raise InputError(Problem(where, f"configs.{part}", "is not text by key", 'Quote each value: "true".'))
+            raise InputError(Problem(where, f"configs.{part}", "is not a mapping of text", 'Quote each value: "true".'))
         found.append(
             {
                 "apiVersion": "v1",

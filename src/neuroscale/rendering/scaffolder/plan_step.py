@@ -99,7 +99,7 @@ def request_of(answers: Mapping[str, Any], where: str = FORM) -> Request:
 
 def _not_asked(name: str) -> str:
     if name in Request.model_fields:
-        return f"Leave it out: {name} belongs into the service's {REQUEST_FILE}, for `neuroscale replan` to read."
+        return f"Leave it out: {name} belongs in the service's {REQUEST_FILE}, for `neuroscale replan` to read."
     return suggest(name, FORM_FIELDS)
 
 
