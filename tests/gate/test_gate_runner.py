@@ -423,18 +423,24 @@ def test_a_change_that_costs_nothing_is_silent_about_cost(repository: Repository
     assert gate(repository, "manifests")["cost"] is None
 
 
-def test_a_defect_in_the_cost_hides_no_finding_and_alters_no_exit_status(
+def test_a_defect_in_the_cost_hides_no_finding_and_is_untrusted_where_a_rule_may_block(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("boom")
 
     monkeypatch.setattr("neuroscale.gate.checks.cost.compare", broken)
-    verdict = gate(repository)
-    assert (verdict["exit_status"], verdict["cost"]) == (0, None)
-    assert any("cost is not known" in line and "boom" in line for line in verdict["not_checked"])
     edit(repository, ISVC, lambda text: text.replace("8080", "8081"))
-    assert gate(repository)["exit_status"] == 1
+    verdict = gate(repository)
+    assert (verdict["exit_status"], verdict["cost"]) == (3, None)
+    assert "boom" in check(verdict, "cost")["detail"]
+    assert "drift/edited" in rules(verdict)
+    # Without a rule that may block, a cost that nobody knows is named, and decides nothing.
+    repository.run("switch", "--quiet", "main")
+    edit(repository, "platform/settings.yaml", lambda text: text.replace("over_budget: block", "over_budget: warn"))
+    verdict = gate(repository, base="main", head="added")
+    assert (verdict["exit_status"], verdict["cost"]) == (1, None)
+    assert any("cost is not known" in line and "boom" in line for line in verdict["not_checked"])
 
 
 def test_a_change_cannot_make_a_service_fit_by_rewriting_the_facts(repository: Repository) -> None:

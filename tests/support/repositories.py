@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 from neuroscale.repo.git import Git
+from neuroscale.repo.layout import ServicePath
 
 
 class Repository:
@@ -53,7 +54,10 @@ class Repository:
 
 
 def copy_of_this_repository(root: Path) -> Repository:
-    """This repository's files with their modes, also those that nobody has committed, in no commit."""
+    """This repository's files with their modes, also those that nobody has committed, in no commit.
+
+    Without its services: a test adds those that it means.
+    """
     made, here = Repository(root), Path(__file__).resolve().parents[2]
     listed = subprocess.run(
         ["git", "-C", here, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -62,7 +66,7 @@ def copy_of_this_repository(root: Path) -> Repository:
         check=True,
     ).stdout
     for name in listed.split("\0"):
-        if name and (here / name).is_file():
+        if name and ServicePath.of(name) is None and (here / name).is_file():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(here / name, root / name)
     return made

@@ -16,7 +16,7 @@ from neuroscale.core.units import MIB
 from neuroscale.core.validation import from_document, suggest
 from neuroscale.core.yaml_io import Document, canonical_json, read_mapping
 from neuroscale.models.facts import ModelFacts
-from neuroscale.repo.layout import CATALOG
+from neuroscale.repo.layout import BUDGETS, CATALOG
 from neuroscale.repo.snapshot import Snapshot, Texts
 
 _FOLDERS: dict[str, tuple[str, type[BaseModel]]] = {
@@ -113,6 +113,8 @@ def load_catalog(snapshot: Snapshot) -> Catalog:
     places: dict[tuple[str, str], tuple[str, Document]] = {}
     texts = Texts(snapshot, CATALOG, _MOST_BYTES)
     for entry in snapshot.entries(CATALOG):
+        if entry.path.startswith(f"{BUDGETS}/"):
+            continue  # `load_budgets` reads them: no plan depends on them
         relative = entry.path.removeprefix(f"{CATALOG}/")
         folder, _, file = relative.partition("/")
         if entry.kind != "file":

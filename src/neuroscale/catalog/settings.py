@@ -10,7 +10,7 @@ from neuroscale.catalog import Catalog
 from neuroscale.catalog.entries import Label, LabelValue, Positive, Source
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.frozen import Frozen
-from neuroscale.core.validation import parse, suggest, wrong
+from neuroscale.core.validation import Money, parse, suggest, wrong
 from neuroscale.repo.layout import SETTINGS
 from neuroscale.repo.snapshot import Snapshot, read_text
 
@@ -148,6 +148,50 @@ class Exceptions(Frozen):
     longest_days: Annotated[int, Field(ge=1, le=3653)] = LONGEST_DAYS
 
 
+Level = Literal["off", "warn", "block"]
+"""What the gate does about a rule on cost: nothing, a notice in the verdict, or a refusal."""
+
+
+class LargeChange(Frozen):
+    """When a change of the bill, up or down, is large: by US dollars a month or by percent of the bill before.
+
+    Both are of the services that the change touches, with the most replicas. None: that figure decides nothing.
+    """
+
+    level: Level = "off"
+    usd_a_month: Annotated[Money, Field(gt=0)] | None = None
+    percent: Annotated[int, Field(ge=1, le=100_000)] | None = None
+
+    @model_validator(mode="after")
+    def _has_a_threshold(self) -> LargeChange:
+        if self.level != "off" and self.usd_a_month is None and self.percent is None:
+            raise wrong("level has no threshold to judge by", "Write usd_a_month, percent or both.")
+        return self
+
+
+class CostRules(Frozen):
+    """What a change may do to the bill; everything is off where the settings do not say it.
+
+    `over_budget`: the new total of a cost centre is beyond its budget. `without_price`: pods of the change have no
+    price. `stale_price`: a price is more than 90 days old.
+    """
+
+    over_budget: Level = "off"
+    without_price: Level = "off"
+    stale_price: Level = "off"
+    large_change: LargeChange = Field(default_factory=LargeChange)
+
+    @property
+    def levels(self) -> dict[str, Level]:
+        """Each rule's level, by the rule's name."""
+        return {
+            "over-budget": self.over_budget,
+            "without-price": self.without_price,
+            "stale-price": self.stale_price,
+            "large-change": self.large_change.level,
+        }
+
+
 class Settings(Frozen):
     """The whole file. `certificates`: who signs those of the gateways in each of platform/clusters (default: own)."""
 
@@ -160,6 +204,7 @@ class Settings(Frozen):
         Field(default_factory=dict)
     )
     exceptions: Exceptions = Field(default_factory=Exceptions)
+    costs: CostRules = Field(default_factory=CostRules)
     environments: Annotated[
         # With a service's name and a point, it names an Argo CD application, and names end at 63 characters.
         dict[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,20}[a-z0-9])?$")], Environment],

@@ -107,6 +107,12 @@ def compare(
     )
 
 
+def price_side(side: Side, environment: str, prices: Prices) -> tuple[tuple[WorkloadCost, ...], bool]:
+    """What one side of a service costs, and whether that is all of it: no pods of it are without a price."""
+    found = _priced(side, environment, prices)
+    return found.workloads, not found.decisive
+
+
 def _compared(services: Iterable[Service], prices: Prices) -> list[_Compared]:
     return [
         _Compared(

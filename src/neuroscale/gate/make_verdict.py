@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from neuroscale import __version__
 from neuroscale.core.counting import plainly_counted
 from neuroscale.core.errors import ExitStatus, InputError
-from neuroscale.costs.bill import CostChange
 from neuroscale.gate.check import GateResult
 from neuroscale.gate.checks.changed_policy_tests import policy_names
 from neuroscale.gate.judged_files import GateInput
@@ -23,9 +22,7 @@ _NO_SERVER = (
 )
 
 
-def make_verdict(
-    run: Run, results: Sequence[GateResult], cost: CostChange | None, not_checked: Sequence[str]
-) -> Verdict:
+def make_verdict(run: Run, results: Sequence[GateResult], not_checked: Sequence[str]) -> Verdict:
     """The verdict on a run. `not_checked`: what its checks did not look at, in words."""
     given, change = run.given, run.change
     checks = tuple(result.check for result in results)
@@ -64,7 +61,7 @@ def make_verdict(
         checks=checks,
         findings=findings,
         services=services,
-        cost=cost,
+        cost=run.cost,
         effects=run.effects,
         notes=tuple(_who_judged(run)),
         not_checked=(*not_checked, *_unseen(checks, given)),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from neuroscale.catalog.settings import LONGEST_DAYS
 from neuroscale.core import schemas
 from neuroscale.core.errors import InputError
+from neuroscale.costs.bill import CostChange
 from neuroscale.gate.check import GateResult
 from neuroscale.gate.checks.secrets import Text
 from neuroscale.gate.fit.platform_runtimes import runtimes_of
@@ -52,8 +53,8 @@ class Run:
     `ending` holds clean-up that happens at the end of the run, also if the run breaks off.
 
     `manifests` are the objects of the input, `anew` those that the change renders otherwise, and `servers` all that it
-    renders. `plans` are by service folder. `unjudged` are objects of kinds that nothing judges. `results` are those of
-    the checks that have ended in the run's own thread.
+    renders. `plans` are by service folder, and `cost` is what the change does to the bill. `unjudged` are objects of
+    kinds that nothing judges. `results` are those of the checks that have ended in the run's own thread.
     """
 
     subject: Subject
@@ -65,6 +66,7 @@ class Run:
     servers: list[Manifest] = field(default_factory=list)
     unjudged: list[Manifest] = field(default_factory=list)
     effects: Effects | None = None
+    cost: CostChange | None = None
     platform: PlanningInputs | None = None
     plans: dict[str, Plan] = field(default_factory=dict)
     results: list[GateResult] = field(default_factory=list)

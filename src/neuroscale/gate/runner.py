@@ -9,14 +9,13 @@ from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
 
-from neuroscale.core.errors import NeuroscaleError
-from neuroscale.costs.bill import CostChange
 from neuroscale.gate.check import GateCheck, GateResult, begin
 from neuroscale.gate.checks import effects
 from neuroscale.gate.checks.api_server import ApiServerCheck
 from neuroscale.gate.checks.catalog import CatalogCheck
 from neuroscale.gate.checks.changed_policies import ChangedPoliciesCheck
 from neuroscale.gate.checks.changed_policy_tests import ChangedPolicyTestsCheck
+from neuroscale.gate.checks.cost_rules import CostCheck
 from neuroscale.gate.checks.drift import DriftCheck
 from neuroscale.gate.checks.effects import EffectsCheck
 from neuroscale.gate.checks.files import FilesCheck
@@ -34,7 +33,6 @@ from neuroscale.gate.merged_change import Change, read_change, texts_of
 from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Verdict
 from neuroscale.repo.git import TooLargeError
-from neuroscale.repo.layout import MANIFESTS
 
 
 def gate_paths(paths: list[Path], root: Path, today: date, *, server: bool = False, strict: bool = False) -> Verdict:
@@ -81,6 +79,7 @@ def all_checks() -> list[GateCheck]:
         FitCheck(),
         ChangedFactsFitCheck(),
         PlatformFilesCheck(),
+        CostCheck(),
     ]
 
 
@@ -102,32 +101,13 @@ def _judge(subject: Subject, today: date) -> Verdict:
             if result is not None:
                 run.results.append(result)
             not_checked.extend(check.not_checked(run))
-        cost, unknown = _cost(run)
-        not_checked.extend(unknown)
         results = list(run.results)
         for check, future in beside:
             result = future.result()
             if result is not None:
                 results.append(result)
             not_checked.extend(check.not_checked(run))
-    return make_verdict(run, results, cost, not_checked)
-
-
-def _cost(run: Run) -> tuple[CostChange | None, tuple[str, ...]]:
-    """The change of the cost, and in words what is unknown about it. Without a base there is no change, and no cost.
-
-    A failure neither refuses nor passes anything: the verdict names it among the things that were not checked.
-    """
-    change = run.change
-    if change is None or not change.touches(MANIFESTS):
-        return None, ()
-    try:
-        from neuroscale.gate.checks.cost import cost_of_change
-
-        return cost_of_change(change, run.judge, run.after, run.manifests, run.plans, run.today), ()
-    except Exception as error:
-        reason = str(error) if isinstance(error, NeuroscaleError) else f"{type(error).__name__}: {error}"
-        return None, (f"The change of the cost is not known: {' '.join(reason.split())}",)
+    return make_verdict(run, results, not_checked)
 
 
 def texts_of_files(given: GateInput) -> Iterable[Text]:

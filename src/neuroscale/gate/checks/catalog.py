@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from neuroscale.catalog import load_catalog
+from neuroscale.catalog.budgets import check_budgets, load_budgets
 from neuroscale.catalog.settings import check_settings
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, problem_findings
@@ -52,10 +53,17 @@ def load_platform(files: PlatformSources) -> tuple[list[Finding], PlanningInputs
             loaded.append(load())
         except InputError as error:
             findings.extend(problem_findings(GATE, "invalid", error))
+    try:
+        budgets = load_budgets(files.snapshot)
+    except InputError as error:
+        findings.extend(problem_findings(GATE, "invalid", error))
     if findings:
         return findings, None
     platform = PlanningInputs(*loaded)  # type: ignore[arg-type]
-    problems = check_form(platform.template, platform.catalog, platform.settings)
+    problems = [
+        *check_form(platform.template, platform.catalog, platform.settings),
+        *check_budgets(budgets, platform.catalog),
+    ]
     try:
         check_settings(platform.settings, platform.catalog)
     except InputError as error:

@@ -1,10 +1,11 @@
-"""Reads both sides of a change for its cost. A cost refuses nothing: it stands in the verdict beside the findings."""
+"""Reads both sides of a change for its cost, which stands in the verdict beside the findings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from typing import Any
 
 from neuroscale.catalog.settings import check_settings
 from neuroscale.core.errors import InputError
@@ -40,7 +41,7 @@ def cost_of_change(
     folders = _folders(change.paths)
     if not folders:
         return None
-    prices = _prices(after)
+    prices = prices_of(after)
     before = _prices_before(base) if change.touches(CATALOG, SETTINGS) else prices
     read: dict[str, list[Manifest]] = {}
     for manifest in manifests:
@@ -52,7 +53,8 @@ def cost_of_change(
     return compare(known, prices, before, today)
 
 
-def _prices(files: PlatformSources) -> Prices:
+def prices_of(files: PlatformSources) -> Prices:
+    """The prices of one side. Raises InputError where the catalog or the settings cannot be read."""
     catalog, settings = files.catalog(), files.settings()
     check_settings(settings, catalog)
     return Prices(catalog, settings.environments)
@@ -60,7 +62,7 @@ def _prices(files: PlatformSources) -> Prices:
 
 def _prices_before(base: PlatformSources) -> Prices | None:
     try:
-        return _prices(base)
+        return prices_of(base)
     except InputError:
         return None
 
@@ -116,6 +118,11 @@ def _side(
         unreadable=tuple(problem for file in files for problem in file.unreadable),
         empty=not entries,
     )
+
+
+def read_side(snapshot: Snapshot, entries: Sequence[Entry], runtimes: Sequence[Mapping[str, Any]]) -> Side:
+    """The objects of a service's files, with the serving runtimes that are known beside its own."""
+    return replace(_side(snapshot, entries, {}, {}), runtimes=tuple(runtimes))
 
 
 def _file(snapshot: Snapshot, entry: Entry, read: Mapping[str, list[Manifest]], parsed: dict[str, Side]) -> Side:

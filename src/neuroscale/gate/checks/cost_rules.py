@@ -1,0 +1,161 @@
+"""The cost check: what a change does to the bill, and whether the rules of the settings allow it.
+
+Rules, budgets and exceptions are the base's. Without a rule, the cost stands in the verdict and refuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from neuroscale.catalog.budgets import Budgets, load_budgets
+from neuroscale.catalog.settings import LONGEST_DAYS, CostRules
+from neuroscale.core.errors import InputError, NeuroscaleError, UntrustedError
+from neuroscale.costs.bill import CostChange
+from neuroscale.costs.rules import CenterTotal, CostFinding, judge_costs
+from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding
+from neuroscale.gate.checks.catalog import GATE as CATALOG_CHECK
+from neuroscale.gate.checks.cost import cost_of_change, prices_of
+from neuroscale.gate.checks.cost_tripwires import cost_tripwires
+from neuroscale.gate.checks.repository_costs import sum_by_center
+from neuroscale.gate.verdict import Finding, Outcome, Severity
+from neuroscale.repo.layout import BUDGETS, CATALOG, MANIFESTS, SETTINGS
+
+if TYPE_CHECKING:
+    from neuroscale.gate.run_state import Run
+
+GATE = "cost"
+
+
+class CostCheck(GateCheck):
+    """Hands on the cost of the change, with which the verdict's report begins."""
+
+    name = GATE
+    title = "Cost"
+
+    def __init__(self) -> None:
+        self._rules = CostRules()
+        self._unknown = ""
+        self._without_budget: list[str] = []
+
+    def left_out(self, run: Run) -> LeftOut | None:
+        change = run.change
+        if change is None or not change.touches(MANIFESTS, CATALOG, SETTINGS):
+            return LeftOut()
+        with suppress(InputError):  # the base's settings cannot be read: the other checks say so
+            self._rules = run.judge.settings().costs
+        levels = set(self._rules.levels.values())
+        try:
+            run.cost = cost_of_change(change, run.judge, run.after, run.manifests, run.plans, run.today)
+        except Exception as error:
+            reason = str(error) if isinstance(error, NeuroscaleError) else f"{type(error).__name__}: {error}"
+            self._unknown = f"The change of the cost is not known: {' '.join(reason.split())}"
+            catalog = run.result(CATALOG_CHECK)
+            if isinstance(error, InputError) and catalog is not None and catalog.check.outcome is Outcome.FINDINGS:
+                return LeftOut("the change's catalog or settings cannot be read")
+            # Where a rule could refuse, a cost that nobody knows must not pass: `evaluate` says so.
+            return None if "block" in levels else LeftOut()
+        if levels == {"off"} or (run.cost is None and not change.touches(CATALOG, SETTINGS)):
+            return LeftOut()
+        return None
+
+    def evaluate(self, run: Run) -> Evaluation:
+        if self._unknown:
+            raise UntrustedError(f"a rule of the settings may refuse the change. {self._unknown}")
+        caught = _caught(run.today)
+        try:
+            budgets = load_budgets(run.judge.snapshot)
+        except InputError as error:
+            raise UntrustedError(f"the base's budgets cannot be read: {error}") from error
+        touched = _amounts(run.cost) if run.cost else {}
+        totals: Mapping[str, CenterTotal] = {}
+        if self._rules.over_budget != "off":
+            totals = _totals(run, run.cost, touched, budgets) if run.cost else _totals_at_new_prices(run, budgets)
+            self._without_budget = sorted(set(touched) - set(budgets.budgets))
+        findings = [_finding(one) for one in _judge(run, self._rules, totals, budgets)]
+        services = len(run.cost.services) if run.cost else 0
+        compared = f"compared with the budget of {', '.join(totals)}" if totals else ""
+        return Evaluation(tuple(findings), services, services, "services", caught, caught, compared)
+
+    def not_checked(self, run: Run) -> Iterable[str]:  # noqa: ARG002
+        if self._unknown:
+            yield self._unknown
+        if self._without_budget:
+            yield f"Budgets: {', '.join(self._without_budget)} has none in {BUDGETS}/."
+
+
+def _judge(run: Run, rules: CostRules, totals: Mapping[str, CenterTotal], budgets: Budgets) -> list[CostFinding]:
+    return judge_costs(run.cost, totals, rules, budgets, run.today, run.longest_days, _free(run))
+
+
+def _free(run: Run) -> set[str]:
+    """The environments without a price list, in which nothing has a price by intention."""
+    return {name for name, one in run.after.settings().environments.items() if not one.price_lists}
+
+
+def _amounts(cost: CostChange) -> dict[str, tuple[Decimal, Decimal]]:
+    """What the services of the change cost before and after it, by cost centre: US dollars with the most replicas."""
+    past: dict[str, Decimal] = defaultdict(Decimal)
+    new: dict[str, Decimal] = defaultdict(Decimal)
+    for service in cost.services:
+        for side, workloads in ((past, service.workloads_before), (new, service.workloads)):
+            for workload in workloads:
+                side[workload.cost_center] += workload.monthly.max
+    return {center: (past[center], new[center]) for center in sorted({*past, *new})}
+
+
+def _totals(
+    run: Run, cost: CostChange, touched: Mapping[str, tuple[Decimal, Decimal]], budgets: Budgets
+) -> Mapping[str, CenterTotal]:
+    """The totals of the cost centres that have a budget and that the change touches."""
+    centers = sorted(center for center in touched if center in budgets.budgets)
+    if not centers:
+        return {}
+    folders = {f"{MANIFESTS}/{'/'.join(filter(None, (one.environment, one.name)))}" for one in cost.services}
+    others = sum_by_center(run.given.snapshot, prices_of(run.after), centers, folders)
+    free = _free(run)
+    unknown = tuple(
+        f"{one.environment}/{one.name}"
+        for one in cost.services
+        if one.environment not in free
+        and any((item.environment, item.service) == (one.environment, one.name) for item in cost.unpriced)
+    )
+    return {
+        center: CenterTotal(
+            past=others[center].usd + touched[center][0],
+            new=others[center].usd + touched[center][1],
+            unknown=(*others[center].unknown, *unknown),
+        )
+        for center in centers
+    }
+
+
+def _totals_at_new_prices(run: Run, budgets: Budgets) -> Mapping[str, CenterTotal]:
+    """The totals of all budgets where a change alters nothing but prices."""
+    past, new = prices_of(run.judge), prices_of(run.after)
+    if past.same_as(new):
+        return {}
+    before, after = (sum_by_center(run.given.snapshot, prices, budgets.budgets, ()) for prices in (past, new))
+    return {
+        center: CenterTotal(before[center].usd, after[center].usd, tuple(after[center].unknown), by_prices=True)
+        for center in sorted(budgets.budgets)
+    }
+
+
+def _finding(one: CostFinding) -> Finding:
+    severity = Severity.ERROR if one.level == "block" else Severity.NOTICE
+    return file_finding(GATE, one.rule, one.file, one.message, one.fix, severity=severity)
+
+
+def _caught(today: date) -> int:
+    """How many rules refuse their known-bad change. Raises UntrustedError where one does not."""
+    traps = cost_tripwires(today)
+    for trap in traps:
+        found = judge_costs(trap.cost, trap.totals, trap.rules, trap.budgets, today, LONGEST_DAYS)
+        if [(one.rule, one.level) for one in found] != [(trap.rule, "block")]:
+            raise UntrustedError(f"the cost check did not refuse its tripwire for the rule {trap.rule!r}.")
+    return len(traps)

@@ -1,0 +1,260 @@
+"""Money that can stop a merge: budgets, prices that are missing or old, large changes, and the exceptions from them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cost_examples import HOURLY, ROOT, TODAY, monthly, pod_spec, workload
+from neuroscale.core.yaml_io import dump
+from neuroscale.gate.check import GateResult, begin
+from neuroscale.gate.checks.catalog import load_platform
+from neuroscale.gate.checks.cost_rules import CostCheck
+from neuroscale.gate.merged_change import find_change, read_change
+from neuroscale.gate.platform_sources import PlatformSources
+from neuroscale.gate.run_state import Run, Subject
+from neuroscale.gate.verdict import Outcome, Severity
+from neuroscale.repo.snapshot import FolderSnapshot
+from repositories import Repository
+
+SETTINGS = "platform/settings.yaml"
+BUDGET = "platform/catalog/budgets/cc-ml-inference.yaml"
+EXCEPTION = "platform/catalog/budgets/exceptions/launch.yaml"
+PRICES = "platform/catalog/prices/google-cloud.yaml"
+CENTER = "cc-ml-inference"
+POD = monthly(HOURLY)
+ALL_BLOCK = {
+    "over_budget": "block",
+    "without_price": "block",
+    "stale_price": "block",
+    "large_change": {"level": "block", "usd_a_month": "5000"},
+}
+
+
+def settings(**rules: Any) -> str:
+    value = yaml.safe_load((ROOT / SETTINGS).read_text())
+    return yaml.safe_dump({**value, "costs": rules}, sort_keys=False)
+
+
+def budget(usd: str) -> str:
+    return f'cost_center: {CENTER}\nmonthly_usd: "{usd}"\nowner: team-alpha\n'
+
+
+def exception(rule: str, subject: str, expires: str = "2026-08-01", **more: str) -> str:
+    reason = "The launch of the new assistant needs it."
+    return dump(
+        {"rule": rule, "subject": subject, **more, "reason": reason, "approved_by": "team-alpha", "expires": expires}
+    )
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[Repository]:
+    """Every rule refuses; one service of one pod is there."""
+    made = Repository(tmp_path / "repository")
+    shutil.copytree(ROOT / "platform/catalog", made.root / "platform/catalog")
+    shutil.rmtree(made.root / "platform/catalog/budgets", ignore_errors=True)
+    files = {SETTINGS: settings(**ALL_BLOCK), "manifests/dev/there/app.yaml": dump(workload(name="there"))}
+    made.commit({**files, "templates/README.md": "-"}, "base")
+    yield made
+    made.git.close()
+
+
+def check(repository: Repository, tmp_path: Path, files: dict[str, Any], today: date = TODAY) -> tuple[GateResult, Run]:
+    repository.commit({name: dump(value) if isinstance(value, dict) else value for name, value in files.items()})
+    change = find_change(repository.git, "main~1", "main")
+    run = Run(Subject(read_change(change), list, change.before, change), today, tmp_path)
+    result = begin(CostCheck(), run)()
+    assert result is not None
+    return result, run
+
+
+def errors(result: GateResult) -> dict[str, str]:
+    return {one.rule: one.message for one in result.findings if one.severity is Severity.ERROR}
+
+
+def notices(result: GateResult) -> dict[str, str]:
+    return {one.rule: one.message for one in result.findings if one.severity is Severity.NOTICE}
+
+
+def new(name: str = "new", replicas: int = 1, environment: str = "dev", **fields: Any) -> dict[str, Any]:
+    return {f"manifests/{environment}/{name}/app.yaml": workload(name=name, replicas=replicas, **fields)}
+
+
+def test_a_budget_is_compared_with_all_services_of_its_cost_centre(repository: Repository, tmp_path: Path) -> None:
+    repository.commit({BUDGET: budget(f"{3 * POD:.2f}")})
+    result, _ = check(repository, tmp_path, new(replicas=2))
+    assert (result.check.outcome, errors(result), result.check.tripwires_caught) == (Outcome.PASSED, {}, 4)
+    assert result.check.detail == f"compared with the budget of {CENTER}"
+    result, _ = check(repository, tmp_path, new("more"))
+    assert result.check.outcome is Outcome.FINDINGS
+    message = errors(result)["over-budget"]
+    assert f"{4 * POD:,.2f} USD a month" in message
+    assert f"({3 * POD:,.2f} before the change)" in message
+    # What does not raise the total is not refused, though it is still beyond the budget.
+    result, _ = check(repository, tmp_path, {"manifests/dev/new/app.yaml": workload(name="new", replicas=1)})
+    assert errors(result) == {}
+    repository.commit({BUDGET: budget("1")})
+    result, _ = check(repository, tmp_path, {"manifests/dev/new/app.yaml": None})
+    assert (errors(result), "does not raise it" in notices(result)["over-budget"]) == ({}, True)
+
+
+def test_other_cost_centres_are_not_counted_and_one_without_a_budget_is_named(
+    repository: Repository, tmp_path: Path
+) -> None:
+    repository.commit({BUDGET: budget(f"{POD:.2f}")})
+    labels = {"cost-center": "cc-other"}
+    result, run = check(repository, tmp_path, new(labels=labels, pod_labels=labels))
+    assert errors(result) == {}
+    check_ = CostCheck()
+    begin(check_, run)()
+    assert any("cc-other" in one for one in check_.not_checked(run))
+
+
+def test_a_service_without_a_price_makes_a_total_a_lower_bound(repository: Repository, tmp_path: Path) -> None:
+    repository.commit({BUDGET: budget(f"{9 * POD:.2f}"), SETTINGS: settings(over_budget="block")})
+    unknown = pod_spec(gpu=1, cpu=4, memory="16Gi")
+    unknown["nodeSelector"] = {"cloud.google.com/gke-accelerator": "nvidia-tesla-a100"}
+    repository.commit({"manifests/dev/odd/app.yaml": dump(workload(name="odd", pod=unknown))})
+    result, _ = check(repository, tmp_path, new())
+    assert errors(result) == {}
+    assert "1 service without a known cost: dev/odd" in notices(result)["over-budget"]
+
+
+def test_an_exception_lifts_a_budget_to_its_ceiling_until_it_expires(repository: Repository, tmp_path: Path) -> None:
+    ceiling = exception("over-budget", CENTER, monthly_usd=f"{2 * POD:.2f}")
+    # The change's own exception lifts nothing.
+    repository.commit({BUDGET: budget(f"{POD:.2f}")})
+    result, _ = check(repository, tmp_path, {**new(), EXCEPTION: ceiling})
+    assert "over-budget" in errors(result)
+    repository.commit({"manifests/dev/new/app.yaml": None})
+    result, _ = check(repository, tmp_path, new())
+    assert errors(result) == {}
+    assert "The launch" in notices(result)["over-budget"]
+    assert notices(result)["exception"].startswith(f"lifts over-budget for {CENTER} until 2026-08-01")
+    result, _ = check(repository, tmp_path, new("third"))
+    assert "over-budget" in errors(result)
+    repository.commit({"manifests/dev/third/app.yaml": None, "manifests/dev/new/app.yaml": None})
+    result, _ = check(repository, tmp_path, new(), date(2026, 8, 2))
+    assert "over-budget" in errors(result)
+    assert "expired on 2026-08-01, and lifts nothing" in notices(result)["exception"]
+
+
+def test_a_pod_without_a_price_an_old_price_and_a_large_change_are_refused(
+    repository: Repository, tmp_path: Path
+) -> None:
+    unknown = pod_spec(gpu=1, cpu=4, memory="16Gi")
+    unknown["nodeSelector"] = {"cloud.google.com/gke-accelerator": "nvidia-tesla-a100"}
+    result, _ = check(repository, tmp_path, new(pod=unknown))
+    assert list(errors(result)) == ["without-price"]
+    result, _ = check(repository, tmp_path, new("second"), date(2026, 12, 1))
+    assert list(errors(result)) == ["stale-price"]
+    assert "google-cloud are of 2026-06-10" in errors(result)["stale-price"]
+    result, _ = check(repository, tmp_path, new("third", replicas=9))
+    assert list(errors(result)) == ["large-change"]
+    assert f"{monthly(HOURLY, 9):+,.2f} USD" in errors(result)["large-change"]
+    # A large fall is as surprising as a large rise.
+    result, _ = check(repository, tmp_path, {"manifests/dev/third/app.yaml": None})
+    assert f"{-monthly(HOURLY, 9):+,.2f} USD" in errors(result)["large-change"]
+    # An environment without a price list is free by intention.
+    result, _ = check(repository, tmp_path, new(environment="local", pod=pod_spec(cpu=1, memory="1Gi")))
+    assert errors(result) == {}
+
+
+@pytest.mark.parametrize("level", ["off", "warn"])
+def test_what_the_settings_do_not_block_refuses_nothing(repository: Repository, tmp_path: Path, level: str) -> None:
+    large = {"level": level, "percent": 10}
+    rules = {"over_budget": level, "without_price": level, "stale_price": level, "large_change": large}
+    repository.commit({BUDGET: budget("1"), SETTINGS: settings(**rules)})
+    repository.commit({"manifests/dev/there/app.yaml": dump(workload(name="there", replicas=2))})
+    change = find_change(repository.git, "main~1", "main")
+    run = Run(Subject(read_change(change), list, change.before, change), date(2026, 12, 1), tmp_path)
+    result = begin(CostCheck(), run)()
+    assert run.cost is not None
+    if level == "off":
+        assert result is None
+    else:
+        assert result is not None
+        assert set(notices(result)) == {"over-budget", "stale-price", "large-change"}
+        assert result.check.outcome is Outcome.PASSED
+
+
+def test_the_bases_rules_and_budgets_decide(repository: Repository, tmp_path: Path) -> None:
+    repository.commit({BUDGET: budget(f"{POD:.2f}")})
+    files = {**new(), SETTINGS: settings(), BUDGET: budget("99999")}
+    result, _ = check(repository, tmp_path, files)
+    assert "over-budget" in errors(result)
+
+
+def test_new_prices_alone_refuse_nothing_and_show_what_they_do_to_budgets(
+    repository: Repository, tmp_path: Path
+) -> None:
+    repository.commit({BUDGET: budget(f"{POD:.2f}")})
+    path = PRICES
+    text = (repository.root / path).read_text()
+    result, _ = check(repository, tmp_path, {path: text.replace('"0.72"', '"1.72"')})
+    assert errors(result) == {}
+    assert f"{POD + 730:,.2f} USD a month" in notices(result)["over-budget"]
+    assert f"({POD:,.2f} before the change)" in notices(result)["over-budget"]
+
+
+def test_a_cost_that_is_not_known_is_untrusted_where_a_rule_could_refuse(
+    repository: Repository, tmp_path: Path
+) -> None:
+    result, _ = check(repository, tmp_path, {**new(), PRICES: "prices: ["})
+    assert result.check.outcome is Outcome.UNTRUSTED
+    assert "The change of the cost is not known" in result.check.detail
+    repository.commit({PRICES: (ROOT / PRICES).read_text()})
+    repository.commit({BUDGET: "monthly_usd: many\n"})
+    result, _ = check(repository, tmp_path, new("other"))
+    assert result.check.outcome is Outcome.UNTRUSTED
+
+
+def test_a_locked_plan_is_priced_as_its_manifests_are(repository: Repository, tmp_path: Path) -> None:
+    """The shipped service's plan, moved to an environment with prices: both readings give the same total."""
+    folder = ROOT / "manifests/local/tiny-moe"
+    there = {one.name: one.read_text() for one in folder.iterdir()}
+    repository.commit({BUDGET: budget("1"), SETTINGS: settings(over_budget="block")})
+    repository.commit({f"manifests/dev/tiny-moe/{name}": text for name, text in there.items()})
+    by_plan = notices_or_errors(check(repository, tmp_path, new("a"))[0])
+    repository.commit({"manifests/dev/tiny-moe/plan.yaml": None})
+    by_manifests = notices_or_errors(check(repository, tmp_path, new("b"))[0])
+    host = 2 * Decimal("0.0864") + 4 * Decimal("0.009")
+    assert f"{2 * POD + monthly(host):,.2f} USD" in by_plan
+    assert f"{3 * POD + monthly(host):,.2f} USD" in by_manifests
+
+
+def notices_or_errors(result: GateResult) -> str:
+    return {one.rule: one.message for one in result.findings}["over-budget"]
+
+
+def test_a_budget_that_no_team_has_is_a_finding_of_the_catalogs_check(tmp_path: Path) -> None:
+    for folder in ("platform/catalog", "templates"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    shutil.copyfile(ROOT / SETTINGS, tmp_path / SETTINGS)
+    shutil.rmtree(tmp_path / "platform/catalog/budgets", ignore_errors=True)
+    (tmp_path / EXCEPTION).parent.mkdir(parents=True)
+    cases = {
+        "is not a team's cost center": (budget("5").replace(CENTER, "cc-nobody"), ""),
+        "is not a team's owner": (budget("5").replace("team-alpha", "team-nobody"), ""),
+        "monthly_usd": (budget("-5"), ""),
+        "who owns the budget": (
+            budget("5"),
+            exception("over-budget", CENTER, monthly_usd="9").replace("team-alpha", "team-beta"),
+        ),
+        "has no budget": (budget("5"), exception("over-budget", "cc-nobody", monthly_usd="9")),
+        "belongs to an exception": (budget("5"), exception("over-budget", CENTER)),
+    }
+    for said, (text, lifted) in cases.items():
+        (tmp_path / BUDGET).write_text(text)
+        (tmp_path / EXCEPTION).write_text(lifted)
+        if not lifted:
+            (tmp_path / EXCEPTION).unlink()
+        findings, _ = load_platform(PlatformSources(FolderSnapshot(tmp_path)))
+        assert any(said in one.message for one in findings), (said, findings)
