@@ -21,7 +21,7 @@ from neuroscale.gate.merged_change import find_change, read_change
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Outcome, Severity
-from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, read_all
 from repositories import Repository
 
 SETTINGS = "platform/settings.yaml"
@@ -258,3 +258,13 @@ def test_a_budget_that_no_team_has_is_a_finding_of_the_catalogs_check(tmp_path: 
             (tmp_path / EXCEPTION).unlink()
         findings, _ = load_platform(PlatformSources(FolderSnapshot(tmp_path)))
         assert any(said in one.message for one in findings), (said, findings)
+
+
+def test_blobs_are_read_in_bulk_and_what_is_none_is_left_out(repository: Repository) -> None:
+    repository.commit({"a.txt": "one\n", "b.txt": b"\0two", "empty.txt": ""})
+    snapshot = GitSnapshot(repository.git, "main")
+    entries = snapshot.entries("a.txt", "b.txt", "empty.txt")
+    assert read_all(snapshot, entries) == {"a.txt": b"one\n", "b.txt": b"\0two", "empty.txt": b""}
+    assert read_all(FolderSnapshot(repository.root), entries) == read_all(snapshot, entries)
+    tree = repository.git.text("rev-parse", "main^{tree}")
+    assert repository.git.read_blobs([tree, "0" * 40, entries[0].object_id]) == {entries[0].object_id: b"one\n"}

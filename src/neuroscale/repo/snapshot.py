@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Literal, Protocol
 
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import decode
-from neuroscale.repo.git import Git, check_size
+from neuroscale.repo.git import Git, TooLargeError, check_size
 
 Kind = Literal["file", "executable", "symlink", "submodule", "other"]
 
@@ -137,6 +138,22 @@ class GitSnapshot:
 
     def read(self, path: str) -> bytes | None:
         return self.git.read_object(f"{self.tree}:{path}")
+
+
+def read_all(snapshot: Snapshot, entries: Sequence[Entry]) -> dict[str, bytes]:
+    """The contents of many regular files by their paths, in few processes where they lie in git.
+
+    A file that is missing or too large is left out.
+    """
+    if isinstance(snapshot, GitSnapshot):
+        blobs = snapshot.git.read_blobs([entry.object_id for entry in entries])
+        return {entry.path: blobs[entry.object_id] for entry in entries if entry.object_id in blobs}
+    found = {}
+    for entry in entries:
+        with suppress(TooLargeError):
+            if (data := snapshot.read(entry.path)) is not None:
+                found[entry.path] = data
+    return found
 
 
 LARGEST_TEXT = 256 * 1024

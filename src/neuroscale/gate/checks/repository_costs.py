@@ -24,7 +24,7 @@ from neuroscale.planning.plan import load_plan
 from neuroscale.planning.price import HOURS_PER_MONTH, pod_price
 from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
 from neuroscale.repo.layout import MANIFESTS, PLAN_FILE, ServicePath
-from neuroscale.repo.snapshot import Entry, Snapshot
+from neuroscale.repo.snapshot import Entry, Snapshot, read_all
 
 _CENT = Decimal("0.01")
 
@@ -73,10 +73,11 @@ def sum_by_center(
         folders[service.folder if service else entry.path].append(entry)
     runtimes = cache(lambda: tuple(one.value for one in runtimes_below(snapshot, RUNTIME_FOLDER)))
     price = _price_of(prices)
+    plans = _plans(snapshot, folders, left_out)
     for folder, entries in folders.items():
         if folder in left_out or not _deploys(entries):
             continue
-        locked = _locked(snapshot, folder, entries)
+        locked = _locked(folder, plans.get(folder))
         name = folder.removeprefix(f"{MANIFESTS}/")
         environment = name.partition("/")[0] if "/" in name else ""
         if locked is not None:
@@ -100,11 +101,22 @@ def _deploys(entries: list[Entry]) -> bool:
     return any(entry.path.endswith(MANIFEST_SUFFIXES) or entry.kind not in ("file", "executable") for entry in entries)
 
 
-def _locked(snapshot: Snapshot, folder: str, entries: list[Entry]) -> _Locked | None:
-    path = f"{folder}/{PLAN_FILE}"
-    if not any(entry.path == path and entry.kind == "file" for entry in entries):
+def _plans(snapshot: Snapshot, folders: Mapping[str, list[Entry]], left_out: Collection[str]) -> Mapping[str, bytes]:
+    """The plans of the services, by folder."""
+    files = [
+        entry
+        for folder, entries in folders.items()
+        if folder not in left_out
+        for entry in entries
+        if entry.path == f"{folder}/{PLAN_FILE}" and entry.kind == "file"
+    ]
+    return {path.removesuffix(f"/{PLAN_FILE}"): data for path, data in read_all(snapshot, files).items()}
+
+
+def _locked(folder: str, data: bytes | None) -> _Locked | None:
+    if data is None:
         return None
-    text = (snapshot.read(path) or b"").decode("utf-8", "replace")
+    path, text = f"{folder}/{PLAN_FILE}", data.decode("utf-8", "replace")
     match = _PLAN.search(text)
     if match is not None:
         return _Locked(
