@@ -82,7 +82,7 @@ def _counted(answer: chat.Answer, tokens: int, endpoint: Endpoint) -> None:
     require(
         answer.prompt_tokens > 0 and answer.completion_tokens == tokens,
         f"asked for {tokens} tokens, it counts {answer.prompt_tokens} in and {answer.completion_tokens} out",
-        f"See what the server says: {endpoint.look}",
+        f"Read the server's log: {endpoint.look}",
     )
 
 
@@ -101,7 +101,7 @@ def test_it_streams(endpoint: Endpoint, service: Service, spec: Spec, note: Note
         require(
             answer.completion_tokens == tokens and answer.ttft_seconds is not None,
             f"asked for {tokens} tokens, {answer.completion_tokens} came in {len(parts)} parts",
-            f"See what the server says: {endpoint.look}",
+            f"Read the server's log: {endpoint.look}",
         )
         rate = answer.tokens_per_second
         streams = (len(parts) > 1 or tokens == 1) and (rate is None or rate < model_requests.FASTEST)

@@ -42,7 +42,7 @@ def test_a_prompt_that_is_too_long_is_refused_clearly(
 ) -> None:
     """One token more than the model takes is refused clearly, and the server goes on."""
     most = service.plan.max_model_len
-    see = f"See what the server says: {endpoint.look}"
+    see = f"Read the server's log: {endpoint.look}"
     try:
         found = chat.complete(endpoint, prompts.of(most + 1), model_requests.limits(spec.patience, 1), stream=False)
     except EndpointError as error:

@@ -186,7 +186,7 @@ def test_a_name_in_two_namespaces_must_be_told_apart(services: Services) -> None
 def test_a_name_that_prometheus_does_not_know_is_no_data_and_not_nothing(services: Services) -> None:
     said = services.metrics("bussy")
     assert said.status == 1
-    assert "bussy: no data of the last 15 min. Prometheus looks at no pod of it. Did you mean 'busy'?" in said.out
+    assert "bussy: no data of the last 15 min. Prometheus scrapes no pod of it. Did you mean 'busy'?" in said.out
     record = services.metrics("bussy", "--json")
     assert record.status == 1
     assert (record.json["answers"], "rows" in record.json) == (False, False)
@@ -279,8 +279,8 @@ SUCCESS = {"status": "success", "data": {"resultType": "scalar", "result": [1.0,
         (302, b"", {"Location": "https://login.example.com/"}, "answers 302"),
         (200, b'{"version": "1.26.0"}', {}, "not as Prometheus does"),
         (200, b'{"status": "success"}', {}, "answers without a result"),
-        (200, b'{"status": "success", "data": {}}', {}, "tells no time"),
-        (200, json.dumps(SUCCESS).encode(), {}, "answers no vector"),
+        (200, b'{"status": "success", "data": {}}', {}, "does not answer with its time"),
+        (200, json.dumps(SUCCESS).encode(), {}, "answers something else than a vector"),
         (503, b'{"status": "error", "error": "starting \x1b[31mup"}', {}, "not as Prometheus does"),
         (503, b'{"status": "error", "error": "query queue is full"}', {}, "refuses: query queue is full"),
     ],
@@ -308,7 +308,7 @@ def test_nobody_there_is_told_with_the_address() -> None:
 def test_what_is_no_address_is_refused(url: str) -> None:
     said = ask(url)
     assert said.status == 2
-    assert "--prometheus-url: is no web address" in said.err
+    assert "--prometheus-url: is not a web address" in said.err
 
 
 def test_a_password_in_the_address_is_refused_and_not_repeated() -> None:
@@ -371,7 +371,7 @@ def test_what_is_wrong_with_the_way_to_a_clusters_prometheus_is_told_at_its_plac
     assert told().startswith(f"{place} {namespace}/prometheus-operated is not in the cluster")
     service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
     cluster.apply({**service, "spec": {"selector": {"app": "prometheus"}, "ports": [{"port": 80}]}})
-    assert "leads from no port 9090 to pods" in told()
+    assert "has no port 9090 that leads to pods" in told()
     cluster.apply({**service, "spec": {"selector": {"app": "prometheus"}, "ports": [{"port": 9090}]}})
     assert "has no pod that is ready (it has none)" in told()
     container = {"name": "prometheus", "image": "registry.example.com/prometheus:1"}

@@ -114,7 +114,7 @@ def test_an_answer_that_breaks_off_shows_what_came_and_fails(server: Server) -> 
     server.chat = HEAD + event(delta("Hel", 1))
     said = query(server, "hello")
     assert (said.status, said.out) == (1, "Hel\n")
-    assert "not the whole answer" in said.err
+    assert "The answer is incomplete." in said.err
 
 
 def test_a_refused_key_and_metrics_that_are_not_there_are_said(server: Server) -> None:

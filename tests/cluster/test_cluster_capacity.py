@@ -211,7 +211,7 @@ def test_its_own_pods_are_no_room_for_a_plan_that_asks_for_more() -> None:
 
 def test_pods_that_wait_already_are_told() -> None:
     found = judge(demand(), cluster(node("a", 1), pods=(pod(None, 1, phase="Pending"),)))
-    assert any("Others wait for such an accelerator already: 1 pod." in note for note in found.notes)
+    assert any("Other pods wait for such an accelerator already: 1 pod." in note for note in found.notes)
 
 
 def test_a_cpu_service_needs_no_accelerator() -> None:

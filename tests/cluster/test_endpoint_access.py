@@ -307,9 +307,9 @@ def test_of_several_at_once_one_makes_the_key_and_all_get_it(lab: Pods, cluster:
     [
         ({}, "open to everybody"),
         ({"api-key": ""}, "open to everybody"),
-        ({"api-key": "short"}, "holds no key"),
-        ({"api-key": "with-a-line-break-at-its-end\n"}, "holds no key"),
-        ({"api-key": "with spaces in the middle"}, "holds no key"),
+        ({"api-key": "short"}, "holds text that is not a key"),
+        ({"api-key": "with-a-line-break-at-its-end\n"}, "holds text that is not a key"),
+        ({"api-key": "with spaces in the middle"}, "holds text that is not a key"),
     ],
 )
 def test_a_secret_with_which_the_endpoint_would_be_open_or_closed_to_all_is_refused_unseen(
@@ -327,12 +327,12 @@ def test_whoever_may_only_read_gets_the_key_and_makes_none(lab: Pods, cluster: C
     rules = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
     rules += [{"apiGroups": ["serving.kserve.io"], "resources": ["inferenceservices"], "verbs": ["get"]}]
     with Cluster.of_kubeconfig(user_with(lab, "reads-one-secret", rules), None) as weak:
-        with pytest.raises(InputError, match=r"you may not make it.*neuroscale key chat"):
+        with pytest.raises(InputError, match=r"you may not create it.*neuroscale key chat"):
             key.ensure(weak, lab.namespace, lab.service)
         made = key.ensure(cluster, lab.namespace, lab.service)
         lab.put_service()
         assert key.ensure(weak, lab.namespace, lab.service).key == made.key
-    told = f"may not be read by you.*{key.KEY_VARIABLE}"
+    told = f"is a Secret that you may not read.*{key.KEY_VARIABLE}"
     stranger = Cluster.of_kubeconfig(lab.server.kubeconfig_of("nobody-at-all"), None)
     with stranger, pytest.raises(InputError, match=told):
         key.read(stranger, lab.namespace, lab.service)
@@ -423,7 +423,10 @@ def test_whoever_may_not_evict_changes_nothing(lab: Pods, cluster: Cluster) -> N
     lab.add("a")
     rules = [{"apiGroups": [""], "resources": ["secrets", "pods"], "verbs": ["get", "list", "patch"]}]
     writer = user_with(lab, "writes-secrets", rules)
-    with Cluster.of_kubeconfig(writer, None) as weak, pytest.raises(InputError, match="may not be evicted by you"):
+    with (
+        Cluster.of_kubeconfig(writer, None) as weak,
+        pytest.raises(InputError, match="is a pod that you may not evict"),
+    ):
         rotate(weak, lab.namespace, lab.service, quiet, seconds=2)
     assert key.read(cluster, lab.namespace, lab.service) == before
 

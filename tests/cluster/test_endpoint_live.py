@@ -270,7 +270,7 @@ def test_a_key_is_replaced_with_the_pod_that_takes_it(fragile: Cluster) -> None:
     done = rotate(fragile, ELSEWHERE, FRAGILE, told.append, seconds=READY_WITHIN)
     assert done.proven, done.unproven
     assert done.replaced == (old["metadata"]["name"],)
-    assert "nobody answers" in " ".join(told)
+    assert "does not answer until the next pod" in " ".join(told)
     after = key.read(fragile, ELSEWHERE, FRAGILE)
     assert after != before
     assert not any(secret.secret in " ".join(told) for secret in (before, after))

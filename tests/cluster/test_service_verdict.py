@@ -55,7 +55,7 @@ def test_a_load_that_outlives_kubernetes_patience_is_starting_and_not_failed() -
     status = world.status()
     assert status.verdict == "starting"
     assert "900 of 1,560 s used" in status.reason
-    assert any("600 s" in note and "no failure" in note for note in status.notes)
+    assert any("600 s" in note and "not a failure" in note for note in status.notes)
 
 
 def test_a_load_beyond_its_budget_is_failed() -> None:
@@ -144,7 +144,7 @@ LOGS = "kubectl -n team-alpha logs new-0"
         (
             {"state": waiting("CreateContainerConfigError", 'secret "hugging-face" not found')},
             'secret "hugging-face"',
-            "the Secret hugging-face? kubectl -n team-alpha get secrets",
+            "the Secret hugging-face: kubectl -n team-alpha get secrets",
         ),
         (
             {"state": waiting("CreateContainerError", "no such user")},
@@ -325,7 +325,7 @@ def test_a_change_that_kserve_has_not_carried_on_is_out_of_date(path: tuple[str,
     place[path[-1]] = value
     status = world.status()
     assert status.verdict == "out of date"
-    assert "KServe has not carried the newest generation on" in status.reason
+    assert "KServe has not applied the newest generation to its Deployment" in status.reason
 
 
 def test_a_removed_argument_is_seen_where_the_runtime_can_be_read() -> None:

@@ -111,7 +111,7 @@ def _port(platform: Platform) -> int:
 
 
 def test_a_simulated_pod_is_never_up_and_the_command_says_why(platform: Platform, pods: Pods) -> None:
-    told = f"Its pods are simulated ({pods.node}): nothing runs that could be measured."
+    told = f"Its pods are simulated ({pods.node}): there is no server to measure."
     wait_for(lambda: told in metrics(platform, pods.service).out, 60, metrics(platform, pods.service).out)
     said = metrics(platform, pods.service, "--state", platform.folder, "--json")
     assert said.status == 1

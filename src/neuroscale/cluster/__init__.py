@@ -1,4 +1,4 @@
-"""What commands read from a cluster and bring to it: status, capacity, endpoints and metrics.
+"""Reads status, capacity and metrics from a cluster, installs the platform in it, and talks to served models.
 
 Comes in: a kubeconfig. Goes out: verdicts in words, and answers of a served model.
 """

@@ -1,4 +1,4 @@
-"""Whether a cluster's admission refuses the known-bad objects, each policy in its own words."""
+"""Tries by dry-run whether a cluster's admission refuses each policy's known-bad object with that policy's message."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from neuroscale.kube.client import Cluster, RefusedError
 from neuroscale.manifests.objects import Manifest
 from neuroscale.policies.policy_set import PolicySet
 
-_TRIED_IN = "default"  # tripwires name a namespace that is nowhere
+_TRIED_IN = "default"  # tripwires name a namespace that does not exist
 
 
 @dataclass(frozen=True)
 class Admission:
-    """What the cluster answered. `silent`: the policies that did not refuse their tripwire, sorted.
+    """The cluster's answers. `silent`: the policies that did not refuse their tripwire, sorted.
 
-    `said`: of each tripwire by name what the API server answered; empty where it would have let it in.
+    `said`: the API server's answer to each tripwire, by the tripwire's name; empty where the server would admit it.
     """
 
     silent: tuple[str, ...]
@@ -23,7 +23,7 @@ class Admission:
 
 
 def try_tripwires(cluster: Cluster, policy_set: PolicySet) -> Admission:
-    """Try every tripwire out by a server-side dry-run. Raises KubernetesError where the API server does not answer."""
+    """Try every tripwire by a server-side dry-run. Raises KubernetesError if the API server does not answer."""
     said = {tripwire.name: _refusal(cluster, tripwire) for tripwire in policy_set.tripwires}
     everything = "\n".join(said.values())
     silent = (one.name for one in policy_set.policies if denial(one.name, one.tripwire_message) not in everything)
@@ -31,7 +31,7 @@ def try_tripwires(cluster: Cluster, policy_set: PolicySet) -> Admission:
 
 
 def denial(policy: str, message: str) -> str:
-    """How Kyverno words at admission that a policy refuses an object."""
+    """The start of Kyverno's message at admission when a policy refuses an object."""
     return f"Policy {policy} failed: {message}"
 
 

@@ -1,7 +1,7 @@
-"""Whether a planned service fits into a cluster as it is now: nodes, what is free on them, quota. A pure function.
+"""Judges whether a planned service fits into a cluster as it is now: nodes, free resources, quota. A pure function.
 
-It counts as the scheduler and the quota controller do. What a cluster would do on demand (make nodes, end pods of lower
-priority) is not counted.
+It counts as the scheduler and the quota controller do. It does not count on nodes that an autoscaler would add, or on
+pods of lower priority that the scheduler would evict.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from neuroscale.manifests.pod_resources import requests
 Verdict = Literal["fits", "fits the fewest", "does not fit", "no node now", "unknown"]
 
 SERVICE_LABEL = "serving.kserve.io/inferenceservice"
-# How clouds and node makers name a group of equal nodes.
+# Labels by which clouds and autoscalers name a group of equal nodes.
 _POOLS = (
     "cloud.google.com/gke-nodepool",
     "eks.amazonaws.com/nodegroup",
@@ -42,7 +42,7 @@ _POOLS = (
 
 @dataclass(frozen=True)
 class Demand:
-    """What a planned service asks for. `pod`: the spec of its pod, `replicas`: the fewest and the most."""
+    """The demand of a planned service. `pod`: the spec of its pod. `replicas`: the fewest and the most."""
 
     service: str
     namespace: str
@@ -51,7 +51,7 @@ class Demand:
 
     @property
     def requests(self) -> dict[str, Decimal]:
-        """Of one pod, by resource."""
+        """The requests of one pod, by resource."""
         return requests(self.pod)
 
 
@@ -66,7 +66,7 @@ class Other:
 
 @dataclass(frozen=True)
 class Read:
-    """What a cluster holds. `unreadable`: by kind why it cannot be read; what depends on it is not judged."""
+    """The cluster's objects. `unreadable`: why a kind cannot be read; nothing that depends on it is judged."""
 
     nodes: tuple[Object, ...] = ()
     pods: tuple[Object, ...] = ()
@@ -78,7 +78,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is missing, and what would help."""
+    """Something that is missing, and its remedy."""
 
     message: str
     remedy: str
@@ -86,8 +86,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Pool:
-    """Equal nodes that were looked at: how many, how many could take a pod if they were empty, and what they have of
-    the `resource`. `free` is None where it cannot be counted.
+    """A group of equal nodes. `usable`: nodes that could take a pod if they were empty. `allocatable` and `free`: sums
+    of the `resource` over the nodes; `free` is None where it cannot be counted.
     """
 
     name: str
@@ -100,9 +100,9 @@ class Pool:
 
 @dataclass(frozen=True)
 class Capacity:
-    """The answer. `places`: pods that find room now, as far as counted (up to the most replicas).
+    """The answer. `places`: pods that find room now, counted up to the most replicas.
 
-    `own`: pods of this very service that have room already; None: could not be counted.
+    `own`: pods of this service that hold room already; None if they could not be counted.
     """
 
     verdict: Verdict
@@ -119,7 +119,7 @@ class Capacity:
 
 
 def judge(demand: Demand, read: Read, others: Iterable[Other] = ()) -> Capacity:
-    """Whether it fits. What cannot be read or counted makes the verdict `unknown`, never `fits`."""
+    """Judge whether it fits. Anything that cannot be read or counted makes the verdict `unknown`, never `fits`."""
     return _Judge(demand, read, tuple(others)).capacity()
 
 
@@ -129,7 +129,7 @@ class _Judge:
         self.read = read
         self.others = others
         self.fewest, self.most = demand.replicas
-        # A node takes so many pods as well.
+        # A node also limits the number of its pods.
         self.asked = {**demand.requests, "pods": Decimal(1)}
         self.selector = {str(key): str(value) for key, value in part(demand.pod, "nodeSelector").items()}
         self.device = next((name for name in demand.requests if "/" in name), "")
@@ -173,17 +173,17 @@ class _Judge:
             self._no_node()
             return "no node now", [], 0, 0
         if "Pod" in self.read.unreadable:
-            # Without the pods nothing is known to be free; what keeps a pod off every node is known all the same.
+            # Without the pods, free room is unknown; the reasons that keep a pod off every node are still known.
             if all(node.problems for node in nodes):
                 self._tell_problems(nodes)
             return "unknown", nodes, None, None
         names = {node.name for node in nodes}
         there = [pod for pod in self._own() if part(pod, "spec").get("nodeName") in names]
-        # The room of a pod that asks for less than the new one is no room for it.
+        # A pod that asks for less than the new one does not leave enough room for it.
         own = [pod for pod in there if self._is_enough(pod)]
         if len(own) < len(there):
             count = counted(len(there) - len(own), "pod")
-            self.notes.append(f"Of this service {count} ask for less than the plan does: their room is not counted.")
+            self.notes.append(f"{count} of this service ask for less than the plan does: their room is not counted.")
         places = places_for(self.demand.pod, nodes, self.asked, self.most)
         room = places + len(own)
         if room < self.most:
@@ -196,7 +196,7 @@ class _Judge:
             )
         waiting = [pod for pod in self.read.pods if _waits(pod) and self._competes(pod)]
         if waiting:
-            self.notes.append(f"Others wait for such an accelerator already: {counted(len(waiting), 'pod')}.")
+            self.notes.append(f"Other pods wait for such an accelerator already: {counted(len(waiting), 'pod')}.")
         verdict: Verdict = "fits" if room >= self.most else "fits the fewest" if room >= self.fewest else "does not fit"
         return verdict, nodes, places, len(own)
 
@@ -215,7 +215,7 @@ class _Judge:
         ]
 
     def _is_enough(self, pod: Object) -> bool:
-        """Whether what a pod holds is as much as a new one asks for."""
+        """Whether a pod holds at least as much as a new one asks for."""
         try:
             held = reserved(pod)
         except ValueError:
@@ -231,7 +231,7 @@ class _Judge:
         same = part(pod, "metadata").get("namespace") == self.demand.namespace
         return bool(self.device and asked.get(self.device)) and not (mine and same)
 
-    # ------------------------------------------------------------ words
+    # ------------------------------------------------------------ messages
 
     def _no_node(self) -> None:
         wanted = _labels(self.selector)
@@ -265,7 +265,9 @@ class _Judge:
         for problem, names in sorted(by_problem.items(), key=lambda row: -len(row[1])):
             remedy = "Repair or uncordon it, or add nodes."
             if "taint" in problem:
-                remedy = "Have it removed, or use other nodes: a rendered pod tolerates its accelerator's taint alone."
+                remedy = (
+                    "Have the taint removed, or use other nodes: rendered pods tolerate only their accelerator's taint."
+                )
             elif "asks for" in problem:
                 remedy = "Use larger nodes, or another accelerator or count by an override in the request."
             self.findings.append(Finding(f"{_names(names)} {problem}.", remedy))
@@ -297,7 +299,7 @@ class _Judge:
         )
 
     def _holders(self, nodes: list[Node]) -> str:
-        """Which namespaces hold the accelerators."""
+        """A sentence that names the namespaces that hold the accelerators."""
         if not self.device:
             return ""
         names = {node.name for node in nodes}
@@ -310,7 +312,7 @@ class _Judge:
         return f" Held by {', '.join(f'{name} ({amount})' for amount, name in rows[:5])}." if rows else ""
 
     def _elsewhere(self) -> str:
-        """Other accelerators of the environment that are free now."""
+        """A sentence that names other accelerators of the environment that are free now."""
         if "Pod" in self.read.unreadable:
             return ""
         free = []
@@ -377,7 +379,7 @@ class _Judge:
 
 
 def _total(amounts: Iterable[Decimal | None]) -> Decimal:
-    """The sum of what is more than nothing."""
+    """The sum of the amounts above zero."""
     return sum((amount for amount in amounts if amount is not None and amount > 0), Decimal(0))
 
 
@@ -390,7 +392,7 @@ def _labels(selector: Mapping[str, str]) -> str:
 
 
 def _names(names: list[str], most: int = 3) -> str:
-    """`Node a`, `Nodes a, b and 3 more`: the subject of a sentence in the singular for each."""
+    """`Node a`, or `Each of a, b and 3 more`: the subject of a sentence whose verb is in the singular."""
     if len(names) == 1:
         return f"Node {names[0]}"
     more = f" and {len(names) - most} more" if len(names) > most else ""

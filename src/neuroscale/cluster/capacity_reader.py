@@ -1,4 +1,4 @@
-"""Reading from a cluster what its capacity is judged by, and what of a plan is compared with it."""
+"""Reads the objects that decide a cluster's capacity, and the demand of a plan that is compared with them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _DENIED = (401, 403)
 
 
 def demand(plan: Plan, rendered: Mapping[str, str], runtimes: Iterable[Object] = ()) -> Demand:
-    """What the rendered files of a plan ask of a cluster. `runtimes`: serving runtimes that the cluster has.
+    """The demand of a plan's rendered files. `runtimes`: serving runtimes that the cluster has.
 
-    Raises InputError where the files are not as KServe takes them.
+    Raises InputError if KServe would not accept the files.
     """
     found = read_mapping(rendered[_MANIFEST], _MANIFEST).value
     if not part(found, "spec", "predictor", "model"):
@@ -31,7 +31,7 @@ def demand(plan: Plan, rendered: Mapping[str, str], runtimes: Iterable[Object] =
     pods = read_object.found[0]
     if isinstance(pods, UnknownPods) or pods.bounds is None:
         why = pods.reason if isinstance(pods, UnknownPods) else pods.passing
-        raise InputError(Problem(_MANIFEST, "spec", f"tells no pods: {why}", "Correct the template's skeleton."))
+        raise InputError(Problem(_MANIFEST, "spec", f"defines no pods: {why}", "Correct the template's skeleton."))
     ((pod, _),) = pods.specs
     return Demand(plan.service, plan.tenancy.namespace, dict(pod), (pods.bounds.fewest, pods.bounds.most))
 
@@ -45,9 +45,9 @@ def others(plan: Plan, environment: Environment, catalog: Catalog) -> list[Other
 
 
 def read(cluster: Cluster, namespace: str) -> Read:
-    """Nodes, all pods, and the namespace with its limits. Raises KubernetesError where the cluster cannot be asked.
+    """Nodes, all pods, and the namespace with its limits. Raises KubernetesError if the cluster cannot be asked.
 
-    What the cluster does not let this user see is named in `unreadable`.
+    `unreadable` names the kinds that this user may not read.
     """
     unreadable: dict[str, str] = {}
 
@@ -60,7 +60,7 @@ def read(cluster: Cluster, namespace: str) -> Read:
             unreadable[kind] = f"{error.message.rstrip('.')}."
             return ()
 
-    # Pods after the nodes: one that came in between is counted, on a node that is known.
+    # Pods are read after the nodes, so a pod that was created in between is counted on a known node.
     nodes, pods = listed("Node"), listed("Pod")
     quotas, limit_ranges = listed("ResourceQuota", namespace), listed("LimitRange", namespace)
     found = None

@@ -1,4 +1,6 @@
-"""Whether KServe has carried what a service asks for on to its Deployment, field by field."""
+"""Compares a service with its Deployment, field by field, to see whether KServe has applied the service's last
+change.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ _STORAGE_URI = "internal.serving.kserve.io/storage-initializer-sourceuri"
 
 
 def stale_fields(service: Object, deployment: Object, runtime: Object | None) -> list[str]:
-    """The fields of the service that its Deployment does not have: KServe merges those of its `runtime` with them."""
+    """The fields of the service that its Deployment does not have yet. KServe merges the fields of its `runtime` with
+    them.
+    """
     predictor = part(service, "spec", "predictor")
     model = part(predictor, "model")
     template = part(deployment, "spec", "template")
@@ -66,7 +70,7 @@ def stale_fields(service: Object, deployment: Object, runtime: Object | None) ->
 
 
 def _other_arguments(wanted: Any, found: Any, runtime: Object | None) -> bool:
-    """KServe puts the runtime's before the service's, and fills in placeholders."""
+    """Whether the arguments differ: KServe puts the runtime's before the service's, and fills in placeholders."""
     if not isinstance(wanted, list) or not isinstance(found, list):
         return True
     containers = items(runtime, "spec", "containers")
@@ -80,5 +84,5 @@ def _other_arguments(wanted: Any, found: Any, runtime: Object | None) -> bool:
 
 
 def _plain(container: dict[str, Any]) -> dict[str, Any]:
-    """Without the fields that have a placeholder, which KServe fills in."""
+    """The object without the fields that have a placeholder, which KServe fills in."""
     return {key: value for key, value in container.items() if "{{" not in str(value)}

@@ -1,4 +1,4 @@
-"""The warnings among a namespace's events."""
+"""Reads the warnings among a namespace's events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def last_warnings(found: tuple[Object, ...]) -> tuple[str, ...]:
 
 
 def warnings(found: tuple[Object, ...]) -> list[Object]:
-    """Warnings, without those of a write that is tried again at once."""
+    """Warnings, without those of a write that its controller repeats at once."""
     last: dict[tuple[Any, ...], Object] = {}
     for one in found:
         if one.get("type") == "Warning" and "the object has been modified" not in str(one.get("message")):

@@ -1,4 +1,4 @@
-"""The room on a cluster's nodes, as the scheduler counts it: what is free, what keeps a pod away, how pods spread."""
+"""Counts the room on a cluster's nodes as the scheduler does: free resources, taints, and how pods spread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FINISHED = ("Succeeded", "Failed")
 
 @dataclass
 class Node:
-    """A node that the pod may be for: what keeps it away, and what is free on it."""
+    """A node that the pod's selector allows: why it cannot take the pod, and its free resources."""
 
     found: Object
     problems: list[str]
@@ -33,7 +33,7 @@ class Node:
         return str(part(self.found, "metadata").get("name"))
 
     def places(self, asked: Amounts) -> int:
-        """How many more such pods it takes."""
+        """How many more such pods it can take."""
         if self.problems:
             return 0
         return min(
@@ -47,7 +47,7 @@ class Node:
 
 
 def look(found: Object, pod: Object, asked: Amounts, used: Amounts) -> Node:
-    """A node as the pod would find it. `used`: what is reserved on it already."""
+    """A node as the pod would find it. `used`: resources that are reserved on it already."""
     allocatable = quantities(part(found, "status", "allocatable"))
     free = {name: amount - used.get(name, Decimal(0)) for name, amount in allocatable.items()}
     problems = []
@@ -57,7 +57,7 @@ def look(found: Object, pod: Object, asked: Amounts, used: Amounts) -> Node:
         problems.append("is not ready")
     tolerations = items(pod, "tolerations")
     taints = [taint for taint in items(found, "spec", "taints") if not tolerated(taint, tolerations)]
-    # What Kubernetes taints by itself is told above.
+    # The lines above name the taints that Kubernetes sets by itself.
     told_taints = [_taint(one) for one in taints if not str(one.get("key")).startswith("node.kubernetes.io/")]
     if told_taints:
         problems.append(f"has a taint that the pod does not tolerate ({', '.join(told_taints)})")
@@ -89,7 +89,7 @@ def places_for(pod: Object, nodes: Sequence[Node], asked: Amounts, most: int) ->
 
 
 class _Spread:
-    """A rule that pods spread over nodes or zones, as the scheduler reads it."""
+    """A topology spread constraint, as the scheduler reads it."""
 
     def __init__(self, rule: Mapping[str, Any], nodes: Sequence[Node]) -> None:
         self.key = str(rule.get("topologyKey"))
@@ -119,7 +119,7 @@ class _Spread:
 
 
 def reserved_by_node(pods: Iterable[Object]) -> tuple[dict[str, dict[str, Decimal]], list[str]]:
-    """What is reserved on each node by the pods that are there and not finished, and which pods cannot be counted."""
+    """The resources that unfinished pods reserve on each node, and the pods that cannot be counted."""
     used: dict[str, dict[str, Decimal]] = {}
     problems = []
     for pod in pods:
@@ -144,9 +144,9 @@ def is_finished(pod: Object) -> bool:
 
 
 def reserved(pod: Object) -> dict[str, Decimal]:
-    """What the scheduler counts for a pod: its requests, or what it holds where that is more (a pod can be resized).
+    """The resources that the scheduler counts for a pod: its requests, or more if a resized pod still holds more.
 
-    Raises ValueError for what cannot be read.
+    Raises ValueError for an amount that cannot be read.
     """
     spec = part(pod, "spec")
     total = requests(spec)
@@ -191,13 +191,13 @@ def _taint(taint: Mapping[str, Any]) -> str:
 
 
 def has_labels(node: Object, selector: Mapping[str, str]) -> bool:
-    """Whether the node has all that a node selector asks for."""
+    """Whether the node has all labels of a node selector."""
     labels = part(node, "metadata", "labels")
     return all(labels.get(key) == value for key, value in selector.items())
 
 
 def quantities(found: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Amounts by resource; one that cannot be read counts as none."""
+    """Amounts by resource; an amount that cannot be read counts as zero."""
     amounts = {}
     for name, value in found.items():
         try:

@@ -1,4 +1,4 @@
-"""Whether one object holds what another asks for: API servers and controllers add to what they are given."""
+"""Compares a live object with the wanted one, to which API servers and controllers add fields."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 
 from neuroscale.manifests.quantity import quantity
 
-# Where `4` and `4000m` are the same.
+# Fields in which `4` and `4000m` are equal.
 _QUANTITIES = ("limits", "requests", "sizeLimit")
 
 
 def differences(wanted: Any, actual: Any, path: str = "") -> list[str]:
-    """The dotted fields of `wanted` that `actual` lacks or holds with another value; what `actual` has more is ignored.
+    """The dotted fields of `wanted` that `actual` lacks or holds with another value; other fields of `actual` are
+    ignored.
 
     Each item of a list of mappings must be held by some item; other lists must be equal.
     """

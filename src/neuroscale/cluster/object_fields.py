@@ -1,4 +1,4 @@
-"""Reading the fields of an API object, which may be missing or of another kind, and its times."""
+"""Reads the fields and times of an API object; a field may be missing or of another kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from neuroscale.kube.client import Object
 
 
 def moment(text: Any) -> datetime | None:
-    """A time of the API (`2026-01-31T12:00:00Z`); None for what is none."""
+    """A time of the API (`2026-01-31T12:00:00Z`); None for any other value."""
     try:
         found = datetime.fromisoformat(text) if isinstance(text, str) else None
     except ValueError:
@@ -19,56 +19,56 @@ def moment(text: Any) -> datetime | None:
 
 
 def seconds_since(text: Any, now: datetime) -> int | None:
-    """Whole seconds from a time of the API until now, at least 0 (clocks differ); None where there is no time."""
+    """Whole seconds from a time of the API until now, at least 0 (clocks differ); None without a time."""
     then = moment(text)
     return None if then is None else max(0, int((now - then).total_seconds()))
 
 
 def part(value: Any, *path: str) -> dict[str, Any]:
-    """The mapping at a path within an API object; {} where there is none."""
+    """The mapping at a path within an API object; {} if it is missing."""
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return dict(value) if isinstance(value, Mapping) else {}
 
 
 def items(value: Any, *path: str) -> list[dict[str, Any]]:
-    """The mappings of the list at a path within an API object; [] where there is none."""
+    """The mappings of the list at a path within an API object; [] if it is missing."""
     found = part(value, *path[:-1]).get(path[-1])
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def condition(value: Any, kind: str) -> dict[str, Any]:
-    """A condition of an object's status by its type; {} where there is none."""
+    """A condition of an object's status by its type; {} if it is missing."""
     return next((found for found in items(value, "status", "conditions") if found.get("type") == kind), {})
 
 
 def sentence(*parts: Any) -> str:
-    """Reason and message as `reason: message`, without what is empty."""
+    """Reason and message as `reason: message`; an empty one is left out."""
     return ": ".join(str(one).strip().rstrip(".") for one in parts if one not in (None, ""))
 
 
 def name_of(found: Object) -> str:
-    """Its name; empty where it has none."""
+    """The object's name; empty if it has none."""
     return str(part(found, "metadata").get("name") or "")
 
 
 def uid_of(found: Object) -> str:
-    """Its uid; empty where it has none."""
+    """The object's uid; empty if it has none."""
     return str(part(found, "metadata").get("uid") or "")
 
 
 def owners_of(found: Object) -> set[str]:
-    """The uids of its owners."""
+    """The uids of the object's owners."""
     return {str(one["uid"]) for one in items(found, "metadata", "ownerReferences") if one.get("uid")}
 
 
 def is_owned_by(found: Object, owner: Object) -> bool:
-    """Whether it names the other among its owners."""
+    """Whether the object names the other one among its owners."""
     return bool(uid_of(owner)) and uid_of(owner) in owners_of(found)
 
 
 def written_at(found: Object, subresource: str = "") -> datetime | None:
-    """When somebody last wrote a field of the spec, or of a subresource."""
+    """The time at which a field of the spec, or of a subresource, was last written."""
     times = [
         when
         for entry in items(found, "metadata", "managedFields")

@@ -1,6 +1,8 @@
-"""Bringing the platform to a cluster that has Argo CD: what Argo CD must be told, and nothing that it deploys itself.
+"""Installs the platform in a cluster that has Argo CD: the objects that Argo CD needs, and nothing that it deploys
+itself.
 
-Safe to repeat: every object is first tried without being stored, then applied; one that is there as wanted is left.
+Safe to repeat: it first tries every object by a dry-run, then applies it; it leaves an object that is already as
+wanted.
 """
 
 from __future__ import annotations
@@ -20,15 +22,15 @@ _GROUP_VERSION = "argoproj.io/v1alpha1"
 _KINDS = ("AppProject", "Application", "ApplicationSet")
 _BY_ENVIRONMENT = ("Application", "ApplicationSet")
 _SELECTOR = "app.kubernetes.io/part-of=neuroscale"
-# Read once, when Argo CD's programs start.
+# Argo CD's programs read these once, when they start.
 _READ_AT_START = "argocd-cmd-params-cm"
-# What the API server itself writes.
+# Fields that the API server itself writes.
 _SERVERS = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid", "selfLink")
 
 
 @dataclass(frozen=True)
 class Applied:
-    """What became of one object (in a dry run: what would become of it)."""
+    """The outcome for one object (in a dry run: the expected outcome)."""
 
     identity: Identity
     result: Result
@@ -36,14 +38,14 @@ class Applied:
 
 @dataclass(frozen=True)
 class Installation:
-    """What an installation did. `notes` are sentences for people."""
+    """The outcome of an installation. `notes` are sentences for people."""
 
     applied: tuple[Applied, ...]
     notes: tuple[str, ...]
 
 
 class HalfInstalledError(NeuroscaleError):
-    """The cluster refused, or was lost, after something was applied; the message says what."""
+    """The cluster refused or was lost after some objects were applied; the message names them."""
 
 
 def install(
@@ -54,15 +56,15 @@ def install(
     dry_run: bool = False,
     tell: Callable[[Applied], None] = lambda _: None,
 ) -> Installation:
-    """Apply the objects in their order. `tell` hears of each one.
+    """Apply the objects in their order. `tell` is called with each one.
 
-    Raises InputError where the cluster lacks Argo CD or is another environment's, KubernetesError where it refuses an
+    Raises InputError if the cluster lacks Argo CD or belongs to another environment, KubernetesError if it refuses an
     object before anything was applied, and HalfInstalledError afterwards.
     """
     _check_argocd(cluster)
     left_over = _check_environment(cluster, environment, wanted)
     before = [_live(cluster, one) for one in wanted]
-    # Most of what can be refused is refused here, before anything is stored.
+    # The cluster refuses most faulty objects here, before anything is stored.
     tried = [cluster.apply(one, dry_run=True) for one in wanted]
     applied: list[Applied] = []
     for old, new, one in zip(before, tried, wanted, strict=True):
@@ -87,7 +89,7 @@ def _check_argocd(cluster: Cluster) -> None:
                 raise
             missing.append(kind)
     if missing:
-        message = f"has no Argo CD: it knows no {', '.join(missing)}"
+        message = f"has no Argo CD: it does not know {', '.join(missing)}"
     elif cluster.get("v1", "Namespace", NAMESPACE) is None:
         message = f"has no namespace {NAMESPACE}"
     else:
@@ -106,13 +108,15 @@ def argocd_command() -> str:
 
 
 def _check_environment(cluster: Cluster, environment: str, wanted: Sequence[Object]) -> list[Identity]:
-    """Raises InputError where the cluster is another environment's; returns objects that nobody wants any more."""
+    """Raises InputError if the cluster belongs to another environment. Returns the objects that are no longer
+    wanted.
+    """
     ours = {Identity.of(one) for one in wanted}
     left_over = []
     for kind in _BY_ENVIRONMENT:
         for found in cluster.list(_GROUP_VERSION, kind, NAMESPACE, _SELECTOR):
             if any(owner.get("controller") for owner in found["metadata"].get("ownerReferences") or ()):
-                continue  # an application set's, which is judged itself
+                continue  # belongs to an application set, which is checked itself
             labels = found["metadata"].get("labels") or {}
             theirs = labels.get(ENVIRONMENT_LABEL)
             identity = Identity.of(found)
@@ -138,7 +142,7 @@ def _live(cluster: Cluster, wanted: Object) -> Object | None:
 def _content(found: Object) -> Any:
     metadata = {key: value for key, value in found["metadata"].items() if key not in _SERVERS}
     content = {**found, "metadata": metadata, "status": None}
-    # Its controller writes an application set back as a whole: with empty fields that nobody wrote, without false ones.
+    # Argo CD's controller writes a whole application set back: it adds empty fields and drops false ones.
     return _said(content) if found["kind"] == "ApplicationSet" else content
 
 
@@ -156,7 +160,7 @@ def _half(applied: Sequence[Applied], failed: Object, error: KubernetesError) ->
         return error
     return HalfInstalledError(
         f"The {Identity.of(failed)} was not applied: {error}\n"
-        f"Applied before it, and left as it is: {', '.join(done)}. Run the command again when that is mended."
+        f"Applied before it, and left as it is: {', '.join(done)}. Correct that, and run the command again."
     )
 
 

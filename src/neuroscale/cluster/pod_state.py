@@ -1,4 +1,4 @@
-"""What a pod of a service does, in words: what KServe's conditions and Argo CD's health leave out."""
+"""Says in words what a pod of a service does: details that KServe's conditions and Argo CD's health leave out."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from neuroscale.rendering import api_key
 
 SERVER = "kserve-container"
 SERVICE_LABEL = "serving.kserve.io/inferenceservice"
-"""The label by which KServe marks what it makes of a service."""
+"""The label by which KServe marks the objects that it makes for a service."""
 
-# All that a container waits for that is not a failure.
+# The reasons for which a container waits that are not failures.
 _USUAL = ("", "ContainerCreating", "PodInitializing")
 _LOST = ("NodeLost", "NodeNotReady", "NodeStatusUnknown")
-# A kubelet's words for a Secret that is missing, and for one that lacks a key.
+# The kubelet's messages for a missing Secret, and for a Secret without the key.
 _NO_SECRET = re.compile(r'secret "(?P<missing>[^"]+)" not found|find key \S+ in Secret [^/\s]+/(?P<lacking>\S+)')
 
 State = Literal["ready", "starting", "failed", "ended"]
@@ -29,10 +29,10 @@ State = Literal["ready", "starting", "failed", "ended"]
 
 @dataclass(frozen=True)
 class PodState:
-    """One pod. `used_seconds` of the `budget_seconds` that it may take until it answers, None where nothing counts.
+    """One pod: it has used `used_seconds` of the `budget_seconds` that it has to answer; None if no limit counts.
 
-    `told` says in words what it does; `ended`: it is over, and the ReplicaSet replaces it. `waiting`: Kubernetes' word
-    for what a container waits for, where that is a trouble; `secret`: the Secret that it is.
+    `told` says in words what it does. `ended`: it has ended, and the ReplicaSet replaces it. `waiting`: Kubernetes'
+    reason for a container that waits because of a fault; `secret`: the Secret that it waits for.
     """
 
     name: str
@@ -47,7 +47,7 @@ class PodState:
 
 
 def look(pod: Object, now: datetime) -> PodState:
-    """The state of a pod as its API object tells it."""
+    """The state of a pod, read from its API object."""
     return _Look(pod, now).state()
 
 
@@ -95,7 +95,7 @@ class _Look:
         return replace(found, state="failed" if late else "starting", told=f"waits for its Secret {secret}")
 
     def _within(self, told: str, used: int | None) -> PodState:
-        """Starting as long as its budget lasts, failed after it."""
+        """`starting` as long as its budget lasts, `failed` afterwards."""
         if used is None:
             return self._is("starting", told)
         if used <= self.budget:
@@ -111,12 +111,12 @@ class _Look:
             "no node takes it" if scheduled.get("status") == "False" else "waits for the scheduler",
             scheduled.get("message") or scheduled.get("reason"),
         )
-        # A node may be on its way, or a pod about to end: as long as Kubernetes itself waits.
+        # A node may be starting, or a pod may be about to end: wait as long as Kubernetes itself does.
         state: State = "failed" if used is not None and used > PROGRESS_DEADLINE else "starting"
         return PodState(self.name, "", state, told, self.restarts, used, None if used is None else PROGRESS_DEADLINE)
 
     def _init(self) -> PodState | None:
-        """What its first init container that is not done does."""
+        """The state of its first unfinished init container, in words."""
         for status in items(self.pod, "status", "initContainerStatuses"):
             running, ended = part(status, "state", "running"), part(status, "state", "terminated")
             if (ended and ended.get("exitCode") == 0) or (running and status.get("started") and status.get("ready")):
@@ -134,7 +134,7 @@ class _Look:
             if trouble := _trouble(status):
                 return self._troubled(trouble, status)
         waiting = [status for status in self.containers if not status.get("ready")]
-        # The server last: the others are there when it starts.
+        # The server comes last: the other containers run before it starts.
         waiting.sort(key=lambda status: status.get("name") == SERVER)
         for status in waiting:
             running = part(status, "state", "running")
@@ -158,7 +158,7 @@ class _Look:
 
 
 def _trouble(status: Mapping[str, Any]) -> str:
-    """What is wrong with a container that does not run; empty where nothing is."""
+    """The fault of a container that does not run; empty if it has none."""
     waiting, ended = part(status, "state", "waiting"), part(status, "state", "terminated")
     reason = str(waiting.get("reason") or "")
     if reason and reason not in _USUAL:
@@ -180,7 +180,7 @@ def _ended(status: Mapping[str, Any], ended: Mapping[str, Any]) -> str:
 
 
 def startup_budget(pod: Object) -> int:
-    """Seconds that the server's startup probe allows; Kubernetes' own patience where it has none."""
+    """Seconds that the server's startup probe allows; without a probe, Kubernetes' own progress deadline."""
     for container in items(pod, "spec", "containers"):
         probe = part(container, "startupProbe")
         if container.get("name") == SERVER and probe:

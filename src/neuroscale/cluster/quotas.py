@@ -1,4 +1,4 @@
-"""A namespace's share: whether its ResourceQuotas and LimitRanges let a pod in, as the API server judges it."""
+"""Judges whether a namespace's ResourceQuotas and LimitRanges admit a pod, as the API server does."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from neuroscale.kube.client import Object
 from neuroscale.manifests.pod_resources import requests
 from neuroscale.manifests.quantity import quantity
 
-# What a container must name where a quota counts it.
+# Resources that a container must name if a quota counts them.
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
-# Objects that come with a service that is new, one of each.
+# A new service brings one object of each of these kinds.
 _NEW_OBJECTS = (
     "count/deployments.apps",
     "count/inferenceservices.serving.kserve.io",
@@ -27,12 +27,12 @@ _NEW_OBJECTS = (
 _ASK = "Have the team's quota raised in platform/catalog/teams, or remove what is not needed."
 
 Told = tuple[str, str]
-"""What is missing, and what would help."""
+"""The fault, and its remedy."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """How many replicas the quotas allow (None: they count nothing of them). `blind`: what could not be judged."""
+    """How many replicas the quotas allow (None: any number). `blind`: quotas that could not be judged, and why."""
 
     replicas: int | None
     findings: tuple[Told, ...] = ()
@@ -43,7 +43,7 @@ class Share:
 def judge_quotas(
     pod: Object, most: int, quotas: Sequence[Object], limits: Sequence[Object], own: Sequence[Object]
 ) -> Share:
-    """What the quotas leave for `most` pods of this spec. `own`: pods of the service, which count already."""
+    """How many of `most` pods of this spec the quotas admit. `own`: pods of the service, which count already."""
     replicas: int | None = None
     findings: list[Told] = []
     blind: list[str] = []
@@ -59,7 +59,7 @@ def judge_quotas(
             continue
         hard, used = part(quota, "status", "hard"), part(quota, "status", "used")
         if part(quota, "spec", "hard").keys() - hard.keys():
-            blind.append(f"Kubernetes has not counted what ResourceQuota {name} covers.")
+            blind.append(f"Kubernetes has not counted yet how much of ResourceQuota {name} is used.")
             continue
         for resource, limit in hard.items():
             need = _need(filled, resource)
@@ -95,7 +95,7 @@ def judge_quotas(
 
 
 def judge_limits(pod: Object, limits: Sequence[Object]) -> list[Told]:
-    """Why LimitRanges would refuse the pod; empty where they do not."""
+    """Why LimitRanges would refuse the pod; empty if they admit it."""
     found: list[Told] = []
     filled = with_defaults(pod, limits)
     containers = [*items(filled, "containers"), *items(filled, "initContainers")]
@@ -119,7 +119,7 @@ def with_defaults(pod: Object, limits: Sequence[Object]) -> Object:
         done = []
         for container in items(pod, key):
             asked, most = part(container, "resources", "requests"), part(container, "resources", "limits")
-            # A limit that the container sets itself is its request, before any default.
+            # A limit that the container sets also becomes its request, before any default applies.
             asked = {**most, **asked}
             for rule in rules:
                 default, first = part(rule, "default"), part(rule, "defaultRequest")
@@ -171,7 +171,7 @@ def _asked(container: Mapping[str, Any]) -> tuple[dict[str, Decimal], dict[str, 
 
 
 def _limits(pod: Mapping[str, Any]) -> dict[str, Decimal]:
-    """As requests are counted, of the limits."""
+    """The sum of a pod's limits, counted as its requests are."""
     swapped = dict(pod)
     for key in ("containers", "initContainers"):
         swapped[key] = [{**one, "resources": {"requests": part(one, "resources", "limits")}} for one in items(pod, key)]
@@ -179,7 +179,9 @@ def _limits(pod: Mapping[str, Any]) -> dict[str, Decimal]:
 
 
 def _need(pod: Mapping[str, Any], resource: str) -> Decimal | None:
-    """What one pod counts in a quota; None where it must be named and is not. 0 for what is no pod's."""
+    """The amount that one pod counts in a quota: 0 for a resource of other objects, None if the pod must name it but
+    does not.
+    """
     if resource in ("pods", "count/pods"):
         return Decimal(1)
     kind, name = resource.split(".", 1) if resource.startswith(("requests.", "limits.")) else ("", resource)
@@ -197,7 +199,7 @@ def _need(pod: Mapping[str, Any], resource: str) -> Decimal | None:
 
 
 def _covers(quota: Object, pod: Object) -> bool | None:
-    """Whether a quota counts such a pod, which runs on and asks for something; None where that cannot be told."""
+    """Whether a quota counts such a pod, which has no deadline and has requests; None if that cannot be decided."""
     spec = part(quota, "spec")
     rules: list[Mapping[str, Any]] = [{"scopeName": one, "operator": "Exists"} for one in spec.get("scopes") or []]
     rules += items(spec, "scopeSelector", "matchExpressions")

@@ -1,11 +1,11 @@
-"""The verdict on what runs of a service, from its objects in the cluster alone: a pure function.
+"""Judges a running service from its objects in the cluster alone: a pure function.
 
-What it knows beyond KServe's own conditions (release 0.20, Standard mode):
+It knows more than KServe's own conditions (release 0.20, Standard mode):
 
 - KServe says Ready while the pods of the previous Deployment still serve: it takes Available for Ready.
-- `status.observedGeneration` is the Deployment's, not the service's. Whether KServe carried a change on is seen in the
-  Deployment itself.
-- Kubernetes calls a Deployment failed (ProgressDeadlineExceeded) after 600 s, and a load may take longer: the startup
+- `status.observedGeneration` is the Deployment's, not the service's. Only the Deployment itself shows whether KServe
+  applied a change.
+- Kubernetes calls a Deployment failed (ProgressDeadlineExceeded) after 600 s, but loading may take longer: the startup
   probe's budget decides.
 - `modelStatus.lastFailureInfo` stays after the failure is over.
 """
@@ -40,7 +40,7 @@ from neuroscale.planning.probes import PROGRESS_DEADLINE
 from neuroscale.rendering import api_key
 
 _SETTLES = 60
-"""Seconds within which the controllers, one after the other, notice what has changed. Longer is told as a fault."""
+"""Seconds within which the controllers, one after the other, notice a change. A longer time is a fault."""
 
 _REQUIRED = ("Ready", "PredictorReady", "IngressReady")
 _IMAGE_TROUBLES = ("ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName")
@@ -48,10 +48,10 @@ _REVISION = "deployment.kubernetes.io/revision"
 
 
 class Running:
-    """What the cluster's own objects say of a service, whatever Git holds.
+    """The state of a service by the cluster's own objects, without Git.
 
-    `newest`: pods of the newest generation; `older`: those of earlier ones that serve. `failing`: KServe's conditions
-    that are not as they should be. `notes`: what is worth saying beside a verdict.
+    `newest`: pods of the newest generation; `older`: pods of earlier ones that serve. `failing`: KServe's conditions
+    that do not have the value they should have. `notes`: remarks beside the verdict.
     """
 
     def __init__(self, observed: Observed, now: datetime) -> None:
@@ -67,19 +67,19 @@ class Running:
         self.failing = self._failing_conditions()
 
     def judge(self) -> Judged:
-        """The verdict; the service is there, and nobody deletes it."""
+        """The verdict on a service that exists and is not being deleted."""
         service = self.service
         if str(part(service, "metadata", "annotations").get("serving.kserve.io/stop")).lower() == "true":
-            return Judged("stopped", "it is told to stop (serving.kserve.io/stop)", "Remove the annotation.")
+            return Judged("stopped", "it is stopped by its annotation serving.kserve.io/stop", "Remove the annotation.")
         if condition(service, "Stopped").get("status") == "True":
-            return Judged("starting", "KServe still calls it stopped", f"kubectl {self.where} describe isvc")
+            return Judged("starting", "KServe still reports it as stopped", f"kubectl {self.where} describe isvc")
         if other := self._not_judged():
             return Judged("unknown", other, f"kubectl {self.where} describe isvc {self.observed.name}")
         if not items(service, "status", "conditions"):
             return self._unseen("KServe has reported nothing")
         if part(service, "status", "modelStatus").get("transitionStatus") == "InvalidSpec":
             if self._changed_after("status"):
-                return self._pending("it was changed just now, and what KServe says may be older")
+                return self._pending("it was changed just now, and KServe's status may be older")
             return self._failed(self._model_failure("KServe cannot use it") + self._serving())
         if self.observed.deployment is None:
             refused = [one for one in self.failing if one.status == "False" and one.message]
@@ -97,10 +97,12 @@ class Running:
         """The newest pods that are in one of these states."""
         return [pod for pod in self.newest if pod.state in states]
 
-    # ------------------------------------------------------------ what is there
+    # ------------------------------------------------------------ objects
 
     def _pods(self) -> tuple[tuple[PodState, ...], tuple[PodState, ...]]:
-        """Pods of the newest generation, and those of earlier ones that serve; what is being ended counts nowhere."""
+        """Pods of the newest generation, and those of earlier ones that serve. Pods that are being deleted do not
+        count.
+        """
         newest = uid_of(self._replica_set())
         own = {
             uid_of(one)
@@ -113,7 +115,7 @@ class Running:
         return tuple(new), tuple(pod for pod in old if pod.state == "ready")
 
     def _replica_set(self) -> Object:
-        """The ReplicaSet of the Deployment as it is now; {} where there is none yet."""
+        """The ReplicaSet of the Deployment as it is now; {} if it does not exist yet."""
         revision = part(self.deployment, "metadata", "annotations").get(_REVISION)
         for one in self.observed.replica_sets:
             same = part(one, "metadata", "annotations").get(_REVISION) == revision
@@ -157,7 +159,9 @@ class Running:
         return Judged("unknown", f"{told}{since}", "Does KServe's controller run? kubectl -n kserve get pods")
 
     def _generations(self) -> Judged | None:
-        """Whether the change went from the service to the Deployment, from there to the ReplicaSet, and back."""
+        """Whether the change went from the service to the Deployment, from there to the ReplicaSet, and back into the
+        status.
+        """
         deployment = self.deployment
         if not is_owned_by(deployment, self.service):
             return Judged(
@@ -167,40 +171,42 @@ class Running:
             )
         generation = part(deployment, "metadata").get("generation")
         if fields := stale_fields(self.service, deployment, self.observed.runtime):
-            return self._pending(f"KServe has not carried the newest generation on: {named(fields)} differs")
+            return self._pending(
+                f"KServe has not applied the newest generation to its Deployment: {named(fields)} differs"
+            )
         if part(deployment, "spec").get("replicas") == 0:
             return Judged("stopped", "its Deployment asks for no pods", f"kubectl {self.where} get deployment,hpa")
         written = written_at(deployment)
-        # A Deployment of the same second is taken for the answer: one that still differed is told above.
+        # A Deployment written in the same second counts as the answer: the lines above report one that still differs.
         if written is not None and self._changed_after("status") and self._changed_after("", written):
-            # A change of what is no field of the Deployment ends here too.
-            return self._pending("it was changed just now, and KServe may not have seen it")
+            # A change that does not affect the Deployment ends here too.
+            return self._pending("it was changed just now, and KServe may not have seen the change")
         if part(deployment, "status").get("observedGeneration") != generation:
             return self._pending("Kubernetes has not seen the newest Deployment")
         if part(self.service, "status").get("observedGeneration") != generation:
-            return self._pending("what KServe says is about an earlier Deployment")
+            return self._pending("KServe's status is about an earlier Deployment")
         return None if self._replica_set() else self._pending("the newest Deployment has no ReplicaSet")
 
     def _changed_after(self, subresource: str, written: datetime | None = None) -> bool:
-        """Whether the service changed moments ago, and nothing was written in answer to it since.
+        """Whether the service changed moments ago, and no controller has written an answer since.
 
-        KServe's status is such an answer: the API server takes it only from who has seen the newest object.
+        KServe's status is such an answer: the API server accepts it only from a client that has seen the newest object.
         """
         changed = written_at(self.service)
         answered = written or written_at(self.service, subresource)
         if changed is None or (self.now - changed).total_seconds() > _SETTLES / 2:
             return False
-        # Times are whole seconds: in the same one, a status may be older.
+        # Times are whole seconds: a status of the same second may be older.
         return answered is None or (answered <= changed if subresource else answered < changed)
 
     def _serving(self) -> str:
-        """In words, the pods that answer whatever the newest generation does."""
+        """The pods of earlier generations that still answer, in words."""
         alive = [pod for pod in self.observed.pods if not part(pod, "metadata").get("deletionTimestamp")]
         ready = sum(look(pod, self.now).state == "ready" for pod in alive)
         return f"; {plainly_counted(ready, 'pod')} of an earlier generation still serve" if ready else ""
 
     def _pending(self, reason: str) -> Judged:
-        """On its way from the service to the pods."""
+        """The verdict on a change that is on its way from the service to the pods."""
         failed = [one for one in self.failing if one.status == "False" and one.reason == "ReconcileFailed"]
         if failed and not self._changed_after("status"):
             return self._failed(sentence(failed[0].type, failed[0].reason, failed[0].message) + self._serving())
@@ -219,7 +225,7 @@ class Running:
             self.notes += [f"Pod {pod.name} is not ready: {pod.told}." for pod in self.in_state("failed", "starting")]
             if not self.older:
                 return None
-            return Judged("out of date", f"the newest generation is ready{old}", "Wait for their end.")
+            return Judged("out of date", f"the newest generation is ready{old}", "Wait until they have ended.")
         if failed:
             told = f"pod {failed[0].name}: {failed[0].told}"
             more = f" ({len(failed) - 1} more)" if len(failed) > 1 else ""
@@ -228,8 +234,8 @@ class Running:
         told = f"pod {starting[0].name}: {starting[0].told}" if starting else "it has no pod yet"
         if deadline and starting:
             self.notes.append(
-                f"Kubernetes' own patience of {PROGRESS_DEADLINE} s is over (ProgressDeadlineExceeded). The startup "
-                "probe allows more: this is no failure."
+                f"Kubernetes' own deadline of {PROGRESS_DEADLINE} s has passed (ProgressDeadlineExceeded). The "
+                f"startup probe allows more time: this is not a failure."
             )
         count = f"{ready} of {self.needed} ready; " if self.needed > 1 else ""
         if deadline and not starting:
@@ -238,20 +244,23 @@ class Running:
         return Judged("out of date" if self.older else "starting", f"{count}{told}{old}", do)
 
     def _remedy(self, pod: PodState) -> str:
-        """What to do about a pod that gets no further."""
+        """What to do about a pod that cannot start."""
         if pod.secret == api_key.secret_name(self.observed.name):
             where = f" --environment {self.observed.environment}" if self.observed.environment else ""
             return f"Make its key: neuroscale key {self.observed.name}{where}"
         if pod.secret:
-            return f"Who writes the Secret {pod.secret}? kubectl {self.where} get secrets"
+            return f"Find out what writes the Secret {pod.secret}: kubectl {self.where} get secrets"
         if pod.waiting in _IMAGE_TROUBLES:
-            return f"The image, or who may pull it; see the message, and kubectl {self.where} describe pod {pod.name}"
+            return (
+                f"Check the image's name and the right to pull it; see the message, and kubectl {self.where} "
+                f"describe pod {pod.name}"
+            )
         if pod.waiting and not pod.restarts:
             return f"kubectl {self.where} describe pod {pod.name}"
         return f"kubectl {self.where} logs {pod.name} -c {SERVER}{' --previous' if pod.restarts else ''}"
 
     def _conditions_verdict(self) -> Judged:
-        """The pods are there. Is what KServe says of it the same?"""
+        """The verdict on a service whose pods are all ready: whether KServe's conditions agree."""
         transition = part(self.service, "status", "modelStatus").get("transitionStatus")
         target = part(self.service, "status", "modelStatus", "states").get("targetModelState")
         if transition == "BlockedByFailedLoad":
@@ -263,9 +272,9 @@ class Running:
             )
             told = sentence(f"KServe's condition {one.type} is {one.status}", one.reason, one.message)
         elif transition != "UpToDate":
-            told = f"KServe calls the model {transition or 'nothing'}, not UpToDate"
+            told = f"KServe reports the model as {transition or 'nothing'}, not UpToDate"
         elif target != "Loaded":
-            told = f"KServe calls the newest model {target or 'nothing'}, not Loaded"
+            told = f"KServe reports the newest model as {target or 'nothing'}, not Loaded"
         if not told:
             ready = len(self.in_state("ready"))
             return Judged("ready", f"{ready} of {max(ready, self.needed)} pods of the newest generation answer")
@@ -287,7 +296,7 @@ class Running:
 
 
 def last_failure(model: Mapping[str, Any]) -> str:
-    """Why a model failed to load the last time, from a service's `modelStatus`."""
+    """The reason of the model's last failure to load, from a service's `modelStatus`."""
     info = part(model, "lastFailureInfo")
     code = f"exit code {info['exitCode']}" if info.get("exitCode") else ""
     return sentence(info.get("reason"), code, info.get("message"))

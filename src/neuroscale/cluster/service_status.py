@@ -1,4 +1,4 @@
-"""What is read of a deployed service, and what is told of it."""
+"""Holds the facts that status reads of a deployed service, and its verdict."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Verdict = Literal["ready", "starting", "out of date", "not synced", "failed", "s
 
 @dataclass(frozen=True)
 class Observed:
-    """What was read of one service; None or empty where there is none.
+    """The objects of one service; None or empty if they do not exist.
 
-    `wanted`: the InferenceService as the repository holds it, at the commit that Argo CD is at where this clone has it.
-    `application`: Argo CD's. `contains`: whether that commit has the service's last change (None: this clone cannot
-    tell). `runtime`: the serving runtime, of the namespace or of the cluster. `unreadable`: by kind what could not be
-    read, and why.
+    `wanted`: the InferenceService in the repository, at the commit that Argo CD has applied if this clone has it.
+    `application`: Argo CD's. `contains`: whether that commit has the service's last change (None: this clone does not
+    have the commit). `runtime`: the serving runtime, of the namespace or of the cluster. `unreadable`: why a kind could
+    not be read, by kind.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class Application:
-    """Argo CD's part. `contains_last_change`: None where this clone cannot tell."""
+    """Argo CD's application. `contains_last_change`: None if this clone does not have the commit."""
 
     name: str
     sync: str
@@ -51,7 +51,7 @@ class Application:
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition of KServe's that is not as it should be."""
+    """A condition of KServe that does not have the value it should have."""
 
     type: str
     status: str
@@ -61,11 +61,11 @@ class Condition:
 
 @dataclass(frozen=True)
 class ServiceStatus:
-    """The verdict on one service: `reason` says why, `next` what to do (empty where nothing).
+    """The verdict on one service: `reason` says why, `next` what to do (empty if nothing is to do).
 
-    `replicas_ready` of `replicas_needed` are pods of the newest generation; `replicas_old` of earlier ones still serve.
-    `url` is for clients outside of the cluster, where it has an ingress; `address` for those within. `running` judges
-    what is in the cluster alone, whatever Git holds, and `running_reason` says why.
+    `replicas_ready` of `replicas_needed` are pods of the newest generation; `replicas_old` pods of earlier ones still
+    serve. `url` is for clients outside of the cluster, if it has an ingress; `address` for clients within. `running`
+    judges only the objects in the cluster, without Git, and `running_reason` says why.
     """
 
     name: str
@@ -96,7 +96,7 @@ class ServiceStatus:
 
 @dataclass(frozen=True)
 class Judged:
-    """A verdict, why it is so, and what to do (empty where nothing)."""
+    """A verdict, its reason, and what to do (empty if nothing is to do)."""
 
     verdict: Verdict
     reason: str

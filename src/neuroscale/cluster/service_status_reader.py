@@ -1,4 +1,4 @@
-"""Reading from a cluster what the verdict on its services needs, and nothing more."""
+"""Reads from a cluster the objects that the verdict on its services needs, and nothing more."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ class NoKServeError(KubernetesError):
 
 @dataclass(frozen=True)
 class Question:
-    """Which services are asked about: all of the namespaces, of an environment ("": each), or one of a name."""
+    """The services that are asked about: all of the namespaces, those of an environment ("": each), or one by its
+    name.
+    """
 
     namespaces: tuple[str, ...]
     environment: str = ""
@@ -39,20 +41,20 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """The verdicts, by environment and name. `unreadable`: by namespace what the cluster does not let see."""
+    """The verdicts, by environment and name. `unreadable`: why a namespace cannot be read, by namespace."""
 
     services: tuple[ServiceStatus, ...]
     unreadable: tuple[str, ...]
 
     @property
     def ready(self) -> bool:
-        """Whether there are services, every one is ready, and nothing was hidden."""
+        """Whether there are services, all are ready, and every namespace could be read."""
         return bool(self.services) and not self.unreadable and all(one.verdict == "ready" for one in self.services)
 
 
 @dataclass(frozen=True)
 class _Read:
-    """What was read; `denied`: why it may not be."""
+    """The objects that were read; `denied`: why they may not be read."""
 
     objects: list[Object]
     denied: str = ""
@@ -66,7 +68,7 @@ class Reader:
         self._clone = clone
 
     def ask(self, question: Question) -> Answer:
-        """The verdicts as of now. Raises KubernetesError where the cluster cannot be asked, or has no KServe."""
+        """The verdicts as of now. Raises KubernetesError if the cluster cannot be asked, or has no KServe."""
         services, denied = self._services(question.namespaces)
         applications = self._optional(_ARGOCD, "Application", NAMESPACE, SERVICE_LABEL)
         if applications.objects:
@@ -96,7 +98,7 @@ class Reader:
         except RefusedError as error:
             if error.code != 404:
                 raise
-            raise NoKServeError(f"{self._cluster.name} knows no InferenceServices: it has no KServe.") from error
+            raise NoKServeError(f"{self._cluster.name} has no InferenceServices: KServe is not installed.") from error
         found: list[Object] = []
         denied: dict[str, RefusedError] = {}
         for namespace in namespaces:
@@ -113,7 +115,7 @@ class Reader:
     def _rows(
         self, question: Question, services: list[Object], denied: dict[str, str], applications: _Read
     ) -> list[Observed]:
-        """Every service that is there, and every one that should be."""
+        """Every service in the cluster, and every one that should be there."""
         deployed = self._environments(question, services, applications)
         known = [path for path in self._clone.services if question.name in ("", path.service)]
         rows: list[Observed] = []
@@ -136,7 +138,7 @@ class Reader:
         return rows
 
     def _environments(self, question: Question, services: list[Object], applications: _Read) -> set[str]:
-        """The environments that this cluster is given; where that cannot be seen, every one that a name is asked in."""
+        """The environments that Argo CD deploys to this cluster; if they are unknown, all that have services."""
         if question.environment:
             return {question.environment}
         sets = self._optional(_ARGOCD, "ApplicationSet", NAMESPACE, ENVIRONMENT_LABEL)
@@ -148,7 +150,7 @@ class Reader:
         return found - {""}
 
     def _joined(self, row: Observed, applications: _Read) -> Observed:
-        """With its application and what the repository says of it."""
+        """The service with its application and its object in the repository."""
         name = application_name(row.environment, row.name)
         application = next((one for one in applications.objects if part(one, "metadata").get("name") == name), None)
         path = ServicePath(row.environment, row.name)
@@ -167,7 +169,7 @@ class Reader:
         )
 
     def _suggesting(self, answer: ServiceStatus, services: list[Object]) -> ServiceStatus:
-        """For a name that nothing has."""
+        """A suggestion for a name that no service has."""
         known = {path.service for path in self._clone.services} | {one["metadata"]["name"] for one in services}
         return replace(answer, next=suggest(answer.name, known)) if known else answer
 
@@ -207,7 +209,7 @@ class Reader:
         return done
 
     def _runtimes(self, namespaces: list[str]) -> dict[tuple[str, str], Object]:
-        """The serving runtimes that may be read, by namespace and name: what they add to a service's arguments."""
+        """The serving runtimes that may be read, by namespace and name: they add to a service's arguments."""
         if not namespaces:
             return {}
         found = self._optional(_RUNTIMES, "ClusterServingRuntime").objects
@@ -216,7 +218,7 @@ class Reader:
         return {(one["metadata"].get("namespace") or "", one["metadata"]["name"]): one for one in found}
 
     def _with_events(self, rows: list[Observed], answers: list[ServiceStatus], now: datetime) -> list[ServiceStatus]:
-        """Events explain what is not ready; they are many, and read only then."""
+        """Add the events of a service that is not ready; they are many, so they are read only then."""
         pairs = list(zip(rows, answers, strict=True))
         ill = {row.namespace for row, answer in pairs if row.service is not None and answer.verdict != "ready"}
         events = {namespace: self._optional("v1", "Event", namespace).objects for namespace in ill}
@@ -232,7 +234,9 @@ class Reader:
         return told
 
     def _optional(self, group_version: str, kind: str, namespace: str = "", labels: str = "") -> _Read:
-        """Objects, or the words with which the cluster denies them. There are none of a kind that it lacks."""
+        """Objects, or the message with which the cluster denies them. No objects for a kind that the cluster does not
+        have.
+        """
         try:
             return _Read(self._cluster.list(group_version, kind, namespace, labels))
         except RefusedError as error:
@@ -244,7 +248,7 @@ class Reader:
 
 
 def _environment(service: Object, applications: list[Object]) -> str:
-    """The environment that Argo CD deployed a service for: the application that it says it belongs to."""
+    """The environment that Argo CD deployed a service for: that of the application which the service names."""
     metadata = part(service, "metadata")
     name = str(metadata.get("name"))
     tracked = str(part(service, "metadata", "annotations").get(_TRACKING) or "").partition(":")[0]

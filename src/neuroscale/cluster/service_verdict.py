@@ -1,6 +1,6 @@
-"""The verdict on a deployed service, from the objects that were read: a pure function.
+"""Judges a deployed service from the objects that were read: a pure function.
 
-It holds what runs (`running_verdict`) against what Git holds, and knows more than Argo CD's health check does.
+It compares what runs (`running_verdict`) with what Git holds, and sees faults that Argo CD's health check does not see.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SERVED_NAME = "--served-model-name="
 
 
 def judge(observed: Observed, now: datetime) -> ServiceStatus:
-    """The verdict. What cannot be judged is `unknown`, never `ready`."""
+    """The verdict. Anything that cannot be judged makes it `unknown`, never `ready`."""
     return _Judge(observed, now).status()
 
 
@@ -91,7 +91,7 @@ class _Judge:
                 return self._not_synced(_trouble(application) or "Argo CD has not applied it yet")
             return Judged(
                 "missing",
-                "Argo CD calls its application Synced, and there is no InferenceService",
+                "Argo CD calls its application Synced, but the InferenceService does not exist",
                 f"See the application {name_of(application)} in Argo CD: "
                 "does its folder hold an inferenceservice.yaml?",
             )
@@ -108,12 +108,12 @@ class _Judge:
         return Judged("not synced", reason, do)
 
     def _synced(self) -> Judged | None:
-        """None where the live object is what Git holds; else why not, or why that cannot be told."""
+        """None if the live object is the one that Git holds; else why it is not, or why that cannot be judged."""
         observed, application = self.observed, self.observed.application
         if "Application" in observed.unreadable:
             return self._compared(f"Argo CD cannot be asked ({observed.unreadable['Application']})")
         if application is None:
-            return self._not_synced("no application of Argo CD's deploys it: what Git holds does not get here")
+            return self._not_synced("no application of Argo CD deploys it, so changes in Git do not reach this cluster")
         if part(application, "metadata").get("deletionTimestamp"):
             return self._not_synced("its application is being deleted")
         revision = part(application, "status", "sync").get("revision")
@@ -131,19 +131,19 @@ class _Judge:
             return self._not_synced(f"the application {name_of(application)} does not list it as Synced")
         if observed.contains is None:
             return self._compared(f"this clone does not know the commit {_short(revision)} that Argo CD is at")
-        # Argo CD's word stays when it is dead or paused, whatever becomes of the object.
+        # Argo CD's last status stays while Argo CD is stopped or paused, even if the object changes.
         if fields := self._other_fields():
-            told = f"Argo CD calls it Synced, and it differs from the commit {_short(revision)} in {named(fields)}"
+            told = f"Argo CD calls it Synced, but it differs from the commit {_short(revision)} in {named(fields)}"
             return self._not_synced(told)
         return None
 
     def _other_fields(self) -> list[str]:
-        """What of the repository's object the cluster's lacks or holds otherwise."""
+        """The fields of the repository's object that the cluster's object lacks or holds with another value."""
         wanted = self.observed.wanted or {}
         return differences({key: wanted.get(key) for key in ("metadata", "spec")}, self.service)
 
     def _compared(self, why: str) -> Judged | None:
-        """By content, where commits cannot be compared."""
+        """Compare contents, where commits cannot be compared."""
         wanted = self.observed.wanted
         if wanted is None:
             if "Application" in self.observed.unreadable:
@@ -172,7 +172,7 @@ class _Judge:
 
 
 def _trouble(application: Object) -> str:
-    """What Argo CD says is wrong: errors of the comparison, and of the last operation where it is not over."""
+    """The errors that Argo CD reports: of the comparison, and of the last operation if it has not ended well."""
     told = [
         sentence(one.get("type"), one.get("message"))
         for one in items(application, "status", "conditions")
@@ -189,7 +189,7 @@ def _sync(application: Object) -> str:
 
 
 def _model_name(arguments: Any) -> str:
-    """What the server calls its model; empty where its arguments do not say."""
+    """The name that the server gives its model; empty if its arguments do not set one."""
     given = [str(one) for one in arguments] if isinstance(arguments, list) else []
     return next((one.removeprefix(_SERVED_NAME) for one in reversed(given) if one.startswith(_SERVED_NAME)), "")
 

@@ -1,4 +1,4 @@
-"""What a clone of the repository knows of the services: the folders of its default branch, and what a commit holds."""
+"""Reads the services in a clone of the repository: from the folders of its default branch, or from a commit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MANIFEST = "inferenceservice.yaml"
 
 
 class Clone:
-    """A clone, as it was last fetched; its work tree counts only where there is no git."""
+    """A clone, as it was last fetched; its work tree counts only if git is missing."""
 
     def __init__(self, root: Path, branch: str) -> None:
         self._git = Git(root)
@@ -29,19 +29,19 @@ class Clone:
         self._commits: dict[str, str | None] = {}
 
     def follow(self, source: str) -> None:
-        """Take the remote of this address as the one that counts, where there is one: what Argo CD reads."""
+        """Read the remote with this address, if the clone has it: Argo CD reads that repository."""
         if source != self._source:
             self._source = source
             for name in ("tip", "services", "_snapshot"):
                 self.__dict__.pop(name, None)
 
     def close(self) -> None:
-        """End git's helper process."""
+        """End git's child process."""
         self._git.close()
 
     @cached_property
     def tip(self) -> str | None:
-        """The newest commit of the default branch that is known here; None without git."""
+        """The newest commit of the default branch in this clone; None without git."""
         named = [f"refs/remotes/{name}/{self._branch}" for name in self._remotes()]
         for name in (*named, f"refs/heads/{self._branch}", "HEAD"):
             if (found := self._commit(name)) is not None:
@@ -58,9 +58,9 @@ class Clone:
         return frozenset(names)
 
     def wanted(self, service: ServicePath, revision: str = "") -> Object | None:
-        """The InferenceService that a commit of this clone (empty: the default branch) holds.
+        """The InferenceService in a commit of this clone (empty: in the default branch).
 
-        None where there is none that can be read.
+        None if it does not exist there, or cannot be read.
         """
         path = f"{service.folder}/{_MANIFEST}"
         data = (GitSnapshot(self._git, revision) if revision else self._snapshot).read(path)
@@ -71,7 +71,7 @@ class Clone:
         return found if isinstance(found, dict) else None
 
     def contains(self, revision: str, service: ServicePath) -> bool | None:
-        """Whether a commit has the last change of a service. None where this clone does not know the commit."""
+        """Whether a commit has the last change of a service. None if this clone does not have the commit."""
         if revision not in self._commits:
             self._commits[revision] = self._commit(revision) if revision else None
         commit = self._commits[revision]
@@ -80,7 +80,7 @@ class Clone:
         there, newest = (self._folders(one, service.environment).get(service.folder) for one in (commit, self.tip))
         if there == newest:
             return True
-        # Another content is newer only where the commit comes after all that is known here.
+        # Different content is newer only if the commit comes after every commit of this clone.
         return self._git.run("merge-base", "--is-ancestor", self.tip, commit, check=False).returncode == 0
 
     @cached_property
@@ -88,7 +88,7 @@ class Clone:
         return FolderSnapshot(self._root) if self.tip is None else GitSnapshot(self._git, self.tip)
 
     def _folders(self, commit: str, environment: str) -> dict[str, str]:
-        """The tree of each folder of an environment, by its path."""
+        """Git's hash of the tree of each service folder, by the folder's path."""
         key = (commit, environment)
         if key not in self._trees:
             below = f"{MANIFESTS}/{environment}/"
@@ -105,7 +105,7 @@ class Clone:
         return done.stdout.decode().strip() if done.returncode == 0 else None
 
     def _remotes(self) -> list[str]:
-        """The remotes by name: the one that Argo CD reads, then origin."""
+        """The names of the remotes: the one that Argo CD reads, then origin."""
         try:
             done = self._git.run("config", "--null", "--get-regexp", r"^remote\..*\.url$", check=False)
         except GitError:
@@ -117,7 +117,7 @@ class Clone:
 
 
 def _address(url: str) -> str:
-    """`host/path` of a remote, however it is reached."""
+    """`host/path` of a remote, whatever its protocol."""
     bare = re.sub(r"^[a-z+]+://", "", url.strip().lower())
     bare = re.sub(r"^[^/@]*@", "", bare).removesuffix("/").removesuffix(".git")
     return re.sub(r"^([^/:]+):(?!\d+/)", r"\1/", bare)

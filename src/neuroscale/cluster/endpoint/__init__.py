@@ -1,1 +1,1 @@
-"""Talking to a served model: reaching it, its key, asking it, and its metrics. Nothing else talks to one."""
+"""Talks to a served model: reaches it, reads its key, asks it, and reads its metrics. No other code talks to one."""

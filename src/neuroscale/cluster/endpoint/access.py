@@ -1,4 +1,4 @@
-"""The way to a served model: through the API server to one of its pods, or by its address; with its key."""
+"""Opens the way to a served model, with its key: through the API server to one of its pods, or by its address."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from neuroscale.kube.client import Cluster, Object
 __all__ = ["Endpoint", "EndpointError", "ReadyPod", "open_endpoint", "pods_of", "ready_pods"]
 
 PORT = 8080
-"""What the template lets vLLM listen on."""
+"""The port on which vLLM listens, by the template."""
 
 _SERVICE_KIND = ("serving.kserve.io/v1beta1", "InferenceService")
 _NAME_FLAG = "--served-model-name"
@@ -30,7 +30,9 @@ _NAME_FLAG = "--served-model-name"
 
 @dataclass(frozen=True)
 class ReadyPod:
-    """A pod that answers. `port`: of its server. `model`: the name that it serves it by ("" where it does not say)."""
+    """A pod that answers. `port`: its server's. `model`: the name by which it serves the model ("" if no argument sets
+    it).
+    """
 
     name: str
     port: int
@@ -39,12 +41,14 @@ class ReadyPod:
 
 
 def pods_of(cluster: Cluster, namespace: str, service: str) -> list[Object]:
-    """All pods of a service, whatever they do."""
+    """All pods of a service, ready or not."""
     return cluster.list("v1", "Pod", namespace, f"{SERVICE_LABEL}={service}")
 
 
 def ready_pods(cluster: Cluster, namespace: str, service: str) -> tuple[ReadyPod, ...]:
-    """The pods of a service that are ready and stay, the newest first. Raises EndpointError where there is none."""
+    """The ready pods of a service that are not being deleted, the newest first. Raises EndpointError if there are
+    none.
+    """
     pods = pods_of(cluster, namespace, service)
     now = datetime.now(UTC)
     states: list[tuple[Object, PodState]] = [(pod, look(pod, now)) for pod in pods]
@@ -70,13 +74,13 @@ def open_endpoint(
     api_key: SecretText | None = None,
     pod: str = "",
 ) -> Iterator[Endpoint]:
-    """A service's endpoint, for as long as it is held open.
+    """A service's endpoint, as long as the context lasts.
 
     Without `base_url` by a port-forward through the API server to a ready pod (`pod`: to that one); with one, by that
-    address, for which `cluster` may be None. The key is `api_key`, else that of the environment (see
-    `key.from_environment`), else that of the Secret which the service names.
+    address, for which `cluster` may be None. The key is `api_key`, else the one in the environment (see
+    `key.from_environment`), else the one in the Secret that the service names.
 
-    Raises InputError (an address that a key must not go to, a key that is missing or useless, no kubectl),
+    Raises InputError (an address to which a key must not be sent, a missing or unusable key, no kubectl),
     EndpointError (no ready pod, no port-forward), KubernetesError.
     """
     given = api_key or key.from_environment()
@@ -92,7 +96,7 @@ def open_endpoint(
                 Problem(
                     "the key",
                     "",
-                    f"of {service or 'the service'} lies in a cluster, and none is named",
+                    f"of {service or 'the service'} lies in a cluster, and no cluster is named",
                     f"Set ${key.KEY_VARIABLE} or ${key.KEY_FILE_VARIABLE}, or name the cluster.",
                 )
             )
@@ -100,7 +104,14 @@ def open_endpoint(
             yield _named(Endpoint(url, model, given, http, "url", namespace, service))
         return
     if cluster is None:
-        raise InputError(Problem("the endpoint", "", "is named by nothing", "Name a cluster, or its address."))
+        raise InputError(
+            Problem(
+                "the endpoint",
+                "",
+                "is missing: neither a cluster nor an address is given",
+                "Name the service's cluster, or its address.",
+            )
+        )
     chosen = _chosen(ready_pods(cluster, namespace, service), pod, service)
     if given is None and chosen.key is not None:
         given = key.read(cluster, namespace, service, chosen.key)
@@ -113,17 +124,19 @@ def open_endpoint(
 def _chosen(pods: tuple[ReadyPod, ...], name: str, service: str) -> ReadyPod:
     found = next((one for one in pods if name in ("", one.name)), None)
     if found is None:
-        raise EndpointError(f"{name} is not a ready pod of {service}. Those are: {', '.join(one.name for one in pods)}")
+        raise EndpointError(
+            f"{name} is not a ready pod of {service}. Its ready pods: {', '.join(one.name for one in pods)}"
+        )
     return found
 
 
 def _named(endpoint: Endpoint) -> Endpoint:
-    """With the name that the server gives its model, where nothing else told it."""
+    """The endpoint with the name that the server gives its model, if the name is still unknown."""
     if endpoint.model:
         return endpoint
     listed = chat.models(endpoint)
     if not listed:
-        raise EndpointError(f"{endpoint.url} serves no model.", 200)
+        raise EndpointError(f"{endpoint.url} does not serve a model.", 200)
     return replace(endpoint, model=listed[0].id)
 
 

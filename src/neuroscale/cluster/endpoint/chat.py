@@ -1,4 +1,4 @@
-"""Asking a served model by the API that vLLM shares with OpenAI: chats and completions, streamed or at once.
+"""Asks a served model by the API that vLLM shares with OpenAI: chats and completions, streamed or at once.
 
 Tokens are counted by the server (its `usage`), never by parts of a stream: a part may hold several tokens, or none.
 """
@@ -30,10 +30,10 @@ _DONE = "[DONE]"
 
 @dataclass(frozen=True)
 class Options:
-    """How a model is asked. None: as the server does it.
+    """The options of a request. None: the server's default.
 
-    `seconds`: for the whole answer. `silence`: the most seconds between two parts, and until the first. `extra`: other
-    fields of the request, such as vLLM's `ignore_eos` or `min_tokens`.
+    `seconds`: the limit for the whole answer. `silence`: the most seconds between two parts, and until the first.
+    `extra`: other fields of the request, such as vLLM's `ignore_eos` or `min_tokens`.
     """
 
     max_tokens: int | None = None
@@ -46,10 +46,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Part:
-    """What one event of a stream brought.
+    """One event of a stream.
 
-    `seconds`: since the request was sent. `completion_tokens`: of the whole answer until here (None: not told).
-    `reasoning`: whether the text is what the model thinks before its answer.
+    `seconds`: since the request was sent. `completion_tokens`: of the whole answer so far (None: not reported).
+    `reasoning`: whether the text belongs to the model's reasoning before its answer.
     """
 
     text: str
@@ -65,7 +65,7 @@ class Answer:
     `prompt_tokens` and `completion_tokens`: as the server counts them. `ttft_seconds`: from sending the request to the
     first part with text (None: not streamed, or no text came). `seconds`: until the end of the answer.
     `tokens_per_second`: of decoding, tokens after the first part by the time they took (None: not streamed, or fewer
-    than two tokens). `finish_reason`: `stop`, `length`, ... `reasoning`: what the model thought before its answer.
+    than two tokens). `finish_reason`: `stop`, `length`, ... `reasoning`: the model's reasoning before its answer.
     """
 
     text: str
@@ -80,7 +80,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Model:
-    """A model that the server lists. `max_model_len`: tokens of prompt and answer together (None: not told)."""
+    """A model that the server lists. `max_model_len`: tokens of prompt and answer together (None: not reported)."""
 
     id: str
     max_model_len: int | None = None
@@ -97,9 +97,9 @@ def chat(
     stream: bool = True,
     on_part: OnPart | None = None,
 ) -> Answer:
-    """Ask by `/v1/chat/completions`; a text is a user's only message. Raises EndpointError.
+    """Ask by `/v1/chat/completions`; a text becomes one message of a user. Raises EndpointError.
 
-    `on_part` is given each part of a stream as it comes. What it raises ends the request.
+    `on_part` is called with each part of a stream as it comes. An exception that it raises ends the request.
     """
     said = [{"role": "user", "content": messages}] if isinstance(messages, str) else [dict(one) for one in messages]
     return _ask(endpoint, "/v1/chat/completions", {"messages": said}, options or Options(), stream, on_part)
@@ -113,13 +113,13 @@ def complete(
     stream: bool = True,
     on_part: OnPart | None = None,
 ) -> Answer:
-    """Ask by `/v1/completions`, with a text or with the numbers of its tokens. Raises EndpointError."""
+    """Ask by `/v1/completions`, with a text or with token ids. Raises EndpointError."""
     given = prompt if isinstance(prompt, str) else list(prompt)
     return _ask(endpoint, "/v1/completions", {"prompt": given}, options or Options(), stream, on_part)
 
 
 def models(endpoint: Endpoint) -> tuple[Model, ...]:
-    """What `/v1/models` lists. Raises EndpointError."""
+    """The models that `/v1/models` lists. Raises EndpointError."""
     found = get_json(endpoint, "/v1/models")
     rows = found.get("data") if isinstance(found, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) and isinstance(row.get("id"), str) for row in rows):
@@ -203,11 +203,11 @@ def _whole(endpoint: Endpoint, path: str, found: Any, seconds: float) -> Answer:
     choice = _choice(found)
     usage = found.get("usage") if isinstance(found, dict) else None
     if choice is None or not isinstance(usage, dict):
-        raise EndpointError(f"{endpoint.url}{path} answers JSON that is no completion with its usage.", 200)
+        raise EndpointError(f"{endpoint.url}{path} answers JSON that is not a completion with its usage.", 200)
     message = choice.get("message") if isinstance(choice.get("message"), dict) else choice
     prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
     if prompt is None or completion is None:
-        raise EndpointError(f"{endpoint.url}{path} does not say how many tokens it counted.", 200)
+        raise EndpointError(f"{endpoint.url}{path} does not report how many tokens it counted.", 200)
     return Answer(
         text=_text(message, "content") or _text(message, "text"),
         prompt_tokens=prompt,
@@ -219,7 +219,7 @@ def _whole(endpoint: Endpoint, path: str, found: Any, seconds: float) -> Answer:
 
 
 class _Reading:
-    """A stream's events, put together."""
+    """Joins a stream's events to an answer."""
 
     def __init__(self, endpoint: Endpoint, path: str, on_part: OnPart | None) -> None:
         self._place = f"{endpoint.url}{path}"
@@ -232,12 +232,12 @@ class _Reading:
         self._done = False
         self._prompt: int | None = None
         self._completion: int | None = None
-        self._first: tuple[float, int] | None = None  # seconds, and tokens until then
+        self._first: tuple[float, int] | None = None  # pairs of seconds and the tokens until then
         self._last: tuple[float, int] | None = None
         self.began: float | None = None
 
     def take(self, events: Iterator[str]) -> None:
-        """Read until the server says that it is done."""
+        """Read until the server marks the end of the stream."""
         self.began = time.monotonic()
         for data in events:
             if data.strip() == _DONE:
@@ -252,7 +252,7 @@ class _Reading:
         except ValueError:
             raise self.broken(f"sent an event that is not JSON ({one_line(data, 100)})") from None
         if not isinstance(found, dict):
-            raise self.broken(f"sent an event that is no completion ({one_line(data, 100)})")
+            raise self.broken(f"sent an event that is not a completion ({one_line(data, 100)})")
         if found.get("error"):
             said = server_words(found)
             raise self.broken(f"ended with an error: {said}", said)
@@ -281,23 +281,20 @@ class _Reading:
                     self._on_part(Part(words, seconds, tokens, reasoning))
 
     def broken(self, what: str, said: str = "") -> EndpointError:
-        """The error that says how far it came."""
+        """The error of a stream that broke off, with the tokens that had arrived."""
         arrived = "".join(self._text) or "".join(self._reasoning)
         counted = f"{self._completion} tokens" if self._completion else f"{len(arrived)} characters"
         came = f"after {counted} had arrived" if arrived else "before any text had arrived"
-        told = (
-            f"{self._place} {what} {came}. What came is not the whole answer: look at the server "
-            f"({self._endpoint.look})."
-        )
+        told = f"{self._place} {what} {came}. The answer is incomplete. Read the server's log: {self._endpoint.look}."
         return EndpointError(told, 200, said, arrived)
 
     def answer(self) -> Answer:
-        """The whole of it. Raises EndpointError where the stream ended too early, or lacks its counts."""
+        """The whole answer. Raises EndpointError if the stream ended too early, or lacks its token counts."""
         if not self._done:
-            raise self.broken("ended the stream without saying that it is done")
+            raise self.broken("ended the stream without its end mark")
         if self._prompt is None or self._completion is None:
             raise EndpointError(
-                f"{self._place} does not say how many tokens it counted (usage). Is it vLLM?",
+                f"{self._place} does not report how many tokens it counted (usage). Is it vLLM?",
                 200,
                 arrived="".join(self._text),
             )

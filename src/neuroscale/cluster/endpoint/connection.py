@@ -1,4 +1,4 @@
-"""An endpoint that can be asked, and what its refusals mean."""
+"""Holds an open endpoint, and explains its refusals."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _LARGEST_ANSWER = 64 * MIB
 class Endpoint:
     """A served model, for as long as `open_endpoint` holds it open.
 
-    `url`: without a slash at its end. `model`: the name that the server knows it by. `http`: has `url` as its base and
-    sends no key of its own: `headers()` holds it. `how`: by a port-forward through the API server to `pod`, or by an
-    address. To ask with another key, or with none: `dataclasses.replace(endpoint, key=...)`.
+    `url`: without a slash at its end. `model`: the name by which the server knows the model. `http`: has `url` as its
+    base and sends no key by itself: `headers()` holds it. `how`: by a port-forward through the API server to `pod`, or
+    by an address. To ask with another key, or without one: `dataclasses.replace(endpoint, key=...)`.
     """
 
     url: str
@@ -42,12 +42,12 @@ class Endpoint:
     pod: str = ""
 
     def headers(self) -> dict[str, str]:
-        """The header that shows the key; none where there is no key."""
+        """The header that sends the key; empty without a key."""
         return {} if self.key is None else {"Authorization": f"Bearer {self.key.secret}"}
 
     @property
     def look(self) -> str:
-        """The command that shows what the server says."""
+        """The command that shows the server's log."""
         where = f"-n {self.namespace} " if self.namespace else ""
         if self.pod:
             return f"kubectl logs {where}{self.pod}"
@@ -55,11 +55,11 @@ class Endpoint:
 
 
 def client(url: str, *, direct: bool) -> httpx.Client:
-    """The HTTP client of an endpoint. `direct`: not by the proxies that the environment names.
+    """The HTTP client of an endpoint. `direct`: without the proxies that the environment names.
 
-    Certificates are verified with what Python trusts, or what `$SSL_CERT_FILE` names.
+    Certificates are verified with the authorities that Python trusts, or those in `$SSL_CERT_FILE`.
     """
-    # vLLM closes a connection that was idle for 5 s: one that was idle for less is not closed while a request is sent.
+    # vLLM closes a connection after 5 idle seconds: ours ends earlier, so vLLM never closes one as a request is sent.
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=2.0)
     return httpx.Client(
         base_url=url,
@@ -75,7 +75,7 @@ class TookTooLongError(httpx.TimeoutException):
 
 
 class _Bounded(httpx.SyncByteStream):
-    """The bytes of a response, as long as they are not too many or too late."""
+    """The bytes of a response, up to a size and a time."""
 
     def __init__(self, inner: httpx.SyncByteStream, ends: float, most: int) -> None:
         self._inner = inner
@@ -89,7 +89,7 @@ class _Bounded(httpx.SyncByteStream):
             if size > self._most:
                 raise httpx.DecodingError(f"more than {self._most:,} bytes")
             if time.monotonic() > self._ends:
-                raise TookTooLongError("it took longer than it may")
+                raise TookTooLongError("it took longer than its time limit")
             yield chunk
 
     def close(self) -> None:
@@ -97,9 +97,9 @@ class _Bounded(httpx.SyncByteStream):
 
 
 def bounded(response: httpx.Response, ends: float) -> None:
-    """Let a response that is about to be read end at a time (`time.monotonic`) and at a size.
+    """Limit a response that is about to be read to a time (`time.monotonic`) and to a size.
 
-    Raises httpx.DecodingError where it is compressed, which was not asked for and hides its size.
+    Raises httpx.DecodingError if it is compressed: no request asks for that, and it hides the size.
     """
     if response.headers.get("Content-Encoding", "identity") != "identity":
         raise httpx.DecodingError("compressed, which was not asked for")
@@ -110,7 +110,7 @@ def bounded(response: httpx.Response, ends: float) -> None:
 
 
 def server_words(found: Any) -> str:
-    """What a server says in the JSON of an error, on one line and bounded."""
+    """The message in the JSON of a server's error, on one line and shortened."""
     error = found.get("error", found) if isinstance(found, dict) else found
     if isinstance(error, dict):
         error = error.get("message") or error.get("detail") or error
@@ -118,20 +118,20 @@ def server_words(found: Any) -> str:
 
 
 def refused(endpoint: Endpoint, response: httpx.Response) -> EndpointError:
-    """What a response that is no success means, with the server's words."""
+    """The error that a failed response means, with the server's own message."""
     status = response.status_code
     try:
         response.read()
         said = response.text
     except httpx.HTTPError as error:
-        said = f"its words could not be read: {type(error).__name__}"
+        said = f"its message could not be read: {type(error).__name__}"
     try:
         said = server_words(json.loads(said))
     except ValueError:
         said = one_line(said, _LONGEST_WORDS)
     said = redact(said, endpoint.key)
     place = response.url.copy_with(query=None)
-    told = f"{place} answers {status}: {said or 'without a word'}".removesuffix(".")
+    told = f"{place} answers {status}: {said or 'without a message'}".removesuffix(".")
     return EndpointError(f"{told}. {_next(endpoint, status, said)}", status, said)
 
 
@@ -139,33 +139,33 @@ def _next(endpoint: Endpoint, status: int, said: str) -> str:
     service = endpoint.service or "SERVICE"
     if status in (401, 403):
         if endpoint.key is None:
-            return f"No key was shown. Make the service's key, or read it: neuroscale key {service} --print"
+            return f"The request had no key. Make the service's key, or read it: neuroscale key {service} --print"
         return (
-            f"It refuses the key. The service's own is: neuroscale key {service} --print. While it is replaced, "
-            "pods that are not new yet take the earlier one."
+            f"It refuses the key. Read the service's own: neuroscale key {service} --print. While the key is being "
+            f"replaced, pods that are not new yet take the earlier one."
         )
     if status == 400 and ("context length" in said or "maximum model length" in said or "max_tokens" in said):
         return "Shorten the prompt, or ask for a shorter answer (--max-tokens)."
     if status == 404 and "model" in said:
-        return f"The server knows another model: see {endpoint.url}/v1/models."
+        return f"The server serves another model: see {endpoint.url}/v1/models."
     if status == 429:
-        return "It is asked too often: wait and ask again."
+        return "The server gets too many requests: wait and ask again."
     if 300 <= status < 400:
-        return "Name the address that it answers at itself."
+        return "The server redirects: give the address at which it answers directly."
     if status in (404, 502, 503, 504):
         return f"Is the service ready? See: neuroscale status {service}"
     if status >= 500:
-        return f"See what the server says: {endpoint.look}"
-    return "See the words of the server."
+        return f"Read the server's log: {endpoint.look}"
+    return "See the server's message."
 
 
 def unreachable(endpoint: Endpoint, path: str, error: httpx.HTTPError) -> EndpointError:
-    """What it means that no answer came."""
+    """The error that a missing answer means."""
     place = f"{endpoint.url}{path}"
     if isinstance(error, TookTooLongError):
         told = f"{place} did not end its answer in time"
     elif isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
-        told = f"{place} takes no connection in time"
+        told = f"{place} does not take a connection in time"
     elif isinstance(error, httpx.TimeoutException):
         told = f"{place} does not answer in time"
     else:

@@ -1,4 +1,4 @@
-"""A command that asks a service, to be pasted into a shell."""
+"""Writes a curl command that asks a service, for pasting into a shell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _LONGEST = 64  # tokens
 
 @dataclass(frozen=True)
 class Way:
-    """The way to a gateway whose hosts no DNS knows: its port on this machine, and the authority (PEM) to believe."""
+    """The way to a gateway whose hosts are not in DNS: its port on this machine, and the certificate authority (PEM) to
+    trust.
+    """
 
     authority: Path
     port: int
@@ -24,9 +26,9 @@ class Way:
 def curl_line(url: str, model: str, key: Sequence[str], way: Way | None = None) -> str:
     """One line for a POSIX shell that sends a chat completion to the service at `url`.
 
-    `key` is the command that writes the endpoint's key to its standard output. The key goes from there into curl by a
-    pipe: it stands in no argument, which every user of the machine could see, and in no history. "" where the URL is
-    not https: a key is sent by TLS or not at all.
+    `key` is the command that writes the endpoint's key to its standard output. A pipe carries the key from there into
+    curl: it never stands in an argument, which every user of the machine could see, or in a history. "" if the URL is
+    not https: a key is sent only by TLS.
     """
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname:
@@ -34,7 +36,7 @@ def curl_line(url: str, model: str, key: Sequence[str], way: Way | None = None) 
     asked = {"model": model, "messages": [{"role": "user", "content": _QUESTION}], "max_tokens": _LONGEST}
     command = ["curl", "--silent", "--show-error", "--header", "@-"]
     if way is not None:
-        # A proxy would look for the host itself.
+        # A proxy would resolve the host itself.
         to = f"{parts.hostname}:{parts.port or 443}:127.0.0.1:{way.port}"
         command += ["--noproxy", "*", "--cacert", str(way.authority), "--connect-to", to]
     command.append(f"{url.rstrip('/')}/v1/{'chat/completions' if model else 'models'}")

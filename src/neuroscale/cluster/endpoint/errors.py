@@ -1,4 +1,4 @@
-"""What goes wrong with an endpoint."""
+"""The errors of an endpoint."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from neuroscale.core.errors import ExitStatus, NeuroscaleError
 
 
 class EndpointError(NeuroscaleError):
-    """The endpoint refused, did not answer, or broke off; the message says what, and what to do. Never holds a key.
+    """The endpoint refused, did not answer, or broke off; the message says how, and what to do. Never holds a key.
 
-    `status`: HTTP's (None: there was no answer). `said`: the server's own words on one line, at most 500 characters.
-    `arrived`: the text that had come until then.
+    `status`: HTTP's (None: there was no answer). `said`: the server's own message on one line, at most 500 characters.
+    `arrived`: the text that had arrived until then.
     """
 
     exit_status = ExitStatus.FINDINGS

@@ -1,6 +1,6 @@
-"""A way to a pod from this machine: kubectl's port-forward through the API server, watched over.
+"""Keeps a way to a pod open from this machine: kubectl's port-forward through the API server.
 
-kubectl ends when a connection is refused, as while a server restarts: it is started again then, on the same port.
+kubectl ends when a connection is refused, as while a server restarts: it is then started again on the same port.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STARTS_WITHIN = 30.0
 _STOPS_WITHIN = 5.0
 _PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _LISTENS = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) -> ")
-# Becomes kubectl. The kernel ends it when the thread that started it ends, so also when this program is killed.
+# This program becomes kubectl. The kernel ends it with the thread that started it, so also when we are killed.
 _ENDS_WITH_US = """\
 import ctypes, os, signal, sys
 if sys.platform == "linux":
@@ -47,7 +47,7 @@ def find_kubectl() -> Path:
             Problem(
                 "kubectl",
                 "",
-                "is not on PATH, and the way to a pod is a port-forward of it",
+                "is not on PATH, and a pod can be reached only by its port-forward",
                 "Install kubectl, or name the endpoint's address with --base-url.",
             )
         )
@@ -56,9 +56,9 @@ def find_kubectl() -> Path:
 
 @contextlib.contextmanager
 def port_forward(cluster: Cluster, namespace: str, pod: str, port: int) -> Iterator[int]:
-    """The loopback port that leads to a pod's port, for as long as it is held open.
+    """The loopback port that leads to a pod's port, as long as the context lasts.
 
-    Raises InputError where there is no kubectl, EndpointError where it does not begin to listen.
+    Raises InputError if kubectl is missing, EndpointError if it does not begin to listen.
     """
     forward = _Forward(cluster, namespace, pod, port)
     forward.start()
@@ -78,7 +78,7 @@ class _Forward:
         self._pod_port = port
         self._port: int | None = None
         self._said: collections.deque[str] = collections.deque(maxlen=20)
-        self._known = threading.Event()  # that it listens, or will not
+        self._known = threading.Event()  # set when it listens, or when it never will
         self._stopping = threading.Event()
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
@@ -92,7 +92,8 @@ class _Forward:
         if self._port is None:
             said = one_line(" ".join(self._said), 400) or f"nothing within {_STARTS_WITHIN:g} s"
             raise EndpointError(
-                f"The port-forward to the pod {self._what} does not begin: {said}. May you forward ports there? Try: "
+                f"The port-forward to the pod {self._what} does not begin: {said}. Check your right to forward "
+                f"ports there: "
                 f"kubectl auth can-i create pods/portforward -n {self._what.partition('/')[0]}"
             )
         return self._port
@@ -109,7 +110,7 @@ class _Forward:
             self._thread.join(_STOPS_WITHIN)
 
     def _watch(self) -> None:
-        """Run kubectl until it is to stop; this thread lives as long as it does."""
+        """Run kubectl until it must stop; this thread lives as long as kubectl does."""
         pause = _PAUSE
         while not self._stopping.is_set():
             began = time.monotonic()
@@ -119,7 +120,7 @@ class _Forward:
                 self._said.append(f"kubectl cannot be started: {error.strerror}")
             if self._port is None:
                 break
-            # One that lasted was broken by what it met, and may come back at once.
+            # One that had lasted was broken from outside, and may be started again at once.
             pause = _PAUSE if time.monotonic() - began > _LONGEST_PAUSE else min(2 * pause, _LONGEST_PAUSE)
             self._stopping.wait(pause)
         self._known.set()

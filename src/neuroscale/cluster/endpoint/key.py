@@ -1,4 +1,4 @@
-"""The API key of a service: a Secret beside it, from which its container takes VLLM_API_KEY. It is never in Git."""
+"""Makes and reads the API key of a service: its container takes VLLM_API_KEY from a Secret that is never in Git."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COPIED_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/managed-by", "app
 
 @dataclass(frozen=True)
 class Reference:
-    """The entry of a Secret that a container takes its key from."""
+    """The entry of a Secret from which a container takes its key."""
 
     name: str
     entry: str = ENTRY
@@ -47,7 +47,7 @@ class Ensured:
 
 
 def reference(service: Object) -> Reference | None:
-    """What an InferenceService (or a pod of it) takes its key from; None where it has none and asks nobody for one."""
+    """The entry from which an InferenceService, or a pod of it, takes its key; None if its callers need no key."""
     spec = part(service, "spec", "predictor", "model") or part(service, "spec", "predictor")
     containers = [spec, *items(service, "spec", "predictor", "containers"), *items(service, "spec", "containers")]
     named = [one for one in containers if one.get("name") in (None, SERVER)] or containers
@@ -60,14 +60,15 @@ def reference(service: Object) -> Reference | None:
 
 
 def new_key() -> str:
-    """32 random bytes, as text that needs no quoting in a URL or a shell."""
+    """A new key: 32 random bytes, as text that needs no quoting in a URL or a shell."""
     return secrets.token_urlsafe(_BYTES)
 
 
 def from_environment(environment: Mapping[str, str] | None = None) -> SecretText | None:
-    """The key in $NEUROSCALE_API_KEY, else in the file (mode 0600) that $NEUROSCALE_API_KEY_FILE names; None: neither.
+    """The key in $NEUROSCALE_API_KEY, else in the file (mode 0600) that $NEUROSCALE_API_KEY_FILE names; None without
+    either.
 
-    Raises InputError, which never holds what was read.
+    Raises InputError, whose message never holds the file's content.
     """
     environment = os.environ if environment is None else environment
     if secret := environment.get(KEY_VARIABLE):
@@ -79,7 +80,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> SecretText
 
 
 def read(cluster: Cluster, namespace: str, service: str, where: Reference | None = None) -> SecretText:
-    """The key in a service's Secret. Raises InputError where there is none, or none that can be used."""
+    """The key in a service's Secret. Raises InputError if the Secret is missing, or its key cannot be used."""
     where = where or Reference(secret_name(service))
     found = get(cluster, namespace, where.name)
     if found is None:
@@ -95,7 +96,7 @@ def read(cluster: Cluster, namespace: str, service: str, where: Reference | None
 
 
 def get(cluster: Cluster, namespace: str, name: str) -> Object | None:
-    """The Secret, or None where there is none. Raises InputError where it may not be read."""
+    """The Secret, or None if it does not exist. Raises InputError if this user may not read it."""
     try:
         return cluster.get("v1", "Secret", name, namespace)
     except RefusedError as error:
@@ -105,14 +106,14 @@ def get(cluster: Cluster, namespace: str, name: str) -> Object | None:
             Problem(
                 f"the Secret {namespace}/{name}",
                 "",
-                "may not be read by you",
+                "is a Secret that you may not read",
                 f"Ask the team that owns the service, or set ${KEY_VARIABLE} or ${KEY_FILE_VARIABLE}.",
             )
         ) from error
 
 
 def key_of(secret: Object, service: str, entry: str = ENTRY) -> SecretText:
-    """The key in a Secret. Raises InputError, which does not show it, where it cannot be used."""
+    """The key in a Secret. Raises InputError if it cannot be used; the message does not show it."""
     metadata = part(secret, "metadata")
     where = f"the Secret {metadata.get('namespace')}/{metadata.get('name')}"
     encoded = part(secret, "data").get(entry)
@@ -124,11 +125,11 @@ def key_of(secret: Object, service: str, entry: str = ENTRY) -> SecretText:
 
 
 def ensure(cluster: Cluster, namespace: str, service: str, *, labels: Mapping[str, str] | None = None) -> Ensured:
-    """Make a service's Secret with a new key where it is missing, and return the key that it holds.
+    """Make a service's Secret with a new key if it is missing, and return the key that it holds.
 
-    What is there is never overwritten. The Secret goes with the service: where the InferenceService is in the cluster,
-    it becomes the Secret's owner, and its labels are copied; `labels` are those of one that is not there yet.
-    Raises InputError where the Secret that is there cannot be used, KubernetesError.
+    An existing key is never overwritten. The Secret is deleted with its service: an InferenceService in the cluster
+    becomes the Secret's owner, and its labels are copied; `labels` are for a service that is not in the cluster yet.
+    Raises InputError if the existing Secret cannot be used, KubernetesError.
     """
     owner = cluster.get(*_SERVICE_KIND, service, namespace)
     name = secret_name(service)
@@ -146,9 +147,9 @@ def ensure(cluster: Cluster, namespace: str, service: str, *, labels: Mapping[st
             made = cluster.create(wanted)
         except RefusedError as error:
             if error.code in (401, 403):
-                where, fix = f"the Secret {namespace}/{name}", "Ask who runs the platform for: neuroscale key"
+                where, fix = f"the Secret {namespace}/{name}", "Ask the platform's team to run: neuroscale key"
                 raise InputError(
-                    Problem(where, "", "is missing, and you may not make it", f"{fix} {service}")
+                    Problem(where, "", "is missing, and you may not create it", f"{fix} {service}")
                 ) from error
             if error.reason != "AlreadyExists":
                 raise
@@ -157,10 +158,10 @@ def ensure(cluster: Cluster, namespace: str, service: str, *, labels: Mapping[st
             return Ensured(key_of(made, service), created=True)
     key = key_of(there, service)
     if owner is not None and not items(there, "metadata", "ownerReferences"):
-        # Made before the service was there.
+        # The Secret was made before the service was in the cluster.
         identity = Identity("v1", "Secret", namespace, name)
         belonging = {"metadata": _belonging(service, owner, part(there, "metadata", "labels"))}
-        with contextlib.suppress(RefusedError):  # who may only read it has it nevertheless
+        with contextlib.suppress(RefusedError):  # a user who may only read it still gets the key
             cluster.merge(identity, belonging)
     return Ensured(key, created=False)
 
@@ -183,9 +184,12 @@ def _belonging(service: str, owner: Object | None, labels: Mapping[str, str]) ->
 
 def _checked(secret: str, where: str, fix: str) -> SecretText:
     if not secret:
-        told = "holds no key, with which an endpoint would be open to everybody"
+        told = "holds no key, so the endpoint would be open to everybody"
         raise InputError(Problem(where, "", told, fix))
     if not _SHORTEST <= len(secret) <= _LARGEST or not _ALLOWED.fullmatch(secret):
-        told = f"holds no key: one has {_SHORTEST} to {_LARGEST:,} characters without spaces or line breaks"
+        told = (
+            f"holds text that is not a key: a key has {_SHORTEST} to {_LARGEST:,} characters without spaces or line "
+            f"breaks"
+        )
         raise InputError(Problem(where, "", told, fix))
     return SecretText(secret)

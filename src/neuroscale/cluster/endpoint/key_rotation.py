@@ -1,4 +1,4 @@
-"""A new API key for a service: written, taken up by pods that replace each other, and proven at each of them."""
+"""Gives a service a new API key: writes it, replaces the pods one by one, and proves the key at each of them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from neuroscale.rendering.api_key import ENTRY, secret_name
 
 _BETWEEN = 0.5
 _BEYOND = 60.0
-"""Seconds for controllers and scheduler, beside what a pod takes to end and to start."""
+"""Seconds for controllers and scheduler, beside the time that a pod takes to end and to start."""
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """What was done. `replaced`: pods that took the earlier key.
+    """The outcome. `replaced`: pods that took the earlier key.
 
-    `proven`: each pod that is ready now was seen to take the new key and to refuse the earlier one. `unproven`: what
-    could not be looked at, or "".
+    `proven`: each ready pod took the new key and refused the earlier one when it was asked. `unproven`: why that could
+    not be checked, or "".
     """
 
     replaced: tuple[str, ...]
@@ -40,13 +40,13 @@ class Rotation:
 def rotate(cluster: Cluster, namespace: str, service: str, tell: Tell, *, seconds: float | None = None) -> Rotation:
     """Give a service a new key.
 
-    The Secret gets it first; then each pod that was there is ended by the Eviction API, and the next one only when the
-    one that replaces it is ready. While that lasts, a pod takes the key that it was started with. `seconds`: for
-    each pod (None: what its grace period and startup probe allow, and a minute). `tell` is given each step.
+    The Secret gets it first. Then the Eviction API ends each of the earlier pods, one after the other, as soon as the
+    replacement of the last one is ready. Meanwhile a pod takes the key with which it was started. `seconds`: for each
+    pod (None: its grace period, its startup probe's budget, and a minute). `tell` is called with each step.
 
-    Raises InputError (no Secret, or one that is not ours to change; no right to evict) and EndpointError (a
+    Raises InputError (no Secret, or one that another controller owns; no right to evict) and EndpointError (a
     PodDisruptionBudget forbids it) before anything is changed; later EndpointError for a pod that is not replaced in
-    time, or that takes the earlier key still. Raises KubernetesError.
+    time, or that still takes the earlier key. Raises KubernetesError.
     """
     name = secret_name(service)
     secret = key.get(cluster, namespace, name)
@@ -65,7 +65,7 @@ def rotate(cluster: Cluster, namespace: str, service: str, tell: Tell, *, second
     now = datetime.now(UTC)
     needed = max(1, sum(look(pod, now).state == "ready" for pod in before))
     if len(before) == 1:
-        tell("There is one pod: until the next one is ready, nobody answers.")
+        tell("The service has one pod: it does not answer until the next pod is ready.")
     for index, pod in enumerate(before):
         patience = _patience(pod) if seconds is None else seconds
         _replace(cluster, namespace, service, pod, patience, needed=needed)
@@ -78,19 +78,22 @@ def rotate(cluster: Cluster, namespace: str, service: str, tell: Tell, *, second
 
 
 def _check_ours(secret: Object, namespace: str, name: str) -> None:
-    """What another controller writes would be written back."""
+    """Raises InputError if another controller owns the Secret: it would write its own key back."""
     owner = next((one for one in part(secret, "metadata").get("ownerReferences") or () if one.get("controller")), None)
     problem = None
     if secret.get("immutable"):
-        problem = ("is immutable", "Delete it, and make it anew: neuroscale key")
+        problem = ("is immutable", "Delete it, and make a new one: neuroscale key")
     elif owner is not None:
-        problem = (f"belongs to {owner.get('kind')} {owner.get('name')}", "Change the key where that takes it from.")
+        problem = (
+            f"belongs to {owner.get('kind')} {owner.get('name')}",
+            "Change the key at the source of that object.",
+        )
     if problem is not None:
         raise InputError(Problem(f"the Secret {namespace}/{name}", "", *problem))
 
 
 def _earlier(secret: Object, service: str) -> SecretText | None:
-    """None where it held nothing that could be a key."""
+    """The earlier key; None if the Secret did not hold a usable one."""
     try:
         return key.key_of(secret, service)
     except InputError:
@@ -100,7 +103,7 @@ def _earlier(secret: Object, service: str) -> SecretText | None:
 def _write(cluster: Cluster, secret: Object, new: SecretText) -> None:
     metadata = secret["metadata"]
     change = {
-        # Refused where somebody else has written meanwhile.
+        # The API server refuses this if somebody else has changed the Secret meanwhile.
         "metadata": {"resourceVersion": metadata["resourceVersion"]},
         "data": {ENTRY: key.encoded(new.secret)},
     }
@@ -110,11 +113,13 @@ def _write(cluster: Cluster, secret: Object, new: SecretText) -> None:
         if error.code != 409:
             raise
         where = f"the Secret {metadata['namespace']}/{metadata['name']}"
-        raise InputError(Problem(where, "", "was changed by somebody else just now", "Look, and try again.")) from error
+        raise InputError(
+            Problem(where, "", "has just been changed by somebody else", "Check the Secret, and try again.")
+        ) from error
 
 
 def _replace(cluster: Cluster, namespace: str, service: str, pod: Object, seconds: float, *, needed: int) -> None:
-    """Evict one pod, and wait until it is gone and as many as `needed` are ready."""
+    """Evict one pod, and wait until it is gone and `needed` pods are ready."""
     ends = time.monotonic() + seconds
     _evict(cluster, namespace, service, pod, ends)
     uid = part(pod, "metadata").get("uid")
@@ -131,20 +136,20 @@ def _replace(cluster: Cluster, namespace: str, service: str, pod: Object, second
             raise EndpointError(
                 f"{_name(pod)} was not replaced within {seconds:g} s: {ready} of {needed} pods are ready"
                 f"{f' ({told})' if told else ''}. The pods that were not replaced yet take the earlier key. See: "
-                f"neuroscale status {service}; and then: neuroscale key {service} --rotate"
+                f"neuroscale status {service}; then run: neuroscale key {service} --rotate"
             )
         time.sleep(_BETWEEN)
 
 
 def _check_evictable(cluster: Cluster, namespace: str, service: str, pod: Object) -> None:
-    """Asks by a dry run. Raises InputError or EndpointError where the pod may not be evicted now."""
+    """Asks by a dry run. Raises InputError or EndpointError if the pod may not be evicted now."""
     try:
         _post_eviction(cluster, namespace, pod, dry_run=True)
     except RefusedError as error:
         where, said = f"the pod {namespace}/{_name(pod)}", error.message.rstrip(".")
         if error.code == 403:
-            fix = f"Nothing was changed. Ask who runs the platform for: neuroscale key {service} --rotate"
-            raise InputError(Problem(where, "", "may not be evicted by you", fix)) from error
+            fix = f"Nothing was changed. Ask the platform's team to run: neuroscale key {service} --rotate"
+            raise InputError(Problem(where, "", "is a pod that you may not evict", fix)) from error
         if error.code == 429:
             raise EndpointError(
                 f"{where} may not be evicted: {said}. Nothing was changed. Are all pods of {service} ready? See: "
@@ -166,9 +171,9 @@ def _evict(cluster: Cluster, namespace: str, service: str, pod: Object, ends: fl
                 raise
             if time.monotonic() >= ends:
                 raise EndpointError(
-                    f"The pod {_name(pod)} may not be evicted: {error.message.rstrip('.')}. Until it is replaced, it "
-                    f"takes the earlier key. See: kubectl -n {namespace} get pdb; and then: "
-                    f"neuroscale key {service} --rotate"
+                    f"The pod {_name(pod)} may not be evicted: {error.message.rstrip('.')}. Until it is replaced, "
+                    f"it takes the earlier key. See: kubectl -n {namespace} get pdb; then run: neuroscale key "
+                    f"{service} --rotate"
                 ) from error
             time.sleep(_BETWEEN)
         else:
@@ -176,7 +181,7 @@ def _evict(cluster: Cluster, namespace: str, service: str, pod: Object, ends: fl
 
 
 def _post_eviction(cluster: Cluster, namespace: str, pod: Object, *, dry_run: bool = False) -> None:
-    # Not one of the same name that came since.
+    # Not a newer pod of the same name.
     options: Object = {"preconditions": {"uid": part(pod, "metadata").get("uid")}}
     cluster.request(
         "POST",
@@ -192,19 +197,21 @@ def _post_eviction(cluster: Cluster, namespace: str, pod: Object, *, dry_run: bo
 
 
 def _is_another(cluster: Cluster, namespace: str, pod: Object) -> bool:
-    """Whether the pod is gone, or another one has its name."""
+    """Whether the pod is gone, or another pod has taken its name."""
     there = cluster.get("v1", "Pod", _name(pod), namespace)
     return there is None or part(there, "metadata").get("uid") != part(pod, "metadata").get("uid")
 
 
 def _prove(cluster: Cluster, namespace: str, service: str, new: SecretText, old: SecretText | None) -> str:
-    """Why it could not be seen that every pod takes the new key and refuses the earlier one; "" where it was.
+    """Check that every pod takes the new key and refuses the earlier one. Returns why that could not be checked, or "".
 
-    Raises EndpointError where a pod was seen to do otherwise.
+    Raises EndpointError if a pod does otherwise.
     """
     for pod in ready_pods(cluster, namespace, service):
         if pod.key is None:
-            raise EndpointError(f"The pod {pod.name} takes no key at all. See: kubectl -n {namespace} describe pod")
+            raise EndpointError(
+                f"The pod {pod.name} takes its key from nowhere. See: kubectl -n {namespace} describe pod"
+            )
         try:
             _prove_pod(cluster, namespace, service, pod, new, old)
         except EndpointError as error:
@@ -227,7 +234,7 @@ def _prove_pod(
                 if error.status == 401:
                     continue
                 raise
-            raise EndpointError(f"The pod {pod.name} answers to {what} still. What does it take its key from?", 200)
+            raise EndpointError(f"The pod {pod.name} still answers to {what}. Check where it takes its key from.", 200)
 
 
 def _patience(pod: Object) -> float:

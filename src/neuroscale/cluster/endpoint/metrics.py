@@ -1,6 +1,7 @@
-"""What a model server says of its own work: its `/metrics`, read once or while something runs.
+"""Reads a model server's `/metrics`, once or again and again while something runs.
 
-Names as vLLM 0.32 has them. Counts of several engines of one server are added up; of their caches the fullest counts.
+The names are those of vLLM 0.32. Counts of several engines of one server are added up; their cache usage is the
+fullest's.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ NAMES: Final = (
     *(TTFT, END_TO_END, ITL, QUEUE),
     *(PROMPT_TOKENS, GENERATION_TOKENS),
 )
-"""What autoscaling, alerts and charts use; a histogram by its name without `_bucket`."""
+"""The metrics that autoscaling, alerts and charts use; a histogram by its name without `_bucket`."""
 
 _HISTOGRAMS: Final = (TTFT, END_TO_END, ITL, QUEUE)
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Seconds, as Prometheus counts them.
+    """A histogram of seconds in Prometheus' format.
 
-    `buckets`: (at most so many seconds, how many were), rising, the last of them infinite.
+    `buckets`: pairs of an upper bound in seconds and the count up to it; the bounds rise, and the last one is infinite.
     """
 
     sum: float
@@ -51,7 +52,7 @@ class Histogram:
     buckets: tuple[tuple[float, float], ...] = ()
 
     def since(self, earlier: Histogram) -> Histogram:
-        """What came since an earlier look at the same server; all of it where the server was started anew."""
+        """The counts since an earlier snapshot of the same server; all counts if the server was restarted."""
         before = dict(earlier.buckets)
         if self.count < earlier.count or before.keys() != dict(self.buckets).keys():
             return self
@@ -60,11 +61,13 @@ class Histogram:
 
     @property
     def mean(self) -> float | None:
-        """None where nothing was counted."""
+        """Mean seconds; None if nothing was counted."""
         return self.sum / self.count if self.count > 0 else None
 
     def quantile(self, share: float) -> float | None:
-        """Seconds within which a share (0..1) was, as Prometheus' `histogram_quantile`; None where nothing was."""
+        """Seconds below which a share (0..1) lies, as by Prometheus' `histogram_quantile`; None if nothing was
+        counted.
+        """
         total = self.buckets[-1][1] if self.buckets else 0.0
         if total <= 0:
             return None
@@ -85,7 +88,7 @@ class Snapshot:
     """One look at `/metrics`. None: the server has no such metric (see `missing`).
 
     `running` and `waiting`: requests. `kv_cache_usage`: the filled share of the KV cache, 0..1. `prompt_tokens` and
-    `generation_tokens`: since the server's start. `at`: when it was looked, by `time.monotonic`.
+    `generation_tokens`: since the server's start. `at`: the time of the reading, by `time.monotonic`.
     """
 
     running: float | None = None
@@ -102,12 +105,12 @@ class Snapshot:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Those of NAMES that the server lacks."""
+        """The metrics of NAMES that the server lacks."""
         return tuple(name for name in NAMES if name not in self.names)
 
 
 def parse(text: str, at: float = 0.0) -> Snapshot:
-    """The snapshot in a text of Prometheus' format. Raises EndpointError where it is none."""
+    """The snapshot in a text of Prometheus' format. Raises EndpointError if the text has another format."""
     samples: dict[str, list[tuple[Mapping[str, str], float]]] = {}
     names: set[str] = set()
     try:
@@ -157,9 +160,7 @@ def read(endpoint: Endpoint, *, seconds: float = 10.0) -> Snapshot:
         with endpoint.http.stream("GET", "/metrics", headers=endpoint.headers(), timeout=seconds) as response:
             bounded(response, time.monotonic() + seconds)
             if response.status_code == 404 and endpoint.how == "url":
-                told = (
-                    f"{endpoint.url} does not hand on /metrics (404), as a gateway should not. Ask without an address."
-                )
+                told = f"{endpoint.url} does not pass /metrics on (404), as a gateway should. Leave the address out."
                 raise EndpointError(told, 404)
             if not response.is_success:
                 raise refused(endpoint, response)
@@ -173,8 +174,8 @@ def read(endpoint: Endpoint, *, seconds: float = 10.0) -> Snapshot:
 class Sampler:
     """Looks at `/metrics` again and again while something runs: `with Sampler(endpoint) as sampler: ...`.
 
-    It looks once before and once after. `snapshots`: what it saw, in order. `problem`: why it saw nothing more, or "".
-    `every`: seconds between two looks.
+    It reads once before and once after. `snapshots`: the readings, in order. `problem`: why it stopped reading, or "".
+    `every`: seconds between two readings.
     """
 
     endpoint: Endpoint

@@ -1,1 +1,1 @@
-"""What a cluster's Prometheus knows of a service."""
+"""Reads a service's metrics from a cluster's Prometheus."""

@@ -1,4 +1,4 @@
-"""A line of blocks that shows how a value went; readable without colour."""
+"""Draws a value over time as a line of blocks; readable without colour."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Point = float | Gap
 
 
 def highest(points: Sequence[Point]) -> float | None:
-    """The largest value; None where there is none."""
+    """The largest value; None if there are no values."""
     return max((point for point in points if not isinstance(point, Gap)), default=None)
 
 
 def chart(points: Sequence[Point], *, ascii_only: bool = False) -> str:
-    """One character a point, from 0 to the highest: the lowest block is 0 and nothing else."""
+    """One character for each point, scaled from 0 to the highest: only 0 gets the lowest block."""
     blocks = _ASCII if ascii_only else BLOCKS
     top = highest(points) or 0.0
     return "".join(_character(point, top, blocks, ascii_only) for point in points)

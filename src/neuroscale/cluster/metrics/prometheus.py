@@ -1,4 +1,4 @@
-"""Prometheus' HTTP API, as far as a service's metrics need it."""
+"""Asks Prometheus' HTTP API, as far as a service's metrics need it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIMEOUT = 30.0  # seconds for a whole answer
 
 
 class PrometheusError(NeuroscaleError):
-    """Prometheus cannot be asked, or refuses; the message says where, and what to do."""
+    """Prometheus cannot be asked, or refuses; the message names its address and what to do."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,16 @@ class Sample:
 
 @dataclass(frozen=True)
 class Series:
-    """Values of one series over time: pairs of seconds since 1970 and value, rising."""
+    """Values of one series over time: pairs of seconds since 1970 and value, in the order of time."""
 
     labels: Mapping[str, str]
     points: tuple[tuple[float, float], ...]
 
 
 class Prometheus:
-    """A Prometheus. `url`: where it is asked; `place`: how people call it. The caller closes the client."""
+    """A Prometheus server. `url`: the address for requests; `place`: its name in messages. The caller closes the
+    client.
+    """
 
     def __init__(self, url: str, http: httpx.Client, place: str = "") -> None:
         self.url = url
@@ -48,12 +50,14 @@ class Prometheus:
         self._http = http
 
     def now(self) -> float:
-        """Its own time, in seconds since 1970: other clocks differ. Raises PrometheusError, as all of these."""
+        """The server's own time, in seconds since 1970: other clocks differ. Raises PrometheusError, as all these
+        methods do.
+        """
         found = self._query("query", {"query": "time()"})
         try:
             return float(found["result"][1])
         except (KeyError, IndexError, TypeError, ValueError):
-            raise self._is_none("tells no time") from None
+            raise self._is_none("does not answer with its time") from None
 
     def vector(self, query: str, at: float) -> list[Sample]:
         """The values of an expression at a time."""
@@ -61,12 +65,12 @@ class Prometheus:
         return [Sample(row["metric"], float(row["value"][1]), float(row["value"][0])) for row in rows]
 
     def scalar(self, query: str, at: float) -> float | None:
-        """The value of an expression that has at most one; None where it has none, or is not a number."""
+        """The value of an expression that has at most one; None if it has no value, or the value is not a number."""
         found = self.vector(query, at)
         return None if not found or math.isnan(found[0].value) else found[0].value
 
     def samples(self, selector: str, at: float) -> list[Series]:
-        """The samples as they were taken, of a selector with a range."""
+        """The raw samples of a selector with a range."""
         return [_series(row) for row in self._rows("query", {"query": selector, "time": f"{at:.3f}"}, "matrix")]
 
     def over(self, query: str, start: float, end: float, step: float) -> list[Series]:
@@ -75,7 +79,9 @@ class Prometheus:
         return [_series(row) for row in self._rows("query_range", parameters, "matrix")]
 
     def targets(self, state: str) -> list[dict[str, Any]]:
-        """What it looks at ("active"), or leaves out ("dropped"). Not every server that speaks PromQL tells."""
+        """The targets that it scrapes ("active") or leaves out ("dropped"). Not every server that speaks PromQL lists
+        them.
+        """
         found = self._get("targets", {"state": state})
         rows = found.get(f"{state}Targets") if isinstance(found, dict) else None
         return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
@@ -83,7 +89,7 @@ class Prometheus:
     def _rows(self, path: str, parameters: Mapping[str, str], kind: str) -> list[Any]:
         found = self._query(path, parameters)
         if found.get("resultType") != kind or not isinstance(found.get("result"), list):
-            raise self._is_none(f"answers no {kind}")
+            raise self._is_none(f"answers something else than a {kind}")
         return list(found["result"])
 
     def _query(self, path: str, parameters: Mapping[str, str]) -> dict[str, Any]:
@@ -123,17 +129,17 @@ class Prometheus:
 
 
 def address(url: str, where: str) -> str:
-    """`url` without a slash at its end. Raises InputError where it is no web address, or holds a password."""
+    """`url` without a slash at its end. Raises InputError if it is not a web address, or holds a password."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         parts, usable = urlsplit(""), False
     if not usable or parts.query or parts.fragment:
-        raise InputError(Problem(where, "", "is no web address", "Write something like http://127.0.0.1:9090."))
+        raise InputError(Problem(where, "", "is not a web address", "Write something like http://127.0.0.1:9090."))
     if parts.username is not None or parts.password is not None:
-        message = "holds a user or a password, which everybody can read who sees the processes"
-        raise InputError(Problem(where, "", message, "Take it out, and go through a port-forward (--context)."))
+        message = "holds a user name or a password, which everybody who can list the processes can read"
+        raise InputError(Problem(where, "", message, "Remove it, and use a port-forward (--context)."))
     return url.rstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""Queries of Prometheus, put together so that no name can become a part of their syntax."""
+"""Builds Prometheus queries so that no name can become part of their syntax."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def quoted(text: str) -> str:
 
 
 def selector(metric: str, labels: Mapping[str, str], within: float | None = None) -> str:
-    """The series of a metric with exactly these labels; `within`: their samples of so many seconds."""
+    """The series of a metric with exactly these labels; with `within`, their samples of the last `within` seconds."""
     matchers = ",".join(f"{name}={quoted(value)}" for name, value in labels.items())
     return f"{metric}{{{matchers}}}{'' if within is None else f'[{duration(within)}]'}"
 

@@ -1,4 +1,4 @@
-"""The way to a Prometheus: by its address, or through a cluster's API server."""
+"""Reaches a Prometheus by its address, or through a cluster's API server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPTION = "--prometheus-url"
 
 @contextlib.contextmanager
 def by_address(url: str) -> Iterator[Prometheus]:
-    """The Prometheus at an address. Raises InputError where that is none."""
+    """The Prometheus at an address. Raises InputError if it is not a web address."""
     url = address(url, OPTION)
     with client(url, direct=is_loopback(urlsplit(url).hostname or "")) as http:
         yield Prometheus(url, http)
@@ -32,9 +32,9 @@ def by_address(url: str) -> Iterator[Prometheus]:
 
 @contextlib.contextmanager
 def in_cluster(cluster: Cluster, wanted: Configured, environment: str) -> Iterator[Prometheus]:
-    """The one that the settings name, by a port-forward to one of its pods.
+    """The Prometheus that the settings name, by a port-forward to one of its pods.
 
-    Raises InputError where the cluster has none, KubernetesError, EndpointError.
+    Raises InputError if the cluster does not have it, KubernetesError, EndpointError.
     """
     place = f"{wanted.namespace}/{wanted.service}:{wanted.port}"
     pod, port = _pod(cluster, wanted, f"environments.{environment}.prometheus")
@@ -45,7 +45,7 @@ def in_cluster(cluster: Cluster, wanted: Configured, environment: str) -> Iterat
 
 
 def _pod(cluster: Cluster, wanted: Configured, field: str) -> tuple[str, int]:
-    """A ready pod behind the Service, and the port that the Service's port is in it."""
+    """A ready pod behind the Service, and the pod's port that the Service's port leads to."""
     service = cluster.get("v1", "Service", wanted.service, wanted.namespace)
     name = f"the Service {wanted.namespace}/{wanted.service}"
     fix = f"Name the Service of Prometheus in the settings, give {OPTION}, or --state for the platform of this machine."
@@ -54,7 +54,7 @@ def _pod(cluster: Cluster, wanted: Configured, field: str) -> tuple[str, int]:
     port = next((one for one in items(service, "spec", "ports") if one.get("port") == wanted.port), None)
     chosen = part(service, "spec", "selector")
     if port is None or not chosen:
-        raise InputError(Problem(SETTINGS, field, f"{name} leads from no port {wanted.port} to pods", fix))
+        raise InputError(Problem(SETTINGS, field, f"{name} has no port {wanted.port} that leads to pods", fix))
     labels = ",".join(f"{key}={value}" for key, value in chosen.items())
     now = datetime.now(UTC)
     pods = cluster.list("v1", "Pod", wanted.namespace, labels)

@@ -1,4 +1,4 @@
-"""What Prometheus knows of one service: how it is now, and how it went."""
+"""Reads the metrics of one service from Prometheus: now, and over a time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from neuroscale.core.validation import suggest
 from neuroscale.rendering.platform.monitoring import CONTAINER, JOB
 
 FINISHED: Final = "vllm:request_success_total"
-_NOW = 60.0  # seconds that "now" is, for what needs a time
-_SAMPLES = 4  # that a rate needs, so that one lost scrape does not leave a hole
-_SCRAPED_EVERY = 15.0  # seconds, where it is not known yet
-_MOST_MOMENTS = 2000  # of which a mean is taken
-_LATE = 3  # scrapes that may be missed until the newest sample is told to be old
+_NOW = 60.0  # seconds that "now" covers, for values that need a time span
+_SAMPLES = 4  # samples that a rate needs, so that one lost scrape does not leave a hole
+_SCRAPED_EVERY = 15.0  # seconds, as long as it is not known
+_MOST_MOMENTS = 2000  # points in time of which a mean is taken, at most
+_LATE = 3  # scrapes that may be missed before the newest sample counts as old
 _LATE_AT_LEAST = 60.0
 _FIRST_LOOK = 3600.0  # seconds in which the newest sample is looked for
 
@@ -42,7 +42,7 @@ Unit = Literal["seconds", "per second", "requests", "share"]
 class Quantile:
     """Seconds, interpolated in a bucket of the server's histogram.
 
-    All that is known is that they are more than `above` and at most `up_to` (None: the histogram ends there).
+    The exact value is unknown: more than `above` and at most `up_to` (None: the last bucket has no upper bound).
     """
 
     seconds: float
@@ -55,10 +55,10 @@ Value = Quantile | float
 
 @dataclass(frozen=True)
 class Row:
-    """One thing over time. None where there is nothing to measure.
+    """One measured value over time. None where there was nothing to measure.
 
-    `whole`: over the whole time. `points`: one a column, the last one now; quantiles as interpolated, in seconds.
-    `highest`: of the points.
+    `whole`: over the whole time. `points`: one for each column, the last one now; quantiles are interpolated, in
+    seconds. `highest`: the highest of the points.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod that Prometheus looks at. `why`: what it met where the pod does not answer."""
+    """A pod that Prometheus scrapes. `why`: the error of the scrape if the pod does not answer."""
 
     name: str
     node: str
@@ -82,7 +82,7 @@ class Pod:
 
 @dataclass(frozen=True)
 class Counted:
-    """What the servers that answer now have counted since they started, exactly."""
+    """The exact counts since their start of the servers that answer now."""
 
     requests: float
     prompt_tokens: float
@@ -91,10 +91,10 @@ class Counted:
 
 @dataclass(frozen=True)
 class ServiceMetrics:
-    """A service as Prometheus knows it at `at` (seconds since 1970) over `since` seconds, `step` of them a column.
+    """The metrics of a service at `at` (seconds since 1970) over `since` seconds, in columns of `step` seconds.
 
-    `age`: seconds since the newest sample of its server, None where there is none; `interval`: between two samples.
-    `restarts`: within the time, None where nobody could count them. `now`: the seconds that "now" is.
+    `age`: seconds since the newest sample of its server, None without a sample; `interval`: seconds between two
+    samples. `restarts`: within the time, None if nothing counted them. `now`: the seconds that "now" covers.
     """
 
     namespace: str
@@ -122,32 +122,32 @@ class ServiceMetrics:
 
 
 def namespaces(prometheus: Prometheus, service: str, at: float, since: float) -> list[str]:
-    """The namespaces in which Prometheus looked at pods of a service with this name."""
+    """The namespaces in which Prometheus scraped pods of a service with this name."""
     seen = selector("up", {"job": JOB, "service": service}, since)
     found = prometheus.vector(f"group by (namespace) (last_over_time({seen}))", at)
     return sorted(one.labels.get("namespace", "") for one in found)
 
 
 def unseen(prometheus: Prometheus, service: str, at: float, since: float) -> str:
-    """Why there is nothing of a service, in sentences."""
+    """Why Prometheus has no metrics of a service, in sentences."""
     with contextlib.suppress(PrometheusError):
         label = "__meta_kubernetes_pod_label_serving_kserve_io_inferenceservice"
         dropped = [row.get("discoveredLabels") or {} for row in prometheus.targets("dropped")]
         own = [labels for labels in dropped if labels.get(label) == service]
         nodes = sorted({str(labels.get("__meta_kubernetes_pod_node_name") or "no node") for labels in own})
         if own and all(node.startswith("simulated-") for node in nodes):
-            return f"Its pods are simulated ({', '.join(nodes)}): nothing runs that could be measured."
+            return f"Its pods are simulated ({', '.join(nodes)}): there is no server to measure."
         if own:
             return f"Prometheus leaves its pods out (on {', '.join(nodes)}): see platform/monitoring/scrape.yaml."
     known = prometheus.vector(f"group by (service) (last_over_time({selector('up', {'job': JOB}, since)}))", at)
     names = [one.labels.get("service", "") for one in known]
     if names:
-        return f"Prometheus looks at no pod of it. {suggest(service, names)}"
-    return "Prometheus looks at no service's pods. See: neuroscale status"
+        return f"Prometheus scrapes no pod of it. {suggest(service, names)}"
+    return "Prometheus scrapes no pods of any service. See: neuroscale status"
 
 
 def read(prometheus: Prometheus, namespace: str, service: str, at: float, since: float, columns: int) -> ServiceMetrics:
-    """Ask for everything of `since` seconds until `at`, cut into so many columns. Raises PrometheusError."""
+    """Read all metrics of the `since` seconds before `at`, cut into so many columns. Raises PrometheusError."""
     return _Reader(prometheus, namespace, service, at, since, columns).read()
 
 
@@ -208,10 +208,11 @@ class _Reader:
         return tuple(sorted(found, key=lambda pod: pod.name))
 
     def _restarts(self) -> int | None:
-        """Kubernetes' count where kube-state-metrics tells it, else how often a server began anew."""
+        """Kubernetes' count if kube-state-metrics exports it, else how often a server's start time changed."""
         labels = {"namespace": self._namespace, "container": CONTAINER}
         told = selector("kube_pod_container_status_restarts_total", labels)
-        # A regular expression stands for the whole value, and its own signs are quoted once for it, once for PromQL.
+        # PromQL matches a regular expression with the whole value. Special characters are quoted once for the
+        # expression and once for PromQL.
         pattern = quoted(f"{_literal(self._service)}-predictor-.*")
         told = f"{told.removesuffix('}')},pod=~{pattern}}}[{duration(self._since)}]"
         began = self._of("process_start_time_seconds", self._since)
@@ -229,7 +230,7 @@ class _Reader:
 
     def _rows(self) -> tuple[Row, ...]:
         finished = self._rate("requests_finished", "requests", FINISHED)
-        # Where nobody counted, nobody can say that there were none.
+        # Without a count, zero restarts cannot be claimed.
         self._counting = tuple(point is not Gap.UNSEEN for point in finished.points)
         return (
             *self._latency("time_to_first_token", "first token", TTFT),
@@ -281,7 +282,7 @@ class _Reader:
         return Row(name, title, "per second", now, whole, points, highest(points))
 
     def _gauge(self, name: str, title: str, query: str, unit: Unit) -> Row:
-        """A value of its own moment: over a time its mean, in a column its highest, so that no peak is left out."""
+        """A gauge: its mean over the whole time, and its highest value in each column, so that no peak is lost."""
         between = max(self._interval or _SCRAPED_EVERY, self._since / _MOST_MOMENTS)
 
         def over(function: str, seconds: float) -> str:
@@ -301,11 +302,11 @@ class _Reader:
         return selector(metric, self._labels, within)
 
     def _window(self, seconds: float) -> float:
-        """As many seconds, or as many as hold enough samples for a rate."""
+        """The given seconds, or more if a rate needs more to hold enough samples."""
         return max(seconds, _SAMPLES * (self._interval or 0.0))
 
     def _columns(self, query: str) -> tuple[float | None, ...]:
-        """A value for each column; None where there is none, or it is not a number."""
+        """A value for each column; None where there is no value, or it is not a number."""
         start = self._at - (self._size - 1) * self._step
         found = self._prometheus.over(query, start, self._at, self._step)
         values: list[float | None] = [None] * self._size
@@ -316,7 +317,7 @@ class _Reader:
         return tuple(values)
 
     def _points(self, values: tuple[float | None, ...], *, idle: bool = False) -> tuple[Point, ...]:
-        """`idle`: where there is no value though it was counted, there was nothing to measure."""
+        """`idle`: a column that was counted but has no value had nothing to measure."""
         seen = zip(self._seen, self._counting, strict=True)
         gaps = (Gap.IDLE if idle and up and counting else Gap.UNSEEN for up, counting in seen)
         points: list[Point] = []
@@ -326,7 +327,7 @@ class _Reader:
 
 
 def _interval(looked: list[Series]) -> float | None:
-    """Seconds between two samples: the middle one of those that were seen."""
+    """Seconds between two samples: the median of the intervals that were seen."""
     between = sorted(
         later - earlier
         for series in looked
@@ -336,11 +337,11 @@ def _interval(looked: list[Series]) -> float | None:
 
 
 def _bounded(seconds: float | None, bounds: list[float]) -> Quantile | None:
-    """The quantile with the bucket that it lies in, of rising upper bounds."""
+    """The quantile with the bucket that it lies in. The upper bounds rise."""
     if seconds is None:
         return None
     finite = [bound for bound in bounds if math.isfinite(bound)]
-    # What lies beyond the last bound is told as that bound.
+    # Prometheus gives a value beyond the last bound as that bound.
     at = bisect.bisect_left(finite, seconds)
     above = finite[at - 1] if at > 0 else 0.0
     if finite and seconds >= finite[-1]:
