@@ -1,4 +1,4 @@
-"""The facts that the checks look at: what Git holds, and what the cluster has. Each is read when first asked for."""
+"""Fixtures with the facts that the checks compare, from Git and from the cluster. Each is read when first needed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def service(request: pytest.FixtureRequest, target: Target) -> Service:
 
 @pytest.fixture(scope="session")
 def api(spec: Spec, pytestconfig: pytest.Config) -> Iterator[Api]:
-    """The API server as far as it answers."""
+    """The API server and its answers."""
     try:
         found = Cluster.of_kubeconfig(Path(spec.kubeconfig) if spec.kubeconfig else None, spec.context or None)
     except NeuroscaleError as error:
@@ -44,7 +44,7 @@ def api(spec: Spec, pytestconfig: pytest.Config) -> Iterator[Api]:
         return
     with found:
         yield who_am_i(found)
-        # Without it, what failed may have failed for its sake.
+        # If the API server is gone, it may have caused the failures.
         try:
             found.request("GET", "/version")
         except RefusedError:
@@ -59,7 +59,7 @@ def cluster(api: Api) -> Cluster:
     if api.cluster is None:
         raise NeedsError("api-server", "the API server does not answer")
     if api.unknown:
-        raise NeedsError("identity", "the API server does not know who asks")
+        raise NeedsError("identity", "the API server does not know its caller")
     return api.cluster
 
 
@@ -68,13 +68,13 @@ def live(cluster: Cluster, service: Service) -> Object:
     """The InferenceService in the cluster."""
     found = cluster.get("serving.kserve.io/v1beta1", "InferenceService", service.name, service.namespace)
     if found is None:
-        raise NeedsError("ready", "there is no InferenceService")
+        raise NeedsError("ready", "the InferenceService does not exist")
     return found
 
 
 @pytest.fixture
 def pods(cluster: Cluster, service: Service) -> list[Object]:
-    """Its pods that are not about to end, at least one."""
+    """The service's pods that are not being deleted, at least one."""
     found = pods_of(cluster, service.namespace, service.name)
     alive = [
         pod
@@ -89,7 +89,7 @@ def pods(cluster: Cluster, service: Service) -> list[Object]:
 
 @pytest.fixture(scope="session")
 def opened(spec: Spec, cluster: Cluster, service: Service, pytestconfig: pytest.Config) -> Iterator[Opened]:
-    """The endpoint as far as it can be opened."""
+    """The endpoint, or why it cannot be opened."""
     with contextlib.ExitStack() as stack:
         try:
             inside = stack.enter_context(open_endpoint(cluster, service.namespace, service.name))

@@ -1,4 +1,4 @@
-"""Admission: what a merge could not bring, nobody can bring by hand."""
+"""Checks admission: an object that a merge could not bring cannot be applied by hand."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _NO_RIGHT = " is forbidden: User "
 
 @pytest.mark.check("admission")
 def test_every_policy_refuses_its_tripwire(cluster: Cluster, target: Target, note: Notes) -> None:
-    """Admission refuses the tripwires, each policy in its own words."""
+    """Admission refuses the tripwires, each policy with its own message."""
     found = try_tripwires(cluster, target.policies)
     if found.silent and any(_NO_RIGHT in said for said in found.said.values()):
         raise CannotTellError(
-            "this user may not try objects out, so nobody asked the policies",
+            "this user may not try objects by a dry-run, so the policies were not asked",
             "Ask the platform's team for the right to create InferenceServices in the namespace default.",
         )
-    accepted = "" if all(found.said.values()) else "; the cluster would have let a known-bad object in"
+    accepted = "" if all(found.said.values()) else "; the cluster would have admitted a known-bad object"
     require(
         not found.silent,
         f"did not refuse its tripwire: {', '.join(found.silent)}{accepted}",
-        "Is Kyverno up, and the policy there? kubectl get validatingpolicies; kubectl -n kyverno get pods",
+        "Check that Kyverno runs and has the policy: kubectl get validatingpolicies; kubectl -n kyverno get pods",
     )
-    note(f"{len(target.policies.policies)} policies refuse theirs")
+    note(f"{len(target.policies.policies)} policies refuse their tripwires")

@@ -1,4 +1,4 @@
-"""The cluster's API server."""
+"""Checks the cluster's API server."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ def test_the_api_server_answers(api: Api, note: Notes) -> None:
     """API server reachable."""
     if api.cluster is None:
         raise FindingError(
-            api.problem, "Is the context the right one, and the cluster up? kubectl --context NAME get --raw /version"
+            api.problem,
+            "Check that the context is right and the cluster runs: kubectl --context NAME get --raw /version",
         )
     note(f"{api.version} at {api.cluster.url}")
 
 
 @pytest.mark.check("identity")
 def test_the_api_server_knows_who_asks(api: Api, note: Notes) -> None:
-    """Who am I."""
+    """The API server knows its caller."""
     if api.cluster is None:
         raise NeedsError("api-server", "the API server does not answer")
     require(

@@ -1,4 +1,4 @@
-"""Cost: by whose labels pods are charged."""
+"""Checks the labels by which the costs of pods are charged."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def test_every_pod_carries_the_labels_that_costs_are_charged_by(
     require(
         not wrong,
         "; ".join(wrong[:5]),
-        f"Its costs are charged to somebody else. Delete the pod, KServe makes it anew: kubectl -n {service.namespace}",
+        f"Its costs are charged to another team. Delete the pod, and KServe makes a new one: kubectl -n "
+        f"{service.namespace}",
     )
     note(", ".join(f"{name}={service.labels[name]}" for name in COST_LABELS[:2]))

@@ -1,4 +1,4 @@
-"""The endpoint answers, with text, as a stream."""
+"""Checks that the endpoint answers, with text, as a stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from neuroscale.smoke.run_spec import Spec
 _FEW = 16
 _SOME = 32
 _TRIES = 3
-"""How often a stream may come at once: a busy client reads a whole short answer in one go, too."""
+"""How many streams may arrive all at once: a busy client, too, may read a whole short answer in one piece."""
 _QUESTIONS = (
     "Describe how bread is baked.",
     "Tell a story about a lighthouse keeper who finds a letter.",
@@ -28,7 +28,7 @@ _QUESTIONS = (
 def test_the_endpoint_can_be_reached(opened: Opened, service: Service, note: Notes) -> None:
     """The endpoint can be reached, and its key read."""
     if opened.endpoint is None:
-        do = f"neuroscale status {service.name}; where its key is missing: neuroscale key {service.name}"
+        do = f"neuroscale status {service.name}; if its key is missing: neuroscale key {service.name}"
         raise (FindingError if opened.of_the_service else CannotTellError)(str(opened.problem), do)
     note(f"{opened.endpoint.url} by {opened.endpoint.how}")
 
@@ -60,7 +60,7 @@ def test_it_names_the_model_with_the_planned_length(endpoint: Endpoint, service:
 
 @pytest.mark.check("completion")
 def test_it_completes_a_text(endpoint: Endpoint, service: Service, spec: Spec, note: Notes) -> None:
-    """Completion: it goes on with a text, and counts its tokens."""
+    """Completion: the model continues a text, and the server counts its tokens."""
     tokens = min(_FEW, service.request.longest_answer_tokens)
     answer = chat.complete(
         endpoint, "Once upon a time", model_requests.limits(spec.patience, tokens, whole=True), stream=False
@@ -71,7 +71,7 @@ def test_it_completes_a_text(endpoint: Endpoint, service: Service, spec: Spec, n
 
 @pytest.mark.check("chat")
 def test_it_answers_a_chat(endpoint: Endpoint, service: Service, spec: Spec, note: Notes) -> None:
-    """Chat completion: it answers a message, and counts its tokens."""
+    """Chat completion: the model answers a message, and the server counts its tokens."""
     tokens = min(_FEW, service.request.longest_answer_tokens)
     answer = chat.chat(endpoint, "Say hello.", model_requests.limits(spec.patience, tokens, whole=True), stream=False)
     _counted(answer, tokens, endpoint)
@@ -109,8 +109,8 @@ def test_it_streams(endpoint: Endpoint, service: Service, spec: Spec, note: Note
             break
     require(
         streams,
-        f"{tokens} tokens came in {len(parts)} parts at once, {answer.seconds:.2f} s after they were asked for",
-        "Something between client and server holds the stream back: look at the gateway's buffering.",
+        f"{tokens} tokens came in {len(parts)} parts all at once, {answer.seconds:.2f} s after the request",
+        "Something between client and server holds the stream back: check the gateway's buffering.",
     )
     note(f"first token after {answer.ttft_seconds:.3f} s, {rate or 0:.1f} tokens/s, {tokens} tokens")
 
@@ -128,7 +128,7 @@ def test_what_it_answers_is_text(endpoint: Endpoint, service: Service, spec: Spe
         require(
             wrong is None,
             f"the answer to {question!r} is garbage: {wrong}: {text[:80]!r}",
-            "Are weights, revision, dtype and KV cache of the manifest right for this model and runtime? Revert the "
-            "last change if they were before.",
+            "Check that weights, revision, dtype and KV cache of the manifest are right for this model and runtime. "
+            "If earlier answers were text, revert the last change.",
         )
     note(f"{len(answers)} answers")

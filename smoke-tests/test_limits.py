@@ -1,4 +1,4 @@
-"""The longest prompt, the longest answer, and nothing beyond."""
+"""Checks the longest prompt, the longest answer, and that longer ones are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_longest_prompt_leaves_room_for_the_longest_answer(
         f"{found.prompt_tokens:,} (finish reason {found.finish_reason or 'none'})",
         short
         if most < prompt + answer
-        else "Compare --max-model-len of the pod with the plan; is the request changed?",
+        else "Compare --max-model-len of the pod with the plan, and check whether a proxy changes the request.",
     )
     note(f"{prompt:,} tokens in, {answer:,} out in {found.seconds:.1f} s")
 
@@ -49,13 +49,14 @@ def test_a_prompt_that_is_too_long_is_refused_clearly(
         require(error.status == 400, f"{most + 1:,} tokens are answered with {error.status or 'nothing'}: {error}", see)
         require(
             str(most) in error.said,
-            f"{most + 1:,} tokens are refused without saying that {most:,} are the most: {error.said!r}",
-            "Clients cannot tell what is wrong with their prompt. Does something replace the server's own words?",
+            f"{most + 1:,} tokens are refused, but the message does not say that {most:,} are the most: {error.said!r}",
+            "Clients do not learn what is wrong with their prompt. Check whether a proxy replaces the server's "
+            "message.",
         )
         note(error.said)
     else:
         raise FindingError(
             f"{most + 1:,} tokens are taken, one more than planned ({found.prompt_tokens:,} counted)",
-            "Compare --max-model-len of the pod with the plan; is the prompt cut off silently?",
+            "Compare --max-model-len of the pod with the plan, and check whether the prompt is cut off silently.",
         )
     chat.complete(endpoint, prompts.of(4), model_requests.limits(spec.patience, 1), stream=False)

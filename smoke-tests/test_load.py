@@ -1,4 +1,4 @@
-"""Under the load that the form told of."""
+"""Checks the service under the load that its form states."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from neuroscale.smoke.pytest_plugin import Notes
 from neuroscale.smoke.run_spec import Spec
 
 _TIMES = 20
-"""The fewest of which a p95 is not the slowest one."""
-_PROMPT, _ANSWER = 64, 32  # tokens of each of many users
+"""The fewest requests of which the p95 is not the slowest one."""
+_PROMPT, _ANSWER = 64, 32  # tokens of each of the users
 
 
 @pytest.mark.check("first-token")
@@ -27,7 +27,7 @@ def test_the_first_token_comes_in_time(
     """Time to the first token of the longest prompt, against the form's p95."""
     wanted = service.request.p95_ttft_seconds
     times: list[float] = []
-    # As soon as two are too slow, the p95 is.
+    # As soon as two answers are too slow, the p95 is too slow.
     while len(times) < _TIMES and sum(one > wanted for one in times) < 2:
         prompt = prompts.of(service.request.longest_prompt_tokens)
         options = model_requests.limits(
@@ -43,7 +43,8 @@ def test_the_first_token_comes_in_time(
     require(
         slow <= wanted,
         f"{told}; the form asks for {wanted:g} s",
-        "Is the replica busy (neuroscale metrics), or the plan's speed wrong? Measure it, and correct the catalog.",
+        "Check whether the replica is busy (neuroscale metrics). If not, the plan's speed is wrong: measure it, and "
+        "correct the catalog.",
     )
     note(f"{told}; asked for: {wanted:g} s")
 
@@ -64,9 +65,9 @@ def test_the_forms_users_are_all_answered_at_once(
     cut = [one for one in answers if one.completion_tokens != tokens]
     require(
         not errors and not cut,
-        f"{at_once} at once: {len(errors)} were not answered and {len(cut)} not wholly"
+        f"{at_once} at once: {len(errors)} were not answered and {len(cut)} were answered only in part"
         + (f"; the first: {errors[0]}" if errors else ""),
-        f"Does a replica crash or refuse under load? {endpoint.look}",
+        f"Check whether a replica crashes or refuses under load: {endpoint.look}",
     )
     first = [one.ttft_seconds for one in answers if one.ttft_seconds is not None] or [0.0]
     longest = max(one.seconds for one in answers)

@@ -1,4 +1,4 @@
-"""What autoscaling and alerts read."""
+"""Checks the metrics that autoscaling and alerts read."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def test_it_has_the_metrics_that_autoscaling_and_alerts_use(inside: Endpoint, no
     require(
         not found.missing,
         f"/metrics lacks {', '.join(found.missing)}",
-        "Autoscaling and alerts would see nothing. Did the runtime's version rename them?",
+        "Autoscaling and alerts would not work. Check whether the runtime's version renamed the metrics.",
     )
     note(f"{len(metrics.NAMES)} names")
 
 
 @pytest.mark.check("metrics-move")
 def test_its_metrics_count_a_request(inside: Endpoint, spec: Spec, note: Notes) -> None:
-    """/metrics moves when a request is made."""
+    """/metrics counts a request."""
     before = metrics.read(inside)
     chat.complete(inside, "Count me", model_requests.limits(spec.patience, _TOKENS, whole=True))
     ends = time.monotonic() + _WITHIN
@@ -39,14 +39,14 @@ def test_its_metrics_count_a_request(inside: Endpoint, spec: Spec, note: Notes) 
         time.sleep(0.2)
     require(
         not still,
-        f"a request of {_TOKENS} tokens did not move {', '.join(still)}",
-        f"Are they another process' metrics, or not collected? {inside.look}",
+        f"a request of {_TOKENS} tokens did not change {', '.join(still)}",
+        f"Check whether /metrics belongs to another process, or is not collected: {inside.look}",
     )
     note("first token, latency, between tokens, queue, tokens in and out")
 
 
 def _still(before: metrics.Snapshot, after: metrics.Snapshot) -> list[str]:
-    """The metrics that are there and did not grow; a gauge may be the same again."""
+    """The metrics that exist but did not grow; a gauge may keep its value."""
     grown = {
         metrics.TTFT: (before.ttft, after.ttft),
         metrics.END_TO_END: (before.e2e, after.e2e),

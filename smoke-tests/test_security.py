@@ -1,4 +1,4 @@
-"""Who may ask: the API key, and TLS."""
+"""Checks who may ask the model: the API key, and TLS."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from neuroscale.smoke.check_errors import CannotTellError, FindingError, NotAppl
 from neuroscale.smoke.pytest_plugin import Notes
 from neuroscale.smoke.run_spec import Spec
 
-_NO_URL = "no URL (--base-url): it was asked through the API server"
+_NO_URL = "no URL (--base-url): the service was asked through the API server"
 _WITHIN = 10.0
-# Outside what vLLM's key guards; a model has those of its kind.
+# Paths that vLLM's key does not guard; each kind of model has its own.
 _SCORING = ("/generative_scoring", "/score", "/rerank", "/classify", "/pooling")
-# Only that mode has it; the others of it would put the server to sleep, and run code.
+# Only the development mode has this path; its other paths would put the server to sleep, or run code.
 _DEVELOPMENT = "/is_sleeping"
 _LEAST_DAYS = 7
 _BROKEN = "The server runs without its key: is VLLM_API_KEY in the pod, from the Secret? See the skeleton's manifest."
 
 
 def _questions(model: str) -> list[tuple[str, str, dict[str, Any] | None]]:
-    """Method, path and body of what an OpenAI-compatible server may answer under /v1."""
+    """Method, path and body of the requests that an OpenAI-compatible server may answer under /v1."""
     said = [{"role": "user", "content": "Hello"}]
     return [
         ("GET", "/v1/models", None),
@@ -43,12 +43,12 @@ def _questions(model: str) -> list[tuple[str, str, dict[str, Any] | None]]:
 
 
 def _refused(endpoint: Endpoint, patience: float, key: str | None, what: str) -> str:
-    """Raises FindingError where a path under /v1 does not answer 401."""
+    """Raises FindingError if a path under /v1 does not answer 401."""
     assert endpoint.key is not None
     wrong, paths = [], []
     for method, path, body in _questions(endpoint.model):
         status = model_requests.status(endpoint, method, path, body, patience, key=key)
-        # A path that nobody answers needs no guard.
+        # A path without an answer needs no guard.
         if status in (404, 405):
             status = model_requests.status(endpoint, method, path, body, patience, key=endpoint.key.secret)
             if status in (404, 405):
@@ -82,11 +82,11 @@ def test_who_shows_a_wrong_key_is_refused(endpoint: Endpoint, spec: Spec, note: 
 
 @pytest.mark.check("keyless-paths")
 def test_no_path_outside_v1_runs_the_model_for_anybody(endpoint: Endpoint, spec: Spec, note: Notes) -> None:
-    """No path beside /v1 runs the model for who shows no key."""
+    """No path beside /v1 runs the model for a client without a key."""
     said = [{"role": "user", "content": "Hello"}]
     question = {"model": endpoint.model, "messages": said, "max_tokens": 1}
     status, text = model_requests.reply(endpoint, "POST", "/invocations", question, spec.patience, key=None)
-    # vLLM guards /v1 alone, and answers chats here too, where the manifest does not put something else in its place.
+    # vLLM guards only /v1, and answers chats on these paths too, unless the manifest replaces them.
     runs = ["/invocations"] if status < 300 and '"choices"' in text else []
     scoring = [path for path in _SCORING if _lets_in(endpoint, "POST", path, spec.patience)]
     told = ["/tokenize"] if _lets_in(endpoint, "POST", "/tokenize", spec.patience) else []
@@ -98,16 +98,18 @@ def test_no_path_outside_v1_runs_the_model_for_anybody(endpoint: Endpoint, spec:
     require(
         not runs,
         f"without a key, {' and '.join(runs)} runs the model",
-        "Let the gateway route /v1 alone, and render the service again: vLLM asks for the key nowhere else.",
+        "Let the gateway route only /v1, and render the service again: vLLM asks for the key nowhere else.",
     )
     if scoring:
-        # vLLM has no key for them. NetworkPolicy and gateway keep others away, and neither was asked.
-        raise NotApplicableError(f"{_NO_URL}; to whom the NetworkPolicy lets in it answers {', '.join(scoring + told)}")
+        # vLLM does not guard these paths. NetworkPolicy and gateway do, but this request passed neither.
+        raise NotApplicableError(
+            f"{_NO_URL}; it answers {', '.join(scoring + told)} to clients that the NetworkPolicy lets in"
+        )
     note(f"without a key it answers {', '.join(told)}" if told else "nothing else answers")
 
 
 def _lets_in(endpoint: Endpoint, method: str, path: str, patience: float) -> bool:
-    """Whether a path takes a question of who shows no key: what complains about the question has let it in."""
+    """Whether a path takes a request without a key. An answer that complains about the content counts as well."""
     status = model_requests.status(endpoint, method, path, None if method == "GET" else {}, patience, key=None)
     return status < 300 or status in (400, 422)
 
@@ -118,7 +120,9 @@ def test_its_certificate_is_verified(endpoint: Endpoint, spec: Spec, note: Notes
     if endpoint.how == "port-forward":
         raise NotApplicableError(_NO_URL)
     url = urlsplit(spec.base_url)
-    require(url.scheme == "https", f"the address {spec.base_url} is not https: keys and prompts go in the clear", _TLS)
+    require(
+        url.scheme == "https", f"the address {spec.base_url} is not https: keys and prompts are sent unencrypted", _TLS
+    )
     host = url.hostname or ""
     try:
         with (
@@ -140,7 +144,7 @@ _TLS = "See the gateway's listener and its certificate: kubectl get gateways,cer
 
 
 def _is_short(certificate: Any) -> bool:
-    """Whether it was made for a few days only, as some authorities do."""
+    """Whether the certificate lasts only a few days, as those of some authorities do."""
     begins, ends = (ssl.cert_time_to_seconds(str(certificate[name])) for name in ("notBefore", "notAfter"))
     return (ends - begins) / 86400 <= 2 * _LEAST_DAYS
 
@@ -156,19 +160,19 @@ def test_it_does_not_answer_in_the_clear(endpoint: Endpoint, spec: Spec, note: N
     open_ = [f"port {port} {told}" for port, (fine, told) in seen.items() if not fine]
     require(
         not open_,
-        f"in the clear, {url.hostname} {'; '.join(open_)}",
-        "Close the HTTP listener, or let it redirect to https: a client would send its key in the clear.",
+        f"without TLS, {url.hostname} {'; '.join(open_)}",
+        "Close the HTTP listener, or let it redirect to https: a client would send its key unencrypted.",
     )
     note("; ".join(f"port {port} {told}" for port, (_, told) in seen.items()))
 
 
 def _plainly(url: str) -> tuple[bool, str]:
-    """Whether that is fine, and what an address without TLS does. No key is sent."""
+    """Whether plain HTTP at an address is safe, and the reaction of the address in words. No key is sent."""
     try:
-        # A proxy's answer would be its own.
+        # A proxy would answer by itself.
         answer = httpx.get(url, timeout=_WITHIN, follow_redirects=False, trust_env=False)
     except (httpx.ReadTimeout, httpx.WriteTimeout) as error:
-        told = f"{url} takes a connection and says nothing within {_WITHIN:g} s"
+        told = f"{url} takes a connection and does not answer within {_WITHIN:g} s"
         raise CannotTellError(told, "Try it by hand: curl --verbose") from error
     except httpx.HTTPError as error:
         return True, f"does not answer ({type(error).__name__})"

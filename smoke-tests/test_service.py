@@ -1,4 +1,4 @@
-"""The InferenceService."""
+"""Checks the InferenceService."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def test_its_newest_generation_is_ready(cluster: Cluster, target: Target, servic
         raise CannotTellError("; ".join(answer.unreadable), "Ask the platform's team for the right to read it.")
     if not found:
         raise FindingError(
-            f"the namespace {service.namespace} holds no InferenceService {service.name}",
+            f"the namespace {service.namespace} does not hold the InferenceService {service.name}",
             f"Is its change merged, and the context right? neuroscale status {service.name}",
         )
     (one,) = found
-    # Whether Git's newest commit is there is another check's question.
+    # Another check looks whether Git's newest commit is deployed.
     what = one.verdict if one.generation is None else one.running
     why = one.reason if one.generation is None else one.running_reason
     require(what == "ready", f"{what}: {why}", one.next or f"neuroscale status {service.name}")

@@ -1,4 +1,4 @@
-"""From Git to the cluster: Argo CD's application, the live object, the running pods."""
+"""Checks the way from Git to the cluster: Argo CD's application, the live object, the running pods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_argo_cd_has_synced_the_merged_revision(
     see = f"kubectl -n {NAMESPACE} describe application {name}"
     found = cluster.get("argoproj.io/v1alpha1", "Application", name, NAMESPACE)
     if found is None:
-        raise FindingError(f"there is no application {name}", f"kubectl -n {NAMESPACE} describe applicationsets")
+        raise FindingError(f"the application {name} does not exist", f"kubectl -n {NAMESPACE} describe applicationsets")
     sync, health = part(found, "status", "sync"), part(found, "status", "health")
     revision = str(sync.get("revision") or "")
     short, merged = revision[:10] or "no commit", target.revision[:10]
@@ -34,7 +34,7 @@ def test_argo_cd_has_synced_the_merged_revision(
             "ahead": f"Argo CD is at {short}, where {service.name} was changed again since {merged}",
             "unknown": f"Argo CD is at {short}, which this clone does not know",
         }[stands]
-        # Whatever else fails may not be the fault of the change that is looked at.
+        # The change under test may not be the cause of any other failure.
         distrust(pytestconfig, told)
         raise CannotTellError(told, "Run git fetch, and the smoke tests of the newest commit.")
     require(
@@ -54,7 +54,7 @@ def test_argo_cd_has_synced_the_merged_revision(
 
 @pytest.mark.check("live-object")
 def test_the_live_object_is_what_git_holds(live: Object, service: Service) -> None:
-    """The live InferenceService equals Git: labels, image, arguments and all else."""
+    """The live InferenceService equals Git: labels, image, arguments and all other fields."""
     fields = differences({key: service.wanted.get(key) for key in ("metadata", "spec")}, live)
     require(
         not fields,
@@ -73,13 +73,13 @@ def test_the_running_pods_are_what_git_holds(
     require(
         not wrong,
         "; ".join(wrong[:5]),
-        f"Is a roll-out under way, or KServe's controller down? neuroscale status {service.name}",
+        f"Check whether a roll-out is under way, or KServe's controller is down: neuroscale status {service.name}",
     )
     note(f"{len(pods)} pods of {service.server.get('image')}")
 
 
 def _runtime_arguments(cluster: Cluster, service: Service) -> list[str]:
-    """What KServe puts before the service's own arguments."""
+    """The arguments that KServe puts before the service's own."""
     name = str(service.server.get("runtime") or "")
     version = "serving.kserve.io/v1alpha1"
     found = cluster.get(version, "ServingRuntime", name, service.namespace) or cluster.get(

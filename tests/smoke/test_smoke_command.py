@@ -136,7 +136,7 @@ def test_a_user_without_rights_gets_no_green(lab: Lab) -> None:
     ("options", "told"),
     [
         (("--environment", "nowhere"), "'nowhere' is not an environment"),
-        (("--service", "nothing"), "holds no service 'nothing'"),
+        (("--service", "nothing"), "does not hold the service 'nothing'"),
         (("--revision", "no-such-commit"), "is not a commit"),
         (("--base-url", "http://models.example.com"), "is not encrypted"),
         (("--state", "/nowhere"), "names two clusters"),

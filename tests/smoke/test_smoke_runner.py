@@ -143,13 +143,13 @@ def test_an_error_while_a_check_ends_is_no_pass(lab: Lab, body: str) -> None:
         ({"test_a.py": _HEAD}, "no check was found"),
         ({"test_a.py": _HEAD + _PASSES, "test_b.py": "def broken(:\n"}, "cannot be read"),
         ({"test_a.py": _HEAD + _PASSES, "test_b.py": "import no_such_module\n"}, "cannot be read"),
-        ({"test_a.py": _HEAD + _PASSES, "conftest.py": "raise RuntimeError('no')\n"}, "the runner ended with"),
+        ({"test_a.py": _HEAD + _PASSES, "conftest.py": "raise RuntimeError('no')\n"}, "the runner ended early with"),
         ({"test_a.py": _HEAD + _PASSES + _check("crash", "os._exit(0)")}, "these did not end: crash of chat"),
         ({"test_a.py": _HEAD + _PASSES + _check("kill", "os.kill(os.getpid(), 9)")}, "these did not end: kill of chat"),
         ({"test_a.py": _HEAD + _PASSES + _check("leave", "pytest.exit('bye', returncode=0)")}, "did not end: leave"),
         ({"test_a.py": _HEAD + _PASSES + "\ndef test_x(service):\n    pass\n"}, "lacks its id"),
-        ({"test_a.py": _HEAD + _PASSES, "test_b.py": _HEAD + _PASSES}, "told of twice"),
-        ({"test_a.py": _HEAD + "\n@pytest.mark.xfail(strict=True)" + _PASSES}, "the runner says otherwise"),
+        ({"test_a.py": _HEAD + _PASSES, "test_b.py": _HEAD + _PASSES}, "has two results"),
+        ({"test_a.py": _HEAD + "\n@pytest.mark.xfail(strict=True)" + _PASSES}, "the runner reports a failure"),
         (
             {
                 "test_a.py": _HEAD + _PASSES + _check("other", "pass"),
@@ -169,7 +169,7 @@ def test_a_run_that_is_not_whole_cannot_be_trusted(lab: Lab, files: dict[str, st
 def test_a_service_of_which_nothing_was_looked_at_makes_the_run_untrusted(lab: Lab) -> None:
     body = "if service == 'search': raise NotApplicableError('no')"
     report = lab.run({"test_a.py": _HEAD + _check("some", body)}, ("chat", "search"))
-    assert report.problems == ("nothing of search was looked at",)
+    assert report.problems == ("no check of search ran",)
     assert report.status is ExitStatus.UNTRUSTED
 
 
@@ -185,7 +185,7 @@ def test_a_run_that_takes_too_long_is_ended_with_all_that_it_started(lab: Lab, t
     report = lab.run({"test_a.py": _HEAD + _PASSES + _check("hang", body + "p.wait()")}, within=15.0)
     assert time.monotonic() - began < 45
     assert report.status is ExitStatus.UNTRUSTED
-    assert "it took longer than 15 s and was ended" in report.problems
+    assert "the run took longer than 15 s and was stopped" in report.problems
     assert _outcomes(report) == {"fine": "passed"}
     child = int(note.read_text(encoding="utf-8"))
     wait_for(lambda: _is_over(child), 10.0, "what the check started is ended too")

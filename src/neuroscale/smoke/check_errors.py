@@ -1,10 +1,10 @@
-"""How a check of `smoke-tests/` ends: it returns (passed), or raises one of these."""
+"""Defines how a check of `smoke-tests/` ends: it returns (passed), or raises one of these errors."""
 
 from __future__ import annotations
 
 
 class FindingError(AssertionError):
-    """The check looked, and it is not as it should be. `seen`: what was seen; `do`: what to do next."""
+    """The check found a fault. `seen`: the observation; `do`: what to do next."""
 
     def __init__(self, seen: str, do: str) -> None:
         super().__init__(seen)
@@ -13,13 +13,13 @@ class FindingError(AssertionError):
 
 
 class NotApplicableError(Exception):
-    """Nothing to look at in this environment, for the reason given. It is listed as not checked."""
+    """There is nothing to check in this environment, for the reason given. The report lists it as not checked."""
 
 
 class NeedsError(Exception):
-    """Not looked at because another check of the same service failed: `check` is its id.
+    """Not checked because another check of the same service failed: `check` is its id.
 
-    Where that one did not fail, this is an error: nothing else makes the run red.
+    If that check did not fail, this one counts as an error, so that the run is red.
     """
 
     def __init__(self, check: str, why: str) -> None:
@@ -28,7 +28,7 @@ class NeedsError(Exception):
 
 
 class CannotTellError(Exception):
-    """It could not be looked at. `do`: what to do next."""
+    """The check could not decide. `do`: what to do next."""
 
     def __init__(self, seen: str, do: str) -> None:
         super().__init__(seen)
@@ -36,6 +36,6 @@ class CannotTellError(Exception):
 
 
 def require(holds: object, seen: str, do: str) -> None:
-    """Raises FindingError where it does not hold."""
+    """Raises FindingError if the condition does not hold."""
     if not holds:
         raise FindingError(seen, do)

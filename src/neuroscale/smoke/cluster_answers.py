@@ -1,4 +1,4 @@
-"""What the cluster answered before any check looked: shared by the checks of one run."""
+"""Asks the cluster once before all checks of a run, which share its answers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from neuroscale.kube.client import Cluster, KubernetesError, RefusedError
 
 @dataclass(frozen=True)
 class Api:
-    """The API server, its version and who it takes the caller for; or why it does not answer.
+    """The API server, its version and the user that it recognizes in the caller; or why it does not answer.
 
-    `unknown`: why it takes the caller for nobody, "" where it knows them.
+    `unknown`: why it does not recognize the caller, "" if it does.
     """
 
     cluster: Cluster | None
@@ -31,14 +31,14 @@ def who_am_i(cluster: Cluster) -> Api:
     try:
         version = str(cluster.request("GET", "/version").get("gitVersion") or "unknown version")
     except RefusedError as error:
-        return Api(cluster, unknown=f"the API server refuses who asks: {error.message}")
+        return Api(cluster, unknown=f"the API server refuses the caller: {error.message}")
     except KubernetesError as error:
         return Api(None, problem=str(error))
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
         found = cluster.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=review)
     except RefusedError as error:
-        return Api(cluster, version, unknown=f"the API server does not say who asks: {error.message}")
+        return Api(cluster, version, unknown=f"the API server does not name the caller's user: {error.message}")
     except KubernetesError as error:
         return Api(None, problem=str(error))
     user = part(found, "status", "userInfo")
@@ -49,7 +49,7 @@ def who_am_i(cluster: Cluster) -> Api:
         version,
         name,
         tuple(str(one) for one in groups) if isinstance(groups, list) else (),
-        unknown=f"the API server takes this user for {name or 'nobody'}" if nobody else "",
+        unknown=f"the API server recognizes the caller only as {name or 'a user without a name'}" if nobody else "",
     )
 
 
@@ -63,7 +63,7 @@ class Opened:
 
     @property
     def of_the_service(self) -> bool:
-        """Whether the problem is the service's, and not of the machine that asks or of the user's rights."""
+        """Whether the service causes the problem, and not this machine or the user's rights."""
         if isinstance(self.problem, InputError):
             return all(one.where != "kubectl" for one in self.problem.problems)
         return isinstance(self.problem, EndpointError)

@@ -1,4 +1,4 @@
-"""What Git says should be there: the services of an environment at a commit, and the policies."""
+"""Reads from Git the services that an environment should have at a commit, and the policies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COST_LABELS = (
     "active-param-ratio",
     "total-params",
 )
-"""By which costs are attributed."""
+"""The labels by which costs are attributed."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,14 @@ class Target:
     policies: PolicySet
 
     def service(self, name: str) -> Service:
-        """Raises KeyError where there is none of that name."""
+        """The service of this name. Raises KeyError if there is none."""
         return {one.name: one for one in self.services}[name]
 
 
 def load_target(root: Path, environment: str, revision: str, service: str = "") -> Target:
-    """The services of an environment (or the one) at a commit of a clone.
+    """The services of an environment, or the named one, at a commit of a clone.
 
-    Raises InputError where the environment or the service is not there or cannot be read, UntrustedError for policies
+    Raises InputError if the environment or the service does not exist or cannot be read, UntrustedError for policies
     that cannot be used.
     """
     git = Git(root)
@@ -106,7 +106,7 @@ def load_target(root: Path, environment: str, revision: str, service: str = "") 
             if service not in names:
                 where = f"{MANIFESTS}/{environment} at {revision[:10]}"
                 fix = f"{suggest(service, names)} Is its change merged? Then run git fetch."
-                raise InputError(Problem(where, "", f"holds no service {service!r}", fix))
+                raise InputError(Problem(where, "", f"does not hold the service {service!r}", fix))
             paths = [path for path in paths if path.service == service]
         return Target(
             root,

@@ -1,7 +1,7 @@
-"""Whether an answer is garbage: a pure judge of text.
+"""Judges whether an answer is garbage: a pure function of its text.
 
-It says nothing of sense. It knows what servers answer whose weights, cache or numbers are broken: nothing, the same
-token again and again (NaN logits give one like `!!!!`), a short cycle, or bytes that are no text.
+It does not judge the meaning. It finds the answers of servers with broken weights, cache or numbers: nothing, the same
+token again and again (NaN logits give text like `!!!!`), a short cycle, or bytes that are not text.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Final
 
 MOST_UNTEXT: Final = 0.05
-"""The share of characters that may be control, replacement, unassigned or private ones."""
+"""The largest allowed share of control, replacement, unassigned or private characters."""
 FEWEST_REPEATS: Final = 4
 LEAST_SHARE: Final = 0.5
-"""A part that is repeated at least so often, over at least this share of the answer, is a cycle."""
+"""A part that repeats at least so often, over at least this share of the answer, is a cycle."""
 _LONGEST_CYCLE: Final = {"words": 16, "characters": 48}
 _SHORTEST: Final = {"words": 8, "characters": 16}
 _UNTEXT: Final = ("Cc", "Cn", "Co", "Cs")
@@ -22,13 +22,13 @@ _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 def garbage(text: str) -> str | None:
-    """What is wrong with an answer, in words; None where it is text."""
-    # A character of several tokens may be cut in two where the answer ends at its longest.
+    """The fault of an answer, in words; None if it is text."""
+    # A character of several tokens may be cut in two if the answer reaches its longest length.
     text = text.removesuffix(_REPLACEMENT)
     if not text.strip():
         return "it is empty"
     if (share := _untext(text)) > MOST_UNTEXT:
-        return f"it is not text: {share:.0%} of its characters are control or replacement characters or none at all"
+        return f"it is not text: {share:.0%} of its characters are control, replacement or unassigned characters"
     for kind, units in (("words", text.split()), ("characters", list(text.strip()))):
         if found := _cycle(units, _LONGEST_CYCLE[kind], _SHORTEST[kind]):
             length, times = found
@@ -46,7 +46,7 @@ def _untext(text: str) -> float:
 
 
 def _cycle(units: Sequence[str], longest: int, shortest: int) -> tuple[int, int] | None:
-    """Length and times of a part that fills most of the units by being repeated."""
+    """Length and count of a part whose repetition fills most of the units."""
     for length in range(1, min(longest, len(units) // FEWEST_REPEATS) + 1):
         run = best = 0
         for before, now in zip(units, units[length:], strict=False):

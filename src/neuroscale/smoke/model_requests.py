@@ -1,4 +1,4 @@
-"""How the checks ask a model: prompts of an exact length, limits of time, many users at once, paths without a key."""
+"""Asks a model for the checks: prompts of an exact length, time limits, many users at once, paths without a key."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.smoke.check_errors import CannotTellError
 
 SLOWEST: Final = 0.25
-"""Seconds a token. A server that decodes more slowly is taken for one that hangs."""
+"""Seconds for each token. A server that decodes more slowly counts as hanging."""
 FASTEST: Final = 2000.0
-"""Tokens a second for one user, about twice what vLLM decodes. What comes faster was held back on its way."""
+"""Tokens per second for one user, about twice vLLM's speed. A faster stream was held back on its way."""
 _WORDS: Final = (
     "Write about a river that leaves the mountains in spring, passes three towns and a mill, and reaches the sea. "
     "Tell what grows on its banks, who fishes there, which bridges cross it, and how people speak of its floods."
 )
 _LARGEST_REPLY: Final = 64 * 1024
-_STACK: Final = 512 * 1024  # bytes of a user's thread
+_STACK: Final = 512 * 1024  # bytes of the stack of a user's thread
 
 
 def limits(patience: float, tokens: int, *, sampled: bool = False, whole: bool = False) -> Options:
-    """How to ask for at most so many tokens.
+    """The options that ask for at most so many tokens.
 
-    `sampled`: at temperature 1 with a seed. `whole`: exactly so many, not ending where the model would.
+    `sampled`: at temperature 1 with a seed. `whole`: exactly so many, even if the model would end earlier.
     """
     return Options(
         max_tokens=tokens,
@@ -44,36 +44,41 @@ def limits(patience: float, tokens: int, *, sampled: bool = False, whole: bool =
 
 
 class Prompts:
-    """Prompts as the numbers of their tokens: of an exact length, and no two with the same beginning."""
+    """Prompts as token ids: each has an exact length, and no two have the same beginning."""
 
     def __init__(self, ids: Sequence[int]) -> None:
-        """`ids`: at least three tokens, each another one."""
+        """`ids`: at least three different tokens."""
         self._ids = tuple(ids)
         self._next = itertools.count(1)
 
     @classmethod
     def of_server(cls, endpoint: Endpoint, patience: float) -> Prompts:
-        """Of tokens that the server knows. Raises CannotTellError where it does not tell them, and EndpointError."""
+        """Prompts of tokens that the server knows. Raises CannotTellError if it does not list them, and
+        EndpointError.
+        """
         return cls(_token_ids(endpoint, patience))
 
     def of(self, tokens: int) -> list[int]:
-        """A prompt of exactly so many tokens. Its beginning is its own, so that no cache answers for the model."""
+        """A prompt of exactly so many tokens. Its beginning is unique, so that a prefix cache cannot shorten the
+        work.
+        """
         size, turn = len(self._ids), next(self._next)
         step = 1 + turn // size % (size - 1)
         return [self._ids[(turn + place * step) % size] for place in range(tokens)]
 
 
 def _token_ids(endpoint: Endpoint, patience: float) -> list[int]:
-    """Tokens of words, as the server itself counts them."""
+    """The token ids of some words, as the server itself tokenizes them."""
     asked = {"model": endpoint.model, "prompt": _WORDS, "max_tokens": 1, "return_token_ids": True}
     found = post_json(endpoint, "/v1/completions", asked, seconds=patience)
     choices = found.get("choices") if isinstance(found, dict) else None
     ids = choices[0].get("prompt_token_ids") if isinstance(choices, list) and choices else None
-    # The first may be the one that begins every text.
+    # The first token may be the one that begins every text.
     words = list(dict.fromkeys(ids[1:])) if isinstance(ids, list) else []
     if len(words) < 3 or not all(isinstance(one, int) for one in words):
         raise CannotTellError(
-            "the server does not tell a prompt's tokens (return_token_ids), so none of an exact length can be made",
+            "the server does not return a prompt's token ids (return_token_ids), so no prompt of an exact length "
+            "can be made",
             "Is it a vLLM of at least 0.10.2? See the runtime's image.",
         )
     return words
@@ -82,7 +87,7 @@ def _token_ids(endpoint: Endpoint, patience: float) -> list[int]:
 def at_once(
     endpoint: Endpoint, prompts: Sequence[Sequence[int]], options: Options
 ) -> tuple[list[Answer], list[EndpointError]]:
-    """Ask all prompts at the same moment, each streamed; the answers, and what went wrong."""
+    """Send all prompts at the same moment, each streamed. Returns the answers and the errors."""
     gate = threading.Barrier(len(prompts))
 
     def one(prompt: Sequence[int]) -> Answer | EndpointError:
@@ -111,14 +116,14 @@ def percentile(values: Sequence[float], share: float) -> float:
 def status(
     endpoint: Endpoint, method: str, path: str, body: Mapping[str, Any] | None, patience: float, *, key: str | None
 ) -> int:
-    """The HTTP status that a path answers to who shows this key (None: no key). Raises EndpointError."""
+    """The HTTP status that a path answers to a request with this key (None: without a key). Raises EndpointError."""
     return reply(endpoint, method, path, body, patience, key=key)[0]
 
 
 def reply(
     endpoint: Endpoint, method: str, path: str, body: Mapping[str, Any] | None, patience: float, *, key: str | None
 ) -> tuple[int, str]:
-    """The HTTP status, and the beginning of the text, that a path answers to who shows this key (None: no key).
+    """The HTTP status and the beginning of the text that a path answers to a request with this key (None: without one).
 
     Raises EndpointError.
     """

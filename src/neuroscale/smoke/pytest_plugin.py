@@ -1,7 +1,7 @@
-"""pytest's plugin of a smoke run: orders the checks, and records how each one ends as it ends.
+"""The pytest plugin of a smoke run: orders the checks, and records the result of each as it ends.
 
-It runs in a process of its own (see `runner`). What is recorded goes through a pipe, one JSON object a line:
-`collected` (all that will run), `started`, `result`, `problem`, and `finished` at the end.
+It runs in a process of its own (see `runner`). The records go through a pipe, one JSON object a line: `collected` (all
+checks that will run), `started`, `result`, `problem`, and `finished` at the end.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def spec(pytestconfig: pytest.Config) -> Spec:
-    """What this run is about."""
+    """The deployment that this run checks."""
     return pytestconfig.stash[_SPEC]
 
 
 class Notes:
-    """What a check saw, also where it passes; and what must never be told."""
+    """The observations of a check, also of one that passes; and the secrets that must not be recorded."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
@@ -67,18 +67,18 @@ class Notes:
 
 @pytest.fixture
 def note(request: pytest.FixtureRequest) -> Notes:
-    """Tell what was seen."""
+    """Record an observation."""
     return Notes(request.node.stash.setdefault(_NOTES, []))
 
 
 def hide(config: pytest.Config, secret: SecretText | None) -> None:
-    """Keep a secret out of everything that is recorded."""
+    """Keep a secret out of all records."""
     if secret is not None:
         config.stash[_SECRETS].append(secret)
 
 
 def distrust(config: pytest.Config, why: str) -> None:
-    """Say that the run as a whole cannot be trusted."""
+    """Record that the run as a whole cannot be trusted."""
     config.stash[_RECORDER].tell("problem", message=why)
 
 
@@ -88,7 +88,7 @@ class _Recorder:
         self._secrets = secrets
         self._raised: list[BaseException] = []
 
-    # ------------------------------------------------------------ what will run
+    # ------------------------------------------------------------ the checks that will run
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -106,7 +106,7 @@ class _Recorder:
         if report.failed:
             self.tell("problem", message=f"{report.nodeid} cannot be read: {_last_line(report.longreprtext)}")
 
-    # ------------------------------------------------------------ how each one ends
+    # ------------------------------------------------------------ the result of each check
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -134,7 +134,7 @@ class _Recorder:
             result = Result(service, check, title, "passed", seconds, notes)
         else:
             ended = [_ended(one, service, check, title, seconds, where) for one in self._raised]
-            # One that could not be checked and then broke down is broken.
+            # A check that was not applicable and then failed in its teardown counts as broken.
             result = next((one for one in ended if one.outcome != "skipped"), ended[0])
         texts = {"message": result.message, "next": result.next}
         for secret in self._secrets:
@@ -167,7 +167,7 @@ class _Recorder:
 
 
 def _ended(raised: BaseException, service: str, check: str, title: str, seconds: float, where: str) -> Result:
-    """How a check that raised something ended."""
+    """The result of a check that raised an exception."""
     told = str(raised) or type(raised).__name__
     look = f"neuroscale status {service}" if service else f"See smoke-tests/{where}."
     if isinstance(raised, FindingError):
@@ -178,7 +178,7 @@ def _ended(raised: BaseException, service: str, check: str, title: str, seconds:
         return Result(service, check, title, "skipped", seconds, told, "", raised.check)
     if isinstance(raised, CannotTellError):
         return Result(service, check, title, "error", seconds, told, raised.do)
-    # An endpoint that refuses or breaks off is what is looked for.
+    # An endpoint that refuses or breaks off is a finding.
     if isinstance(raised, EndpointError):
         return Result(service, check, title, "failed", seconds, told, look)
     if isinstance(raised, AssertionError | pytest.fail.Exception):

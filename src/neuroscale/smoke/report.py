@@ -1,4 +1,4 @@
-"""A run of the smoke tests for people and for other programs: a table, Markdown, JUnit."""
+"""Formats a run of the smoke tests for people and for other programs: a table, Markdown, JUnit."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def print_table(report: Report, console: Console) -> None:
             if one.next:
                 console.print(Text(f"  next: {terminal(one.next, 2000)}"))
     for problem in report.problems:
-        console.print(Text(f"\nCannot be trusted: {terminal(problem, 4000)}"))
+        console.print(Text(f"\nThe run cannot be trusted: {terminal(problem, 4000)}"))
     console.print(Text(f"\n{terminal(headline(report))}"))
 
 
 def to_markdown(report: Report) -> str:
     """For a comment or a workflow's summary: the result first, then what failed, then the table."""
     rows = [f"**{markdown(headline(report))}**", ""]
-    rows += [f"- Cannot be trusted: {markdown(problem)}" for problem in report.problems]
+    rows += [f"- The run cannot be trusted: {markdown(problem)}" for problem in report.problems]
     for one in report.checks:
         if one.outcome in ("failed", "error"):
             place = f"{one.service}: {one.title}" if one.service else one.title
@@ -75,7 +75,7 @@ def to_markdown(report: Report) -> str:
 
 
 def to_junit(report: Report) -> str:
-    """One suite a service. A run that did not pass always has a failure, one that cannot be trusted an error."""
+    """One suite for each service. A run that did not pass has a failure; a run that cannot be trusted has an error."""
     suites: dict[str, Suite] = {}
     for one in report.checks:
         name = one.service or report.environment

@@ -1,4 +1,4 @@
-"""What a run of the smoke tests found, and whether it may be called passed."""
+"""Holds the results of a run of the smoke tests, and decides whether it passed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "error", "skipped")
 
 @dataclass(frozen=True)
 class Result:
-    """One check of one service ("" for what belongs to the whole environment).
+    """One check of one service ("" for a check of the whole environment).
 
-    `error`: it could not be looked at. `skipped`: not checked, `message` says why; `needs` is the failed check that it
-    would have needed, "" where there was nothing to look at. `seconds`: it took; `next`: what to do.
+    `error`: the check could not decide. `skipped`: not checked, `message` says why; `needs` is the failed check that it
+    depends on, "" if there was nothing to check. `seconds`: its duration; `next`: what to do.
     """
 
     service: str
@@ -33,7 +33,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole run. `revision`: the commit whose facts were compared; `started` in UTC; `seconds`: it took.
+    """A whole run. `revision`: the commit whose facts were compared; `started` in UTC; `seconds`: its duration.
 
     `problems`: why the run as a whole cannot be trusted.
     """
@@ -47,10 +47,10 @@ class Report:
 
     @property
     def status(self) -> ExitStatus:
-        """Passed only where every check was looked at and passed, or had nothing to look at.
+        """Passed only if every check ran and passed, or had nothing to check.
 
-        Untrusted outranks findings where the run as a whole is in doubt. A check that was seen to fail counts also
-        where another one could not be looked at.
+        Untrusted outranks findings if the run as a whole is in doubt. A failed check counts as a finding even if
+        another check could not decide.
         """
         outcomes = {one.outcome for one in self.checks}
         if self.problems or not outcomes & {"passed", "failed"}:
@@ -61,19 +61,19 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether the exit status is 0."""
+        """Whether the run passed: its exit status is 0."""
         return self.status is ExitStatus.PASSED
 
     def count(self, outcome: Outcome) -> int:
-        """The checks that ended so."""
+        """How many checks ended with this outcome."""
         return sum(one.outcome == outcome for one in self.checks)
 
 
 def settled(checks: list[Result], services: tuple[str, ...]) -> tuple[tuple[Result, ...], tuple[str, ...]]:
-    """The checks as they count, and why the run cannot be trusted.
+    """The checks as they count, and the reasons why the run cannot be trusted.
 
-    What was skipped for another check's sake is an error where that one did not fail. A service of which nothing was
-    looked at makes the run untrusted, and so does a check that is there twice.
+    A check that was skipped because of another check is an error if that one did not fail. A service without any check
+    that ran makes the run untrusted, and so does a check with two results.
     """
     failed = {(one.service, one.check) for one in checks if one.outcome == "failed"}
     counted, problems = [], []
@@ -83,10 +83,10 @@ def settled(checks: list[Result], services: tuple[str, ...]) -> tuple[tuple[Resu
             one = Result(one.service, one.check, one.title, "error", one.seconds, message, one.next, one.needs)
         counted.append(one)
     looked = {one.service for one in checks if one.outcome in ("passed", "failed")}
-    problems += [f"nothing of {service} was looked at" for service in services if service not in looked]
+    problems += [f"no check of {service} ran" for service in services if service not in looked]
     names = [(one.service, one.check) for one in checks]
     twice = sorted({name for name in names if names.count(name) > 1})
-    problems += [f"{check} of {service or 'the environment'} was told of twice" for service, check in twice]
+    problems += [f"{check} of {service or 'the environment'} has two results" for service, check in twice]
     return tuple(counted), tuple(problems)
 
 
@@ -107,7 +107,7 @@ def to_json(report: Report) -> str:
 
 
 def from_record(found: Mapping[str, Any]) -> Result:
-    """A result as the run recorded it. Raises ValueError where it is none."""
+    """A result as the run recorded it. Raises ValueError if the record is not a result."""
     texts = {name: found.get(name) for name in ("service", "check", "title", "outcome", "message", "next", "needs")}
     seconds = found.get("seconds")
     if not all(isinstance(text, str) for text in texts.values()) or texts["outcome"] not in OUTCOMES:

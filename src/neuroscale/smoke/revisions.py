@@ -1,4 +1,4 @@
-"""How the commit that Argo CD is at stands to the merged one, as far as one service goes."""
+"""Compares the commit that Argo CD has deployed with the merged one, for one service."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Standing = Literal["the same", "equal", "behind", "ahead", "unknown"]
 
 
 def standing(root: Path, folder: str, merged: str, deployed: str) -> Standing:
-    """Of two commits of a clone: the same one; equal, where the folder is; behind or ahead, where it is not.
+    """Compare two commits of a clone: `same` commit, or `equal` folder; else the deployed one is `behind` or `ahead`.
 
     `ahead`: the deployed commit comes after the merged one, and the folder was changed again. `unknown`: neither the
-    clone nor its origin has the deployed commit. The origin is asked because others merge while tests run.
+    clone nor its origin has the deployed commit. The origin is asked because others may merge while tests run.
     """
     if deployed == merged:
         return "the same"
@@ -38,12 +38,12 @@ def standing(root: Path, folder: str, merged: str, deployed: str) -> Standing:
 
 
 def _fetch(git: Git) -> None:
-    """Bring the newest commits of the origin, where it can be asked without asking anybody for a password."""
+    """Fetch the newest commits of the origin, if that is possible without a password prompt."""
     with contextlib.suppress(GitError):
         git.run(
             *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "origin"),
             check=False,
-            # What the caller gives git to log in with, which nothing else here needs.
+            # The variables with which the caller lets git log in; nothing else here needs them.
             environment={key: value for key, value in os.environ.items() if key.startswith("GIT_CONFIG_")},
             timeout=_FETCH_SECONDS,
         )

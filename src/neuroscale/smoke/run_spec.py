@@ -1,4 +1,4 @@
-"""What the process that runs the checks is told."""
+"""Holds the instructions for the process that runs the checks."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 VARIABLE = "NEUROSCALE_SMOKE"
-"""Names the file that holds the Spec. A path, so that nothing of it stands in arguments."""
+"""The variable that names the file with the Spec. A file, so that no argument shows its content."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """Which deployment is looked at. It holds no secret.
+    """The deployment to check. It holds no secret.
 
-    `repository`: the clone; `revision`: the commit whose facts count. `services`: names, in the order in which they are
-    looked at. `base_url`: where the one service is reached ("": through the API server). `kubeconfig` and `context`:
-    "" for the usual ones. `patience`: seconds that the first part of an answer may take. `journal`: the descriptor that
-    results are written to.
+    `repository`: the clone; `revision`: the commit whose facts count. `services`: names, in the order of the checks.
+    `base_url`: the address of the one service ("": through the API server). `kubeconfig` and `context`: "" for the
+    default ones. `patience`: seconds that the first part of an answer may take. `journal`: the file descriptor for the
+    results.
     """
 
     repository: str
@@ -37,6 +37,6 @@ class Spec:
 
 
 def read_spec() -> Spec:
-    """The spec that the environment names. Raises KeyError where it names none."""
+    """The spec in the file that the environment names. Raises KeyError if the variable is not set."""
     found = json.loads(Path(os.environ[VARIABLE]).read_text(encoding="utf-8"))
     return Spec(**{**found, "services": tuple(found["services"])})

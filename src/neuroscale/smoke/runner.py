@@ -1,4 +1,4 @@
-"""Runs `smoke-tests/` in a process of its own, whatever pytest the caller has configured."""
+"""Runs `smoke-tests/` in a process of its own, without the caller's configuration of pytest."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from neuroscale.smoke.results import Report, Result, from_record, settled
 from neuroscale.smoke.run_spec import VARIABLE, Spec
 
 _INI = "pytest.ini"
-_ENDED_BY_ITSELF = (0, 1)  # pytest: all passed, or some did not
+_ENDED_BY_ITSELF = (0, 1)  # pytest's exit codes: all passed, or some failed
 _LAST_LINES = 15
 
 Tell = Callable[[str, dict[str, Any]], None]
-"""Is given the kind of each record (`started`, `result`) and its fields, as they come."""
+"""Called with the kind of each record (`started`, `result`) and its fields, as they come."""
 
 
 def run(spec: Spec, tell: Tell, *, within: float) -> Report:
     """Run every check, for at most `within` seconds.
 
-    The report says where it cannot be trusted: a crash, no checks, one that did not end, too long. Raises
-    UntrustedError where there are no smoke tests at all.
+    The report says why the run cannot be trusted: a crash, no checks, a check that did not end, too long a time. Raises
+    UntrustedError if there are no smoke tests at all.
     """
     journal = _Journal(tell)
     began, started = time.monotonic(), datetime.now(UTC)
@@ -53,7 +53,7 @@ def run(spec: Spec, tell: Tell, *, within: float) -> Report:
 
 
 def collect(spec: Spec) -> list[tuple[str, str, str]]:
-    """Service, id and title of every check that would run. Raises UntrustedError where that cannot be found out."""
+    """Service, id and title of every check that would run. Raises UntrustedError if pytest cannot collect them."""
     journal = _Journal(lambda _kind, _fields: None)
     log, code = _pytest(spec, journal, 60.0, "--collect-only")
     if code != 0 or journal.problems or not journal.collected:
@@ -62,7 +62,7 @@ def collect(spec: Spec) -> list[tuple[str, str, str]]:
 
 
 class _Journal:
-    """What the process tells through its pipe."""
+    """The records that the process sends through its pipe."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
@@ -91,7 +91,7 @@ class _Journal:
             self._tell(kind, found)
 
     def told(self, code: int, log: str) -> tuple[str, ...]:
-        """Why the run cannot be trusted; empty where it can."""
+        """Why the run cannot be trusted; empty if it can."""
         problems = list(self.problems)
         if self.too_long:
             problems.append(self.too_long)
@@ -104,19 +104,21 @@ class _Journal:
             more = f" and {len(open_) - 5} more" if len(open_) > 5 else ""
             problems.append(f"these did not end: {names}{more}")
         if len(self.results) > len(self.collected):
-            problems.append("more results came than there are checks")
+            problems.append("there are more results than checks")
         if self._exit is None or code not in _ENDED_BY_ITSELF or code != self._exit:
-            problems.append(f"the runner ended with {code} instead of by itself{f': {log}' if log else ''}")
+            problems.append(f"the runner ended early with the exit code {code}{f': {log}' if log else ''}")
         elif code != 0 and all(one.outcome == "passed" for one in self.results):
-            problems.append(f"every check passed, and the runner says otherwise{f': {log}' if log else ''}")
+            problems.append(f"every check passed, but the runner reports a failure{f': {log}' if log else ''}")
         return tuple(dict.fromkeys(problems))
 
 
 def _pytest(spec: Spec, journal: _Journal, within: float, *options: str) -> tuple[str, int]:
-    """The end of what pytest printed, and its exit code."""
+    """The end of pytest's output, and its exit code."""
     folder = Path(spec.repository) / SMOKE_TESTS
     if not any(folder.glob("test_*.py")):
-        raise UntrustedError(f"There are no smoke tests in {folder}. Restore the folder: nothing would be looked at.")
+        raise UntrustedError(
+            f"There are no smoke tests in {folder}. Restore the folder: without it nothing would be checked."
+        )
     with tempfile.TemporaryDirectory(prefix="neuroscale-smoke-") as name:
         scratch = Path(name)
         (scratch / _INI).write_text("[pytest]\n", encoding="utf-8")
@@ -157,13 +159,13 @@ def _command(folder: Path, scratch: Path, *options: str) -> list[str]:
         *(sys.executable, "-P", "-s", "-m", "pytest"),
         *("-c", str(scratch / _INI), "--rootdir", str(folder), "--confcutdir", str(folder)),
         *("-p", "neuroscale.smoke.pytest_plugin", "-p", "no:cacheprovider", "--import-mode=importlib"),
-        # Values stay out of the log: among them may be a key.
+        # Values stay out of the log: one of them may be a key.
         *("--assert=plain", "--tb=short", "-q", "--strict-markers", *options, str(folder)),
     ]
 
 
 def _environment(scratch: Path) -> dict[str, str]:
-    """The caller's, without what would change Python or pytest."""
+    """The caller's environment, without the variables that would change Python or pytest."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST", "COV_"))}
     return kept | {
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
@@ -175,12 +177,12 @@ def _environment(scratch: Path) -> dict[str, str]:
 
 
 def _end(process: subprocess.Popen[bytes], journal: _Journal, within: float) -> None:
-    journal.too_long = f"it took longer than {within:,.0f} s and was ended"
+    journal.too_long = f"the run took longer than {within:,.0f} s and was stopped"
     _kill(process)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End it and what it started: it leads a session of its own."""
+    """End the process and its children: it leads a session of its own."""
     if process.poll() is not None:
         return
     with contextlib.suppress(ProcessLookupError):
