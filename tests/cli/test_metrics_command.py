@@ -197,7 +197,7 @@ def test_a_name_is_never_a_part_of_the_question(services: Services, name: str) -
     said = services.metrics(name, "--json")
     assert said.status == 1, said.out + said.err
     assert said.json["answers"] is False
-    assert "looks at no pod of it" in said.json["reason"]
+    assert "scrapes no pod of it" in said.json["reason"]
 
 
 def test_what_is_no_service_or_time_is_refused_before_anybody_is_asked(services: Services) -> None:

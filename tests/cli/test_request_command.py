@@ -452,7 +452,7 @@ def test_a_service_whose_request_cannot_be_read_is_not_overwritten(site: Site) -
     said = site.request()
     assert said.status == 2
     assert f"main:{SERVICE}/request.yaml" in said.err
-    assert "must not be lost" in said.err
+    assert "are not lost" in said.err
     assert site.pulls() == []
 
 
@@ -530,7 +530,7 @@ def test_what_cannot_be_used_is_told_in_words(site: Site) -> None:
         (("--answers", good, "--token-file", good), "so others may use the forge's token"),
         (("--answers", good, "--remote", "plain"), "is not encrypted"),
         (("--answers", good, "--remote", "password"), "forge.example.com"),
-        (("--answers", good, "--remote", "folder"), "no https or ssh address"),
+        (("--answers", good, "--remote", "folder"), "not an https or ssh address"),
         (("--answers", wrong), f"{wrong}:{line}: concurrent_users: "),
     ):
         said = site.end(site.start(*arguments))
@@ -659,7 +659,7 @@ def test_a_forge_that_opens_no_pull_request_is_reported_and_the_next_run_complet
         proxy.add("POST", r"/pulls$", Status(500), times=1000)
         said = site.request()
         assert (said.status, said.out) == (2, "")
-        assert f"The branch {BRANCH} is pushed and its pull request is not open yet" in said.err
+        assert f"The branch {BRANCH} is pushed, but its pull request is not open yet" in said.err
         assert "the same command completes it" in said.err
         proxy.clear()
         pushed = site.tip(site.fork)
@@ -800,7 +800,7 @@ def test_a_template_that_names_no_usable_branch_is_refused(site: Site) -> None:
     branch = "branchName: neuroscale/${{ parameters.environment }}/"
     for old, new, words in (
         (branch, "branchName: ${{ steps.plan.output.body.summary }}/", "steps.plan.output.body.summary has no value"),
-        (branch, "branchName: ../${{ parameters.environment }}/", "no name for a branch"),
+        (branch, "branchName: ../${{ parameters.environment }}/", "not a valid branch name"),
         ("targetBranchName: main", "targetBranchName: trunk", "the forge's main branch is 'main'"),
     ):
         assert old in text

@@ -325,7 +325,7 @@ def test_the_kind_of_a_forge_is_asked_of_its_server(lab: Lab, repository: Reposi
 
 def test_a_server_that_is_down_is_reported_in_a_bounded_time(lab: Lab, repository: RepositoryRef) -> None:
     token = lab.token("owner")
-    with pytest.raises(ForgeUnavailableError, match=r"no connection .*attempts.*run it again") as raised:
+    with pytest.raises(ForgeUnavailableError, match=r"no connection .*attempts.*run the command again") as raised:
         connect("http://127.0.0.1:9/neuroscale/platform.git", token, environment={}, limits=QUICK)
     assert token.secret not in str(raised.value)
 

@@ -199,7 +199,7 @@ FOREVER: dict[str, tuple[Fault, str]] = {
         Status(429, {"Retry-After": "3600"}),
         r"limits how many requests .* until \d{4}-\d\d-\d\d \d\d:\d\d UTC",
     ),
-    "trickle": (Trickle(0.5), "no whole answer|no answer"),
+    "trickle": (Trickle(0.5), "no complete answer|no answer"),
 }
 
 

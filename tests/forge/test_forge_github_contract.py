@@ -174,5 +174,5 @@ def test_a_workflows_token_belongs_to_the_bot_and_nobody_elses_is_guessed(lab: G
     bot = github.GitHubForge(repository, token, workflow=True).account()
     assert bot.login == "github-actions[bot]"
     assert bot.email.endswith("+github-actions[bot]@users.noreply.github.com")
-    with pytest.raises(ForgeError, match=r"does not say whose the token is.*Resource not accessible"):
+    with pytest.raises(ForgeError, match=r"does not name the token's account.*Resource not accessible"):
         github.GitHubForge(repository, token).account()

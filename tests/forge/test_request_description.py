@@ -70,7 +70,7 @@ def test_it_says_who_asked_for_what_why_and_what_was_not_chosen() -> None:
     assert "it runs on 1 x NVIDIA L4" in text
     others = text.partition("### What was not chosen")[2]
     assert re.search(
-        r"`1 x NVIDIA H100 SXM 80GB`, [\d.]+ USD an hour: works, and costs [\d.]+ USD an hour more", others
+        r"`1 x NVIDIA H100 SXM 80GB`, [\d.]+ USD an hour: works, but costs [\d.]+ USD an hour more", others
     )
     assert "v6e chip (slice of 1)`, 1.375 USD an hour: google/gemma" in others
     commands = text.partition("```sh\n")[2].partition("```")[0].splitlines()

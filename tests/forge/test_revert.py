@@ -317,7 +317,7 @@ def test_what_nobody_asked_for_lately_by_a_pull_request_is_told_in_the_log_alone
     assert said.status == 1
     assert f"dev/{chat.name}: not reverted. Its last change" in said.text
     assert "hours old" in said.text
-    assert f"dev/{other.name}: not reverted. No pull request brought its last change" in said.text
+    assert f"dev/{other.name}: not reverted. Its last change" in said.text
     assert len(project.pulls()) == before
 
 

@@ -1,6 +1,6 @@
 """Keeps a folder as an artifact of a workflow's run on Gitea and Forgejo.
 
-GitHub's own action does this on GitHub. It cannot be used where github.com is out of reach, and refuses other forges.
+GitHub's own action does this on GitHub. It needs github.com, and refuses other forges.
 Source of the three requests: the comment at the top of Gitea's routers/api/actions/artifactsv4.go.
 """
 
@@ -34,7 +34,9 @@ def keep(name: str, folder: Path, api: str, run_id: str, token: Token) -> list[s
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
     if not files:
-        raise InputError(Problem(str(folder), "", "holds no file", "Name the folder that the reports were written to."))
+        raise InputError(
+            Problem(str(folder), "", "does not hold a file", "Name the folder that the reports were written to.")
+        )
     names = [file.relative_to(folder).as_posix() for file in files]
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:

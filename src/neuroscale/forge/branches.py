@@ -1,4 +1,4 @@
-"""Branches of the forge, made in a clone without touching its work tree, index, branches or HEAD.
+"""Makes branches of the forge in a clone, without touching its work tree, index, branches or HEAD.
 
 Commits are built from trees (git's plumbing) and go straight to the forge's branch; the clone only gains objects.
 """
@@ -24,11 +24,11 @@ from neuroscale.repo.git import Git, GitError, GitTimeoutError
 from neuroscale.repo.snapshot import GitSnapshot
 
 _ATTEMPTS = 3
-# Seconds of one git command that talks to the forge: one that only reads names, and one that moves objects.
+# Seconds for one git command that talks to the forge: for reading names, and for moving objects.
 _READING = 30.0
 _MOVING = 120.0
 _PAUSE = 0.5
-# Answers after which asking again is of no use; anything else may be the network's or the forge's passing trouble.
+# Answers after which a repeat is useless; any other may be a passing fault of the network or the forge.
 _REFUSED = re.compile(
     r"returned error: (?:3\d\d|4(?!08|29)\d\d)"
     r"|unable to update url base from redirection"
@@ -36,20 +36,20 @@ _REFUSED = re.compile(
     r"|repository .*not found|does not appear to be a git repository|certificate",
     re.IGNORECASE,
 )
-# How a forge refuses a push because somebody else's came first.
+# Messages of a forge that refuses a push because somebody else's came first.
 _OVERTAKEN = re.compile(r"lock|already exists|incorrect old value|failed to update|but expected", re.IGNORECASE)
 _HTTP = ("http://", "https://")
 
 
 class BranchMovedError(ForgeError):
-    """The branch is no longer what it was when it was looked at: look again."""
+    """The branch has moved since it was read: read it again."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """How git reaches repositories of the forge: as `remote`, the URL of a git remote, does.
+    """Lets git reach repositories of the forge in the same way as `remote`, the URL of a git remote.
 
-    Over HTTP the token goes along, in the environment of git alone; over SSH the user's own keys are used.
+    Over HTTP, git gets the token in its environment; over SSH it uses the user's own keys.
     """
 
     remote: str = field(repr=False)  # it may hold a password
@@ -65,12 +65,14 @@ class Access:
             return repository.clone_url
         tail = re.fullmatch(r"(?P<host>.*[/:])[^/:]+/[^/]+/?", self.remote.strip())
         if tail is None:
-            raise InputError(Problem("the git remote", "", "names no owner and repository", "Correct its address."))
+            raise InputError(
+                Problem("the git remote", "", "does not name an owner and a repository", "Correct its address.")
+            )
         host = re.sub(r"(?<=://)([^:@/]*):[^@/]*@", r"\1@", tail["host"])
         return f"{host}{repository.slug}.git"
 
     def environment(self, repository: RepositoryRef) -> dict[str, str]:
-        """Variables for a git command that talks to that repository: nothing asks, redirects or runs in between."""
+        """Variables for a git command that talks to that repository: without prompts, redirects and hooks."""
         settings = [
             ("credential.helper", ""),
             ("fetch.writeCommitGraph", "false"),
@@ -82,7 +84,7 @@ class Access:
             url = self.url(repository)
             secret = base64.b64encode(f"x-access-token:{self.token.secret}".encode()).decode()
             settings += [
-                # An empty one drops those that the user's configuration has for this address.
+                # An empty header drops the headers of the user's configuration for this address.
                 (f"http.{url}.extraHeader", ""),
                 (f"http.{url}.extraHeader", f"Authorization: Basic {secret}"),
                 (f"http.{url}.followRedirects", "false"),
@@ -109,7 +111,7 @@ class Branches:
         self._access = access
 
     def tip(self, repository: RepositoryRef, branch: str) -> str | None:
-        """The commit that the branch points to on the forge; None where there is no such branch.
+        """The commit that the branch points to on the forge; None if the branch does not exist.
 
         Raises ForgeUnavailableError and ForgeError.
         """
@@ -122,22 +124,23 @@ class Branches:
         return None
 
     def fetch(self, repository: RepositoryRef, branch: str) -> str | None:
-        """As `tip`, and the clone has the commit and its history afterwards."""
+        """As `tip`; afterwards the clone has the commit and its history."""
         options = ("--quiet", "--no-write-fetch-head", "--no-tags", "--no-recurse-submodules", "--no-prune")
         for _ in range(_ATTEMPTS):
             commit = self.tip(repository, branch)
             if commit is None:
                 return None
             self._ask("fetch", repository, lambda url: ("fetch", *options, "--", url, f"refs/heads/{branch}"))
-            # It may have been replaced between the two.
+            # The branch may have been replaced between the two commands.
             if self.git.knows(commit):
                 return commit
-        raise BranchMovedError(f"The branch {branch} of {repository.slug} changes all the time. Run it again.")
+        raise BranchMovedError(f"The branch {branch} of {repository.slug} keeps changing. Run the command again.")
 
     def push(self, repository: RepositoryRef, branch: str, commit: str, seen: str | None) -> None:
-        """Point the branch to `commit`, if it still points to `seen` (None: if it is not there). Done already: nothing.
+        """Point the branch to `commit`, if it still points to `seen` (None: if it does not exist). Does nothing if that
+        is done already.
 
-        Raises BranchMovedError where it points elsewhere, ForgeUnavailableError and ForgeError.
+        Raises BranchMovedError if it points elsewhere, ForgeUnavailableError and ForgeError.
         """
         name = f"refs/heads/{branch}"
         lease = f"--force-with-lease={name}:{seen or ''}"
@@ -152,10 +155,10 @@ class Branches:
                 raise BranchMovedError(f"Somebody else moved the branch {branch} of {repository.slug} meanwhile.")
             remarks = [line.partition("remote:")[2].strip() for line in errors.splitlines() if "remote:" in line]
             told = self._access.scrubbed(one_line(" ".join([reason, *remarks]), 400))
-            raise ForgeError(f"{repository.slug} does not take the branch {branch}: {told}. Repair what it names.")
+            raise ForgeError(f"{repository.slug} does not take the branch {branch}: {told}. Repair that.")
 
         def done() -> bool:
-            """Whether a push that got no answer arrived all the same. Raises BranchMovedError."""
+            """Whether a push without an answer arrived all the same. Raises BranchMovedError."""
             now = self.tip(repository, branch)
             if now not in (commit, seen):
                 raise BranchMovedError(f"Somebody else moved the branch {branch} of {repository.slug} meanwhile.")
@@ -171,9 +174,9 @@ class Branches:
         inspect: Callable[[str, str], None] | None = None,
         done: Callable[[], bool] | None = None,
     ) -> str:
-        """The output of a git command that talks to the forge, asked again a few times where the network fails.
+        """The output of a git command that talks to the forge, repeated a few times if the network fails.
 
-        `inspect` sees the output and errors of every failure and may raise; `done` says whether a failed command did
+        `inspect` gets the output and errors of every failure and may raise; `done` says whether a failed command did
         its work all the same.
         """
         url, environment = self._access.url(repository), self._access.environment(repository)
@@ -189,7 +192,7 @@ class Branches:
                     return output
                 if inspect is not None:
                     inspect(output, errors)
-                told = self._access.scrubbed(one_line(errors.strip() or output.strip() or "it says nothing", 400))
+                told = self._access.scrubbed(one_line(errors.strip() or output.strip() or "it gives no reason", 400))
                 if _REFUSED.search(errors):
                     raise ForgeError(f"git cannot {what} {repository.slug}: {told}. {_advice(errors, self._access)}")
             if attempt < _ATTEMPTS:
@@ -197,8 +200,8 @@ class Branches:
             if done is not None and done():
                 return ""
         raise ForgeUnavailableError(
-            f"git cannot {what} {repository.slug} after {_ATTEMPTS} attempts: {told}. "
-            "See whether the forge is up, and run it again."
+            f"git cannot {what} {repository.slug} after {_ATTEMPTS} attempts: {told}. Check that the forge is up, "
+            f"and run the command again."
         )
 
 
@@ -211,10 +214,10 @@ def _advice(errors: str, access: Access) -> str:
 
 
 def check_branch_name(git: Git, branch: str) -> None:
-    """Raises InputError for what git does not take as the name of a branch."""
+    """Raises InputError for a name that git does not accept for a branch."""
     if git.run("check-ref-format", f"refs/heads/{branch}", check=False).returncode != 0 or branch.startswith("-"):
         raise InputError(
-            Problem("the template", "branchName", f"{branch!a} is no name for a branch", "Correct the template.")
+            Problem("the template", "branchName", f"{branch!a} is not a valid branch name", "Correct the template.")
         )
 
 
@@ -224,7 +227,7 @@ def is_ancestor(git: Git, old: str, new: str) -> bool:
 
 
 def holds(git: Git, tree: str, folder: str, files: Mapping[str, str]) -> bool:
-    """Whether the folder of a tree (or commit) holds exactly these plain files, by their path in the repository."""
+    """Whether the folder of a tree (or a commit) holds exactly these plain files, by their path in the repository."""
     snapshot = GitSnapshot(git, tree)
     entries = snapshot.entries(folder)
     if any(entry.kind != "file" for entry in entries) or {entry.path for entry in entries} != set(files):
@@ -248,7 +251,7 @@ def with_folder(git: Git, tree: str, folder: str, files: Mapping[str, str]) -> s
 
 
 def merged_tree(git: Git, ours: str, theirs: str, folder: str) -> tuple[str, bool]:
-    """The tree of merging two commits, and whether it is clean. Conflicts inside `folder` may stand in it.
+    """The tree of a merge of two commits, and whether it is clean. It may hold conflicts inside `folder`.
 
     Raises InputError for conflicts elsewhere.
     """
@@ -265,7 +268,7 @@ def merged_tree(git: Git, ours: str, theirs: str, folder: str) -> tuple[str, boo
                 "the pull request's branch",
                 "",
                 f"conflicts with its base outside {folder}: {one_line(named, 400)}",
-                "Merge the base into the branch by hand, resolve these conflicts, push, and run it again.",
+                "Merge the base into the branch by hand, resolve these conflicts, push, and run the command again.",
             )
         )
     return tree, done.returncode == 0
@@ -303,5 +306,5 @@ def same_commit(git: Git, one: str, other: str) -> bool:
 
 
 def _ident(text: str) -> str:
-    """What git keeps of a name or an address in a commit."""
+    """The part of a name or an address that git keeps in a commit."""
     return re.sub(r"[<>\x00-\x1f\x7f]", "", text.encode(errors="replace").decode()).strip(" .,:;\"'\\")[:200]

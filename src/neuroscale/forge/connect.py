@@ -1,4 +1,4 @@
-"""From the address of a git remote and a token to a forge."""
+"""Connects to a forge by the address of a git remote and a token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def connect(
 ) -> Forge:
     """The forge that the git remote's URL `remote` names.
 
-    github.com is GitHub. Inside a workflow of that server, GITHUB_API_URL tells the kind; elsewhere the server is
+    github.com is GitHub. Inside a workflow of that server, GITHUB_API_URL shows the kind; elsewhere the server is
     asked. Raises InputError for an address that cannot be used, and ForgeError when the server does not answer.
     """
     environment = os.environ if environment is None else environment
@@ -51,7 +51,7 @@ def connect_to(
             return GiteaForge(repository, token, limits)
         return GitHubForge(repository, token, limits, api=checked_address(api, ADDRESS, SECRET), workflow=workflow)
     client = Client(repository.server, token, limits=limits)
-    # Whoever asks without a session is refused by some installations, which tells the kind as well.
+    # Some installations refuse a request without a session; that answer shows the kind as well.
     version = client.get("/api/v1/version", accept=(401, 403, 404, 406))
     if isinstance(version.data, Mapping) and isinstance(version.data.get("version"), str):
         return GiteaForge(repository, token, limits)

@@ -1,6 +1,6 @@
-"""Title and description of a service's pull request.
+"""Writes the title and the description of a service's pull request.
 
-The description is one section between hidden markers; what people write around it stays, and so does a title that
+The description is one section between hidden markers. Text that people write around it stays, and so does a title that
 somebody changed. Text from outside (names, reasons) can become neither Markdown nor HTML, and mentions nobody.
 """
 
@@ -46,8 +46,9 @@ _VERDICTS = {"fits": "fits", "tight": "fits, but tight", "refused": "refused"}
 
 @dataclass(frozen=True)
 class Subject:
-    """What a pull request asks for: the request, its plan, the plan at the base (None for a new service), and what was
-    not chosen."""
+    """The content of a pull request: the request, its plan, the plan at the base (None for a new service), and the
+    choices that were not made.
+    """
 
     request: Request
     plan: Plan
@@ -57,14 +58,14 @@ class Subject:
 
 
 def title(text: str) -> str:
-    """A template's title as one line that a forge takes."""
+    """A template's title as one line that a forge accepts."""
     return one_line(text, LONGEST_TITLE)
 
 
 def describe(subject: Subject, asked_by: str, head: RepositoryRef, branch: str, title_text: str) -> str:
     """The section for a pull request from `branch` of `head`; the same for the same arguments.
 
-    `asked_by` is the account's login, `title_text` the title that goes with it.
+    `asked_by` is the account's login, `title_text` the title of the pull request.
     """
     parts = [
         _lead(subject, asked_by),
@@ -81,12 +82,12 @@ def describe(subject: Subject, asked_by: str, head: RepositoryRef, branch: str, 
 
 
 def section(text: str, title_text: str) -> str:
-    """The text as the part of a description that is this program's, and found again by `updated`."""
+    """The text between the markers by which `updated` finds it again."""
     return f"<!-- neuroscale-request {_digest(title_text)} -->\n{text}\n<!-- /neuroscale-request -->"
 
 
 def updated(pull: PullRequest, title_text: str, wanted: str) -> tuple[str, str]:
-    """Title and body that an open pull request should have: its `section` renewed, and people's own words kept."""
+    """Title and body that an open pull request should have: its `section` renewed, and text by people kept."""
     body = pull.body.replace("\r\n", "\n")
     there = _SECTION.search(body)
     if there is None:
@@ -150,7 +151,7 @@ def _why(subject: Subject) -> str:
 def _not_chosen(plan: Plan, choices: Iterable[Considered]) -> str:
     rows = [f"- {_choice(plan, choice)}" for choice in choices]
     rows += [f"- {phrases.alternative(alternative, code, prose)}" for alternative in plan.alternatives]
-    return _section("What was not chosen", rows or ["- Nothing else is offered in this environment."])
+    return _section("What was not chosen", rows or ["- This environment does not offer another choice."])
 
 
 def _choice(plan: Plan, choice: Considered) -> str:
@@ -160,15 +161,16 @@ def _choice(plan: Plan, choice: Considered) -> str:
     if choice.against:
         return f"{label}: {prose(choice.against)}"
     if choice.hourly is None or plan.cost.hourly is None:
-        return f"{label}: works, and its price cannot be compared."
+        return f"{label}: works, but its price cannot be compared."
     if choice.hourly > plan.cost.hourly:
-        return f"{label}: works, and costs {phrases.amount(choice.hourly - plan.cost.hourly)} USD an hour more."
-    return f"{label}: works, and is not what the override says." if plan.overrides else f"{label}: works as well."
+        return f"{label}: works, but costs {phrases.amount(choice.hourly - plan.cost.hourly)} USD an hour more."
+    return f"{label}: works, but is not the choice of the override." if plan.overrides else f"{label}: works as well."
 
 
 def _look(head: RepositoryRef, branch: str) -> str:
     fetch = one_line(shlex.join(["git", "fetch", head.clone_url, branch]), 1000)
-    # Not checked out: `neuroscale` runs what lies in the checkout, and whose branch this is may have changed that.
+    # The branch is not checked out: `neuroscale` runs the code in the checkout, and the branch's author may have
+    # changed it.
     lines = [fetch, "neuroscale gate --base origin/main --head FETCH_HEAD --only-read-head"]
     return "### Look at it\n\n```sh\n" + "\n".join(lines) + "\n```"
 

@@ -1,4 +1,4 @@
-"""Gitea and Forgejo."""
+"""Talks to Gitea and Forgejo."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class GiteaForge(RestForge):
     kind = "gitea"
     _page_size = _PAGE
     _approval = "APPROVED"
-    # The first is what it says while it works out whether a pull request merges cleanly, and of one that does not.
+    # Gitea answers the first while it checks whether a pull request merges cleanly, and for one that does not.
     _not_yet = ("please try again later", "merge push out of date")
 
     def __init__(self, repository: RepositoryRef, token: Token, limits: Limits | None = None) -> None:
@@ -76,7 +76,7 @@ class GiteaForge(RestForge):
         there, _ = self._own_fork(login)
         if there is not None:
             return there
-        # It may go by another name, so that only the list tells.
+        # The fork may have another name, so only the list shows it.
         for data in self._client.pages(self._path("forks"), _PAGE):
             shape = read(RepositoryShape, data)
             if shape.owner.login == login:
@@ -86,12 +86,12 @@ class GiteaForge(RestForge):
     def _make_fork(self, login: str) -> RepositoryInfo | None:
         _, taken = self._own_fork(login)
         name = f"{self.repository.owner}-{self.repository.name}" if taken else self.repository.name
-        # 409: it was made meanwhile.
+        # 409: the fork was made meanwhile.
         answer = self._client.send("POST", self._path("forks"), idempotent=False, body={"name": name}, accept=(409,))
         return None if answer.status == 409 else self._to_info(read(RepositoryShape, answer.data))
 
     def _open_pulls(self, head_owner: str, head_branch: str, base_branch: str) -> Query:
-        del head_owner, head_branch  # it cannot search for them
+        del head_owner, head_branch  # Gitea cannot search for them
         return {**_PAGE, "state": "open", "base_branch": base_branch, "sort": "recentupdate"}
 
     def _pulls_from(self, head: RepositoryRef, head_branch: str, base_branch: str) -> Iterable[Any]:

@@ -1,4 +1,4 @@
-"""GitHub and GitHub Enterprise Server."""
+"""Talks to GitHub and GitHub Enterprise Server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PUBLIC_API = "https://api.github.com"
 _PAGE: Query = {"per_page": 100}
 _HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
 _STATES: dict[str, StatusState] = {"success": "success", "pending": "pending"}
-# Whom a workflow's own token belongs to; GitHub does not tell it.
+# The account of a workflow's own token; GitHub does not report it.
 _WORKFLOW_LOGIN = "github-actions[bot]"
 _WORKFLOW_EMAIL = "41898282+github-actions[bot]@users.noreply.github.com"
 
@@ -66,7 +66,7 @@ class _CheckRun(BaseModel):
 
 
 class GitHubForge(RestForge):
-    """A repository on GitHub. `workflow`: this runs in a workflow, whose token has no account to ask for."""
+    """A repository on GitHub. `workflow`: this runs in a workflow, whose token's account cannot be asked for."""
 
     kind = "github"
     _page_size = _PAGE
@@ -87,7 +87,7 @@ class GitHubForge(RestForge):
         self._workflow = workflow
 
     def branch(self, repository: RepositoryRef, name: str) -> str | None:
-        # Not the list of branches, which answers for a renamed branch with the new one.
+        # Not the branches endpoint: for a renamed branch it answers with the new one.
         answer = self._client.get(path_of(repository, "git", "ref", f"heads/{name}"), accept=(404,))
         return None if answer.status == 404 else read(_GitRef, answer.data).object.sha
 
@@ -106,7 +106,7 @@ class GitHubForge(RestForge):
         query = {**_PAGE, "filter": "latest"}
         for data in self._client.pages(self._path("commits", sha, "check-runs"), query, "check_runs"):
             shape = read(_CheckRun, data)
-            state: StatusState = "failure"  # also skipped and neutral: nothing was shown to be right
+            state: StatusState = "failure"  # also skipped and neutral: neither proves anything
             if shape.status != "completed":
                 state = "pending"
             elif shape.conclusion == "success":
@@ -124,8 +124,8 @@ class GitHubForge(RestForge):
             if self._workflow:
                 return Account(_WORKFLOW_LOGIN, _WORKFLOW_LOGIN, _WORKFLOW_EMAIL)
             raise ForgeError(
-                f"GitHub does not say whose the token is: {error.said or 'no reason given'}. "
-                "Use a token of a person, or the one that a workflow is given, inside that workflow."
+                f"GitHub does not name the token's account: {error.said or 'no reason given'}. Use a person's "
+                f"token, or inside a workflow the workflow's own token."
             ) from None
         user = read(_User, answer.data)
         host = urlsplit(self.repository.server).hostname or "github.com"
@@ -136,12 +136,12 @@ class GitHubForge(RestForge):
         return self._own_fork(login)[0]
 
     def _make_fork(self, login: str) -> RepositoryInfo | None:
-        # Asked again, GitHub answers with the fork that is there, which may go by another name.
+        # Asked again, GitHub answers with the existing fork, which may have another name.
         body = {"default_branch_only": False}
         answer = self._client.send("POST", self._path("forks"), idempotent=True, body=body)
         there = self._to_info(read(RepositoryShape, answer.data))
         if there.ref.owner.lower() != login.lower():
-            raise ForgeError(f"GitHub made the fork {there.ref.slug}, which is not {login}'s.")
+            raise ForgeError(f"GitHub made the fork {there.ref.slug}, which does not belong to {login}.")
         return there
 
     def _open_pulls(self, head_owner: str, head_branch: str, base_branch: str) -> Query:

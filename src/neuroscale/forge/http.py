@@ -1,4 +1,6 @@
-"""JSON over HTTP with a forge: bounded in time, size and attempts, careful with the token and with repeating."""
+"""Exchanges JSON with a forge over HTTP: bounded in time, size and attempts, careful with the token and with
+repeats.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ Query = Mapping[str, str | int | bool]
 
 
 class AnswerError(ForgeError):
-    """The forge understood and said no. `status` is HTTP's, `said` the forge's own message."""
+    """The forge refused a request. `status` is HTTP's, `said` the forge's own message."""
 
     def __init__(self, message: str, status: int, said: str) -> None:
         super().__init__(message)
@@ -49,15 +51,15 @@ class AnswerError(ForgeError):
 
 
 class OutcomeUnknownError(ForgeUnavailableError):
-    """A request that must not be repeated blindly got no answer: the forge may have done it, or not."""
+    """A request that must not be repeated blindly got no answer: the forge may or may not have done it."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one call, in seconds except where the name says otherwise.
+    """Bounds of one call, in seconds unless the name says otherwise.
 
-    `deadline` covers every attempt and every pause of a call; what a page takes is a call of its own. `patience` is how
-    long adapters wait for what a forge does in its own time, such as listing a branch that was just pushed.
+    `deadline` covers every attempt and every pause of a call; each page of a list is a call of its own. `patience` is
+    how long adapters wait for a forge's background work, such as listing a branch that was just pushed.
     """
 
     deadline: float = 120.0
@@ -73,7 +75,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the forge answered: HTTP's status, headers, and the JSON value of the body (None where it is empty)."""
+    """The forge's answer: HTTP's status, headers, and the JSON value of the body (None if it is empty)."""
 
     status: int
     headers: Mapping[str, str]
@@ -93,9 +95,9 @@ class _AttemptError(Exception):
 class Client:
     """A forge's REST API below `base_url`, such as `https://api.github.com` or `http://127.0.0.1:3000/api/v1`.
 
-    Every attempt is a connection of its own: nothing is held open, and no request is lost on a connection that the
-    forge closed meanwhile. Raises InputError for an address that the token must not go to, and for a token
-    that is none.
+    Every attempt uses a connection of its own: nothing is held open, and no request is lost on a connection that the
+    forge closed meanwhile. Raises InputError for an address to which the token must not be sent, and for a malformed
+    token.
     """
 
     def __init__(
@@ -119,7 +121,7 @@ class Client:
         }
         address = urlsplit(self.base_url)
         self._loopback = is_loopback(address.hostname or "")
-        # Over plain HTTP nothing needs the certificates, which take a while to load.
+        # Plain HTTP does not need the certificates, which take a while to load.
         plain = address.scheme == "http"
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else httpx.create_ssl_context()
 
@@ -127,11 +129,11 @@ class Client:
         return f"Client({self.base_url!r})"
 
     def get(self, path: str, query: Query | None = None, *, accept: Sequence[int] = ()) -> Answer:
-        """As `send`, for what only reads."""
+        """As `send`, for requests that only read."""
         return self.send("GET", path, query=query, idempotent=True, accept=accept)
 
     def pages(self, path: str, query: Query | None = None, within: str | None = None) -> Iterator[Any]:
-        """The entries of a list that comes in pages, from the first on; `within` names the field that holds it.
+        """The entries of a paged list, from the first on; `within` names the field that holds the list.
 
         Raises ForgeError when the list has no end.
         """
@@ -154,7 +156,7 @@ class Client:
                 following = {"page": str(page + 1)}
             if not following.items() - {key: str(value) for key, value in asked.items()}.items():
                 break
-            # Only the query is taken over: the address in a link may be another server, or a name that it goes by.
+            # Only the query is used: the address in a link may be another server, or another name of this one.
             asked = {**asked, **following}
         raise ForgeError(f"GET {self._url(path)}: the forge's list has no end after {self.limits.pages} pages.")
 
@@ -171,9 +173,9 @@ class Client:
         """Send a request and return the answer, whose status is from 200 to 299 or in `accept`.
 
         `path` is below the base address; its variable parts come out of `segments`. `body` is sent as JSON.
-        `idempotent` says whether the request may be repeated when nobody knows whether the forge has done it already.
+        `idempotent` says whether the request may be repeated when it is unknown whether the forge has done it already.
 
-        Raises AnswerError when the forge says no, ForgeUnavailableError when no answer comes within the limits, and
+        Raises AnswerError when the forge refuses, ForgeUnavailableError when no answer comes within the limits, and
         OutcomeUnknownError (one of the latter) when a request that is not idempotent may have been done.
         """
         what = f"{method} {self._url(path)}"
@@ -187,18 +189,22 @@ class Client:
             except _AttemptError as failure:
                 if failure.delivered and not idempotent:
                     raise OutcomeUnknownError(
-                        self._safe(f"{what}: {failure.reason}. Nobody knows whether the forge has done it: look there.")
+                        self._safe(
+                            f"{what}: {failure.reason}. It is unknown whether the forge has done it: look there."
+                        )
                     ) from None
                 pause = self._pause(attempt, failure)
                 left = ends - time.monotonic()
                 if pause >= left and failure.pause is not None:
                     raise ForgeUnavailableError(
-                        self._safe(f"{what}: {failure.reason}, {_until(failure.pause)}. Run it again then.")
+                        self._safe(f"{what}: {failure.reason}, {_until(failure.pause)}. Run the command again then.")
                     ) from None
                 if pause >= left or attempt == self.limits.attempts:
                     took = f"{counted(attempt, 'attempt')} in {time.monotonic() - began:.0f} s"
                     raise ForgeUnavailableError(
-                        self._safe(f"{what}: {failure.reason} ({took}). See whether the forge is up, and run it again.")
+                        self._safe(
+                            f"{what}: {failure.reason} ({took}). Check that the forge is up, and run the command again."
+                        )
                     ) from None
                 time.sleep(pause)
         raise AssertionError("unreachable: the last attempt returns or raises")
@@ -226,15 +232,15 @@ class Client:
             told = self._safe(one_line(target.split("?", 1)[0], 200))
             if _origin(target) != _origin(url):
                 raise ForgeError(
-                    f"{method} {url}: the forge points to another server ({told}), to which the token does not go. "
-                    "If the repository moved there, change the address of the git remote."
+                    f"{method} {url}: the forge redirects to another server ({told}), to which the token is not "
+                    f"sent. If the repository moved there, change the address of the git remote."
                 )
             if method not in ("GET", "HEAD") and received.status not in (307, 308):
                 raise ForgeError(
-                    f"{method} {url}: the forge points to {told}. If the repository moved, change the git remote."
+                    f"{method} {url}: the forge redirects to {told}. If the repository moved, change the git remote."
                 )
             url, parameters = target, None
-        raise ForgeError(f"{method} {url}: the forge's redirects lead nowhere.")
+        raise ForgeError(f"{method} {url}: the forge's redirects do not end.")
 
     def _attempt(self, method: str, url: str, query: Query | None, content: bytes | None, ends: float) -> Received:
         seconds = ends - time.monotonic()
@@ -245,8 +251,8 @@ class Client:
             sent = sent or event.endswith("send_request_headers.started")
 
         async def exchange() -> Received:
-            # Awaited, because only so the deadline holds for everything, also for a trickle of bytes. What the system's
-            # resolver takes to give a name up comes on top.
+            # Awaited, because only then the deadline covers everything, even a trickle of bytes. The time in which the
+            # system's resolver gives a name up is added.
             async with (
                 asyncio.timeout(seconds),
                 httpx.AsyncClient(
@@ -276,7 +282,7 @@ class Client:
         try:
             return asyncio.run(exchange())
         except TimeoutError:
-            raise _AttemptError(f"no whole answer within {self.limits.deadline:g} s", sent) from None
+            raise _AttemptError(f"no complete answer within {self.limits.deadline:g} s", sent) from None
         except httpx.HTTPError as error:
             if certificate := _certificate_error(error):
                 raise ForgeError(
@@ -286,7 +292,7 @@ class Client:
             raise _AttemptError(_reason(error, self.limits), sent) from None
 
     def _answer(self, what: str, received: Received, accept: Sequence[int]) -> Answer:
-        """The answer of the forge, or the reason to ask again, or the error that it is."""
+        """The answer of the forge. Raises the reason to ask again, or the error that the answer means."""
         status = received.status
         data, readable = decoded(received.body)
         said = self._safe(message_of(data))
@@ -295,7 +301,7 @@ class Client:
             raise _AttemptError("the forge limits how many requests may be made", False, limit)
         if 200 <= status < 300 or status in accept:
             if not readable and status not in accept:
-                raise _AttemptError("the answer is no JSON, or only a part of it", True)
+                raise _AttemptError("the answer is not JSON, or only a part of it", True)
             return Answer(status, {key.lower(): value for key, value in received.headers.items()}, data)
         told = f"{status} {phrase(status)}" + (f": {said}" if said else "")
         if status == 408 or (status >= 500 and status != 501):
@@ -304,7 +310,9 @@ class Client:
 
 
 def segments(*parts: str | int) -> str:
-    """Parts of a path, quoted so that each stays one part whatever it holds. Raises InputError for `.` and `..`."""
+    """Parts of a path, quoted so that each stays one part whatever characters it has. Raises InputError for `.` and
+    `..`.
+    """
     for part in parts:
         if str(part) in ("", ".", ".."):
             raise InputError(Problem("a request to the forge", "", f"has {str(part)!r} as a name", "Use another name."))

@@ -1,4 +1,4 @@
-"""Reading what a forge answers: its body, what it says of a refusal, when it may be asked again, the next page."""
+"""Reads a forge's answer: its body, the reason of a refusal, when it may be asked again, the next page."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def decoded(body: bytes) -> tuple[Any, bool]:
 
 
 def message_of(data: Any) -> str:
-    """What the forge says in the body of a refusal: GitHub's and Gitea's fields."""
+    """The forge's message in the body of a refusal, by GitHub's and Gitea's fields."""
     if not isinstance(data, Mapping):
         return ""
     parts = [data.get("message")]
@@ -63,13 +63,13 @@ def advice(status: int) -> str:
     return {
         401: "The token is wrong, expired or withdrawn: make a new one.",
         403: "The token's account may not do that, or the token lacks the scope for it.",
-        404: "It is not there, or the token may not see it: check the name and the token's scopes.",
+        404: "It does not exist, or the token may not read it: check the name and the token's scopes.",
         410: "It is gone.",
-    }.get(status, "Repair what it names and run it again.")
+    }.get(status, "Repair that, and run the command again.")
 
 
 def rate_limit(received: Received, said: str) -> float | None:
-    """Seconds until the forge takes requests again; None where it does not limit them. `said`: the forge's message."""
+    """Seconds until the forge takes requests again; None if it does not limit them. `said`: the forge's message."""
     headers = received.headers
     if received.status not in (403, 429):
         return None
@@ -82,11 +82,11 @@ def rate_limit(received: Received, said: str) -> float | None:
     reset = headers.get("x-ratelimit-reset", "").strip()
     if exhausted and re.fullmatch(r"[0-9]{1,12}", reset):
         return max(1.0, float(reset) - _now(headers))
-    return 60.0  # what GitHub asks for where it names no time
+    return 60.0  # GitHub's documented pause if it names no time
 
 
 def retry_after(headers: httpx.Headers) -> float | None:
-    """Seconds until the forge wants to be asked again; None where it names no time."""
+    """Seconds after which the forge wants to be asked again; None if it names no time."""
     value = headers.get("retry-after", "").strip()
     if re.fullmatch(r"[0-9]{1,9}", value):
         return float(value)
@@ -95,7 +95,7 @@ def retry_after(headers: httpx.Headers) -> float | None:
 
 
 def _now(headers: httpx.Headers) -> float:
-    """The forge's clock, which its other times are read by; else this machine's."""
+    """The forge's clock, by which its other times are read; else this machine's."""
     date = _date(headers.get("date", ""))
     return time.time() if date is None else date
 
@@ -108,7 +108,7 @@ def _date(value: str) -> float | None:
 
 
 def next_query(header: str) -> dict[str, str] | None:
-    """The query of the next page, out of a `Link` header; None where there is none."""
+    """The query of the next page, from a `Link` header; None on the last page."""
     for link in header.split(","):
         address, _, attributes = link.partition(";")
         if re.search(r"""\brel\s*=\s*"?next\b""", attributes):

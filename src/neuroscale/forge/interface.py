@@ -1,4 +1,4 @@
-"""What a forge holds and can do, in words that its kinds share."""
+"""Defines a forge's objects and operations for all kinds of forges."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from neuroscale.core.secret_text import SecretText
 Kind = Literal["github", "gitea"]
 PullState = Literal["open", "closed", "merged"]
 StatusState = Literal["pending", "success", "failure"]
-"""`failure` also stands for what forges call error, cancelled, timed out, skipped or warning: none of it is a pass."""
+"""`failure` also stands for a forge's error, cancelled, timed out, skipped or warning: none of these is a pass."""
 
 
 class ForgeError(NeuroscaleError):
-    """The forge did not do what it was asked; the message says what, why, and what to do. Never holds a token."""
+    """The forge did not do a request; the message says which, why, and what to do. Never holds a token."""
 
 
 class ForgeUnavailableError(ForgeError):
@@ -29,7 +29,7 @@ class MergeRefusedError(ForgeError):
 
 
 Token = SecretText
-"""What a forge knows an account by."""
+"""The identifier of an account on a forge."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class RepositoryRef:
 
 @dataclass(frozen=True)
 class Account:
-    """Whom a token belongs to. `name` and `email` are never empty: they fall back on the login."""
+    """The owner of a token. `name` and `email` are never empty: they fall back to the login."""
 
     login: str
     name: str
@@ -69,7 +69,7 @@ class RepositoryInfo:
 
 @dataclass(frozen=True)
 class PullRequest:
-    """A pull request. `head_owner` is the owner of the repository that the branch lies in ("" where it is gone)."""
+    """A pull request. `head_owner` is the owner of the branch's repository ("" if that is gone)."""
 
     number: int
     url: str
@@ -105,9 +105,9 @@ class CommitStatus:
 class Forge(Protocol):
     """One repository on a forge.
 
-    Every method raises ForgeUnavailableError when the forge cannot be reached in a bounded time, and ForgeError for an
-    answer that means no. What creates is idempotent: asked twice, or answered with an error after it was done, it
-    leaves one pull request, one fork.
+    Every method raises ForgeUnavailableError if the forge cannot be reached in a bounded time, and ForgeError for a
+    refusal. Methods that create are idempotent: called twice, or answered with an error after the work was done, they
+    leave one pull request, one fork.
     """
 
     @property
@@ -117,15 +117,15 @@ class Forge(Protocol):
     def repository(self) -> RepositoryRef: ...
 
     def account(self) -> Account:
-        """Whom the token belongs to; the forge's own bot where the token is a workflow's."""
+        """The token's account; for a workflow's token, the forge's own bot."""
 
     def info(self) -> RepositoryInfo: ...
 
     def fork(self) -> RepositoryInfo:
-        """The account's fork of the repository, made where there is none, ready to be pushed to."""
+        """The account's fork of the repository, ready for a push; it is made if it does not exist."""
 
     def branch(self, repository: RepositoryRef, name: str) -> str | None:
-        """The commit that a branch of the repository (or of a fork) points to; None where there is no such branch."""
+        """The commit that a branch of the repository (or of a fork) points to; None if the branch does not exist."""
 
     def pull(self, number: int) -> PullRequest: ...
 
@@ -133,31 +133,33 @@ class Forge(Protocol):
         """The open pull request from that branch, or None."""
 
     def last_pull(self, head: RepositoryRef, head_branch: str, base_branch: str) -> PullRequest | None:
-        """The newest pull request from that branch, open, closed or merged; None where there never was one."""
+        """The newest pull request from that branch, open, closed or merged; None if there never was one."""
 
     def merged_pull(self, sha: str, base_branch: str) -> PullRequest | None:
-        """The merged pull request that brought a commit to its base, or None: somebody pushed it."""
+        """The merged pull request that brought a commit to its base; None if somebody pushed the commit."""
 
     def open_pull(self, title: str, body: str, head: RepositoryRef, head_branch: str, base_branch: str) -> PullRequest:
-        """Open a pull request, or return the open one that is there already (unchanged)."""
+        """Open a pull request, or return the one that is already open, unchanged."""
 
     def update_pull(self, number: int, title: str, body: str) -> PullRequest: ...
 
     def comments(self, number: int) -> list[Comment]:
-        """All of them, oldest first."""
+        """All comments, oldest first."""
 
     def create_comment(self, number: int, body: str) -> Comment:
-        """Not idempotent by itself: who must not repeat a comment looks for it first."""
+        """Not idempotent by itself: a caller that must not repeat a comment looks for it first."""
 
     def update_comment(self, comment_id: int, body: str) -> Comment: ...
 
     def delete_comment(self, comment_id: int) -> None:
-        """Also where it is gone already."""
+        """Delete a comment; one that is gone already is not an error."""
 
     def statuses(self, sha: str) -> list[CommitStatus]:
-        """The newest of each name."""
+        """The newest status of each name."""
 
     def approve(self, number: int, head_sha: str) -> None: ...
 
     def merge(self, number: int, head_sha: str) -> None:
-        """Squash it into its base, if its head is still `head_sha`. Done already: nothing. Raises MergeRefusedError."""
+        """Squash it into its base, if its head is still `head_sha`. Does nothing if it is merged. Raises
+        MergeRefusedError.
+        """

@@ -1,4 +1,4 @@
-"""The address of a git remote, read as a repository on a forge."""
+"""Reads the address of a git remote as a repository on a forge."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neuroscale.forge.interface import RepositoryRef
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _SCP = re.compile(r"(?:[^@/:\s]+@)?(?P<host>\[[0-9a-fA-F:.]+\]|[^@/:\[\]\s]+):(?!//)(?P<path>.*)", re.DOTALL)
-# Hosts that only speak SSH, and where the forge's pages and API are.
+# Hosts that only speak SSH, with the host of the forge's pages and API.
 _WEB_HOSTS = {"ssh.github.com": "github.com"}
 _FIX = "Use an address such as https://forge.example.com/owner/name.git or git@forge.example.com:owner/name.git."
 
@@ -21,27 +21,27 @@ _FIX = "Use an address such as https://forge.example.com/owner/name.git or git@f
 def parse_remote(url: str) -> RepositoryRef:
     """The repository that a git remote's URL names: https, http on this machine, ssh, or `git@host:owner/name.git`.
 
-    A user or password in it is dropped. The forge of an SSH address is taken to be at https on the same host. Raises
+    A user or password in it is dropped. The forge of an SSH address is assumed at https on the same host. Raises
     InputError, which shows neither user nor password, for everything else.
     """
     text = url.strip()
     if "://" not in text:
         match = _SCP.fullmatch(text)
         if match is None:
-            raise _refused(text, "is no address of a repository on a forge")
+            raise _refused(text, "is not the address of a repository on a forge")
         return _over_ssh(match["host"], match["path"], text)
     try:
         address = urlsplit(text)
         port = address.port
     except ValueError:
-        raise _refused(text, "is no address of a repository on a forge") from None
+        raise _refused(text, "is not the address of a repository on a forge") from None
     host = _bracketed(address.hostname or "")
     if address.scheme in ("ssh", "git+ssh", "ssh+git"):
         return _over_ssh(host, address.path, text)
     if address.scheme not in ("https", "http"):
-        raise _refused(text, "is no https or ssh address")
+        raise _refused(text, "is not an https or ssh address")
     if address.query or address.fragment:
-        raise _refused(text, "has more behind the repository's name")
+        raise _refused(text, "has more parts after the repository's name")
     if address.scheme == "http" and not is_loopback(address.hostname or ""):
         raise _refused(text, "is not encrypted, so the token could be read on the way")
     usual = {"https": 443, "http": 80}[address.scheme]
@@ -92,6 +92,6 @@ def _refused(text: str, message: str) -> InputError:
 
 
 def _shown(text: str) -> str:
-    """The address without what may be a secret: everything before its last `@`, and its query."""
+    """The address without parts that may be secret: everything before its last `@`, and its query."""
     rest = text.rsplit("@", 1)[-1].split("?", 1)[0].split("#", 1)[0]
     return shorten(rest, 120)

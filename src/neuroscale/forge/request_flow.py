@@ -1,7 +1,7 @@
-"""The change stage: from a form's checked answers to an open pull request.
+"""Runs the change stage: from a form's checked answers to an open pull request.
 
-Comes in: a clone, a forge, and the answers. Goes out: what became of them (`Refused`, `NotPassed`, `NoDifference` or
-`Requested`). Nothing is pushed unless the gate passes, and nothing in the clone changes but for objects that git adds.
+Comes in: a clone, a forge, and the answers. Goes out: the outcome (`Refused`, `NotPassed`, `NoDifference` or
+`Requested`). Nothing is pushed unless the gate passes, and the clone only gains Git objects.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ from neuroscale.repo.snapshot import GitSnapshot
 from neuroscale.request.service_request import Request, check_request, load_request
 
 Answers = Callable[[PlanningInputs], Request]
-"""The request that a form's answers make, which may be asked for with the choices that the inputs leave. It is asked
-once, and raises InputError where the answers cannot be used."""
+"""Makes the request from a form's answers; it may ask the user for choices that the inputs leave open. It is called
+once, and raises InputError if the answers cannot be used.
+"""
 
 Say = Callable[[str], None]
-"""Tells what goes on, while it takes a while."""
+"""Called with a sentence for each step that takes a while."""
 
-_LOOKS = 5  # at a branch that somebody else moves meanwhile
+_LOOKS = 5  # attempts if somebody else moves the branch meanwhile
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Change:
-    """The folder of a service, and the branch that is to bring it to the base."""
+    """The folder of a service, and the branch that brings it to the base."""
 
     path: ServicePath
     branch: str
@@ -70,7 +71,9 @@ class NotPassed:
 
 @dataclass(frozen=True)
 class NoDifference:
-    """The base serves the service as asked for. `pull` is open for it all the same; `notes` are sentences."""
+    """The base already holds the requested service. `pull`: a pull request that is open for it all the same. `notes`
+    are sentences.
+    """
 
     change: Change
     pull: OpenPullRequest | None
@@ -79,7 +82,7 @@ class NoDifference:
 
 @dataclass(frozen=True)
 class Requested:
-    """The pull request is open and up to date. `notes` are sentences about what a person may not expect."""
+    """The pull request is open and up to date. `notes` are sentences about unexpected facts."""
 
     change: Change
     published: Published
@@ -91,7 +94,7 @@ Outcome = Refused | NotPassed | NoDifference | Requested
 
 @dataclass(frozen=True)
 class _Service:
-    """What was planned for the service: its files by path, what it replaces, and what to tell about it."""
+    """The planned service: its files by path, the state that it replaces, and notes."""
 
     pull: PullRequest
     request: Request
@@ -104,9 +107,9 @@ class _Service:
 def request_service(git: Git, publisher: Publisher, answers: Answers, say: Say) -> Outcome:
     """Plan, render, judge, push and open the pull request, or bring the open one up to date.
 
-    What the catalog or the settings of the forge's main branch lack is refused before the forge is asked for pull
-    requests. Raises InputError for answers that cannot be used (those of a form are `FORM`'s), ForgeError, and
-    ForgeUnavailableError.
+    Names that the catalog or the settings of the forge's main branch lack are refused before the forge is asked for
+    pull requests. Raises InputError for answers that cannot be used (the file is `FORM` for a form's answers),
+    ForgeError, and ForgeUnavailableError.
     """
     request = None
     for _ in range(_LOOKS):
@@ -120,7 +123,7 @@ def request_service(git: Git, publisher: Publisher, answers: Answers, say: Say) 
             return _once(git, publisher, base, inputs, request, say)
         except BranchMovedError as error:
             say(f"{error} Looking again")
-    raise ForgeError("The branch changes all the time. See who else works on it, and run it again.")
+    raise ForgeError("Somebody else keeps changing the branch. Find out who, and run the command again.")
 
 
 def _once(git: Git, publisher: Publisher, base: Base, inputs: PlanningInputs, request: Request, say: Say) -> Outcome:
@@ -139,7 +142,7 @@ def _once(git: Git, publisher: Publisher, base: Base, inputs: PlanningInputs, re
                 inputs.template.where,
                 "targetBranchName",
                 f"is {service.pull.target_branch!a}, and the forge's main branch is {base.branch!a}",
-                "Make the two the same, and name the branch of a request otherwise.",
+                "Make the two the same, and give the request's branch another name.",
             )
         )
     change = Change(path, branch, base)
@@ -173,15 +176,15 @@ def _once(git: Git, publisher: Publisher, base: Base, inputs: PlanningInputs, re
 
 
 def _plan(git: Git, base: Base, there: OpenRequest | None, inputs: PlanningInputs, request: Request) -> _Service:
-    """Plan and render the service. Its overrides stay, and at unchanged answers its plan.
+    """Plan and render the service. Its overrides stay; its plan stays too if the answers are unchanged.
 
-    Raises InputError where what is there cannot be read, and RefusedPlanError.
+    Raises InputError if the existing files cannot be read, and RefusedPlanError.
     """
     path = ServicePath(request.environment, request.service)
     merged = _read_there(git, base.commit, path, base.branch)
     newest = merged
     if there is not None and there.tip != base.commit:
-        # Not reviewed yet, but somebody's words: who reviews the pull request decides on them.
+        # Nobody has reviewed these overrides yet, but somebody wrote them: the reviewer of the pull request decides.
         newest = _read_there(git, there.tip, path, there.pull.head_branch) or merged
     overrides = newest[0].overrides if newest else ()
     existing = Existing(overrides, merged[1] if merged else None)
@@ -196,7 +199,7 @@ def _plan(git: Git, base: Base, there: OpenRequest | None, inputs: PlanningInput
     wrong = [name for name in pull.files if name not in {f"{path.folder}/{file}" for file in RENDERED_FILES}]
     if wrong:
         raise InputError(
-            Problem(wrong[0], "", f"is no file of {path.folder}", "Correct the template's targetPath and skeleton.")
+            Problem(wrong[0], "", f"is not a file of {path.folder}", "Correct the template's targetPath and skeleton.")
         )
     made = load_plan(pull.files[f"{path.folder}/{PLAN_FILE}"], PLAN_FILE)
     request = request.model_copy(update={"overrides": overrides})
@@ -207,13 +210,15 @@ def _plan(git: Git, base: Base, there: OpenRequest | None, inputs: PlanningInput
     if merged and merged[1] == made and _differs(made, plan(request, inputs.catalog, inputs.settings)):
         notes.append(
             "The service keeps its plan, since its answers are the same. The catalog, the settings or the planner "
-            f"moved on: `neuroscale replan {path.folder}` renews it."
+            "changed since: `neuroscale replan {path.folder}` renews it."
         )
     return _Service(pull, request, made, merged[1] if merged else None, merged is None, tuple(notes))
 
 
 def _read_there(git: Git, commit: str, path: ServicePath, branch: str) -> tuple[Request, Plan | None] | None:
-    """Request and plan of a service at a commit; None where it is not there. A plan that cannot be read is none."""
+    """Request and plan of a service at a commit; None if it does not exist there. A plan that cannot be read is
+    None.
+    """
     snapshot = GitSnapshot(git, commit)
     file = f"{path.folder}/{REQUEST_FILE}"
     data = snapshot.read(file)
@@ -223,7 +228,7 @@ def _read_there(git: Git, commit: str, path: ServicePath, branch: str) -> tuple[
     try:
         request = load_request(decode(data, where), where)
     except InputError as error:
-        fix = "Repair it there first: what it says of overrides must not be lost."
+        fix = "Repair it there first, so that its overrides are not lost."
         raise InputError([replace(problem, fix=f"{problem.fix} {fix}") for problem in error.problems]) from error
     lock = snapshot.read(f"{path.folder}/{PLAN_FILE}")
     try:
@@ -234,13 +239,13 @@ def _read_there(git: Git, commit: str, path: ServicePath, branch: str) -> tuple[
 
 
 def _differs(locked: Plan, fresh: Plan) -> bool:
-    """Whether two plans say different things, whatever they were made from."""
+    """Whether two plans have different content, whatever their inputs were."""
     return locked.model_copy(update={"lock": fresh.lock}) != fresh
 
 
 def _judge(git: Git, base: str, head: str) -> Verdict:
-    """The verdict on the commit, by the base's policies and, where the change alters the gate, by the base's gate."""
-    # Where nothing is to be pushed, nothing is judged, and the checks need not be loaded.
+    """The verdict on the commit, by the base's policies and, if the change alters the gate, by the base's gate."""
+    # If nothing will be pushed, nothing is judged, and the checks need not be loaded.
     from neuroscale.gate.base_gate import judge_by_base, needs_judges
     from neuroscale.gate.merged_change import find_change
     from neuroscale.gate.runner import gate_change
@@ -250,7 +255,7 @@ def _judge(git: Git, base: str, head: str) -> Verdict:
 
 
 def _warn_of_old_program(git: Git, base: Base, say: Say) -> None:
-    """Tell where the program that runs here is not the base's, which judges the pull request."""
+    """Warn if this program differs from the base's program, which judges the pull request."""
     if not Path(neuroscale.__file__).resolve().is_relative_to(git.root.resolve()):
         return
     here, there = (git.run("rev-parse", f"{one}:src", check=False).stdout for one in ("HEAD", base.commit))

@@ -1,4 +1,4 @@
-"""What the REST interfaces of GitHub and Gitea have in common."""
+"""Implements the operations that the REST interfaces of GitHub and Gitea share."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from neuroscale.forge.interface import (
     RepositoryRef,
 )
 
-# Seconds between looks at something that the forge does in its own time; the last is taken again and again.
+# Seconds between reads while the forge works in the background; the last one repeats.
 PAUSES = (0.25, 0.5, 1.0, 2.0, 3.0)
 
 
 class UserShape(BaseModel):
-    """The fields of an answer that are read; forges send many more."""
+    """The fields of an answer that this program reads; forges send many more."""
 
     login: str
 
@@ -119,7 +119,7 @@ class RestForge(ABC):
                 "Give the token the right to push, or use somebody else's."
             )
         problem = ForgeUnavailableError(
-            f"The fork of {self.repository.slug} for {login} is not ready yet. Run it again in some minutes."
+            f"The fork of {self.repository.slug} for {login} is not ready yet. Run the command again in some minutes."
         )
         for _ in self._waits():
             there = self._find_fork(login)
@@ -156,7 +156,7 @@ class RestForge(ABC):
     def merged_pull(self, sha: str, base_branch: str) -> PullRequest | None:
         shapes = [read(PullShape, data) for data in self._pulls_with(sha)]
         merged = [shape for shape in shapes if shape.merged_at and shape.base.ref == base_branch]
-        # A commit may lie in several; that which was merged by it is the one that brought it.
+        # A commit may lie in several pull requests; the one that was merged by it brought it.
         merged.sort(key=lambda shape: (shape.merge_commit_sha != sha, shape.number))
         return self._to_pull(merged[0]) if merged else None
 
@@ -169,7 +169,7 @@ class RestForge(ABC):
             # A branch that was pushed a moment ago may not be listed yet.
             if self.branch(head, head_branch) is None:
                 problem = ForgeError(
-                    f"{head.slug} has no branch {head_branch}, so there is nothing to open a pull request for. Push it."
+                    f"{head.slug} has no branch {head_branch}, so no pull request can be opened. Push the branch."
                 )
                 continue
             try:
@@ -212,7 +212,7 @@ class RestForge(ABC):
         problem: ForgeError | None = None
         for _ in self._waits():
             if self.pull(number).head_sha != head_sha:
-                raise ForgeError(f"Pull request {number} has another head than {head_sha[:12]}. Look at it again.")
+                raise ForgeError(f"Pull request {number} has another head than {head_sha[:12]}. Judge the new head.")
             if self._approved(number, head_sha):
                 return
             try:
@@ -233,7 +233,8 @@ class RestForge(ABC):
                 raise MergeRefusedError(f"Pull request {number} is closed. Reopen it first.")
             if there.head_sha != head_sha:
                 raise MergeRefusedError(
-                    f"Pull request {number} has another head than {head_sha[:12]}: {there.head_sha[:12]}. Judge that."
+                    f"Pull request {number} has another head than {head_sha[:12]}: {there.head_sha[:12]}. Judge the "
+                    f"new head."
                 )
             try:
                 self._send_merge(number, head_sha)
@@ -244,12 +245,12 @@ class RestForge(ABC):
                     raise
                 problem = MergeRefusedError(
                     f"The forge does not merge pull request {number}: {error.said or 'it gives no reason'}. "
-                    "See what its page asks for."
+                    "See the requirements on its page."
                 )
                 shape = self._pull_shape(number)
                 if shape.merged_at:
                     return
-                # Refused only because the forge still works out whether it can be merged, or because the base moved.
+                # Refused only because the forge still checks whether it can be merged, or because the base moved.
                 if error.said.lower() not in self._not_yet and shape.mergeable is not None:
                     raise problem from None
             else:
@@ -270,7 +271,7 @@ class RestForge(ABC):
 
     @abstractmethod
     def _make_fork(self, login: str) -> RepositoryInfo | None:
-        """Asks for the fork; None where it is to be looked for again. Raises OutcomeUnknownError."""
+        """Asks for the fork; None if the caller must look for it again. Raises OutcomeUnknownError."""
 
     @abstractmethod
     def _open_pulls(self, head_owner: str, head_branch: str, base_branch: str) -> Query:
@@ -286,17 +287,19 @@ class RestForge(ABC):
 
     @abstractmethod
     def _head(self, head: RepositoryRef, head_branch: str) -> str:
-        """How the forge wants the branch of another repository named."""
+        """The name that the forge wants for a branch of another repository."""
 
     @abstractmethod
     def _is_duplicate(self, error: AnswerError) -> bool:
-        """Whether a pull request was refused because it is there."""
+        """Whether a pull request was refused because it already exists."""
 
     @abstractmethod
     def _send_merge(self, number: int, head_sha: str) -> None: ...
 
     def _waits(self) -> Iterator[None]:
-        """Again and again while there is patience; three times at least, to look for what may have been done."""
+        """Yields for each attempt until the patience ends; at least three times, to find work that may have been
+        done.
+        """
         ends = time.monotonic() + self._client.limits.patience
         for count, pause in enumerate(chain(PAUSES, repeat(PAUSES[-1]))):
             yield
@@ -311,7 +314,7 @@ class RestForge(ABC):
         return self._to_info(read(RepositoryShape, self._client.get(path_of(repository)).data))
 
     def _own_fork(self, login: str) -> tuple[RepositoryInfo | None, bool]:
-        """The account's repository of the same name where that is a fork of this one, and whether the name is taken."""
+        """The account's repository of the same name if that is a fork of this one, and whether the name is taken."""
         path = path_of(RepositoryRef(self.repository.server, login, self.repository.name))
         answer = self._client.get(path, accept=(404,))
         if answer.status == 404:
@@ -353,7 +356,7 @@ class RestForge(ABC):
             state=state,
             author=shape.user.login if shape.user else "",
             head_owner=shape.head.repo.owner.login if shape.head.repo else "",
-            # Gitea names its own copy where the branch is gone; the label still is the branch's name.
+            # Gitea names its own copy if the branch is gone; the label is still the branch's name.
             head_branch=shape.head.label if shape.head.ref.startswith("refs/") else shape.head.ref,
             head_sha=shape.head.sha,
             base_branch=shape.base.ref,
@@ -368,18 +371,18 @@ def path_of(repository: RepositoryRef, *parts: str | int) -> str:
 
 
 def read(shape: type[Shape], data: Any) -> Shape:
-    """The fields that are needed of a forge's answer. Raises ForgeError where one is missing or of another type."""
+    """The needed fields of a forge's answer. Raises ForgeError if one is missing or of another type."""
     try:
         return shape.model_validate(data)
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, entry["loc"])) or "everything" for entry in error.errors()[:3])
         raise ForgeError(
-            f"The forge's answer lacks what is needed ({fields}). See whether its version is supported."
+            f"The forge's answer lacks needed fields ({fields}). Check whether the forge's version is supported."
         ) from None
 
 
 def same_text(text: str) -> str:
-    """Text as it is compared: forges change line ends and cut white space at the end."""
+    """Text for comparison: forges change line ends and cut white space at the end."""
     return text.replace("\r\n", "\n").rstrip()
 
 

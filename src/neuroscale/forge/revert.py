@@ -1,6 +1,6 @@
-"""Taking a merge back: one pull request that restores the folders of services as they were before it.
+"""Reverts a merge: one pull request restores the folders of services as they were before the merge.
 
-Its branch is named after the merge, so that a run that was interrupted, or a second one, finds what is there.
+Its branch is named after the merge, so that a second run, or one after an interruption, finds it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from neuroscale.repo.git import Git
 from neuroscale.repo.snapshot import GitSnapshot
 
 PREFIX = "neuroscale/revert/"
-_COMMITS = 250  # of a pull request, as GitHub lists them
-_LOOKS = 3  # at a branch that somebody else moves meanwhile
+_COMMITS = 250  # the most files of a pull request that GitHub lists
+_LOOKS = 3  # attempts if somebody else moves the branch meanwhile
 
 
 @dataclass(frozen=True)
 class Change:
-    """The newest change of a folder on the main branch: its commit, when that was made (seconds since 1970), and the
-    commit before it ("" where the branch begins with it)."""
+    """The newest change of a folder on the main branch: its commit, the commit's time (seconds since 1970), and the
+    commit before it ("" if the branch begins with it).
+    """
 
     commit: str
     when: int
@@ -35,9 +36,9 @@ class Change:
 
 @dataclass(frozen=True)
 class Merge:
-    """A merged pull request, and the change of the main branch that it was.
+    """A merged pull request, and the change that it brought to the main branch.
 
-    `change.before` is the commit before the whole of it, also where it was merged by rebasing its commits.
+    `change.before` is the commit before all of its commits, also if it was merged by rebasing them.
     """
 
     pull: PullRequest
@@ -45,12 +46,12 @@ class Merge:
 
     @property
     def branch(self) -> str:
-        """The branch of its revert."""
+        """The branch of the merge's revert."""
         return f"{PREFIX}{self.pull.number}-{self.change.commit[:12]}"
 
     @property
     def is_revert(self) -> bool:
-        """Whether it took back another merge itself."""
+        """Whether the merge is itself a revert."""
         return self.pull.head_branch.startswith(PREFIX)
 
 
@@ -59,11 +60,11 @@ Done = Literal["opened", "open", "closed", "merged", "refused"]
 
 @dataclass(frozen=True)
 class Reverted:
-    """What became of a revert.
+    """The outcome of a revert.
 
-    `opened`: now; `open`, `closed`, `merged`: it was there, and nothing was changed. `refused`: none was opened, for
-    the reasons in `refusals`, by folder; some folders may be refused where others are reverted. `removed`: the folders
-    that are removed, because the merge brought them.
+    `opened`: now; `open`, `closed`, `merged`: it existed already, and nothing was changed. `refused`: no revert was
+    opened, for the reasons in `refusals`, by folder; some folders may be refused while others are reverted. `removed`:
+    the folders that are removed, because the merge brought them.
     """
 
     done: Done
@@ -74,7 +75,9 @@ class Reverted:
 
 
 def last_change(git: Git, tip: str, folder: str) -> Change | None:
-    """The newest change of a folder, merges counting as what they brought; None where the branch never had it."""
+    """The newest change of a folder; a merge counts as the changes that it brought. None if the branch never had the
+    folder.
+    """
     found = git.text("log", "--first-parent", "--max-count=1", "--format=%H %ct %P", tip, "--", folder)
     if not found:
         return None
@@ -83,7 +86,7 @@ def last_change(git: Git, tip: str, folder: str) -> Change | None:
 
 
 def before_all(git: Git, commit: str, belongs: Callable[[str], bool]) -> str:
-    """The newest commit from `commit` back, by first parents, that does not belong; "" where every one does.
+    """The newest commit from `commit` back, by first parents, for which `belongs` is false; "" if there is none.
 
     A pull request that was merged by rebasing is several commits of the main branch.
     """
@@ -94,7 +97,7 @@ def before_all(git: Git, commit: str, belongs: Callable[[str], bool]) -> str:
 
 
 def with_trees(git: Git, tree: str, folders: Mapping[str, str]) -> str:
-    """The tree in which each folder is what its tree holds, to the byte; "" removes it. Returns its id."""
+    """The tree in which each folder equals its given tree, to the byte; "" removes the folder. Returns its id."""
     with tempfile.TemporaryDirectory(prefix="neuroscale-index-") as scratch:
         index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
         git.run("read-tree", tree, environment=index)
@@ -108,7 +111,7 @@ def with_trees(git: Git, tree: str, folders: Mapping[str, str]) -> str:
 
 
 class Reverter:
-    """Opens reverts on a forge, from a clone whose main branch is `base`. Raises what the forge raises."""
+    """Opens reverts on a forge, from a clone whose main branch is `base`. Raises the errors of the forge."""
 
     def __init__(self, forge: Forge, branches: Branches) -> None:
         self._forge = forge
@@ -118,7 +121,7 @@ class Reverter:
         self.base: Base = self._publisher.base()
 
     def merge_of(self, change: Change) -> Merge | None:
-        """The merge that a change was, or None where nobody asked for it by a pull request."""
+        """The merge that brought a change, or None if it did not come by a pull request."""
         pull = self._forge.merged_pull(change.commit, self.base.branch)
         if pull is None or not change.before:
             return None if pull is None else Merge(pull, change)
@@ -131,7 +134,7 @@ class Reverter:
         return Merge(pull, replace(change, before=before_all(self._git, change.before, belongs)))
 
     def existing(self, merge: Merge) -> PullRequest | None:
-        """The revert of a merge, whatever became of it."""
+        """The revert of a merge, whether open, closed or merged."""
         main = self._forge.repository
         found = self._forge.last_pull(main, merge.branch, self.base.branch)
         if found is not None or self._forge.info().may_push:
@@ -139,17 +142,17 @@ class Reverter:
         return self._forge.last_pull(self._forge.fork().ref, merge.branch, self.base.branch)
 
     def refusals(self, merge: Merge, folders: Sequence[str]) -> dict[str, str]:
-        """Why each folder cannot be restored; folders that can are left out."""
+        """Why a folder cannot be restored; folders that can be restored are left out."""
         found = {}
         for folder in folders:
             if merge.is_revert:
-                found[folder] = "The merge is a revert itself, and taking it back would bring back what failed before."
+                found[folder] = "The merge is a revert itself, and reverting it would bring the earlier failure back."
             elif not merge.change.before:
                 found[folder] = "The main branch begins with this commit, so there is nothing before it."
             elif not is_ancestor(self._git, merge.change.commit, self.base.commit):
                 found[folder] = "The main branch no longer holds this commit."
             elif self._git.tree(self.base.commit, folder) != self._git.tree(merge.change.commit, folder):
-                found[folder] = "The folder was changed again since, and a revert would undo that as well."
+                found[folder] = "The folder was changed again since, and a revert would undo that change as well."
         return found
 
     def revert(
@@ -159,9 +162,9 @@ class Reverter:
         title: str,
         describe: Callable[[Sequence[str], Sequence[str]], str],
     ) -> Reverted:
-        """Open the one revert of a merge, unless it is there, and whatever became of that.
+        """Open the one revert of a merge, unless a revert exists, in whatever state.
 
-        `describe` makes the description from the folders that are restored and those that are removed.
+        `describe` makes the description from the restored and the removed folders.
         """
         for _ in range(_LOOKS):
             there = self.existing(merge)
@@ -179,7 +182,9 @@ class Reverter:
                 self.base = self._publisher.base()
                 continue
             return Reverted("opened", pull, tuple(wanted), removed, refusals)
-        raise ForgeError("The branch of the revert changes all the time. See who else works on it, and run it again.")
+        raise ForgeError(
+            "Somebody else keeps changing the branch of the revert. Find out who, and run the command again."
+        )
 
     def _open(self, merge: Merge, wanted: Mapping[str, str], title: str, text: str) -> PullRequest:
         lines = [

@@ -1,6 +1,7 @@
-"""From a service's files to its pull request: one branch and one pull request for each service, however often it runs.
+"""Brings a service's files into its pull request: one branch and one pull request for each service, also if repeated.
 
-Everything before `publish` only reads. After it was interrupted anywhere, the next run finds what is there and goes on.
+Everything before `publish` only reads. After an interruption at any point, the next run continues from the state that
+it finds.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Base:
 
 @dataclass(frozen=True)
 class OpenRequest:
-    """An open pull request, the repository that its branch lies in, and the commit that this points to."""
+    """An open pull request, the repository of its branch, and the commit to which the branch points."""
 
     pull: PullRequest
     repository: RepositoryRef
@@ -54,7 +55,7 @@ class OpenRequest:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A pull request's branch and words."""
+    """A pull request's branch, title and description."""
 
     branch: str
     title: str
@@ -64,7 +65,9 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Wanted(Proposal):
-    """What the pull request is to bring: the folder of one service with all its files, by path in the repository."""
+    """The content that the pull request brings: the folder of one service with all its files, by path in the
+    repository.
+    """
 
     folder: str
     files: Mapping[str, str]
@@ -73,7 +76,7 @@ class Wanted(Proposal):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A commit that is in the clone alone, or the branch's own where that brings everything already (`is_new`)."""
+    """A commit that only the clone has (`is_new`), or the branch's own if that has the wanted content already."""
 
     commit: str
     is_new: bool
@@ -81,7 +84,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Published:
-    """What was done. `notes` are sentences about what a person may not expect."""
+    """The outcome. `notes` are sentences about unexpected facts."""
 
     result: Result
     pull: PullRequest
@@ -91,10 +94,10 @@ class Published:
 
 
 class Publisher:
-    """Looks at the forge, builds commits in the clone, and brings branch and pull request up to date.
+    """Reads the forge, builds commits in the clone, and brings branch and pull request up to date.
 
-    Every method raises ForgeUnavailableError and ForgeError; BranchMovedError (one of the latter) where somebody else
-    came first, after which looking again helps.
+    Every method raises ForgeUnavailableError and ForgeError; BranchMovedError (a ForgeError) means that somebody else
+    came first, and that a new attempt helps.
     """
 
     def __init__(self, forge: Forge, branches: Branches) -> None:
@@ -104,7 +107,7 @@ class Publisher:
         self.account: Account = forge.account()
 
     def base(self) -> Base:
-        """The forge's main branch as it is now; its commit is in the clone then."""
+        """The forge's main branch as it is now; afterwards the clone has its commit."""
         branch = self._info.default_branch
         commit = self._branches.fetch(self._forge.repository, branch) if branch else None
         if commit is None:
@@ -116,7 +119,7 @@ class Publisher:
     def open_request(self, base: Base, branch: str) -> OpenRequest | None:
         """The open pull request from the branch of the repository, or of the account's fork.
 
-        Raises InputError for one from a branch that the account may not push to.
+        Raises InputError if the account may not push to the pull request's branch.
         """
         main, login = self._forge.repository, self.account.login
         owners = [main.owner] if login.lower() == main.owner.lower() else [main.owner, login]
@@ -136,15 +139,16 @@ class Publisher:
             repository = main if owner == main.owner else self._forge.fork().ref
             tip = self._branches.fetch(repository, branch)
             if tip is None:
-                raise BranchMovedError(f"{pull.url} is open, and its branch {branch} is gone.")
+                raise BranchMovedError(f"{pull.url} is open, but its branch {branch} is gone.")
             return OpenRequest(pull, repository, tip)
         return None
 
     def prepare(self, base: Base, there: OpenRequest | None, wanted: Wanted) -> Prepared:
-        """The commit that the branch is to point to.
+        """The commit to which the branch shall point.
 
-        Of an open pull request it goes on top of what is there, whoever made that, and merges the base where this
-        moved on. Without one it is a single commit on the base. Raises InputError for conflicts that are not ours.
+        For an open pull request the commit goes on top of its branch, whoever pushed that, and merges the base if the
+        base moved on. Without one it is a single commit on the base. Raises InputError for conflicts outside the
+        service's folder.
         """
         git = self._branches.git
         message = wanted.message
@@ -156,7 +160,7 @@ class Publisher:
             tree, parents = there.tip, [there.tip]
         else:
             tree, clean = merged_tree(git, there.tip, base.commit, wanted.folder)
-            # What merges as it is needs no merge of its own.
+            # A branch that merges cleanly needs no merge commit.
             if clean and all(holds(git, one, wanted.folder, wanted.files) for one in (tree, there.tip)):
                 return Prepared(there.tip, is_new=False)
             parents = [there.tip, base.commit]
@@ -173,7 +177,7 @@ class Publisher:
     def _update(self, base: Base, there: OpenRequest, prepared: Prepared, wanted: Proposal) -> Published:
         if prepared.is_new:
             self._branches.push(there.repository, wanted.branch, prepared.commit, there.tip)
-        with _completed_by_the_next_run(f"The branch of {there.pull.url} is up to date, its description is not"):
+        with _completed_by_the_next_run(f"The branch of {there.pull.url} is up to date, but its description is not"):
             now = self._forge.pull(there.pull.number)
             if now.state != "open":
                 raise BranchMovedError(f"{there.pull.url} was {now.state} meanwhile.")
@@ -201,14 +205,14 @@ class Publisher:
                     f"The branch {wanted.branch} pointed to {there}, for which no pull request is open: replaced."
                 )
             self._branches.push(repository, wanted.branch, commit, there)
-        with _completed_by_the_next_run(f"The branch {wanted.branch} is pushed and its pull request is not open yet"):
+        with _completed_by_the_next_run(f"The branch {wanted.branch} is pushed, but its pull request is not open yet"):
             section = wanted.describe(repository, self.account.login)
             pull = self._forge.open_pull(wanted.title, section, repository, wanted.branch, base.branch)
             pull, _ = self._renew(pull, repository, wanted)
         return Published("opened", pull, repository, commit, tuple(notes))
 
     def _renew(self, pull: PullRequest, repository: RepositoryRef, wanted: Proposal) -> tuple[PullRequest, bool]:
-        """The pull request with its title and description as they should be, and whether they were not."""
+        """The pull request with the right title and description, and whether they had to be changed."""
         section = wanted.describe(repository, pull.author or self.account.login)
         title, body = description.updated(pull, wanted.title, section)
         if (title, body.rstrip()) == (pull.title, pull.body.replace("\r\n", "\n").rstrip()):
@@ -218,7 +222,7 @@ class Publisher:
 
 @contextlib.contextmanager
 def _completed_by_the_next_run(state: str) -> Iterator[None]:
-    """Within it, an error of the forge also says what is there already."""
+    """Adds to an error of the forge the work that is already done."""
     try:
         yield
     except BranchMovedError:

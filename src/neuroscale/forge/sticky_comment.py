@@ -1,4 +1,4 @@
-"""The one comment that a workflow keeps on a pull request: found again by a hidden marker, written in place."""
+"""Keeps one comment of a workflow on a pull request: a hidden marker identifies it, and it is edited in place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neuroscale.forge.rest import PAUSES, same_text
 from neuroscale.report.markdown import MARKER
 
 LONGEST = 65_536
-"""Characters of a comment, which is GitHub's limit and below Gitea's."""
+"""The most characters of a comment: GitHub's limit, which is below Gitea's."""
 
 Outcome = Literal["created", "updated", "unchanged", "a newer commit is there", "a newer run has written it"]
 
@@ -22,7 +22,9 @@ _RUN = re.compile(r"<!-- neuroscale-run number=([0-9]{1,18}) attempt=([0-9]{1,18
 
 @dataclass(frozen=True)
 class Run:
-    """The run of a workflow that judged `head_sha`; of two on the same head the higher number and attempt is newer."""
+    """The run of a workflow that judged `head_sha`; of two runs on the same head, the one with the higher number and
+    attempt is newer.
+    """
 
     number: int
     attempt: int
@@ -35,23 +37,23 @@ class Run:
 
 @dataclass(frozen=True)
 class Published:
-    """What came of it. `comment` is the one that is there now; None where nothing was looked at or written."""
+    """The outcome. `comment` is the comment that exists now; None if no comment was read or written."""
 
     outcome: Outcome
     comment: Comment | None
 
 
 def publish(forge: Forge, number: int, markdown: str, run: Run, marker: str = MARKER) -> Published:
-    """Make `markdown` the comment on a pull request that goes by `marker`, a line of its own; the gate's by default.
+    """Make `markdown` the text of the comment with this `marker`, which is a line of its own; by default the gate's.
 
-    Only comments of the token's own account that begin with it are its own. Of several, which a race or a
-    repeated request may have left, the oldest stays. Nothing is written when the pull request has another head than the
-    one that was judged, or when a newer run has written already.
+    Only comments of the token's own account that begin with the marker belong to the workflow. If a race or a repeated
+    request has left several, the oldest stays. Nothing is written if the pull request has another head than the one
+    that was judged, or if a newer run has already written.
 
-    Forges know no conditional writing: a run that is delayed between its last look and its writing, by as much as a
-    newer one takes for both, overwrites that. A workflow's concurrency group keeps two from running.
+    Forges do not offer conditional writes: a run that is delayed between its last read and its write overwrites a newer
+    run that did both meanwhile. A workflow's concurrency group keeps two runs apart.
 
-    Raises ForgeError for a comment that is too long, and what the forge raises.
+    Raises ForgeError for a comment that is too long, and the errors of the forge.
     """
     body = f"{marker}\n{run.marker}\n{markdown.removeprefix(marker).lstrip()}"
     if len(body) > LONGEST:
@@ -60,7 +62,7 @@ def publish(forge: Forge, number: int, markdown: str, run: Run, marker: str = MA
 
 
 class _Comment:
-    """One attempt to publish: looks, acts, and looks again until there is nothing left to do."""
+    """One attempt to publish: reads, acts, and reads again until nothing is left to do."""
 
     def __init__(self, forge: Forge, number: int, body: str, run: Run, marker: str) -> None:
         self.forge = forge
@@ -87,13 +89,13 @@ class _Comment:
             except AnswerError as error:
                 if error.status not in (404, 410):
                     raise
-                problem = error  # somebody deleted it between looking and writing
+                problem = error  # somebody deleted it between the read and the write
         raise problem or ForgeUnavailableError(
-            f"The comment on pull request {self.number} keeps being changed by others. Run it again."
+            f"Others keep changing the comment on pull request {self.number}. Run the command again."
         )
 
     def _step(self) -> Comment | None:
-        """Bring the comments one step closer; the comment when nothing was left to do."""
+        """Take one step towards the wanted comments. Returns the comment once nothing is left to do."""
         mine = self._mine()
         if not mine:
             self._written(self.forge.create_comment(self.number, self.body), "created")
@@ -117,7 +119,7 @@ class _Comment:
         return None if changed else oldest
 
     def _mine(self) -> list[Comment]:
-        """The workflow's comments, oldest first; also the one just written, which a forge may list late."""
+        """The workflow's comments, oldest first, with the one just written, which a forge may list late."""
         there = {
             comment.id: comment
             for comment in self.forge.comments(self.number)
@@ -129,20 +131,24 @@ class _Comment:
 
     def _written(self, comment: Comment, outcome: Outcome) -> None:
         self.written = comment
-        # An app's token does not tell its account; its first comment does.
+        # An app's token does not show its account, but its first comment does.
         self.login = comment.author or self.login
         if self.outcome != "created":
             self.outcome = outcome
 
     def _holds(self, comment: Comment, body: str) -> bool:
-        """Whether a comment has this text; of what was just written the forge's own form counts."""
+        """Whether a comment has this text; for a comment that was just written, the text as the forge returned it
+        counts.
+        """
         written = self.written
         if body is self.body and written is not None and written.id == comment.id:
             return comment.body == written.body
         return same_text(comment.body) == same_text(body)
 
     def _age(self, comment: Comment) -> tuple[int, int]:
-        """Which run wrote it; below every run where it was written for another head, or by no run."""
+        """The age of the run that wrote it; older than every run if it was written for another head, or not by a
+        run.
+        """
         lines = comment.body.replace("\r\n", "\n").split("\n", 2)
         match = _RUN.fullmatch(lines[1]) if len(lines) > 1 else None
         if match is None or match[3] != self.run.head_sha:

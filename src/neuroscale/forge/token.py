@@ -1,4 +1,4 @@
-"""Where a forge's token comes from."""
+"""Reads a forge's token."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALLOWED = re.compile(r"[\x21-\x7e]+")
 def find_token(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Token:
     """The token out of `file`, else $NEUROSCALE_FORGE_TOKEN, else the file that $NEUROSCALE_FORGE_TOKEN_FILE names.
 
-    Raises InputError, which never holds what was read.
+    Raises InputError, whose message never holds the content.
     """
     environment = os.environ if environment is None else environment
     if file is not None:
@@ -43,20 +43,21 @@ def find_token(file: Path | None = None, environment: Mapping[str, str] | None =
 
 
 def read_token(file: Path) -> Token:
-    """The token in a file that nobody but this user may read. Raises InputError."""
+    """The token in a file that only this user may read. Raises InputError."""
     return _token(read_secret_file(file, "the forge's token", _LARGEST), str(file))
 
 
 def check_secret(secret: str, where: str) -> None:
-    """Raises InputError, which does not show it, unless `secret` can be one token in one header."""
+    """Raises InputError unless `secret` can be one token in one header. The message does not show it."""
     if not secret:
-        raise InputError(Problem(where, "", "holds no token", "Write the forge's token there."))
+        raise InputError(Problem(where, "", "does not hold a token", "Write the forge's token there."))
     if len(secret) > _LARGEST or not _ALLOWED.fullmatch(secret):
         raise InputError(
             Problem(
                 where,
                 "",
-                "holds something else than one token (a line break, a space, a control character, or far too much)",
+                "does not hold exactly one token (it has a line break, a space, a control character, or is far too "
+                "long)",
                 "Write the token alone there; one line break at its end is allowed in a file.",
             )
         )
@@ -65,7 +66,7 @@ def check_secret(secret: str, where: str) -> None:
             Problem(
                 where,
                 "",
-                f"holds fewer than {_SHORTEST} characters, which is no token of a forge",
+                f"holds fewer than {_SHORTEST} characters, too few for a token of a forge",
                 "Write the whole token there.",
             )
         )

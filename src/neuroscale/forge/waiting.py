@@ -1,4 +1,4 @@
-"""Waiting for what a forge does in its own time."""
+"""Waits for a forge's background work."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def wait_for_status(forge: Forge, sha: str, context: str, within: float) -> Comm
         if time.monotonic() > ends:
             state = f"is still pending ({status.description}, {status.url})" if status else "did not appear"
             raise ForgeUnavailableError(
-                f"The status {context!r} of commit {sha[:12]} {state} after {within:.0f} s. See whether a runner is up."
+                f"The status {context!r} of commit {sha[:12]} {state} after {within:.0f} s. Check that a runner is up."
             )
         time.sleep(_PAUSE)

@@ -1,1 +1,1 @@
-"""What follows from a merge's smoke test: a comment on the pull request, and a revert where the service fails."""
+"""Acts on a merge's smoke test: comments on the pull request, and opens a revert if the service fails."""

@@ -1,4 +1,4 @@
-"""What a comment on a merged pull request remembers for the next run, in a hidden line."""
+"""Keeps a record for the next run in a hidden line of the comment on a merged pull request."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from neuroscale.forge.interface import Account, Comment
 
 MARKER = "<!-- neuroscale-smoke -->"
 _LINE = re.compile(r"<!-- neuroscale-smoke-record (\{.*\}) -->")
-# What GitHub's adapter says of every token of an app, which does not tell its account.
+# GitHub's adapter returns this for every token of an app, because such a token does not show its account.
 _SOME_APP = "github-actions[bot]"
 
 
 @dataclass(frozen=True)
 class Record:
-    """What was told. `services`: by `ENVIRONMENT/SERVICE` the outcome, and the checks that failed. `revert`: the number
-    of the revert (0: none)."""
+    """The reported results. `services`: the outcome and the failed checks, by `ENVIRONMENT/SERVICE`. `revert`: the
+    number of the revert (0: none).
+    """
 
     services: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     revert: int = 0
@@ -30,7 +31,7 @@ class Record:
         return cls(told, revert)
 
     def passed(self, name: str) -> bool:
-        """Whether the service was seen to pass after this merge: what fails later is not the merge's fault."""
+        """Whether the service has passed after this merge: a later failure is not the merge's fault."""
         return self.services.get(name, ("", ()))[0] == "passed"
 
     def line(self) -> str:
@@ -43,7 +44,7 @@ class Record:
 
 
 def read_record(comments: Iterable[Comment], account: Account) -> Record | None:
-    """The record in the account's own comment; None where there is none. Somebody else's is never believed."""
+    """The record in the account's own comment; None without one. A comment of another account never counts."""
     for comment in comments:
         own = comment.author == account.login or (account.login == _SOME_APP and comment.author.endswith("[bot]"))
         lines = comment.body.replace("\r\n", "\n").split("\n")

@@ -1,6 +1,7 @@
-"""The words on a merged pull request, on its revert, and in the job's log.
+"""Writes the texts for a merged pull request, for its revert, and for the job's log.
 
-What the tests saw is text of unknown origin (a model's answer, a pod's message): it becomes neither Markdown nor HTML.
+Observations of the tests are text of unknown origin (a model's answer, a pod's message): they become neither Markdown
+nor HTML.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ _WORST: tuple[Outcome, ...] = ("failed", "untrusted", "waiting", "passed")
 
 @dataclass(frozen=True)
 class Told:
-    """What there is to tell of one merge. `others` failed too, and this merge did not touch them; `shared` are checks
-    of the whole environment that failed. `curl`: by `ENVIRONMENT/SERVICE` a command that asks it."""
+    """The results of one merge. `others` are services that failed too and that this merge did not touch; `shared` are
+    checks of the whole environment that failed. `curl`: a command that asks the service, by `ENVIRONMENT/SERVICE`.
+    """
 
     services: tuple[ServiceEvidence, ...]
     others: tuple[ServiceEvidence, ...]
@@ -44,7 +46,7 @@ class Told:
 
 
 def worst(services: Iterable[ServiceEvidence]) -> Outcome:
-    """The outcome that counts of several."""
+    """The worst of several outcomes."""
     outcomes = {one.outcome for one in services}
     return next((one for one in _WORST if one in outcomes), "untrusted")
 
@@ -75,16 +77,16 @@ def evidence(merge: Merge, told: Told, restored: Sequence[str], removed: Sequenc
     parts = [f"After {merged}, the smoke test of {failing} failed."]
     rows = [f"- It restores {code(one)} as it was before that merge, to the byte." for one in restored]
     rows += [
-        f"- It **removes** {code(one)}, which that merge brought: there is nothing before it to go back to, and "
-        "merging this ends the service."
+        f"- It **removes** {code(one)}, which that merge added: there is no earlier version to restore, so merging "
+        f"this ends the service."
         for one in removed
     ]
     parts += ["### What this does", "\n".join(rows), "### What to do"]
     parts.append(
-        "1. Read what failed below. Where the service is at fault, approve and merge this.\n"
-        "2. Where something else is (the cluster, the network, the test), close this and repair that. Nothing opens it "
-        "again.\n"
-        "3. Then ask for the change anew, as a pull request of its own."
+        "1. Read the failures below. If the service caused them, approve and merge this.\n"
+        "2. If something else did (the cluster, the network, the test), close this and repair that. Nothing opens "
+        "it again.\n"
+        "3. Then request the change again, in a new pull request."
     )
     if told.others:
         named = ", ".join(code(one.name, 120) for one in told.others[:10])
@@ -98,7 +100,7 @@ def evidence(merge: Merge, told: Told, restored: Sequence[str], removed: Sequenc
 
 
 def log(found: Evidence) -> list[str]:
-    """An environment's result for the job's log: what failed, what was seen, and what to do next."""
+    """An environment's result for the job's log: failed checks, observations, and what to do next."""
     counts = ", ".join(
         f"{sum(one.outcome == outcome for one in found.services)} {_WORDS[outcome]}"
         for outcome in _WORST
@@ -116,7 +118,7 @@ def log(found: Evidence) -> list[str]:
 
 def _log_checks(checks: Iterable[Result]) -> list[str]:
     bad = [one for one in checks if one.outcome in ("failed", "error")]
-    return [f"  {one.outcome}: {one.title}: {one.message} Next: {one.next or 'nothing is told'}" for one in bad]
+    return [f"  {one.outcome}: {one.title}: {one.message} Next: {one.next or 'not stated'}" for one in bad]
 
 
 def _revert_line(reverted: Reverted) -> str:
@@ -128,8 +130,8 @@ def _revert_line(reverted: Reverted) -> str:
     said = {
         "opened": f"**{link}** takes the failing service back. It waits for the gate and for a review.",
         "open": f"**{link}** takes the failing service back. It waits for the gate and for a review.",
-        "closed": f"The revert {link} was closed unmerged, so that none is opened again.",
-        "merged": f"The revert {link} is merged already, so that none is opened again.",
+        "closed": f"The revert {link} was closed unmerged, so no revert is opened again.",
+        "merged": f"The revert {link} is merged already, so no revert is opened again.",
         "refused": "",
     }[reverted.done]
     rows = [f"- Not in it: {code(folder)}: {prose(why)}" for folder, why in reverted.refusals.items()]
@@ -169,7 +171,7 @@ def _table(checks: Sequence[Result]) -> str:
 
 
 def _link(text: str, url: str) -> str:
-    """A link; the address is the forge's own, and a title somebody's."""
+    """A link. The forge made the address, but a person wrote the title."""
     return f"[{prose(text, 200)}]({url})"
 
 
@@ -177,7 +179,7 @@ def _bounded(parts: Sequence[str]) -> str:
     kept, size = [], 0
     for part in parts:
         if size + len(part) > _LONGEST:
-            kept.append("The rest is too long to be shown here; the run keeps it.")
+            kept.append("The rest is too long to be shown here; see the run.")
             break
         kept.append(part)
         size += len(part) + 2

@@ -1,4 +1,4 @@
-"""What was seen of an environment after a merge: the smoke tests' report, and the status of its services."""
+"""Reads the evidence of an environment after a merge: the smoke tests' report, and the status of its services."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from neuroscale.repo.layout import ServicePath
 from neuroscale.smoke.results import Report, Result, from_record
 
 SMOKE, STATUS = "smoke.json", "status.json"
-"""The files of an environment, in a folder of its name: what `smoke --json` and `status --json` wrote."""
+"""The files of an environment, in a folder of its name: the output of `smoke --json` and `status --json`."""
 LARGEST_BYTES = 16 * MIB
 
 Outcome = Literal["passed", "failed", "waiting", "untrusted"]
-"""`waiting`: it is not deployed or still starts within its budget. `untrusted`: it could not be looked at."""
+"""`waiting`: the service is not deployed yet, or still starts within its budget. `untrusted`: it could not be
+tested.
+"""
 
-# What a cluster's status says of a service that is as Git wants it. Every other one is on its way, or stands still for
-# a reason that is not the change's.
+# The verdicts of a service that equals Git. Any other service is on its way, or stands still for
+# a reason that the change did not cause.
 _SETTLED = ("ready", "failed")
 
 
 @dataclass(frozen=True)
 class ServiceEvidence:
-    """One service: how its tests ended, and why where that is not in `checks`.
+    """One service: the outcome of its tests, and the reason if `checks` does not hold it.
 
-    `url` is "" where it has none, `model` the name that requests use ("": not told).
+    `url` is "" if it has none, `model` the name that requests use ("": unknown).
     """
 
     path: ServicePath
@@ -50,8 +52,9 @@ class ServiceEvidence:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One environment. `revision` is the commit that was tested ("" where nothing was). `checks`: of the environment
-    as a whole. `problems`: why nothing of it can be trusted."""
+    """One environment. `revision` is the commit that was tested ("": nothing was tested). `checks`: those of the
+    environment as a whole. `problems`: why no result can be trusted.
+    """
 
     environment: str
     revision: str = ""
@@ -73,30 +76,30 @@ class _Status:
 
 
 class _UnreadableError(Exception):
-    """A file is not there, or not what its command writes."""
+    """A file is missing, or does not have the format that its command writes."""
 
 
 def read_evidence(folder: Path, environment: str) -> Evidence:
-    """What the files in the folder of an environment say. A file that is missing or broken makes it untrusted."""
+    """The evidence in the folder of an environment. A file that is missing or broken makes it untrusted."""
     try:
         report = _report(_json(folder / environment / SMOKE))
     except _UnreadableError as error:
         return Evidence(environment, problems=(f"The smoke tests left no report that can be read: {error}.",))
     problems = [f"{problem}." for problem in report.problems]
     if report.environment != environment:
-        problems.append(f"The report is one of the environment {report.environment}.")
+        problems.append(f"The report belongs to the environment {report.environment}.")
     if not any(one.outcome in ("passed", "failed") for one in report.checks):
-        problems.append("The smoke tests looked at nothing.")
+        problems.append("The smoke tests did not test any service.")
     try:
         statuses = _statuses(_json(folder / environment / STATUS), environment)
     except _UnreadableError as error:
-        # Without it nobody can tell a service that fails from one that still starts.
+        # Without the status, a service that fails looks like one that still starts.
         statuses = {}
         problems.append(f"The status of the services is not known: {error}.")
     shared = tuple(one for one in report.checks if not one.service)
     names = sorted({one.service for one in report.checks if one.service})
     could_not = [one for one in shared if one.outcome == "error"]
-    problems += [f"{one.title}: {one.message or 'could not be looked at'}." for one in could_not]
+    problems += [f"{one.title}: {one.message or 'could not be checked'}." for one in could_not]
     return Evidence(
         environment,
         report.revision,
@@ -114,13 +117,13 @@ def _judged(report: Report, environment: str, name: str, status: _Status | None,
     if not trusted:
         outcome, why = "untrusted", "The run as a whole cannot be trusted."
     elif "failed" in outcomes and status is None:
-        outcome, why = "untrusted", "What the cluster says of it is not known."
+        outcome, why = "untrusted", "Its status in the cluster is unknown."
     elif "failed" in outcomes and status is not None and status.verdict not in _SETTLED:
-        outcome, why = "waiting", f"It is not settled ({status.verdict}): {status.reason}"
+        outcome, why = "waiting", f"Its deployment is not finished ({status.verdict}): {status.reason}"
     elif "failed" in outcomes:
         outcome = "failed"
     elif "error" in outcomes or "passed" not in outcomes:
-        outcome, why = "untrusted", "Not everything could be looked at."
+        outcome, why = "untrusted", "Not every check could decide."
     else:
         outcome = "passed"
     url, model = (status.url, status.model) if status else ("", "")
@@ -158,7 +161,7 @@ def _report(found: Mapping[str, Any]) -> Report:
         raise _UnreadableError(f"a check in {SMOKE} lacks a field") from error
     report = Report(environment, revision, started, float(seconds), read, tuple(map(str, problems)))
     if report.passed is not found.get("passed"):
-        raise _UnreadableError(f"{SMOKE} says of itself that it {'did not pass' if report.passed else 'passed'}")
+        raise _UnreadableError(f"{SMOKE} claims that the run {'did not pass' if report.passed else 'passed'}")
     return report
 
 

@@ -1,7 +1,7 @@
-"""From what was seen of the environments to comments on the merged pull requests, and to reverts.
+"""Turns the evidence of the environments into comments on merged pull requests, and into reverts.
 
-It asks Git which merge changed a service last, not which event started it: so a run that was dropped, killed or came by
-schedule does what is left to do, and one that is repeated does nothing.
+It asks Git which merge changed a service last, and ignores which event started the run. So a run by schedule does the
+work that a dropped or killed run left, and a repeated run does nothing.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from neuroscale.forge.sticky_comment import Run, publish
 from neuroscale.repo.git import Git
 
 NEWEST = timedelta(hours=24)
-"""How long after a merge a failure is still taken for the merge's: until then it has a comment, and may be reverted."""
+"""How long after a merge a failure still counts as the merge's fault: until then it gets a comment, and may be
+reverted.
+"""
 
 
 @dataclass(frozen=True)
 class Workflow:
-    """The run that tells. `number` and `attempt` order runs; `page` is its address."""
+    """The workflow's run. `number` and `attempt` order runs; `page` is its address."""
 
     number: int
     attempt: int
@@ -35,7 +37,7 @@ class Workflow:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was done. `lines` are sentences for the log; `status` is the exit status."""
+    """The outcome. `lines` are sentences for the log; `status` is the exit status."""
 
     status: ExitStatus
     lines: tuple[str, ...]
@@ -43,7 +45,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class _Row:
-    """A service with the merge that changed it last, as far as that is new enough to be blamed."""
+    """A service with the merge that changed it last, if that is new enough to be the cause."""
 
     service: ServiceEvidence
     merge: Merge | None
@@ -54,7 +56,7 @@ Curl = Callable[[ServiceEvidence], str]
 
 
 class AfterMerge:
-    """Tells of the evidence and acts on it. `now`: seconds since 1970. Raises what the forge raises."""
+    """Reports the evidence and acts on it. `now`: seconds since 1970. Raises the errors of the forge."""
 
     def __init__(self, forge: Forge, reverter: Reverter, git: Git, run: Workflow, now: float, curl: Curl) -> None:
         self._forge = forge
@@ -66,7 +68,7 @@ class AfterMerge:
         self._merges: dict[str, Merge | None] = {}
 
     def act(self, found: Sequence[Evidence]) -> Outcome:
-        """Tell each merge that is not settled, and revert what it broke."""
+        """Comment on each merge that is not settled, and revert the services that it broke."""
         rows = [self._row(one, environment) for environment in found for one in environment.services]
         merges = {row.merge.pull.number: row.merge for row in rows if row.merge is not None}
         lines, failures = [], []
@@ -75,7 +77,7 @@ class AfterMerge:
             try:
                 lines += self._settle(merge, mine, found)
             except ForgeError as error:
-                # The others are told of nevertheless; the next run completes this one.
+                # The other merges still get their comments; the next run completes this one.
                 failures.append(f"Pull request {number}: {error}")
         lines += [
             f"{row.service.name}: not reverted. {row.why_not}"
@@ -99,12 +101,13 @@ class AfterMerge:
             return _Row(
                 service,
                 None,
-                f"Its last change, {change.commit[:12]}, is {age / 3600:.0f} hours old, and a failure is taken for a "
-                f"change's for {NEWEST.total_seconds() / 3600:.0f} hours. Look at the cluster, or revert it by hand.",
+                f"Its last change, {change.commit[:12]}, is {age / 3600:.0f} hours old, and a failure counts as a "
+                f"change's fault for {NEWEST.total_seconds() / 3600:.0f} hours. Look at the cluster, or revert it "
+                f"by hand.",
             )
         merge = self._merge_of(change)
         if merge is None:
-            why = f"No pull request brought its last change, {change.commit[:12]}. Revert that by hand."
+            why = f"Its last change, {change.commit[:12]}, did not come by a pull request. Revert that by hand."
             return _Row(service, None, why)
         return _Row(service, merge)
 
@@ -114,13 +117,13 @@ class AfterMerge:
         return self._merges[change.commit]
 
     def _settle(self, merge: Merge, services: list[ServiceEvidence], found: Sequence[Evidence]) -> list[str]:
-        """Tell one merge, once for each result, and revert what of it fails and never passed."""
+        """Comment on one merge, once for each result, and revert its services that fail and never passed."""
         pull = merge.pull
         told_before = self._record_of(merge)
         blamed = [one for one in services if one.outcome == "failed" and not told_before.passed(one.name)]
         later = [one for one in services if one.outcome != "passed" and told_before.passed(one.name)]
         lines = [f"{one.name}: not reverted. It passed after pull request {pull.number} was merged." for one in later]
-        # What passed once is settled; what fails later is not told on the merged pull request.
+        # A service that passed once is settled: the merged pull request gets no comment on a later failure.
         news = [one for one in services if one not in later]
         if all(told_before.passed(one.name) for one in news):
             return lines
@@ -167,9 +170,9 @@ class AfterMerge:
         )
 
     def _failed_before(self, merge: Merge, service: ServiceEvidence) -> str:
-        """Why the state before a merge is not worth going back to; "" where nothing is known against it.
+        """Why the state before a merge must not be restored; "" if no reason is known.
 
-        So a revert that somebody made by hand is not taken back to what it removed.
+        So a revert that somebody made by hand is not undone.
         """
         if merge.is_revert or not merge.change.before:
             return ""
@@ -180,7 +183,7 @@ class AfterMerge:
         outcome, _ = self._record_of(before).services.get(service.name, ("", ()))
         if outcome != "failed":
             return ""
-        return f"What was there before, of pull request {before.pull.number}, failed its smoke test as well."
+        return f"The version before, of pull request {before.pull.number}, failed its smoke test as well."
 
     def _record_of(self, merge: Merge) -> Record:
         return read_record(self._forge.comments(merge.pull.number), self._forge.account()) or Record()
@@ -194,12 +197,12 @@ class AfterMerge:
     @staticmethod
     def _notes(before: Record, services: list[ServiceEvidence]) -> list[str]:
         if before.revert and all(one.outcome == "passed" for one in services):
-            return [f"It failed before. The revert, pull request {before.revert}, can be closed where it is open."]
+            return [f"It failed before. The revert, pull request {before.revert}, can be closed if it is open."]
         return []
 
 
 def status_of(found: Sequence[Evidence]) -> ExitStatus:
-    """0 only where every environment was looked at and everything passed."""
+    """0 only if every environment was tested and all tests passed."""
     services = [one for environment in found for one in environment.services]
     shared = [check for environment in found for check in environment.checks]
     if not found or any(not one.trusted for one in found):
