@@ -114,7 +114,7 @@ def test_a_host_that_no_service_has_is_not_found(lab: GatewayLab, chat: Service)
 def test_only_the_api_and_its_health_are_served(chat: Service, path: str) -> None:
     answer = chat.get(path)
     assert answer.status_code == 404
-    assert "not served" in str(error(answer)["message"])
+    assert "not open to clients" in str(error(answer)["message"])
     assert [asked for server in chat.servers.values() for asked in server.asked if "v1/models" not in asked] == []
 
 

@@ -198,7 +198,7 @@ def test_without_a_platform_status_and_logs_say_so_and_down_is_done(local: Local
     assert "neuroscale local up" in local.run("status", expect=1)
     assert local.status(expect=1)["healthy"] is False
     assert "neuroscale local up" in local.run("logs", expect=2)
-    assert "no local platform" in local.run("down")
+    assert "does not hold a local platform" in local.run("down")
 
 
 def test_a_folder_with_other_files_is_never_taken_or_deleted(local: Local) -> None:

@@ -96,7 +96,7 @@ def test_processes_start_after_what_they_need_and_end_before_it(state: State, tm
 def test_needs_that_cannot_be_met_are_refused_before_anything_starts(tmp_path: Path) -> None:
     first, second = sleeping("first", tmp_path, needs=("second",)), sleeping("second", tmp_path, needs=("first",))
     for processes in ([first, second], [sleeping("alone", tmp_path, needs=("missing",))]):
-        with pytest.raises(LocalError, match="need each other, or one that is not there"):
+        with pytest.raises(LocalError, match="need each other, or one that does not exist"):
             in_order(processes)
 
 

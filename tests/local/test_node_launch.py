@@ -134,7 +134,7 @@ def test_where_vllm_is_not_installed_the_pod_waits_and_says_what_to_run() -> Non
         ({"secretKeyRef": {"name": "there", "key": "no"}}, "couldn't find key no in Secret team-alpha/there"),
         ({"configMapKeyRef": {"name": "no", "key": "k"}}, 'configmap "no" not found'),
         ({"fieldRef": {"fieldPath": "status.phase"}}, "unsupported fieldPath: status.phase"),
-        ({"fileKeyRef": {"path": "x"}}, "reads no variable from fileKeyRef"),
+        ({"fileKeyRef": {"path": "x"}}, "cannot read a variable from fileKeyRef"),
     ],
 )
 def test_a_variable_that_cannot_be_had_is_a_configuration_error_as_a_kubelet_words_it(

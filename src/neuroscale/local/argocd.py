@@ -1,8 +1,8 @@
-"""Argo CD on this machine: its upstream settings and roles in the cluster, its programs as processes.
+"""Runs Argo CD on this machine: its upstream settings and roles in the cluster, its programs as processes.
 
 All are one binary, which takes its part from ARGOCD_BINARY_NAME. Each process has the account of its upstream pod: a
 client certificate names the ServiceAccount that upstream's roles are bound to. A setting of the platform's
-argocd-cmd-params-cm or argocd-cm reaches a process by the environment variable that upstream's pod gets it by.
+argocd-cmd-params-cm or argocd-cm reaches a process by the environment variable of upstream's pod.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ PORTS = (
     *(SERVER, f"{SERVER}-metrics"),
     RELAY,
 )
-"""The names of its ports. That of the application controller is its metrics' alone."""
+"""The names of its ports. The application controller's port serves only its metrics."""
 
 _TOOL: Final = "argocd"
 _GROUP = "argoproj.io"
-# The parts that speak to the API server.
+# The programs that talk to the API server.
 _ACCOUNTS = (CONTROLLER, APPLICATION_SETS, SERVER)
-# What upstream's installation holds beside programs, and what of the programs is run here.
+# The kinds of upstream's installation that are not programs, and the programs that run here.
 _CONFIGURATION = frozenset(
     ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ConfigMap", "Secret")
 )
 _NOT_RUN = ("argocd-dex-server", "argocd-notifications", "argocd-redis")
 _INSTALLER = "argocd-install"
-"""The field manager of what upstream's installation says: what the platform says on top has another one."""
+"""The field manager of upstream's installation; the platform's own settings have another one."""
 _WEBHOOK_SECRETS = (
     *("webhook.gogs.secret", "webhook.github.secret", "webhook.gitlab.secret", "webhook.bitbucket.uuid"),
     *("webhook.bitbucketserver.secret", "webhook.azuredevops.username", "webhook.azuredevops.password"),
@@ -71,7 +71,7 @@ _SCRIPT = "git-verify-wrapper.sh"
 
 @dataclass(frozen=True)
 class ArgoCD:
-    """Where Argo CD of a local platform lies, and how it is run. The ports must have been chosen."""
+    """Argo CD of a local platform: its files and its processes. The ports must have been chosen."""
 
     state: State
     _configuring: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
@@ -79,12 +79,12 @@ class ArgoCD:
 
     @property
     def url(self) -> str:
-        """Where its API answers, by TLS."""
+        """The address of its API, by TLS."""
         return f"https://{LOOPBACK}:{self._port(SERVER)}"
 
     @property
     def webhooks(self) -> tuple[str, ...]:
-        """Where the forge sends its push events: to the Applications, and to the ApplicationSets."""
+        """The addresses for the forge's push events: for the Applications, and for the ApplicationSets."""
         return (
             f"{self.url}{webhook_relay.PATH}",
             f"http://{LOOPBACK}:{self._port(RELAY)}{webhook_relay.PATH}",
@@ -96,18 +96,18 @@ class ArgoCD:
 
     @property
     def settings(self) -> Path:
-        """What its processes read and must not change."""
+        """The settings that its processes read and must not change."""
         return self.state.run / "argocd-settings"
 
     def webhook_secret(self) -> str:
-        """What the forge signs its push events with."""
+        """The secret with which the forge signs its push events."""
         return self._secret("webhook")
 
     def prepare(self, configuration: Iterable[Object]) -> None:
         """Write its programs, certificates and settings. Secrets are made once and kept.
 
         `configuration`: the platform's objects for Argo CD, of which the ConfigMaps in its namespace are its settings.
-        Raises UntrustedError where set-up has not built it.
+        Raises UntrustedError if set-up has not built it.
         """
         user, plane = self.state.cluster_user, control_plane(self.state)
         copy_tool(self.state, _TOOL)
@@ -139,7 +139,7 @@ class ArgoCD:
         write_public(self.settings / "configuration.json", json.dumps(own, indent=2) + "\n")
 
     def _prepare_repo_server(self, path: Path) -> None:
-        """The certificate where it looks for one, and the script that it calls for every commit that it reads."""
+        """Write its certificate to the place where it looks, and the script that it calls for every commit."""
         certificate, key = control_plane(self.state).server_certificate(f"{REPO_SERVER}-server")
         folder = self.settings
         for part in ("app", "reposerver", "tls"):
@@ -151,7 +151,7 @@ class ArgoCD:
         (path / _SCRIPT).chmod(0o755)
 
     def processes(self) -> list[Process]:
-        """What the supervisor runs, Redis apart. `prepare` must have run before."""
+        """The processes for the supervisor, without Redis. `prepare` must have run before."""
         return [
             self._process(
                 REPO_SERVER,
@@ -274,13 +274,15 @@ class ArgoCD:
             "ARGOCD_GNUPGHOME": str(self.folder / "gpg-keys"),
             "ARGOCD_PLUGINSOCKFILEPATH": str(self.folder / "plugins"),
             "ARGOCD_ASK_PASS_SOCK": str(self.folder / name / "ask-pass.sock"),
-            # A push event names the files of its last commits only. The server would keep what it rendered of the
+            # A push event names the files of its last commits only. The server would keep the manifests of the
             # former revision for the new one, and an Application whose files it did not name would never change.
             "ARGOCD_WEBHOOK_MANIFEST_CACHE_WARM_DISABLED": "true",
         }
 
     def _application_sets_problem(self) -> str | None:
-        """It listens for events as soon as it starts, and has metrics once it works."""
+        """Why it cannot be used yet, or None: it listens for events at its start, but has metrics only once it
+        works.
+        """
         try:
             socket.create_connection((LOOPBACK, self._port(APPLICATION_SETS)), timeout=3.0).close()
         except OSError as error:
@@ -290,7 +292,7 @@ class ArgoCD:
     # ------------------------------------------------------------ the cluster
 
     def configure_cluster(self) -> None:
-        """Bring the cluster what Argo CD reads there, once for all processes that wait for it."""
+        """Apply the objects that Argo CD reads from the cluster, once for all processes that wait for them."""
         with self._configuring:
             if not self._configured.is_set():
                 with cluster(self.state) as found:
@@ -303,7 +305,7 @@ class ArgoCD:
     def _secrets(self) -> list[Object]:
         certificate, key = control_plane(self.state).server_certificate(f"{SERVER}-server")
         # Gitea's events carry the headers of Gogs, and for the ApplicationSets they become events of GitHub.
-        # Without a secret, events of a forge that there is not would be believed from anybody.
+        # Without a secret, it would believe anybody's events of another kind of forge.
         webhook = self.webhook_secret()
         data = {"server.secretkey": self._secret("server.secretkey"), **dict.fromkeys(_WEBHOOK_SECRETS, webhook)}
         pair = {name: path.read_text(encoding="utf-8") for name, path in (("tls.crt", certificate), ("tls.key", key))}
@@ -321,7 +323,7 @@ def configure(
 ) -> None:
     """Apply upstream's installation without its programs, and on top the platform's settings and secrets.
 
-    Twice changes nothing. Raises KubernetesError.
+    Safe to repeat. Raises KubernetesError.
     """
     apply_all(found, [namespace(NAMESPACE), *definitions((_GROUP,))])
     for wanted in installed:
@@ -353,7 +355,7 @@ def _is_setting(one: Mapping[str, Any]) -> bool:
 
 
 def _without(one: Object, settings: Iterable[Object]) -> Object:
-    """Upstream's object without what the platform's own settings say instead."""
+    """Upstream's object without the fields that the platform's own settings replace."""
     for other in settings:
         if (one["kind"], one["metadata"]["name"]) == (other["kind"], other["metadata"]["name"]) and one.get("data"):
             return {**one, "data": {key: one["data"][key] for key in one["data"].keys() - (other.get("data") or {})}}
@@ -361,7 +363,7 @@ def _without(one: Object, settings: Iterable[Object]) -> Object:
 
 
 def _variables(upstream: Iterable[Object], settings: Iterable[Object]) -> dict[str, dict[str, str]]:
-    """The environment variables that upstream's pods get out of the settings, by the name of the program."""
+    """The environment variables that upstream's pods get from the settings, by the name of the program."""
     values: dict[tuple[str, str], str] = {}
     for one in settings:
         for key, value in (one.get("data") or {}).items():

@@ -1,7 +1,7 @@
-"""Upstream's own charts on this machine: their settings go to the cluster, their programs run as processes.
+"""Uses upstream's own charts on this machine: their settings go to the cluster, their programs run as processes.
 
-A chart is rendered by helm with the same values as for a real cluster. What of it needs a kubelet or a network of pods
-(Deployments, Services) is left out, and a process gets the arguments and the environment that its container would get.
+A chart is rendered by helm with the same values as for a real cluster. Objects that need a kubelet or a pod network
+(Deployments, Services) are left out, and a process gets the arguments and the environment that its container would get.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from neuroscale.kube.client import Object
 from neuroscale.local.errors import LocalError
 from neuroscale.local.process import run_once
 
-# What only nodes and pods make use of.
+# Kinds that only nodes and pods use.
 _FOR_PODS = frozenset(
     (
         *("CronJob", "DaemonSet", "Deployment", "HorizontalPodAutoscaler", "Job", "NetworkPolicy"),
@@ -34,7 +34,7 @@ _GROUPS_ELSEWHERE = frozenset(("cert-manager.io", "monitoring.coreos.com"))
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart in the module of a tool: `folder` below its `charts`, and what it is installed as."""
+    """A chart in the module of a tool: `folder` below its `charts`, and its release name."""
 
     tool: ToolName
     folder: str
@@ -44,7 +44,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Program:
-    """How a chart's container is run: its arguments, its environment, and whom the API server takes it for."""
+    """The program of a chart's container: its arguments, its environment, and its service account."""
 
     arguments: tuple[str, ...]
     environment: dict[str, str]
@@ -52,7 +52,7 @@ class Program:
 
 
 def render(chart: Chart, values: Sequence[Path], settings: Mapping[str, str] | None = None) -> list[Object]:
-    """What helm makes of the chart with files of values, and settings on top. Raises LocalError, UntrustedError."""
+    """The chart as helm renders it with files of values, and settings on top. Raises LocalError, UntrustedError."""
     options = [f"--values={path}" for path in values]
     options += [f"--set={key}={value}" for key, value in (settings or {}).items()]
     with tempfile.TemporaryDirectory(prefix="neuroscale-chart-") as scratch:
@@ -64,7 +64,7 @@ def render(chart: Chart, values: Sequence[Path], settings: Mapping[str, str] | N
 
 
 def settings_of(objects: Iterable[Object]) -> list[Object]:
-    """The objects that a cluster needs without its nodes: all but what runs programs, and what finds those.
+    """The objects that a cluster without nodes needs: all but those that run programs or lead to them.
 
     The custom resource definitions are left out too: they come complete from the modules.
     """
@@ -79,7 +79,7 @@ def settings_of(objects: Iterable[Object]) -> list[Object]:
 
 
 def program_of(objects: Iterable[Object], deployment: str, container: str) -> Program:
-    """The program that a container of a Deployment runs. Raises LocalError where the chart has none such."""
+    """The program that a container of a Deployment runs. Raises LocalError if the chart lacks it."""
     for found in objects:
         if (found["kind"], found["metadata"]["name"]) != ("Deployment", deployment):
             continue
@@ -102,9 +102,9 @@ def _value(row: Mapping[str, Any], fields: Mapping[str, str]) -> str:
 
 
 def _usable(chart: Path, scratch: Path) -> Path:
-    """The chart, or a copy of it that names no chart which its module does not hold: helm would want to download it.
+    """The chart, or a copy without references to charts that its module does not hold: helm would download these.
 
-    What such charts hold is not lost: definitions come from the modules, and the rest is switched off by upstream.
+    Nothing needed is lost: definitions come from the modules, and upstream switches the rest off.
     """
     facts = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
     needed = facts.get("dependencies", [])
@@ -121,7 +121,7 @@ def _usable(chart: Path, scratch: Path) -> Path:
 
 
 def _without_nulls(value: Any) -> Any:
-    """The value without what is null: charts leave such fields behind, and they say nothing."""
+    """The value without fields that are null, which charts leave behind."""
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):

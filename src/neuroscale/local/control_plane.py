@@ -1,4 +1,4 @@
-"""The local cluster's control plane: etcd, API server, controller manager and scheduler, as on any cluster."""
+"""Runs the local cluster's control plane: etcd, API server, controller manager and scheduler, as on any cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FOLDER = "cluster"
 
 
 def control_plane(state: State) -> ControlPlane:
-    """Where the cluster's files and addresses are. Its ports must have been chosen."""
+    """The cluster's files and addresses. Its ports must have been chosen."""
     ports = state.instance.ports
     return ControlPlane(
         folder=state.run / _FOLDER,
@@ -50,7 +50,7 @@ def kubeconfig(state: State) -> Path:
 
 
 def prepare(state: State) -> None:
-    """Write programs, certificates and kubeconfigs. Raises UntrustedError where set-up has not built a program."""
+    """Write programs, certificates and kubeconfigs. Raises UntrustedError if set-up has not built a program."""
     for name in _PROGRAMS:
         copy_tool(state, name)
     plane = control_plane(state)
@@ -72,7 +72,7 @@ def processes(state: State) -> list[Process]:
             f"--root-ca-file={plane.authority_file}",
             f"--service-account-private-key-file={plane.folder / 'service-accounts.key'}",
             "--use-service-account-credentials",
-            # A node that dies is one of KWOK's: as quick as the test of such a thing needs.
+            # Only KWOK's nodes can fail here: as quickly as a test of a failed node needs.
             "--node-monitor-grace-period=40s",
             "--concurrent-deployment-syncs=20",
             "--concurrent-replicaset-syncs=20",
@@ -103,7 +103,7 @@ class _Parts:
         )
 
     def controller(self, name: ToolName, *options: str) -> Process:
-        """A part that works through the API server, and answers for its own health."""
+        """A process that works through the API server, and answers for its own health."""
         plane, port = self.plane, self.state.instance.ports[name]
         kubeconfig = plane.kubeconfig_of(name)
         certificate, key = plane.server_certificate(f"{name}-server")
@@ -126,5 +126,5 @@ class _Parts:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What a cluster's process gets of the environment: nothing of who starts it."""
+    """The environment of a cluster's process, without any variable of the platform's caller."""
     return {"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8"}

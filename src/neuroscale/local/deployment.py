@@ -1,4 +1,4 @@
-"""What Argo CD of the local platform deploys: the same files as on a real cluster, read from the local forge."""
+"""Lets Argo CD of the local platform deploy the same files as on a real cluster, read from the local forge."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from neuroscale.rendering.platform.charts import load_charts
 from neuroscale.repo.snapshot import FolderSnapshot
 
 ENVIRONMENT = "local"
-"""The environment that the cluster is. Services of others may be deployed onto it too, onto simulated nodes."""
+"""The cluster's environment. Services of other environments may be deployed to it too, on simulated nodes."""
 
 _SERVICES = "services.yaml"
 _APPLICATION = "Application"
@@ -31,7 +31,7 @@ _WITHIN = 300.0  # seconds
 
 
 def deploy(forge: LocalForge, checkout: Path | None, tell: Callable[[str], None]) -> None:
-    """Tell Argo CD what to deploy. Running twice changes nothing. Raises what `install` raises."""
+    """Configure Argo CD's deployments. Safe to repeat. Raises the errors of `install`."""
     snapshot = FolderSnapshot(checkout or REPOSITORY)
     settings, catalog, charts = load_settings(snapshot), load_catalog(snapshot), load_charts(snapshot)
     source, branch = forge.platform.clone_url, settings.repository.default_branch
@@ -54,8 +54,8 @@ def deploy(forge: LocalForge, checkout: Path | None, tell: Callable[[str], None]
 
 
 def _await_synced(live: Cluster, applications: list[Identity], tell: Callable[[str], None]) -> None:
-    """Until what every service needs is there: runtimes, the teams' namespaces, policies. Raises LocalError."""
-    tell("Argo CD brings runtimes, teams' namespaces and policies.")
+    """Wait for the objects that every service needs: runtimes, the teams' namespaces, policies. Raises LocalError."""
+    tell("Argo CD deploys runtimes, teams' namespaces and policies.")
     ends = time.monotonic() + _WITHIN
     while waiting := {name: state for one in applications for name, state in [_state(live, one)] if state}:
         if time.monotonic() > ends:
@@ -65,7 +65,7 @@ def _await_synced(live: Cluster, applications: list[Identity], tell: Callable[[s
 
 
 def _state(live: Cluster, application: Identity) -> tuple[str, str]:
-    """Why the application is not deployed yet; empty where it is."""
+    """Why the application is not deployed yet; empty if it is."""
     found = live.get(application.group_version, application.kind, application.name, application.namespace) or {}
     status = found.get("status") or {}
     operation = status.get("operationState") or {}
@@ -76,7 +76,7 @@ def _state(live: Cluster, application: Identity) -> tuple[str, str]:
 
 
 def _adopted(application_set: Object) -> Object:
-    """The application set of another environment, as one of this cluster's."""
+    """The application set of another environment, changed to deploy to this cluster."""
     metadata = application_set["metadata"]
     return {
         **application_set,

@@ -1,4 +1,4 @@
-"""What goes wrong with the local platform."""
+"""Defines the errors of the local platform."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from neuroscale.core.errors import NeuroscaleError
 
 
 class LocalError(NeuroscaleError):
-    """A part of the local platform does not do what it must; the message says which, why, and where to look."""
+    """A part of the local platform fails; the message says which, why, and where to look."""

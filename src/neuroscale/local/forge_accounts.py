@@ -1,4 +1,4 @@
-"""The forge's accounts: what each may do, and a password and a token that work, of which files are the only copies."""
+"""Makes the forge's accounts with their rights, and a valid password and token each, which are stored only in files."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _SCOPES = {
     REVERT: "write:issue,write:repository,read:user",
 }
 ROLES = (ADMIN, DEVELOPER, MAINTAINER)
-"""The accounts that people use."""
+"""The accounts for people."""
 LIMITS = Limits(deadline=60.0)
 
 
 @dataclass(frozen=True)
 class Account:
-    """An account of the forge: its login, and where its token and password lie."""
+    """An account of the forge: its login, and the files of its token and password."""
 
     role: str
     login: str
@@ -53,7 +53,7 @@ class Account:
     password_file: Path
 
     def token(self) -> Token:
-        """Its token. Raises InputError where there is none."""
+        """The account's token. Raises InputError if the file is missing."""
         return read_token(self.token_file)
 
 
@@ -65,7 +65,7 @@ class Accounts:
         self._gitea = gitea
 
     def account(self, role: str) -> Account:
-        """One of ROLES; or GATE, whose comment the gate's is; or REVERT, who opens reverts."""
+        """The account of one of ROLES; or GATE, which writes the gate's comment; or REVERT, which opens reverts."""
         return Account(role, LOGINS[role], self._state.tokens / role, self._state.passwords / role)
 
     def client(self) -> Client:
@@ -73,7 +73,7 @@ class Accounts:
         return Client(f"{self._gitea.url}/api/v1", self.account(ADMIN).token(), limits=LIMITS)
 
     def ensure(self, account: Account) -> bool:
-        """The account with a password and a token that work, of which the files are the only copies.
+        """Make the account with a valid password and token, which are stored only in the files.
 
         Returns whether anything was missing.
         """
@@ -97,12 +97,14 @@ class Accounts:
         if account.role != ADMIN:
             self._new_token(account)
         if not self._works(account):
-            raise LocalError(f"The forge does not take the token of {account.login} that it has just made.")
+            raise LocalError(f"The forge does not accept the token of {account.login} that it has just made.")
         return True
 
     def _ensure_admin(self, account: Account) -> None:
-        """Made by Gitea's own command with a password that is thrown away: it would take another by argument only."""
-        with contextlib.suppress(LocalError):  # it is there already; if not, the next command says so
+        """Make the administrator by Gitea's own command with a random password that is thrown away: it takes one only
+        by argument.
+        """
+        with contextlib.suppress(LocalError):  # it exists already; if not, the next command fails
             self._gitea.command(
                 *("admin", "user", "create", "--admin", "--username", account.login, "--email", _email(account)),
                 *("--fullname", _FULL_NAMES[account.role], "--random-password", "--random-password-length", "40"),
@@ -112,7 +114,7 @@ class Accounts:
         self._set_password(self.client(), f"/admin/users/{segments(account.login)}", account)
 
     def _works(self, account: Account) -> bool:
-        """Whether its token is one of this forge's, and its password was set."""
+        """Whether this forge accepts its token, and its password was set."""
         if not account.token_file.exists() or not account.password_file.exists():
             return False
         client = Client(f"{self._gitea.url}/api/v1", account.token(), limits=LIMITS)

@@ -1,4 +1,4 @@
-"""The settings of the platform's repository on the forge, and the protection of its main branch."""
+"""Defines the settings of the platform's repository on the forge, and the protection of its main branch."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ REPOSITORY_SETTINGS: dict[str, Any] = {
 
 
 def protection() -> dict[str, Any]:
-    """The protection of the main branch, as Gitea names its parts.
+    """The protection of the main branch, in Gitea's fields.
 
-    Protected files can be merged by nobody through this rule: an administrator merges them by hand, past it.
+    This rule lets nobody merge a change of protected files: an administrator merges it by hand, past the rule.
     """
     return {
         "enable_push": False,

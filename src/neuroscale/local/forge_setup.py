@@ -1,7 +1,6 @@
-"""What the forge starts with: accounts, tokens, the repository and the protection of its main branch.
+"""Sets the forge up: accounts, tokens, the repository and the protection of its main branch.
 
-Everything here looks first and changes only what is missing or differs, so a start that was killed is completed by the
-next one.
+Everything here reads first and changes only missing or different parts, so the next start completes a killed one.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ REPOSITORY = "platform"
 
 REVERT_SECRET, KUBECONFIG_SECRET = "NEUROSCALE_REVERT_TOKEN", "NEUROSCALE_KUBECONFIG"
 ENVIRONMENTS_VARIABLE, GATEWAY_VARIABLE = "NEUROSCALE_SMOKE_ENVIRONMENTS", "NEUROSCALE_LOCAL_GATEWAY"
-"""What the workflow of the smoke tests reads of the forge."""
+"""The names that the workflow of the smoke tests reads from the forge."""
 
 
 class LocalForge:
@@ -58,11 +57,11 @@ class LocalForge:
         return RepositoryRef(self.url, OWNER, REPOSITORY)
 
     def account(self, role: str) -> Account:
-        """One of ROLES; or GATE, whose comment the gate's is; or REVERT, who opens reverts."""
+        """The account of one of ROLES; or GATE, which writes the gate's comment; or REVERT, which opens reverts."""
         return self._accounts.account(role)
 
     def seed(self, checkout: Path | None, tell: Callable[[str], None]) -> None:
-        """Make what is missing. `checkout`: the repository whose HEAD an empty main branch begins with.
+        """Make the missing parts. `checkout`: the repository whose HEAD becomes the start of an empty main branch.
 
         Raises ForgeError, InputError and LocalError.
         """
@@ -72,10 +71,10 @@ class LocalForge:
         self._ensure_commenter(client)
         self._ensure_team(client)
         new = self.create_repository(REPOSITORY, checkout)
-        tell(f"{new.slug} is there")
+        tell(f"{new.slug} exists")
 
     def register_webhooks(self, addresses: Collection[str], secret: str) -> None:
-        """Let the forge tell these addresses, and no others, of every push to the platform's repository.
+        """Let the forge send every push to the platform's repository to these addresses, and to no others.
 
         The forge signs what it sends with the secret, which it never shows again.
         """
@@ -94,11 +93,11 @@ class LocalForge:
     def allow_smoke_tests(
         self, repository: RepositoryRef, kubeconfig: str, environments: Collection[str], gateway: str = ""
     ) -> None:
-        """Give the repository's workflows what the smoke tests after a merge need: a way into the cluster of these
-        environments, and the token of an account that may only read, and opens reverts from its fork. `gateway`: how
-        services' hosts are reached on this machine, for the command that a comment hands out.
+        """Give the repository's workflows the secrets for the smoke tests after a merge: access to the cluster of these
+        environments, and the token of an account that may only read, and opens reverts from its fork. `gateway`: the
+        way to services' hosts on this machine, for the command in a comment.
 
-        They are the repository's own secrets: no other repository's workflow gets them.
+        They are secrets of this repository: workflows of other repositories do not get them.
         """
         self._accounts.ensure(self.account(REVERT))
         client, path = self._accounts.client(), f"/repos/{segments(repository.owner, repository.name)}/actions"
@@ -119,10 +118,10 @@ class LocalForge:
             client.send("PUT", path, idempotent=True, body={"name": name, "value": value})
 
     def runner_token(self) -> str:
-        """What a runner registers with that takes the jobs of the organisation's repositories alone.
+        """The registration token of a runner that takes only the jobs of the organisation's repositories.
 
-        In a repository of their own, such as a fork, people run the workflows that they like: on the machine and as the
-        user of the gate's jobs, they could make those green.
+        In their own repositories, such as forks, people run any workflow: on the machine and as the user of the gate's
+        jobs, such a workflow could make these green.
         """
         self._ensure_organization()
         return self.gitea.new_secret("actions", "generate-runner-token", "--scope", OWNER)
@@ -140,9 +139,9 @@ class LocalForge:
         return client
 
     def create_repository(self, name: str, checkout: Path | None = None) -> RepositoryRef:
-        """A public repository with a protected main branch; one that is there is brought to the same.
+        """Make a public repository with a protected main branch; an existing one is brought to the same state.
 
-        Where main is missing, it begins with the commit that is checked out in `checkout`.
+        A missing main branch begins with the commit that is checked out in `checkout`.
         """
         client, repository = self._accounts.client(), RepositoryRef(self.url, OWNER, name)
         path = f"/repos/{segments(OWNER, name)}"
@@ -158,7 +157,7 @@ class LocalForge:
         return repository
 
     def protect(self, repository: RepositoryRef) -> None:
-        """Protect the main branch: what stands in PROTECTION, and nothing that is weaker."""
+        """Protect the main branch by PROTECTION, and remove weaker rules."""
         client, path = (
             self._accounts.client(),
             f"/repos/{segments(repository.owner, repository.name)}/branch_protections",
@@ -181,7 +180,7 @@ class LocalForge:
                     Problem(
                         str(checkout),
                         "",
-                        "is a shallow clone, whose history the forge cannot take",
+                        "is a shallow clone, whose history the forge cannot accept",
                         "Fetch the rest of it: git fetch --unshallow.",
                     )
                 )
@@ -191,22 +190,22 @@ class LocalForge:
         self._await_notice(repository)
 
     def _await_notice(self, repository: RepositoryRef) -> None:
-        """Wait until the forge no longer takes the repository for empty, which it notices some time after a push.
+        """Wait until the forge no longer treats the repository as empty; it notices a push after some time.
 
-        Until then it has no pull requests either.
+        Until then it does not offer pull requests.
         """
         client, path = self._accounts.client(), f"/repos/{segments(repository.owner, repository.name)}"
         ends = time.monotonic() + LIMITS.deadline
         while client.get(path).data.get("empty"):
             if time.monotonic() > ends:
-                raise LocalError(f"The forge takes {repository.slug} for empty after something was pushed to it.")
+                raise LocalError(f"The forge still treats {repository.slug} as empty after a push.")
             time.sleep(0.1)
 
     def _ensure_commenter(self, client: Client) -> None:
-        """The account of the gate's comment, and the organisation's secret by which workflows get its token.
+        """Make the account of the gate's comment, and the organisation's secret by which workflows get its token.
 
-        Whatever workflow writes with the token that the forge gives it, it is the same account everywhere: then the
-        gate could not tell its comment from one that somebody's workflow in a fork wrote.
+        The forge's own workflow tokens all belong to one account: with these, the gate could not distinguish its
+        comment from one that a workflow in a fork wrote.
         """
         made = self._accounts.ensure(self.account(GATE))
         path = f"/orgs/{segments(OWNER)}/actions/secrets"
@@ -215,11 +214,11 @@ class LocalForge:
             client.send("PUT", f"{path}/{segments(VARIABLE)}", idempotent=True, body=fields)
 
     def _ensure_team(self, client: Client) -> None:
-        """Whoever may approve and merge. They may not change the protection, nor merge against it."""
+        """Make the team that may approve and merge. It may not change the protection, or merge against it."""
         path = f"/orgs/{segments(OWNER)}/teams"
         fields = {
             "name": TEAM,
-            "description": "Review and merge what is served",
+            "description": "Review and merge changes of services",
             "permission": "write",
             "includes_all_repositories": True,
             "can_create_org_repo": False,
@@ -237,6 +236,6 @@ class LocalForge:
 
 
 def _bring(client: Client, path: str, wanted: dict[str, Any], there: Any) -> None:
-    """Change what differs, if anything does."""
+    """Change the fields that differ, if any."""
     if not isinstance(there, dict) or any(there.get(name) != value for name, value in wanted.items()):
         client.send("PATCH", path, idempotent=True, body=wanted)

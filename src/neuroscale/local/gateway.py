@@ -1,4 +1,6 @@
-"""The way in to the services of this machine: Caddy, with TLS, and a router that knows which pods answer for a host."""
+"""Runs the gateway to this machine's services: Caddy, with TLS, and a router that knows which pods answer for a
+host.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,13 @@ _USER = "neuroscale:gateway"
 
 @dataclass(frozen=True)
 class Gateway:
-    """Where the gateway of a local platform lies, and how it is run. The ports must have been chosen."""
+    """The gateway of a local platform: its files and its processes. The ports must have been chosen."""
 
     state: State
 
     @property
     def folder(self) -> Path:
-        """What is written before it starts; `work` below it is where it runs."""
+        """The folder of the files that are written before it starts; it runs in `work` below it."""
         return self.state.run / NAME
 
     @property
@@ -66,7 +68,7 @@ class Gateway:
     def prepare(self, domain: str) -> None:
         """Write programs, settings and a certificate for the hosts one label below the domain.
 
-        Raises UntrustedError where set-up has not built Caddy.
+        Raises UntrustedError if set-up has not built Caddy.
         """
         user, plane, ports = self.state.cluster_user, control_plane(self.state), self.state.instance.ports
         copy_tool(self.state, _TOOL)
@@ -75,7 +77,7 @@ class Gateway:
         self._python.unlink(missing_ok=True)
         self._python.symlink_to(find_python(user))
         plane.add_user(NAME, _USER)
-        # Another domain has another certificate. The loopback's names are those that its health is asked by.
+        # Another domain has another certificate. Probes of its health use the names of the loopback.
         certificate, key = plane.server_certificate(f"{NAME}-{domain}", (f"*.{domain}", "localhost", LOOPBACK))
         found = gateway_routes.Settings(
             api=f"{LOOPBACK}:{plane.ports.api}",
@@ -90,7 +92,7 @@ class Gateway:
         write_public(self._script, Path(gateway_routes.__file__).read_text(encoding="utf-8"))
 
     def processes(self) -> list[Process]:
-        """The router, and Caddy."""
+        """The processes: the router, and Caddy."""
         plane, port = control_plane(self.state), self.state.instance.ports[NAME]
         health = f"https://{LOOPBACK}:{port}{gateway_caddy.HEALTH}"
         return [
@@ -101,7 +103,7 @@ class Gateway:
                 folder=self.work,
                 user=self.state.cluster_user,
                 ready=lambda: None if (self.work / gateway_routes.SYNCED).exists() else "it has not read the cluster",
-                # Which brings the kind that it watches.
+                # KServe brings the kind that it watches.
                 needs=(API_SERVER, KSERVE),
                 settings=_text(self.settings) + _text(self._script),
                 prepare=self._prepare_routes,
@@ -129,7 +131,7 @@ class Gateway:
 
 
 def access() -> list[Object]:
-    """What it may do in the cluster: see services and the addresses of their pods."""
+    """Its rights in the cluster: to read services and the addresses of their pods."""
     verbs = ["list", "watch"]
     rules = [
         {"apiGroups": ["serving.kserve.io"], "resources": ["inferenceservices"], "verbs": verbs},

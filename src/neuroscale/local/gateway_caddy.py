@@ -1,4 +1,6 @@
-"""What Caddy is told: TLS on a loopback port, a redirect to it on another, and to ask the router for each request."""
+"""Writes Caddy's configuration: TLS on a loopback port, a redirect to it on another, and the router's answer for each
+request.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,15 @@ LARGEST_BODY = 32 * MIB  # bytes
 HEADER_WITHIN = 5  # seconds
 
 _SERVED = ["/v1/*", "/health"]
-_ANSWERS_WITHIN = "10m"  # until the first byte: without streaming, that is the whole answer
+_ANSWERS_WITHIN = "10m"  # until the first byte, which without streaming is the time of the whole answer
 _FAILURES = "http.log.error"
 
 
 def configuration(port: int, redirect_port: int, certificate: Path, key: Path) -> Object:
-    """Caddy's configuration, for both ports and the files of a certificate and its key. It has no administration."""
-    not_served = "This path is not served from outside: /v1/... and /health are."
+    """Caddy's configuration, for both ports and the files of a certificate and its key. Its administration interface is
+    off.
+    """
+    not_served = "This path is not open to clients. Open paths: /v1/... and /health."
     return {
         "admin": {"disabled": True, "config": {"persist": False}},
         "logging": {"logs": _logs()},
@@ -62,7 +66,7 @@ def _route(handlers: list[Object], match: list[Object] | None = None) -> Object:
 
 
 def _ask_router() -> Object:
-    """Go on with the addresses that the router names, or answer as it does. It does not get to see a key."""
+    """Continue with the addresses that the router names, or give its answer. The router does not see a key."""
     found = {"first": f"{{http.reverse_proxy.header.{FIRST}}}", "second": f"{{http.reverse_proxy.header.{SECOND}}}"}
     return {
         "handler": "reverse_proxy",
@@ -79,9 +83,9 @@ def _proxy() -> Object:
     return {
         "handler": "reverse_proxy",
         "upstreams": [{"dial": "{http.vars.first}"}, {"dial": "{http.vars.second}"}],
-        # What a pod writes goes out at once.
+        # The answer of a pod is passed on at once.
         "flush_interval": -1,
-        # Only where no connection could be made is another pod tried: nothing is asked twice.
+        # Another pod is tried only if no connection could be made, so no request is sent twice.
         "load_balancing": {
             "selection_policy": {"policy": "random"},
             "try_duration": "2s",
@@ -91,7 +95,7 @@ def _proxy() -> Object:
             "protocol": "http",
             "dial_timeout": "3s",
             "response_header_timeout": _ANSWERS_WITHIN,
-            # vLLM's server closes idle connections after 5 s, and a request could be on its way then.
+            # vLLM's server closes idle connections after 5 s, when a request could be on its way.
             "keep_alive": {"idle_timeout": "2s"},
         },
     }
@@ -115,18 +119,18 @@ def _says(status: int, body: str) -> Object:
 
 def _error(status: int, message: str, kind: str) -> Object:
     headers = {"Content-Type": ["application/json"]}
-    # Caddy takes a name in braces for a placeholder; with a space before it, it is none.
+    # Caddy reads a name in braces as a placeholder; a space before the name prevents that.
     body = error(status, message, kind).decode().replace("{", "{ ")
     return {"handler": "static_response", "status_code": status, "headers": headers, "body": body}
 
 
 def _failures() -> list[Object]:
-    """What is said where a pod could not be asked, in place of an empty answer."""
+    """The answers for a pod that could not be asked, in place of an empty answer."""
 
     def when(status: int, message: str, kind: str) -> Object:
         return _route([_error(status, message, kind)], [{"vars": {"{http.error.status_code}": [str(status)]}}])
 
-    told = "The pod did not answer. Try again; `neuroscale status` says what is wrong."
+    told = "The pod did not answer. Try again; `neuroscale status` shows the fault."
     return [
         when(413, f"The request is larger than {LARGEST_BODY} bytes.", "BadRequestError"),
         when(502, told, "BadGatewayError"),
@@ -136,7 +140,7 @@ def _failures() -> list[Object]:
 
 
 def _logs() -> Object:
-    """Why a request failed, and no other request; without what its client sent.
+    """The log of failed requests only, without the content that clients sent.
 
     A key may stand in a header or, by mistake, in the address.
     """
@@ -144,6 +148,6 @@ def _logs() -> Object:
     encoder = {"format": "filter", "wrap": {"format": "json"}, "fields": fields}
     return {
         "default": {"level": "WARN", "encoder": encoder, "exclude": [_FAILURES]},
-        # Caddy calls a failure that has an answer of ours a matter for debugging.
+        # Caddy logs a failure for which we configured an answer at the level debug.
         "failures": {"level": "DEBUG", "encoder": encoder, "include": [_FAILURES]},
     }

@@ -1,10 +1,9 @@
 """Tells the gateway (Caddy), for each request, which pods of this machine's node answer for its host.
 
-Services' hosts are those of KServe's `status.url`, and pods those that the cluster's EndpointSlices call ready. Caddy
-asks by a socket, and its configuration never changes: taking over another one, it would drop requests that have only
-just come in.
+Hosts come from KServe's `status.url`, and pods from the ready addresses of the cluster's EndpointSlices. Caddy asks by
+a socket, and its configuration never changes: when it loads a new one, it drops requests that have just come in.
 
-This file is run by itself, by a Python that has nothing else: only the standard library may be imported here.
+A bare Python runs this file by itself: only the standard library may be imported here.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from typing import Any
 Object = dict[str, Any]
 
 SOCKET = "router.sock"
-"""In the folder that both run in: a full path could be longer than a socket's may be."""
+"""Relative to the folder in which both run: a full path could be too long for a socket."""
 SYNCED = "synced"
-"""A file that is there once the cluster has been read."""
+"""A file that exists once the cluster has been read."""
 FIRST, SECOND = "X-First", "X-Second"
 """The headers of an answer that name addresses to try."""
 
@@ -42,7 +41,7 @@ POD_NETWORK, LOOPBACK_NETWORK = "10.127.", "127.127."
 _PAGE = 500
 _WATCH = 240  # seconds that the API server lets a watch last
 _TIMEOUT = _WATCH + 60.0
-_SETTLES = 0.02  # seconds: what changes together is taken over at once
+_SETTLES = 0.02  # seconds in which changes are collected and then applied together
 _PAUSE = 1.0
 
 _JSON = {"Content-Type": "application/json"}
@@ -66,7 +65,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Service:
-    """An InferenceService: its host, when it was made (the API's text), and the Kubernetes Service before its pods."""
+    """An InferenceService: its host, its time of creation (the API's text), and the Kubernetes Service before its
+    pods.
+    """
 
     host: str
     created: str
@@ -75,7 +76,7 @@ class Service:
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Service | None:
-        """None for one that has no host yet."""
+        """The service, or None if it has no host yet."""
         metadata = found["metadata"]
         host = urllib.parse.urlsplit(str((found.get("status") or {}).get("url") or "")).hostname or ""
         if not _HOST.fullmatch(host):
@@ -113,14 +114,14 @@ class Slice:
 
 @dataclass(frozen=True)
 class Route:
-    """A host, and the addresses of the processes that answer for it: none where no pod is ready."""
+    """A host, and the addresses of the processes that answer for it; empty if no pod is ready."""
 
     host: str
     addresses: tuple[str, ...]
 
 
 def routes(services: Iterable[Service], slices: Iterable[Slice]) -> tuple[Route, ...]:
-    """The routes by host. Of services that KServe gave the same host, the oldest has it."""
+    """The routes by host. If KServe gave several services the same host, the oldest gets it."""
     addresses: dict[tuple[str, str], set[str]] = {}
     for one in slices:
         addresses.setdefault((one.namespace, one.backend), set()).update(one.addresses)
@@ -154,7 +155,7 @@ class RefusedError(Exception):
 
 
 class Kind:
-    """All objects of one kind, kept as the cluster holds them by a list and a watch of it."""
+    """All objects of one kind, kept up to date by a list and a watch."""
 
     def __init__(self, settings: Settings, path: str, read: Callable[[Object], Any], changed: threading.Event) -> None:
         self._settings = settings
@@ -166,19 +167,19 @@ class Kind:
         self.synced = threading.Event()
 
     def facts(self) -> list[Any]:
-        """What was read of each object, without those of which nothing was."""
+        """The facts of each object, without objects that have none."""
         with self._lock:
             return [one for one in self._facts.values() if one is not None]
 
     def follow(self) -> None:
-        """Follow the cluster for ever. While it does not answer, what was known last stays."""
+        """Follow the cluster for ever. While it does not answer, the last known objects stay."""
         while True:
             try:
                 version = self._list()
                 while True:
                     version = self._watch(version)
             except RefusedError as error:
-                if error.code != 410:  # too old a version: the list is read anew
+                if error.code != 410:  # the version is too old: read the list again
                     say(f"{self._path}: {error}")
             except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
                 say(f"{self._path}: {type(error).__name__}: {error}")
@@ -202,7 +203,7 @@ class Kind:
         return str(page["metadata"]["resourceVersion"])
 
     def _watch(self, version: str) -> str:
-        """Take over events until the server ends the watch; the version to go on from."""
+        """Take over events until the server ends the watch. Returns the version to continue from."""
         query = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version, "timeoutSeconds": _WATCH}
         with _get(self._settings, f"{self._path}?{urllib.parse.urlencode(query)}") as answer:
             for line in answer:
@@ -251,26 +252,26 @@ def _key(found: Mapping[str, Any]) -> tuple[str, str]:
 
 
 class Router(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Answers by HTTP, on a socket that only the gateway can reach, where a host leads to: see `_Handler`."""
+    """Answers by HTTP to which addresses a host leads, on a socket that only the gateway can reach: see `_Handler`."""
 
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, path: str) -> None:
-        Path(path).unlink(missing_ok=True)  # a former life's
+        Path(path).unlink(missing_ok=True)  # the socket of an earlier run
         super().__init__(path, _Handler)
         self.table: Mapping[str, tuple[str, ...]] = {}
 
     def answer(self, host: str) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body: 200 with two addresses to try, or what the client is told instead."""
+        """Status, headers and body: 200 with two addresses to try, or the answer for the client."""
         addresses = self.table.get(host.partition(":")[0].rstrip(".").lower())
         if addresses:
-            # Twice the same where there is but one.
+            # The same address twice if only one is ready.
             first, second = random.sample(addresses, 2) if len(addresses) > 1 else addresses * 2
             return 200, {FIRST: first, SECOND: second}, b""
         if addresses is None:
             return 404, _JSON, error(404, "No service has this host name.", "NotFoundError")
-        told = "No pod of this service is ready on this machine. Pods of simulated nodes answer nothing."
+        told = "No pod of this service is ready on this machine. Pods on simulated nodes do not answer."
         return 503, {**_JSON, "Retry-After": "5"}, error(503, told, "ServiceUnavailableError")
 
 
@@ -290,7 +291,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing is written down of requests."""
+        """Do not log requests."""
 
 
 def error(status: int, message: str, kind: str) -> bytes:
@@ -299,7 +300,7 @@ def error(status: int, message: str, kind: str) -> bytes:
 
 
 def follow(settings: Settings) -> None:
-    """Answer, in the current folder, as the cluster says, for ever."""
+    """Answer for ever by the state of the cluster, on a socket in the current folder."""
     changed = threading.Event()
     services = Kind(settings, "/apis/serving.kserve.io/v1beta1/inferenceservices", Service.of, changed)
     slices = Kind(
@@ -316,7 +317,7 @@ def follow(settings: Settings) -> None:
         began = time.monotonic()
         router.table = {one.host: one.addresses for one in routes(services.facts(), slices.facts())}
         Path(SYNCED).touch()
-        # With thousands of services, something else is let in between.
+        # With thousands of services, let other work run in between.
         time.sleep(max(_SETTLES, time.monotonic() - began))
         changed.wait()
 

@@ -1,4 +1,4 @@
-"""The forge: Gitea with SQLite, on the loopback device alone."""
+"""Runs the forge: Gitea with SQLite, on the loopback device only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SECRETS = {
 
 @dataclass(frozen=True)
 class Gitea:
-    """Where the forge of a local platform lies, and how it is run. Its port must have been chosen."""
+    """The forge of a local platform: its files and its process. Its port must have been chosen."""
 
     state: State
 
@@ -43,7 +43,7 @@ class Gitea:
 
     @property
     def settings(self) -> Path:
-        """What it reads and must not change: app.ini and the secrets."""
+        """The files that it reads and must not change: app.ini and the secrets."""
         return self.state.run / "gitea-settings"
 
     def prepare(self) -> None:
@@ -67,7 +67,7 @@ class Gitea:
                 write_private(path, text.strip() + "\n", self.state.forge_user)
 
     def process(self) -> Process:
-        """What the supervisor runs."""
+        """The process for the supervisor."""
         return Process(
             name=NAME,
             argv=(str(copied(self.state, NAME)), "--config", str(self.settings / "app.ini"), "web"),
@@ -86,7 +86,7 @@ class Gitea:
         return run_once(argv, self._environment(), self.folder, self.state.forge_user).strip()
 
     def new_secret(self, *arguments: str) -> str:
-        """The token that an administration command prints, among what it may log. Raises LocalError."""
+        """The token that an administration command prints, perhaps among log lines. Raises LocalError."""
         found: list[str] = _TOKEN.findall(self.command(*arguments))
         if len(found) != 1:
             raise LocalError(f"gitea {' '.join(arguments[:3])} printed {len(found)} tokens where one was expected.")
@@ -101,7 +101,7 @@ class Gitea:
             "TMPDIR": str(self.folder),
             "LANG": "C.UTF-8",
             "GITEA_WORK_DIR": str(self.folder),
-            # Whom it sends events to by TLS: the cluster's Argo CD, and nobody else.
+            # It sends events by TLS only to the cluster's Argo CD.
             **({"SSL_CERT_FILE": str(self._authority)} if self.state.instance.cluster else {}),
             **{key: value for key, value in name.items() if value},
         }
@@ -179,7 +179,7 @@ class Gitea:
             "log.console": {"COLORIZE": False},
             "other": {"SHOW_FOOTER_VERSION": True, "ENABLE_SITEMAP": False},
             "git": {"HOME_PATH": self.folder / "home", "DISABLE_DIFF_HIGHLIGHT": True},
-            # Which protected files a change touches, Gitea reads from `git diff --name-only`: there a renamed file
+            # Gitea reads the protected files that a change touches from `git diff --name-only`: there a renamed file
             # must show its old name, and a name with other letters than ASCII must not be quoted. Trees that git reads
             # in one way and checks out in another are refused when they are pushed.
             "git.config": {"diff.renames": "false", "core.quotePath": "false", "transfer.fsckObjects": "true"},
@@ -193,5 +193,5 @@ class Gitea:
                 parser.set(section, key, str(value).lower() if isinstance(value, bool) else str(value))
         text = io.StringIO()
         parser.write(text)
-        # What stands before the first section is Gitea's default section.
+        # Lines before the first section belong to Gitea's default section.
         return text.getvalue().removeprefix("[DEFAULT]\n")

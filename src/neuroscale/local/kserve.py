@@ -1,4 +1,4 @@
-"""KServe's controller with its webhooks: it makes Deployments of InferenceServices."""
+"""Runs KServe's controller with its webhooks, which makes Deployments of InferenceServices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ KINDS = (
     *("ClusterServingRuntime", "ClusterStorageContainer", "InferenceGraph"),
     *("InferenceService", "ServingRuntime", "TrainedModel"),
 )
-"""What upstream's chart of definitions defines. Nobody would act on the others, and the large ones take seconds."""
+"""The kinds of upstream's chart of definitions that are used here. No program acts on the others, and large ones take
+seconds.
+"""
 MODE = f"{GROUP}/deploymentMode"
 
 CHART = Chart(NAME, "kserve-resources", "kserve", NAMESPACE)
@@ -41,7 +43,7 @@ _CERTIFICATE = "kserve-webhooks"
 
 @dataclass(frozen=True)
 class Kserve:
-    """Where KServe of a local platform lies, and how it is run. The ports must have been chosen."""
+    """KServe of a local platform: its files and its process. The ports must have been chosen."""
 
     state: State
 
@@ -51,7 +53,7 @@ class Kserve:
 
     @property
     def wanted(self) -> Path:
-        """What the chart became: arguments, environment, and the objects that the cluster gets."""
+        """The rendered chart: arguments, environment, and the objects for the cluster."""
         return self.folder / "chart.json"
 
     @property
@@ -59,7 +61,7 @@ class Kserve:
         return control_plane(self.state)
 
     def prepare(self, values: Sequence[Path], settings: Mapping[str, str] | None = None) -> None:
-        """Write its program, its certificates and what the chart says.
+        """Write its program, its certificates and the chart's settings.
 
         `values`: files of the chart's values; `settings`: single ones on top, by their path.
         """
@@ -78,7 +80,7 @@ class Kserve:
         write_public(self.wanted, json.dumps(facts, indent=1) + "\n")
 
     def _link_certificates(self) -> None:
-        """KServe has no option for them: it looks in one place below its folder for temporary files."""
+        """Link the certificates to the one place where KServe looks, below its folder for temporary files."""
         place = self.folder / "k8s-webhook-server" / "serving-certs"
         for folder in (place.parent, place):
             self.state.make_folder(folder, None, PASSABLE)
@@ -87,7 +89,7 @@ class Kserve:
             (place / name).symlink_to(target)
 
     def process(self) -> Process:
-        """What the supervisor runs."""
+        """The process for the supervisor."""
         facts: dict[str, Any] = read_json(self.wanted)
         ports = self.state.instance.ports
         health = f"{LOOPBACK}:{ports['kserve-health']}"
@@ -95,7 +97,7 @@ class Kserve:
             name=NAME,
             argv=(
                 str(self._plane.program(NAME)),
-                # The last one of an option counts.
+                # Of a repeated option the last one counts.
                 *facts.get("arguments", ()),
                 "--leader-elect=false",
                 f"--metrics-addr={LOOPBACK}:{ports[METRICS]}",
@@ -112,7 +114,7 @@ class Kserve:
             user=self.state.cluster_user,
             ready=lambda: answers(f"http://{health}/readyz") or self._problem(),
             port=ports[NAME],
-            # The roles that others add to are put together by the controller manager.
+            # The controller manager fills in roles that aggregate others.
             needs=(CONTROLLER_MANAGER,),
             settings=json.dumps(facts.get("objects", [])),
             prepare=self._apply,
@@ -129,7 +131,7 @@ class Kserve:
 
 
 def defaulting_problem(found: Cluster) -> str | None:
-    """Why KServe's webhooks cannot be relied on, or None: an InferenceService that is only tried out must be changed.
+    """Why KServe's webhooks do not work, or None: they must change an InferenceService in a dry-run.
 
     It is tried in KServe's own namespace, where no policy applies.
     """

@@ -1,6 +1,6 @@
-"""KWOK: answers for nodes that no machine stands behind, and for the pods on them.
+"""Runs KWOK, which answers for simulated nodes and the pods on them.
 
-It also answers, in the place of a kubelet's server, who wants the log or a port of a pod of this machine's own node.
+In place of a kubelet's server, it also answers requests for the log or a port of a pod on this machine's own node.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from neuroscale.local.tool_copies import copied_files, copy_tool
 NAME: Final = "kwok"
 PORTS = (NAME,)
 
-# How upstream lets a node become ready and stay so, and a pod become ready, complete and vanish.
+# Upstream's stages: a node becomes and stays ready; a pod becomes ready, completes and is removed.
 _STAGES = (
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
@@ -35,7 +35,7 @@ _STAGES = (
     "pod/fast/pod-complete.yaml",
     "pod/fast/pod-delete.yaml",
 )
-# Upstream's stage makes a pod ready once. When a node was not heard of for a while, because the machine slept or KWOK
+# Upstream's stage makes a pod ready once. When a node sent no heartbeat for a while, because the machine slept or KWOK
 # was dead, the node controller marks its pods as not ready; a kubelet would mark them as ready again.
 _READY_AGAIN: Final = {
     "apiVersion": "kwok.x-k8s.io/v1alpha1",
@@ -63,7 +63,7 @@ _READY_AGAIN: Final = {
 
 @dataclass(frozen=True)
 class Kwok:
-    """Where KWOK of a local platform lies, and how it is run. The ports must have been chosen."""
+    """KWOK of a local platform: its files and its process. The ports must have been chosen."""
 
     state: State
 
@@ -90,7 +90,7 @@ class Kwok:
         plane.server_certificate(f"{NAME}-server")
 
     def process(self) -> Process:
-        """What the supervisor runs."""
+        """The process for the supervisor."""
         plane, port = control_plane(self.state), self.state.instance.ports[NAME]
         certificate, key = plane.server_certificate(f"{NAME}-server")
         stages = copied_files(self.state, NAME) / "kustomize" / "stage"
@@ -144,5 +144,5 @@ class Kwok:
 def _apply_node(found: Cluster, node: dict[str, Any]) -> None:
     status = node["status"]
     found.apply({key: value for key, value in node.items() if key != "status"})
-    # Capacity belongs to the status, which the object's own address ignores on a change.
+    # Capacity belongs to the status, which a change of the object itself ignores.
     found.merge(Identity.of(node), {"status": status}, "status")

@@ -1,4 +1,4 @@
-"""Kyverno's admission controller: the API server asks it about every object that a policy judges."""
+"""Runs Kyverno's admission controller: the API server asks it about every object that a policy judges."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ _ROLE = "kyverno:admission-controller"
 _AUTHORITY = "kyverno-svc.kyverno.svc.kyverno-tls-ca"
 _LEASE_VERSION = "coordination.k8s.io/v1"
 _LEADS, _HEALTH = "kyverno", "kyverno-health"
-"""Leases: of who registers the webhooks, and of when the webhooks were last seen to work."""
+"""Leases: of the process that registers the webhooks, and of the last time at which the webhooks worked."""
 _HELD_BY = "neuroscale"
-_HELD_FOR = 3600  # seconds; it is let go as soon as Kyverno judges
+_HELD_FOR = 3600  # seconds; the lease is released as soon as Kyverno judges
 _RESULTS = re.compile(r'^kyverno_validating_policy_results_total\{[^}]*policy_name="([^"]+)"', re.MULTILINE)
 _ROLE_WITHIN = 90.0
 _ANSWERS_WITHIN = 5.0
@@ -60,7 +60,7 @@ _PAUSE = 0.2
 
 @dataclass(frozen=True)
 class Kyverno:
-    """Where Kyverno of a local platform lies, and how it is run. Its port must have been chosen."""
+    """Kyverno of a local platform: its files and its process. Its port must have been chosen."""
 
     state: State
 
@@ -70,7 +70,7 @@ class Kyverno:
 
     @property
     def wanted(self) -> Path:
-        """What the chart became: arguments, environment, and the objects that the cluster gets."""
+        """The rendered chart: arguments, environment, and the objects for the cluster."""
         return self.folder / "chart.json"
 
     @property
@@ -82,7 +82,7 @@ class Kyverno:
         return control_plane(self.state)
 
     def prepare(self, values: Sequence[Path]) -> None:
-        """Write its program and what the chart says. `values`: files of the chart's values."""
+        """Write its program and the chart's settings. `values`: files of the chart's values."""
         copy_tool(self.state, NAME)
         self.state.make_folder(self.folder, None, PASSABLE)
         chart = render(CHART, values, {"crds.install": "false"})
@@ -96,14 +96,14 @@ class Kyverno:
         write_public(self.wanted, json.dumps(facts, indent=1) + "\n")
 
     def process(self) -> Process:
-        """What the supervisor runs."""
+        """The process for the supervisor."""
         facts: dict[str, Any] = read_json(self.wanted)
         port = self.state.instance.ports[NAME]
         return Process(
             name=NAME,
             argv=(
                 str(self._plane.program(NAME)),
-                # The last one of an option counts.
+                # Of a repeated option the last one counts.
                 *facts.get("arguments", ()),
                 f"--kubeconfig={self._plane.kubeconfig_of(NAME)}",
                 # It registers its webhooks at this address, and makes a certificate for it.
@@ -121,7 +121,7 @@ class Kyverno:
             user=self.state.cluster_user,
             ready=self._problem,
             port=port,
-            # Its role is put together by the controller manager.
+            # The controller manager fills in its role.
             needs=(CONTROLLER_MANAGER,),
             settings=json.dumps(facts.get("objects", [])),
             prepare=self._apply,
@@ -132,7 +132,7 @@ class Kyverno:
         with cluster(self.state) as found:
             apply_all(found, [*definitions(GROUPS), *objects])
             hold(found, MANAGED)
-            # There is one Kyverno here: it need not wait until the dead one's turn has run out.
+            # Only one Kyverno runs here: it need not wait until a dead one's lease expires.
             for name in (_LEADS, _HEALTH):
                 found.delete(Identity(_LEASE_VERSION, "Lease", NAMESPACE, name))
             if _policies(found) and found.get("v1", "Secret", _AUTHORITY, NAMESPACE):
@@ -154,10 +154,10 @@ class Kyverno:
             )
 
     def _starting_problem(self, found: Cluster, context: ssl.SSLContext) -> str | None:
-        """Why Kyverno must not register its webhooks yet, or None after it was let.
+        """Why Kyverno must not register its webhooks yet, or None once it may.
 
-        It answers before it has read its policies, and allows what it has not read the policy for. So it is asked by
-        every policy, with an object that says nothing, until its own figures tell that each of them judged.
+        It answers before it has read its policies, and allows objects whose policy it has not read. So this asks it
+        about an empty object for every policy, until its own metrics show that each policy judged.
         """
         lease = found.get(_LEASE_VERSION, "Lease", _LEADS, NAMESPACE) or {}
         if lease.get("spec", {}).get("holderIdentity") != _HELD_BY:
@@ -183,7 +183,9 @@ def _policies(found: Cluster) -> dict[str, Object]:
 
 
 def _take_turn(found: Cluster) -> None:
-    """Keep Kyverno from registering its webhooks: only who leads does, and nobody leads while another holds this."""
+    """Keep Kyverno from registering its webhooks: only the leader does, and none can lead while this holds the
+    lease.
+    """
     now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     found.create(
         {
@@ -209,7 +211,7 @@ def _unread(client: httpx.Client, metrics: str, policies: Collection[str]) -> li
 
 
 def _review(found: Cluster, policy: Object) -> Object:
-    """A question about an object of the first kind that a policy judges. It says nothing but its name."""
+    """An admission review of an object of the first kind that a policy judges. The object has only a name."""
     rule = policy["spec"]["matchConstraints"]["resourceRules"][0]
     group, version, plural = rule["apiGroups"][0], rule["apiVersions"][0], rule["resources"][0]
     if version == "*":
@@ -242,14 +244,14 @@ def _review(found: Cluster, policy: Object) -> Object:
 
 
 def _await_role(found: Cluster) -> None:
-    """Wait until the controller manager has put together what Kyverno may do. Raises LocalError."""
+    """Wait until the controller manager has filled in Kyverno's rights. Raises LocalError."""
     ends = time.monotonic() + _ROLE_WITHIN
     while True:
         role = found.get("rbac.authorization.k8s.io/v1", "ClusterRole", _ROLE) or {}
         if role.get("rules"):
             return
         if time.monotonic() >= ends:
-            raise LocalError(f"The role {_ROLE} has no rules yet: does kube-controller-manager run?")
+            raise LocalError(f"The role {_ROLE} has no rules yet. Check that kube-controller-manager runs.")
         time.sleep(_PAUSE)
 
 
@@ -261,7 +263,7 @@ def registration_problem(found: Cluster, address: str) -> str | None:
     judged: set[str] = set()
     for _, url, authority in registered(found, "ValidatingWebhookConfiguration", RESOURCES):
         if not (url.startswith(f"https://{address}/") and authority):
-            return "Kyverno has not registered its webhooks anew yet"
+            return "Kyverno has not registered its webhooks again yet"
         judged |= set(url.split("/")[4:])
     if missing := sorted(set(_policies(found)) - judged):
         return f"Kyverno has not registered {', '.join(missing)} yet"
@@ -269,9 +271,9 @@ def registration_problem(found: Cluster, address: str) -> str | None:
 
 
 def calling_problem(found: Cluster) -> str | None:
-    """Why the API server cannot ask Kyverno, or None. It tries an object out that hardly any policy refuses.
+    """Why the API server cannot ask Kyverno, or None. It tries by a dry-run an object that hardly any policy refuses.
 
-    Where no policy judges its kind, the registration must do.
+    If no policy judges its kind, the registration has to suffice.
     """
     try:
         found.create(_TRIED, dry_run=True)
@@ -281,7 +283,7 @@ def calling_problem(found: Cluster) -> str | None:
     return None
 
 
-# In a namespace that policies judge. A violation would leave an event behind at every look.
+# In a namespace that policies judge. A violation would write an event at every look.
 _TRIED: Object = {
     "apiVersion": "autoscaling/v2",
     "kind": "HorizontalPodAutoscaler",
@@ -291,7 +293,7 @@ _TRIED: Object = {
 
 
 def apply_policies(found: Cluster, root: Path, *, within: float = 60.0) -> PolicySet:
-    """Bring a repository's policies to the cluster, and wait until each refuses its tripwire in its own words.
+    """Apply a repository's policies to the cluster, and wait until each refuses its tripwire with its own message.
 
     `root`: the repository; `within`: seconds. Raises UntrustedError for policies that cannot be used, KubernetesError
     and LocalError.
@@ -303,7 +305,7 @@ def apply_policies(found: Cluster, root: Path, *, within: float = 60.0) -> Polic
 
 
 def await_policies(found: Cluster, policy_set: PolicySet, within: float = 60.0) -> None:
-    """Wait until every policy refuses its tripwire at admission. Raises LocalError naming those that do not."""
+    """Wait until every policy refuses its tripwire at admission. Raises LocalError that names the others."""
     ends = time.monotonic() + within
     while silent := try_tripwires(found, policy_set).silent:
         if time.monotonic() >= ends:

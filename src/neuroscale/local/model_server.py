@@ -1,4 +1,4 @@
-"""Where the vLLM of this machine and the tiny models that it can serve lie, and which version of it is pinned.
+"""Finds this machine's vLLM, the tiny models that it can serve, and the pinned version.
 
 Set-up writes them and the local platform's node runs them; both ask this module. Only the standard library may be
 imported here: set-up runs before anything is installed.
@@ -33,7 +33,7 @@ class ModelServer:
 
     @classmethod
     def find(cls, repository: Path = REPOSITORY) -> ModelServer:
-        """Where they belong, there or not. Raises PinError where the repository does not pin them."""
+        """Their places, whether they exist or not. Raises PinError if the repository does not pin them."""
         try:
             lock = (repository / _LOCK).read_text(encoding="utf-8")
             sources = [path.read_text(encoding="utf-8") for path in (repository / _WRITER, *cls.entries(repository))]
@@ -59,12 +59,12 @@ class ModelServer:
 
     @property
     def cache(self) -> Path:
-        """What set-up had vLLM find out about the models' code: the beginning of a `VLLM_CACHE_ROOT`."""
+        """The files that vLLM compiled for the models during set-up: the first content of a `VLLM_CACHE_ROOT`."""
         return self.environment / "cache"
 
     @property
     def installed(self) -> bool:
-        """Whether the packages are there as locked."""
+        """Whether the packages are installed as locked."""
         try:
             stamp = json.loads((self.environment / STAMP).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -72,10 +72,10 @@ class ModelServer:
         return isinstance(stamp, dict) and stamp.get("key") == self.environment.name and self.python.exists()
 
     def problem(self) -> str | None:
-        """Why no model can be served on this machine, in a sentence, or None."""
+        """Why this machine cannot serve a model, in a sentence, or None."""
         if not self.installed:
             return f"vLLM {self.version} for the CPU is not installed on this machine: run `make setup`."
         missing = [name for name in MODELS if not (self.models / name / "config.json").is_file()]
         if missing:
-            return f"The weights of {', '.join(missing)} are not there: run `make setup`."
+            return f"The weights of {', '.join(missing)} are missing: run `make setup`."
         return None

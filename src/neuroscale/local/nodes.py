@@ -1,6 +1,6 @@
-"""The simulated nodes of the local cluster: some for each accelerator that an environment may use, in two zones.
+"""Makes the simulated nodes of the local cluster: some for each accelerator that an environment may use, in two zones.
 
-None stands for a machine without accelerators: what needs none runs on this one, or waits.
+No simulated node lacks accelerators: pods without an accelerator run on this machine's node, or wait.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from neuroscale.catalog.entries import Accelerator
 from neuroscale.catalog.settings import Settings
 
 SIMULATED = "neuroscale.dev/simulated"
-"""The label of a node that no machine stands behind."""
+"""The label of a simulated node."""
 MANAGED = "kwok.x-k8s.io/node"
-"""The annotation of the nodes that KWOK answers for."""
+"""The annotation of the nodes for which KWOK answers."""
 
 _ZONES = ("simulated-a", "simulated-b")
 _PODS = "110"
@@ -24,7 +24,7 @@ _PODS = "110"
 def simulated_nodes(
     settings: Settings, catalog: Catalog, environments: Iterable[str], each: int = 2
 ) -> list[dict[str, Any]]:
-    """Node objects with their capacity, as many accelerators each as the largest machine of the catalog has.
+    """Node objects with their capacity: each has as many accelerators as the catalog's largest machine.
 
     `each`: the number of nodes for each accelerator.
     """

@@ -1,4 +1,4 @@
-"""How a local platform is: looked at from outside, so that it is right also where the supervisor was killed."""
+"""Reads the state of a local platform from outside, so that it is right even if the supervisor was killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _LINES = 5
 
 @dataclass(frozen=True)
 class Row:
-    """One process. `memory_mib` is what it and its children hold (resident); `log` its last lines where it is ill."""
+    """One process. `memory_mib` is the resident memory of it and its children; `log` its last lines if it is not
+    healthy.
+    """
 
     name: str
     pid: int | None
@@ -32,7 +34,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Status:
-    """The whole platform. `notes` say what is not as it should be on this machine."""
+    """The whole platform. `notes` name faults of this machine."""
 
     state: str
     url: str
@@ -42,7 +44,7 @@ class Status:
 
 
 def look(state: State) -> Status:
-    """How the platform is now. Raises UntrustedError where its programs are missing."""
+    """The platform's state now. Raises UntrustedError if its programs are missing."""
     report = read_report(state)
     memory = _memory(state)
     rows = [_supervisor(state, report, memory)]
@@ -78,7 +80,7 @@ def look(state: State) -> Status:
 
 
 def last_lines(log: Path, count: int = _LINES) -> list[str]:
-    """The last lines of a log that are not empty; none where there is no log."""
+    """The last lines of a log that are not empty; no lines if the log is missing."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, 2)
@@ -97,7 +99,7 @@ def _supervisor(state: State, report: Report | None, memory: dict[str, float]) -
 
 
 def _memory(state: State) -> dict[str, float]:
-    """MiB of resident memory by the name of the process, of all that it started."""
+    """MiB of resident memory by the name of the process, with all its children."""
     found: dict[str, float] = {}
     for process in belonging(state.instance.id):
         try:

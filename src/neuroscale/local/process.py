@@ -1,4 +1,4 @@
-"""What the supervisor runs: a process with its environment, user, dependencies and readiness probe."""
+"""Describes, starts and ends a supervised process: its environment, user, dependencies and readiness probe."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from neuroscale.local.users import User, popen_arguments
 
 INSTANCE_VARIABLE = "NEUROSCALE_LOCAL_INSTANCE"
 PROCESS_VARIABLE = "NEUROSCALE_LOCAL_PROCESS"
-"""Marks in the environment of all that is started, which its children inherit: so they are found, and only they."""
+"""Marks in the environment of every started process. Its children inherit them, so exactly these are found."""
 
-_KILL_WITHIN = 20.0  # seconds that the system may take to end what was killed
+_KILL_WITHIN = 20.0  # seconds that the system may take to end killed processes
 _SAME_START = 2.0  # seconds: the time of a start is computed from the clock, which may be set
 
 
@@ -34,9 +34,9 @@ _SAME_START = 2.0  # seconds: the time of a start is computed from the clock, wh
 class Process:
     """A long-running process.
 
-    `ready` says why it cannot be used yet, or None. `prepare` runs before each start, when all that it `needs` is
-    healthy; both may raise LocalError. `settings` is what its files of settings hold: with other ones it is started
-    anew. Times are in seconds. Nothing secret may stand in `argv`, `environment` or `settings`.
+    `ready` says why it cannot be used yet, or None. `prepare` runs before each start, when all processes that it
+    `needs` are healthy; both may raise LocalError. `settings` is the content of its files of settings: a change
+    restarts it. Times are in seconds. Nothing secret may stand in `argv`, `environment` or `settings`.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Process:
 
 
 def digest(processes: Iterable[Process]) -> str:
-    """Names what would be run; it changes when a version, an option or a port does."""
+    """A digest of the process; it changes when a version, an option or a port does."""
     facts = [
         (
             one.name,
@@ -70,7 +70,7 @@ def digest(processes: Iterable[Process]) -> str:
 
 
 def answers(url: str, verify: ssl.SSLContext | None = None) -> str | None:
-    """A readiness probe: None when the address answers 200, else what it did instead."""
+    """A readiness probe: None if the address answers 200, else its other reaction."""
     try:
         response = httpx.get(url, timeout=3.0, trust_env=False, verify=verify or _trusted())
     except httpx.HTTPError as error:
@@ -80,7 +80,7 @@ def answers(url: str, verify: ssl.SSLContext | None = None) -> str | None:
 
 @functools.cache
 def _trusted() -> ssl.SSLContext:
-    """What every program of this machine trusts. To read it takes ten times as long as a probe."""
+    """The certificates that every program of this machine trusts. Reading them takes ten times as long as a probe."""
     return ssl.create_default_context()
 
 
@@ -93,9 +93,9 @@ def run_once(
     text: str = "",
     timeout: float = 60.0,
 ) -> str:
-    """The output of a command that ends, with `text` as its input. Raises LocalError with what it said.
+    """The output of a command that ends, with `text` as its input. Raises LocalError with its error output.
 
-    Its output may be secret, and so is not part of the error; what it says of its failure is.
+    Its standard output may be secret, and so is not part of the error; its error output is.
     """
     command = [str(part) for part in argv]
     what = " ".join([Path(command[0]).name, *command[1:4]])
@@ -148,7 +148,7 @@ def open_log(path: Path) -> IO[bytes]:
 
 
 def is_same(pid: int, started: float) -> bool:
-    """Whether the process that was recorded so still runs; its number may belong to another one meanwhile."""
+    """Whether the recorded process still runs; its number may belong to another process meanwhile."""
     try:
         process = psutil.Process(pid)
         return abs(process.create_time() - started) < _SAME_START and process.status() != psutil.STATUS_ZOMBIE
@@ -157,7 +157,7 @@ def is_same(pid: int, started: float) -> bool:
 
 
 def belonging(instance_id: str, name: str | None = None) -> Iterator[psutil.Process]:
-    """Every running process that the instance started, or that such a one started; `name`: only that part's."""
+    """Every running process that the instance or its children started; `name`: only the processes of that part."""
     for process in psutil.process_iter():
         try:
             marks = process.environ()
@@ -170,9 +170,9 @@ def belonging(instance_id: str, name: str | None = None) -> Iterator[psutil.Proc
 
 
 def end(find: Callable[[], Iterable[psutil.Process]], patience: float) -> None:
-    """End what `find` finds, by SIGTERM and after `patience` seconds by SIGKILL, until it finds nothing.
+    """End the processes that `find` returns, by SIGTERM and after `patience` seconds by SIGKILL, until it returns none.
 
-    Raises LocalError where something cannot be ended.
+    Raises LocalError if a process cannot be ended.
     """
     deadline = time.monotonic() + patience
     asked: set[psutil.Process] = set()

@@ -1,4 +1,4 @@
-"""Prometheus on this machine: it looks at the model servers that really run, and keeps what it saw for two days.
+"""Runs Prometheus on this machine: it scrapes the model servers that really run, and keeps samples for two days.
 
 The choice of pods, the rules and the labels are those of every cluster (`platform/monitoring/`). Different here: how
 the API server is reached, that simulated pods are left out (nothing answers for them), and the addresses.
@@ -32,7 +32,7 @@ _INTERVAL = "5s"
 _RETENTION: Final = {"time": "2d", "size": "512MB"}
 
 _HERE: Final[tuple[dict[str, Any], ...]] = (
-    # No machine stands behind the other nodes: what does not run can be neither up nor down.
+    # The other nodes are simulated: a server that does not run can be neither up nor down.
     {"source_labels": ["__meta_kubernetes_pod_node_name"], "regex": NODE, "action": "keep"},
     # A pod with the address 10.127.a.b listens on 127.127.a.b.
     {
@@ -45,36 +45,38 @@ _HERE: Final[tuple[dict[str, Any], ...]] = (
 
 
 def address_in(folder: Path) -> str:
-    """Where the Prometheus of the platform in a state folder answers. Raises InputError where there is none."""
+    """The address of the Prometheus of the platform in a state folder. Raises InputError if it has none."""
     found = State.read(folder)
     if found is None or not found.instance.cluster or NAME not in found.instance.ports:
-        raise InputError(Problem(str(folder), "", "holds no Prometheus", "Start one: neuroscale local up --cluster"))
+        raise InputError(
+            Problem(str(folder), "", "does not hold a Prometheus", "Start one: neuroscale local up --cluster")
+        )
     return Prometheus(found).url
 
 
 @dataclass(frozen=True)
 class Prometheus:
-    """Where Prometheus of a local platform lies, and how it is run. Its port must have been chosen."""
+    """Prometheus of a local platform: its files and its process. Its port must have been chosen."""
 
     state: State
 
     @property
     def url(self) -> str:
-        """Where it answers questions in PromQL: `/api/v1/query`."""
+        """The address below which `/api/v1/query` answers PromQL."""
         return f"http://{LOOPBACK}:{self.state.instance.ports[NAME]}"
 
     @property
     def folder(self) -> Path:
-        """Its samples."""
+        """The folder of its samples."""
         return self.state.run / NAME
 
     @property
     def settings(self) -> Path:
-        """What it reads and must not change."""
+        """The settings that it reads and must not change."""
         return self.state.run / f"{NAME}-settings"
 
     def prepare(self, scrape: Path, rules: Sequence[Path]) -> None:
-        """Write its program and settings. Raises InputError where a file cannot be used.
+        """Write its program and settings. Raises InputError if a file cannot be used.
 
         `scrape`: the scrape configurations of every cluster; `rules`: files of rules.
         """
@@ -96,7 +98,7 @@ class Prometheus:
         write_public(self._configuration, json.dumps(configuration, indent=2) + "\n")
 
     def process(self) -> Process:
-        """What the supervisor runs."""
+        """The process for the supervisor."""
         return Process(
             name=NAME,
             argv=(
@@ -117,7 +119,7 @@ class Prometheus:
         )
 
     def notes(self) -> tuple[str, ...]:
-        """What its users should know."""
+        """Notes for its users."""
         if NAME not in self.state.instance.ports:
             return ()
         return (
@@ -130,7 +132,7 @@ class Prometheus:
         return self.settings / "prometheus.yaml"
 
     def _here(self, scrape: dict[str, Any]) -> dict[str, Any]:
-        """A scrape configuration of every cluster, as it is used here."""
+        """A scrape configuration of every cluster, adapted to this machine."""
         # In all namespaces: a team may be merged at any time.
         access = {"role": "pod", "kubeconfig_file": str(control_plane(self.state).kubeconfig_of(NAME))}
         relabelings = [_HERE[0], *scrape["relabel_configs"], _HERE[1]]
@@ -142,7 +144,7 @@ class Prometheus:
         }
 
     def _apply(self) -> None:
-        """It may see where pods are, and nothing else."""
+        """Apply its rights: it may read where pods are, and nothing else."""
         with cluster(self.state) as found:
             rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
             apply_all(found, rights(_USER, _USER, [rule]))

@@ -1,4 +1,4 @@
-"""Redis: what Argo CD keeps its rendered manifests in. Nothing of it is kept on disk."""
+"""Runs Redis, in which Argo CD keeps its rendered manifests. It keeps nothing on disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ANSWERS_WITHIN = 3.0  # seconds
 
 @dataclass(frozen=True)
 class Redis:
-    """Where Redis of a local platform lies, and how it is run. Its port must have been chosen."""
+    """Redis of a local platform: its files and its process. Its port must have been chosen."""
 
     state: State
 
@@ -41,7 +41,7 @@ class Redis:
 
     @property
     def credentials(self) -> Path:
-        """The folder that Argo CD reads the password from, out of the file `auth`."""
+        """The folder with the file `auth`, from which Argo CD reads the password."""
         return self.state.run / "redis-credentials"
 
     @property
@@ -49,7 +49,9 @@ class Redis:
         return self.state.run / "programs" / _place() / _PROGRAM
 
     def prepare(self) -> None:
-        """Write its program, settings and password, which is made once. Raises UntrustedError where it is missing."""
+        """Write its program, settings and password, which is made once. Raises UntrustedError if the program is
+        missing.
+        """
         user = self.state.cluster_user
         copy_folder(_package_folder(), self.state.run / "programs", _place())
         self.state.make_folder(self.folder, user)
@@ -60,7 +62,7 @@ class Redis:
         write_private(self.credentials / "redis.conf", self._settings() + f"requirepass {self._password()}\n", user)
 
     def process(self) -> Process:
-        """What the supervisor runs."""
+        """The process for the supervisor."""
         return Process(
             name=NAME,
             argv=(str(self.program), str(self.credentials / "redis.conf")),
@@ -92,7 +94,7 @@ class Redis:
             "protected-mode yes\n"
             'save ""\n'
             "appendonly no\n"
-            # Its title would overwrite the environment, by which the supervisor finds what is its own.
+            # Its title would overwrite the environment, by which the supervisor finds its processes.
             "set-proc-title no\n"
             f"dir {self.folder}\n"
             "maxmemory 256mb\n"

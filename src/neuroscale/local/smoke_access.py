@@ -1,4 +1,4 @@
-"""What the forge's workflow needs to test what the cluster serves: a kubeconfig of a user with few rights."""
+"""Lets the forge's workflow test the cluster's services: by a kubeconfig of a user with few rights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ USER = "smoke-tests"
 
 
 def allow_smoke_tests(forge: LocalForge) -> None:
-    """Let the platform's repository test this cluster after a merge. Running twice changes nothing.
+    """Let the platform's repository test this cluster after a merge. Safe to repeat.
 
     Other environments' services run on simulated nodes, where nothing answers.
     """
@@ -32,16 +32,16 @@ def kubeconfig(state: State, environments: Sequence[str]) -> str:
 
 
 def with_contexts(text: str, environments: Sequence[str]) -> str:
-    """A kubeconfig of one context, with one of the name of each environment in its place."""
+    """A kubeconfig whose one context is replaced by one for each environment, with the environment's name."""
     found = json.loads(text)
     (context,) = found["contexts"]
     contexts = [{**context, "name": name} for name in environments]
-    # Programs read the current one before they look for the one that they are told.
+    # Programs read the current context before they look for the named one.
     return json.dumps({**found, "contexts": contexts, "current-context": next(iter(environments), "")}) + "\n"
 
 
 def gateway(state: State) -> str:
-    """How people on this machine reach the hosts of services, in JSON; "" where they cannot. It holds no secret."""
+    """The way to the hosts of services on this machine, in JSON; "" without a gateway. It holds no secret."""
     port = state.instance.ports.get(GATEWAY)
     if port is None:
         return ""

@@ -1,4 +1,4 @@
-"""What the local platform consists of: the one list of its processes."""
+"""Lists the processes of the local platform, in one place."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ from neuroscale.repo.snapshot import FolderSnapshot
 _FORGE_PORTS = (gitea.NAME, workflow_runner.NAME)
 _CLUSTER_PARTS = (control_plane, kwok, service, kserve, kyverno, redis, argocd, gateway, prometheus)
 _CLUSTER_PORTS = tuple(port for part in _CLUSTER_PARTS for port in part.PORTS)
-# What KServe and Kyverno are told; the gateway here asks KServe for nothing.
+# The values of the charts of KServe and Kyverno. KServe makes no ingress, because the gateway here does not need it.
 _KSERVE_VALUES = ("platform/serving/kserve.yaml", "platform/serving/kserve-no-ingress.yaml")
 _KSERVE_DOMAIN = "kserve.controller.gateway.domain"
 _KYVERNO_VALUES = ("platform/serving/kyverno.yaml",)
 
 
 def ports(state: State) -> tuple[str, ...]:
-    """The names of the ports that must be chosen before anything else here is asked."""
+    """The names of the ports that must be chosen before any other function here is called."""
     return (*_FORGE_PORTS, *(_CLUSTER_PORTS if state.instance.cluster else ()))
 
 
 def prepare(state: State, checkout: Path | None) -> None:
-    """Write what the processes need before they start. Raises InputError, LocalError or UntrustedError.
+    """Write the files that the processes need before they start. Raises InputError, LocalError or UntrustedError.
 
-    `checkout`: whose settings, catalog and platform/ the cluster gets (None: those of this package's repository).
+    `checkout`: the repository whose settings, catalog and platform/ the cluster gets (None: this package's repository).
     """
     if state.instance.cluster:
         _prepare_cluster(state, checkout or REPOSITORY)
@@ -85,19 +85,20 @@ def processes(state: State) -> list[Process]:
 
 
 def notes(state: State) -> tuple[str, ...]:
-    """What is not as it should be on this machine, and what its users should know, in sentences."""
+    """Faults of this machine and notes for its users, in sentences."""
     metrics, webhooks = (state.instance.ports.get(name) for name in (argocd.CONTROLLER, kserve.NAME))
     if not state.instance.cluster or metrics is None or webhooks is None:
         return state.instance.notes
     listening = (
-        f"Two ports can be reached from other machines, for upstream has no option: {metrics} (metrics of Argo CD's "
-        f"application controller) and {webhooks} (KServe's webhooks). All others are on the loopback device alone."
+        f"Other machines can reach two ports, because upstream has no option against it: {metrics} (metrics of Argo "
+        f"CD's "
+        f"application controller) and {webhooks} (KServe's webhooks). All others are only on the loopback device."
     )
     return (*state.instance.notes, *Node(state).notes(), *Prometheus(state).notes(), listening)
 
 
 def forge_url(state: State) -> str:
-    """Where the forge answers."""
+    """The forge's address."""
     return Gitea(state).url
 
 

@@ -1,4 +1,4 @@
-"""Starting and stopping the local platform, also from whatever a killed start or a killed supervisor left."""
+"""Starts and stops the local platform, also after a killed start or a killed supervisor."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Tell = Callable[[str], None]
 
 _SUPERVISOR_STARTS_WITHIN = 30.0
 _SUPERVISOR_STOPS_WITHIN = 60.0
-_FAILURES = 3  # of a process that was never healthy, before its start is given up
+_FAILURES = 3  # failures of a process that was never healthy, before its start is given up
 _SHOWN = 15  # lines of a failing process's log
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a local platform consists of; None: as before.
+    """The parts of a local platform; None: as before.
 
-    `runner_capacity`: jobs at a time. `cluster`: whether there is one, or the forge alone. `environments`: those that
-    are deployed onto it. `nodes_each`: simulated nodes for each accelerator that these may use.
+    `runner_capacity`: jobs at a time. `cluster`: whether it has a cluster, or only the forge. `environments`: those
+    that are deployed onto it. `nodes_each`: simulated nodes for each accelerator that these may use.
     """
 
     runner_capacity: int | None = None
@@ -43,15 +43,15 @@ class Options:
     nodes_each: int | None = None
 
     def changes(self) -> dict[str, object]:
-        """The fields of the instance that are asked for."""
+        """The requested fields of the instance."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def up(folder: Path, checkout: Path | None, options: Options, tell: Tell) -> LocalForge:
-    """Start what does not run, wait until all is healthy, and seed the forge. Running twice changes nothing.
+    """Start the missing processes, wait until all are healthy, and seed the forge. Safe to repeat.
 
     Raises InputError, UntrustedError, ForgeError and LocalError;
-    then nothing runs that this call started.
+    then every process that this call started has ended.
     """
     with locked(folder, tell):
         state = State.open(folder)
@@ -77,7 +77,7 @@ def up(folder: Path, checkout: Path | None, options: Options, tell: Tell) -> Loc
 def down(folder: Path, tell: Tell, *, delete: bool = False) -> None:
     """End every process of the platform, and nothing else; `delete` removes its files too. Raises LocalError."""
     if State.read(folder) is None and not (delete and folder.is_dir()):
-        tell(f"There is no local platform in {folder}.")
+        tell(f"{folder} does not hold a local platform.")
         return
     with locked(folder, tell):
         state = State.read(folder)
@@ -92,7 +92,9 @@ def down(folder: Path, tell: Tell, *, delete: bool = False) -> None:
 
 
 def _is_up(state: State) -> bool:
-    """Whether what runs is what would be started now, and is healthy (or becomes so within a moment)."""
+    """Whether the running processes equal those that would be started now, and are healthy (or become so within a
+    moment).
+    """
     if not set(stack.ports(state)) <= state.instance.ports.keys():
         return False  # an earlier version's, or one without a cluster
     ends = time.monotonic() + 10.0
@@ -116,7 +118,7 @@ def _start(state: State, checkout: Path | None, tell: Tell) -> None:
         try:
             _launch_and_wait(state, tell)
         except LocalError:
-            # Between choosing a port and listening on it, another program may take it.
+            # Another program may take a port after it was chosen and before it is used.
             _stop(state, lambda _: None)
             if attempt == 2 or all(is_free(port) for port in state.instance.ports.values()):
                 raise
@@ -164,7 +166,7 @@ def _failure(state: State, name: str, reason: str) -> str:
 
 
 def _stop(state: State, tell: Tell) -> None:
-    """End the supervisor, which ends the rest in order, and then what it could not."""
+    """End the supervisor, which ends the other processes in order, and then those that it could not end."""
     report = read_report(state)
     if is_running(state):
         tell("Stopping.")

@@ -1,4 +1,4 @@
-"""The folder of a local platform: what is kept between its starts, and who may read what in it.
+"""Manages the folder of a local platform: the files that it keeps between starts, and their readers.
 
 instance.json    its id, ports, users and options
 supervisor.json  what the supervisor last knew of its processes
@@ -30,7 +30,7 @@ from neuroscale.local.errors import LocalError
 from neuroscale.local.users import User, may_enter, nobody, unused_uid
 
 PRIVATE, PASSABLE = 0o700, 0o711
-"""Modes of folders: for their owner alone; and for others to pass through, who cannot list what is there."""
+"""Modes of folders: for their owner only; and for others to pass through without listing them."""
 
 _VERSION = 2
 _ELSEWHERE = Path("/var/tmp")  # noqa: S108 - the folder made there has an unguessable name, and must not exist before
@@ -70,7 +70,7 @@ class State:
 
     @classmethod
     def read(cls, folder: Path) -> State | None:
-        """The state in the folder, or None where there is none. Raises InputError where it cannot be used."""
+        """The state in the folder, or None if it has none. Raises InputError if it cannot be used."""
         folder = folder.absolute()
         try:
             text = (folder / "instance.json").read_text(encoding="utf-8")
@@ -85,14 +85,14 @@ class State:
             problem = Problem(
                 str(folder / "instance.json"),
                 "",
-                "is not what this version writes",
-                "Remove the folder when nothing of it runs any more, and start again.",
+                "does not have the format of this version",
+                "Remove the folder once none of its processes runs, and start again.",
             )
             raise InputError(problem) from error
 
     @classmethod
     def open(cls, folder: Path) -> State:
-        """The state in the folder, made where there is none. The caller holds `locked(folder)`."""
+        """The state in the folder, which is made if it is missing. The caller holds `locked(folder)`."""
         found = cls.read(folder)
         if found is not None:
             if found.instance.cluster_uid is not None and found.instance.model_uid is None:
@@ -148,19 +148,19 @@ class State:
 
     @property
     def runner_user(self) -> User | None:
-        """A uid of its own: a job must not read the forge's files, which belong to nobody."""
+        """A separate uid: a job must not read the forge's files, which belong to the account `nobody`."""
         uid = self.instance.runner_uid
         return None if uid is None else User("runner", uid, uid)
 
     @property
     def cluster_user(self) -> User | None:
-        """A uid of its own: neither the forge nor its jobs may read the cluster's keys."""
+        """A separate uid: neither the forge nor its jobs may read the cluster's keys."""
         uid = self.instance.cluster_uid
         return None if uid is None else User("cluster", uid, uid)
 
     @property
     def model_user(self) -> User | None:
-        """A uid of its own: what a model brings along may read neither the cluster's keys nor the forge's files."""
+        """A separate uid: a model's code may read neither the cluster's keys nor the forge's files."""
         uid = self.instance.model_uid
         return None if uid is None else User("model", uid, uid)
 
@@ -179,7 +179,7 @@ class State:
             self.save()
 
     def choose_ports(self, names: tuple[str, ...], tell: Callable[[str], None]) -> None:
-        """A free port of its own for each name. One that another program took meanwhile is replaced, and told of."""
+        """Choose a free port for each name. A port that another program took meanwhile is replaced, with a message."""
         ports = dict(self.instance.ports)
         for name in names:
             old = ports.get(name)
@@ -199,13 +199,15 @@ class State:
         return path
 
     def delete(self) -> None:
-        """Remove everything. Nothing of the instance may run any more."""
+        """Remove all files. No process of the instance may run any more."""
         shutil.rmtree(self.run, ignore_errors=True)
         delete_folder(self.folder)
 
 
 def delete_folder(folder: Path) -> None:
-    """Remove a state folder, which `locked` has looked at. The instance goes last: until then it tells what this is."""
+    """Remove a state folder that `locked` has checked. The instance file goes last: until then it identifies the
+    folder.
+    """
     last = ("instance.json", "lock")
     for entry in [entry for entry in folder.iterdir() if entry.name not in last]:
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
@@ -216,9 +218,9 @@ def delete_folder(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """Hold the folder, made where it is missing, against every other command; the system releases it with the process.
+    """Lock the folder, which is made if it is missing, against other commands; the system releases it with the process.
 
-    Raises InputError where the folder cannot be made or holds something else.
+    Raises InputError if the folder cannot be made or holds other files.
     """
     folder = folder.absolute()
     try:
@@ -239,7 +241,7 @@ def locked(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether the folder holds a local platform, or no more than what a killed start leaves of one."""
+    """Whether the folder holds a local platform, or only the remains of a killed start."""
     names = {entry.name for entry in folder.iterdir()}
     return "instance.json" in names or all(
         name in ("lock", "run") or name.startswith(".instance.json.") for name in names
@@ -262,7 +264,7 @@ def _lock(path: Path, tell: Callable[[str], None]) -> IO[str]:
 
 
 def read_json(path: Path) -> dict[str, object]:
-    """The object in a JSON file; empty where there is none."""
+    """The object in a JSON file; empty if the file is missing."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -280,7 +282,7 @@ def _unused_uids(count: int) -> tuple[int, ...]:
 def is_free(port: int) -> bool:
     """Whether a program can listen on the loopback port now."""
     with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a closed connection's rest does not count
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a closed connection in TIME_WAIT does not count
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
@@ -289,9 +291,9 @@ def is_free(port: int) -> bool:
 
 
 def _free_port(taken: set[int]) -> int:
-    """A port below those that the system gives to outgoing connections, one of which could take it meanwhile."""
+    """A free port below the range for outgoing connections, one of which could take a port of that range meanwhile."""
     for _ in range(_PORT_TRIES):
         port = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT + 1)
         if port not in taken and is_free(port):
             return port
-    raise LocalError(f"No port from {_FIRST_PORT} to {_LAST_PORT} was found free on the loopback device.")
+    raise LocalError(f"No port from {_FIRST_PORT} to {_LAST_PORT} is free on the loopback device.")

@@ -1,7 +1,7 @@
-"""The supervisor: starts the processes in the order of their needs, restarts what dies, and stops them in reverse.
+"""Starts the processes in the order of their needs, restarts those that die, and stops them in reverse order.
 
-It runs detached from the terminal, as `python -m neuroscale.local.supervisor STATE`. Commands talk to it by two things
-only: SIGTERM, and the file `supervisor.json`, which says what it knows. Whether it runs is whether its lock is held.
+It runs detached from the terminal, as `python -m neuroscale.local.supervisor STATE`. Commands use only two ways: they
+send SIGTERM, and read the file `supervisor.json`, in which it reports. It runs if its lock is held.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ Health = Literal["waiting", "starting", "healthy", "ill", "stopped"]
 
 _PROBE_EVERY = 5.0
 _PROBE_WHILE_STARTING = 0.2
-_ILL_PROBES = 6  # of a process that was healthy, before it is ended and started again
+_ILL_PROBES = 6  # failed probes of a process that was healthy, before it is restarted
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-_STEADY = 60.0  # seconds of health after which the pauses between restarts begin anew
+_STEADY = 60.0  # seconds of health after which the pauses between restarts are reset
 _LARGEST_LOG = 20 * MIB
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
 @dataclass
 class Record:
-    """What is known of one process. `started` is in seconds since 1970, `restarts` counts those after the first."""
+    """The record of one process. `started` is in seconds since 1970, `restarts` counts the starts after the first."""
 
     health: Health = "waiting"
     pid: int | None = None
@@ -68,7 +68,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Report:
-    """What the supervisor last wrote. `failures` of a process counts those since it was last healthy."""
+    """The supervisor's last report. `failures` of a process counts those since it was last healthy."""
 
     pid: int
     digest: str
@@ -76,12 +76,12 @@ class Report:
 
     @property
     def healthy(self) -> bool:
-        """Whether every process is."""
+        """Whether every process is healthy."""
         return all(record.health == "healthy" for record in self.processes.values())
 
 
 def read_report(state: State) -> Report | None:
-    """What a running supervisor last said; None where none runs."""
+    """The last report of a running supervisor; None if none runs."""
     if not is_running(state):
         return None
     data: dict[str, Any] = read_json(state.folder / RECORD)
@@ -90,7 +90,7 @@ def read_report(state: State) -> Report | None:
         report = Report(data["pid"], data["digest"], processes)
     except (KeyError, TypeError, AttributeError):
         return None
-    # Until a new supervisor writes, the file is the one before's.
+    # Until a new supervisor writes, the file is the earlier supervisor's.
     return report if psutil.pid_exists(report.pid) else None
 
 
@@ -107,7 +107,7 @@ def is_running(state: State) -> bool:
 
 
 def launch(state: State) -> bool:
-    """Start a supervisor, detached; whether it runs now. Nothing of the instance may run before."""
+    """Start a supervisor, detached. Returns whether it runs now. No process of the instance may run before."""
     (state.folder / RECORD).unlink(missing_ok=True)
     marks = {INSTANCE_VARIABLE: state.instance.id, PROCESS_VARIABLE: NAME}
     with open_log(state.log(NAME)) as log:
@@ -125,7 +125,9 @@ def launch(state: State) -> bool:
 
 
 class Supervisor:
-    """Runs processes until it is asked to stop. Each has a thread, so that a slow one holds up only what needs it."""
+    """Runs processes until it is asked to stop. Each has a thread, so that a slow one delays only those that need
+    it.
+    """
 
     def __init__(self, state: State, processes: Sequence[Process]) -> None:
         self.state = state
@@ -137,7 +139,7 @@ class Supervisor:
         self._stopping = False
 
     def run(self) -> None:
-        """Start everything, and return when all has stopped after `stop`."""
+        """Start all processes, and return when all have stopped after `stop`."""
         for process in in_order(self.processes.values()):  # raises for needs that cannot be met, before anything starts
             say(f"{process.name} needs {', '.join(process.needs) or 'nothing'}")
         self._write()
@@ -156,11 +158,11 @@ class Supervisor:
                 shorten(self.state.log(name))
 
     def stop(self) -> None:
-        """Ask for the end; safe in a signal handler, because it takes no lock."""
+        """Request the end; safe in a signal handler, because it takes no lock."""
         self._stopping = True
 
     def _keep(self, process: Process) -> None:
-        """Keep one process running, from the health of what it needs to the end of what needs it."""
+        """Keep one process running, from the health of the processes that it needs to the end of those that need it."""
         record = self.records[process.name]
         pause = _FIRST_PAUSE
         try:
@@ -169,7 +171,7 @@ class Supervisor:
                 try:
                     self._live(process, record)
                 except NeuroscaleError as error:
-                    # An API server that is too slow is no failure of this process.
+                    # A slow API server does not count as a failure of this process.
                     slow = isinstance(error, KubernetesError) and not isinstance(error, RefusedError)
                     self._give_up(process, record, str(error), counted=not slow)
                 except Exception as error:  # a defect must not end the supervision of this process unseen
@@ -191,9 +193,9 @@ class Supervisor:
             self._set(record, health="stopped", pid=None, started=None)
 
     def _live(self, process: Process, record: Record) -> None:
-        """One life of a process; returns or raises when it has ended, and leaves it running only when stopping."""
+        """Run a process once. Returns or raises when it has ended, and leaves it running only when stopping."""
         self._set(record, health="starting", detail="")
-        self._end(process, record)  # what an earlier life left behind
+        self._end(process, record)  # processes that an earlier run left behind
         process.prepare()
         if self._stopping:
             return
@@ -236,7 +238,7 @@ class Supervisor:
         self._end(process, record)
 
     def _end(self, process: Process, record: Record) -> None:
-        """End the process, first by itself so that it can end its children well, then all that it left."""
+        """End the process, first alone so that it can end its children well, then all that it left."""
         child = self._children.pop(process.name, None)
         if child is not None:
             child.terminate()
@@ -248,9 +250,9 @@ class Supervisor:
         self._set(record, pid=None, started=None)
 
     def _reap(self, left_before: set[int]) -> set[int]:
-        """Bury the dead children of processes that have ended, which came to this one; returns the newly dead.
+        """Reap orphaned children of ended processes, which came to this one. Returns those that are newly dead.
 
-        Nobody asks for such a child; one that somebody waits for is gone by the next look.
+        Nothing waits for such a child; one for which something waits is gone by the next look.
         """
         own = {child.pid for child in list(self._children.values())}
         dead = {child.pid for child in psutil.Process().children() if _is_dead(child)} - own
@@ -287,13 +289,13 @@ class Supervisor:
 
 
 def in_order(processes: Iterable[Process]) -> list[Process]:
-    """The processes, each after what it needs. Raises LocalError where that cannot be."""
+    """The processes, each after those that it needs. Raises LocalError if there is no such order."""
     waiting = {process.name: process for process in processes}
     ordered: dict[str, Process] = {}
     while waiting:
         ready = [one for one in waiting.values() if all(name in ordered for name in one.needs)]
         if not ready:
-            raise LocalError(f"These processes need each other, or one that is not there: {', '.join(waiting)}.")
+            raise LocalError(f"These processes need each other, or one that does not exist: {', '.join(waiting)}.")
         for process in ready:
             ordered[process.name] = waiting.pop(process.name)
     return list(ordered.values())
@@ -306,7 +308,7 @@ def say(text: str) -> None:
 
 
 def shorten(log: Path) -> None:
-    """Keep a log below its bound: its older half moves aside, and who writes to it goes on at its new end."""
+    """Keep a log below its bound: its older half moves to another file, and writers go on at its new end."""
     with contextlib.suppress(FileNotFoundError):
         if log.stat().st_size > _LARGEST_LOG:
             log.with_suffix(".old.log").write_bytes(log.read_bytes())
@@ -328,7 +330,7 @@ def _is_dead(process: psutil.Process) -> bool:
 
 
 def _take(lock: IO[str]) -> bool:
-    """Take the lock. Who looks whether a supervisor runs holds it for a moment, so it is tried for a while."""
+    """Take the lock. A command that checks for a supervisor holds it for a moment, so it is tried for a while."""
     ends = time.monotonic() + 3.0
     while True:
         try:
@@ -346,21 +348,21 @@ def main(folder: Path) -> int:
     from neuroscale.local.stack import processes
 
     os.umask(0o077)
-    # Not SIGHUP's default: the terminal that it was started from may go away.
+    # Not SIGHUP's default: the terminal of its start may be closed.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     state = State.read(folder)
     if state is None:
-        say(f"{folder} holds no local platform")
+        say(f"{folder} does not hold a local platform")
         return 2
     with (folder / "supervisor.lock").open("w") as lock:
         if not _take(lock):
             say("another supervisor runs")
             return 2
         supervisor = Supervisor(state, processes(state))
-        # The child runs on without its parent, which says by its end that the lock is held; both hold it.
+        # The child runs on without its parent, whose exit shows that the lock is held; both hold it.
         if os.fork():
             os._exit(0)
-        # What its children leave behind becomes its own child, and is found and ended whatever its environment.
+        # Orphans of its children become its own children, and are found and ended whatever their environment.
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: supervisor.stop())

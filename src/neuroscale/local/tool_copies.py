@@ -1,4 +1,4 @@
-"""Copies of what set-up built, where the processes' users can read and not change it.
+"""Copies the programs that set-up built to a place where the processes' users can read but not change them.
 
 The tool cache may lie where nobody else may go, such as below the home of root. Copies are hard links where that is
 possible: they take no space.
@@ -20,9 +20,9 @@ from neuroscale.local.state import State
 
 
 def copy_cache(target: Path) -> None:
-    """Bring what the gate runs from the tool cache below `target`, in the cache's own layout; drop older versions.
+    """Copy the gate's tools from the tool cache below `target`, in the cache's own layout; remove older versions.
 
-    Raises UntrustedError where set-up has not built it.
+    Raises UntrustedError if set-up has not built them.
     """
     source = tool_cache.cache_folder()
     schemas = tool_cache.schema_pins().folder
@@ -33,17 +33,17 @@ def copy_cache(target: Path) -> None:
 
 
 def copy_tool(state: State, name: ToolName) -> None:
-    """Bring a tool to where the platform's users can run it. Raises UntrustedError where set-up has not built it."""
+    """Copy a tool to where the platform's users can run it. Raises UntrustedError if set-up has not built it."""
     copy_folder(find_tool(name).folder, _programs(state), _place(name))
 
 
 def copied(state: State, name: ToolName) -> Path:
-    """The binary that `copy_tool` brought."""
+    """The binary that `copy_tool` copied."""
     return _programs(state) / _place(name) / name
 
 
 def copied_files(state: State, name: ToolName) -> Path:
-    """The folder with what the tool reads at run time, beside its binary."""
+    """The folder of the files that the tool reads at run time, beside its binary."""
     return _programs(state) / _place(name) / tool_cache.FILES
 
 
@@ -57,7 +57,7 @@ def _place(name: ToolName) -> Path:
 
 
 def copy_folder(source: Path, base: Path, place: Path) -> None:
-    """Bring a folder to `base/place`, whole or not at all; its name stands for its content. Its siblings are removed.
+    """Copy a folder to `base/place`, whole or not at all; its name identifies its content. Its siblings are removed.
 
     Everybody may read `base` and what is below it.
     """
@@ -78,7 +78,7 @@ def copy_folder(source: Path, base: Path, place: Path) -> None:
 
 
 def _bring(source: str, target: str) -> None:
-    """Link a file that its owner alone may write and everybody may read; copy any other, so that this holds."""
+    """Link a file that everybody may read and only its owner may write; copy any other file, with these rights."""
     mode = os.stat(source).st_mode  # noqa: PTH116
     wanted = 0o755 if mode & 0o100 else 0o644
     if mode & 0o777 == wanted and os.stat(source).st_uid == os.geteuid():  # noqa: PTH116

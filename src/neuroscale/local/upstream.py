@@ -1,4 +1,4 @@
-"""What the cluster's programs have in common: a namespace, definitions of kinds, an account, and rights."""
+"""Sets up the parts that the cluster's programs share: a namespace, definitions of kinds, an account, and rights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def namespace(name: str) -> Object:
 
 
 def definitions(groups: Collection[str], kinds: Collection[str] = ()) -> list[Object]:
-    """The custom resource definitions of some groups (and kinds). Raises UntrustedError where set-up lacks them."""
+    """The custom resource definitions of some groups (and kinds). Raises UntrustedError if set-up lacks them."""
     return [
         found
         for found in schemas.find().crds()
@@ -27,7 +27,7 @@ def definitions(groups: Collection[str], kinds: Collection[str] = ()) -> list[Ob
 
 
 def rights(user: str, role: str, rules: Sequence[Object]) -> list[Object]:
-    """The objects that let a user of the cluster do what the rules of a role say, in every namespace."""
+    """The objects that give a user of the cluster the rules of a role, in every namespace."""
     metadata = {"name": role}
     return [
         {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": list(rules)},
@@ -42,9 +42,9 @@ def rights(user: str, role: str, rules: Sequence[Object]) -> list[Object]:
 
 
 def add_service_account(plane: ControlPlane, name: str, place: str, account: str) -> Path:
-    """The kubeconfig of a program that the API server takes for a pod with that service account.
+    """The kubeconfig of a program that acts as a pod with that service account.
 
-    So the roles that upstream's chart binds to the account are the program's, and no others.
+    So the program has exactly the roles that upstream's chart binds to the account.
     """
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{place}")
     return plane.add_user(name, f"system:serviceaccount:{place}:{account}", groups)

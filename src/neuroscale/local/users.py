@@ -1,4 +1,4 @@
-"""Whom the local platform's processes run as: nobody, where root starts them."""
+"""Chooses the users of the local platform's processes: accounts without rights if root starts them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIRST_UID, _LAST_UID = 64000, 65533  # 65534 is nobody; larger ones may not exi
 
 @dataclass(frozen=True)
 class User:
-    """An account without rights. `name` need not be known to the system."""
+    """An account without rights. The system need not know its `name`."""
 
     name: str
     uid: int
@@ -41,19 +41,19 @@ def nobody() -> User:
 
 
 def unused_uid(taken: Collection[int] = ()) -> int:
-    """A uid that no account and no process has, so that what runs as it can touch nothing of anybody's."""
+    """A uid that no account and no process has, so that its processes can touch nobody's files."""
     running = {process.info["uids"].real for process in psutil.process_iter(["uids"]) if process.info["uids"]}
     known = {entry.pw_uid for entry in pwd.getpwall()} | running | set(taken)
     return next(uid for uid in range(_LAST_UID, _FIRST_UID, -1) if uid not in known)
 
 
 def may_enter(user: User | None, folder: Path) -> bool:
-    """Whether the user can use what lies in the folder; tried out, because modes alone do not tell it."""
+    """Whether the user can enter the folder. It is tried, because modes alone do not decide it."""
     return tried(user, ["/bin/sh", "-c", 'cd -- "$1"', "sh", str(folder)])
 
 
 def tried(user: User | None, command: list[str], environment: Mapping[str, str] | None = None) -> bool:
-    """Whether the command ends well as that user within 20 seconds."""
+    """Whether the command succeeds as that user within 20 seconds."""
     try:
         done = subprocess.run(
             command,

@@ -1,10 +1,10 @@
-"""Hands the forge's push events on to Argo CD's ApplicationSet controller in the form that it reads.
+"""Passes the forge's push events on to Argo CD's ApplicationSet controller in the form that it reads.
 
-That controller knows the events of GitHub, GitLab and Azure DevOps alone. Gitea sends the headers of GitHub's events,
-but in their body times are text where GitHub sends numbers, and the controller refuses it. What the controller needs
-is handed on: the branch, the commits, and the repository's address and default branch.
+That controller knows only the events of GitHub, GitLab and Azure DevOps. Gitea sends the headers of GitHub's events,
+but the body has times as text where GitHub sends numbers, and the controller refuses that. The relay passes on the
+fields that the controller needs: the branch, the commits, and the repository's address and default branch.
 
-This file is run by itself, by a Python that has nothing else: only the standard library may be imported here.
+A bare Python runs this file by itself: only the standard library may be imported here.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def signature(secret: bytes, body: bytes) -> str:
 
 
 def translated(body: bytes) -> bytes:
-    """A push event as GitHub would send it, with what the ApplicationSet controller reads of it.
+    """A push event as GitHub would send it, with the fields that the ApplicationSet controller reads.
 
-    Raises ValueError where it is no push event.
+    Raises ValueError if it is not a push event.
     """
     event = json.loads(body)
     if not isinstance(event, dict) or not isinstance(event.get("repository"), dict):
@@ -55,7 +55,7 @@ class Relay(ThreadingHTTPServer):
         self.secret = secret
 
     def hand_on(self, body: bytes) -> int:
-        """The status that the controller answers."""
+        """Pass the event on. Returns the controller's HTTP status."""
         connection = http.client.HTTPConnection("127.0.0.1", self.target, timeout=TIMEOUT)
         try:
             event = translated(body)
@@ -71,7 +71,7 @@ class Relay(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Takes signed push events, and answers a look at /healthz."""
+    """Takes signed push events, and answers /healthz."""
 
     server: Relay
     timeout = TIMEOUT
@@ -105,7 +105,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Events alone: looks at its health would fill the log."""
+        """Log only events: requests of its health would fill the log."""
         if self.command == "POST":
             super().log_request(code, size)
 

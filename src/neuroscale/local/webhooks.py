@@ -1,4 +1,4 @@
-"""Webhooks that are processes of this machine instead of Services of the cluster."""
+"""Points webhooks at processes of this machine instead of Services of the cluster."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from neuroscale.kube.client import Cluster, Identity, Object
 
 WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 GROUP_VERSION = "admissionregistration.k8s.io/v1"
-# Nobody may listen there without being root, so a webhook that points there fails, closed or open as it says itself.
+# Only root may listen there, so a webhook that points there fails, open or closed by its own failure policy.
 _NOWHERE = 1
 
 
 def at_port(configuration: Object, port: int, authority: str) -> Object:
-    """The configuration with its Services' places taken by a loopback port, whose certificate `authority` (PEM) signed.
+    """The configuration with a loopback port in place of its Services; `authority` (PEM) signed the port's certificate.
 
-    Everything else, such as what a failure leads to, stays as upstream says it.
+    All other fields, such as the failure policy, stay as upstream sets them.
     """
     found = copy.deepcopy(configuration)
     bundle = base64.b64encode(authority.encode()).decode()
     for webhook in found["webhooks"]:
         path = webhook["clientConfig"]["service"].get("path", "")
         webhook["clientConfig"] = {"url": f"https://{LOOPBACK}:{port}{path}", "caBundle": bundle}
-    # Says that cert-manager fills in the authority.
+    # This annotation lets cert-manager fill in the authority.
     found["metadata"].get("annotations", {}).pop("cert-manager.io/inject-ca-from", None)
     return found
 
 
 def hold(cluster: Cluster, labels: str) -> None:
-    """Let the webhooks that a program registered itself lead nowhere until it registers them anew.
+    """Point the webhooks that a program registered itself to nowhere until it registers them again.
 
-    A program that has just started may answer before it has read what it judges by, and then allows everything. Until
-    it has registered itself, what must not pass unjudged is refused.
+    A program that has just started may answer before it has read its policies, and then allows everything. Until it has
+    registered itself, the API server refuses objects that must not pass unjudged.
     """
     for kind in WEBHOOK_KINDS:
         for found in cluster.list(GROUP_VERSION, kind, labels=labels):
@@ -48,7 +48,7 @@ def hold(cluster: Cluster, labels: str) -> None:
 
 
 def registered(cluster: Cluster, kind: str, name: str) -> list[tuple[str, str, str]]:
-    """Of each webhook of a configuration: its name, its address, and the authority (PEM) that must have signed it."""
+    """The name and address of each webhook of a configuration, and the authority (PEM) that must have signed it."""
     found = cluster.get(GROUP_VERSION, kind, name) or {}
     return [
         (

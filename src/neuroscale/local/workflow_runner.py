@@ -1,4 +1,4 @@
-"""The forge's runner of workflows: it runs each job as plain processes of this machine."""
+"""Runs the forge's workflow runner, which runs each job as plain processes of this machine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PARTS = (*_EMPTIED, "registration")
 _PROGRAMS = ("bash", "git")  # what every job of the gate runs
 _FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin")
 _PYTHONS = ("python3", "python3.14", "python3.13", "python3.12", "python3.11")
-# What jobs may see of the environment of who starts the platform: package indexes, certificates and proxies.
+# The caller's variables that jobs may see: package indexes, certificates and proxies.
 _ALLOWED = re.compile(
     r"PIP_[A-Z0-9_]+|UV_[A-Z0-9_]+|SSL_CERT_FILE|SSL_CERT_DIR|[A-Z_]+_CA_BUNDLE|NODE_EXTRA_CA_CERTS|GIT_SSL_CAINFO"
     r"|(HTTP|HTTPS|ALL|NO)_PROXY|(http|https|all|no)_proxy|TZ"
@@ -45,7 +45,7 @@ _SECRET_NAMES = re.compile(r"TOKEN|PASSWORD|PASSWD|SECRET|USERNAME|KEYRING|CONFI
 
 @dataclass(frozen=True)
 class Runner:
-    """Where the runner of a local platform lies, and how it is run. The ports must have been chosen."""
+    """The runner of a local platform: its files and its process. The ports must have been chosen."""
 
     state: State
 
@@ -55,7 +55,7 @@ class Runner:
 
     @property
     def settings(self) -> Path:
-        """What it reads and must not change."""
+        """The settings that it reads and must not change."""
         return self.state.run / "runner-settings"
 
     @property
@@ -72,11 +72,11 @@ class Runner:
         return self.folder / "registration" / "registration.json"
 
     def prepare(self) -> None:
-        """Write its folders, programs and settings. Raises InputError where its user has no Python for the jobs."""
+        """Write its folders, programs and settings. Raises InputError if its user has no Python for the jobs."""
         user = self.state.runner_user
         copy_tool(self.state, _TOOL)
         copy_cache(self.cache)
-        # Its user owns what is in this folder, and cannot put a link in place of a part that root works on.
+        # Its user owns the files in this folder, but cannot replace a part that root works on by a link.
         self.state.make_folder(self.folder, None, PASSABLE)
         for name in _PARTS:
             self.state.make_folder(self.folder / name, user)
@@ -93,7 +93,7 @@ class Runner:
         write_public(self.settings / "config.yaml", self._config())
 
     def process(self) -> Process:
-        """What the supervisor runs."""
+        """The process for the supervisor."""
         return Process(
             name=NAME,
             argv=(str(copied(self.state, _TOOL)), "--config", str(self.settings / "config.yaml"), "daemon"),
@@ -110,7 +110,9 @@ class Runner:
         )
 
     def _register(self) -> None:
-        """Register with the forge where that is not done, or was done at another address; remove what jobs left."""
+        """Register with the forge if that is not done, or was done at another address; remove the files that jobs
+        left.
+        """
         user, gitea = self.state.runner_user, Gitea(self.state)
         for name in _EMPTIED:
             shutil.rmtree(self.folder / name, ignore_errors=True)
@@ -121,7 +123,7 @@ class Runner:
         with contextlib.suppress(FileNotFoundError):
             self.registration.unlink()
         token = LocalForge(self.state).runner_token()
-        # By its questions, because what stands in a command's arguments can be read by every user.
+        # Through its prompts, because every user can read a command's arguments.
         run_once(
             [copied(self.state, _TOOL), "--config", self.settings / "config.yaml", "register"],
             self.state.instance.runner_environment,
@@ -133,7 +135,7 @@ class Runner:
             raise LocalError(f"The runner did not register with the forge. See {self.state.log(FORGE)}.")
 
     def _config(self) -> str:
-        # YAML holds JSON, and this is written by no template: no value can become structure.
+        # JSON is YAML, and no template writes this: no value can become structure.
         settings = {
             "log": {"level": "info"},
             "runner": {
@@ -149,7 +151,7 @@ class Runner:
                 "state_report_interval": "1s",
                 "labels": [f"{LABEL}:host"],
             },
-            # It would listen on every device.
+            # It would listen on every network device.
             "cache": {"enabled": False},
             "host": {"workdir_parent": str(self.folder / "work")},
             "metrics": {"enabled": True, "addr": f"127.0.0.1:{self.state.instance.ports[NAME]}"},
@@ -157,7 +159,7 @@ class Runner:
         return json.dumps(settings, indent=2) + "\n"
 
     def _environment(self) -> dict[str, str]:
-        """All that it and its jobs see: nothing else of the environment that the platform is started from."""
+        """The whole environment of the runner and its jobs, without the other variables of the platform's caller."""
         user = self.state.runner_user
         name = user.name if user else os.environ.get("USER", "")
         return {
@@ -172,7 +174,7 @@ class Runner:
 
 
 def shared(environment: Mapping[str, str]) -> dict[str, str]:
-    """What jobs may see of an environment: settings of package indexes, certificates and proxies without credentials.
+    """The variables that jobs may see: settings of package indexes, certificates and proxies without credentials.
 
     The forge is never reached through a proxy.
     """
@@ -216,7 +218,7 @@ def search_path(user: User | None) -> list[str]:
 
 
 def _lacks(user: User | None, what: str, fix: str) -> InputError:
-    who = f"the user {user.uid}, which jobs run as," if user else "this user"
+    who = f"the user {user.uid} of the jobs" if user else "this user"
     return InputError(Problem("the runner", "", f"cannot run jobs: {who} can run {what}", fix))
 
 

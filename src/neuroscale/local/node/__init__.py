@@ -1,5 +1,6 @@
-"""The node of this machine: pods that the cluster binds to it become processes, as a kubelet would make containers.
+"""Runs the node of this machine: it makes processes of the pods that the cluster binds to it, as a kubelet makes
+containers.
 
-It runs vLLM servers alone, and has neither images nor containers. What a pod asks for and cannot get here, it waits for
-with a kubelet's word for it: a pod is Ready when its own probes say so, and never otherwise.
+It runs only vLLM servers, and has neither images nor containers. A pod that asks for something else waits with a
+kubelet's reason. A pod is Ready only when its own probes succeed.
 """

@@ -1,4 +1,4 @@
-"""`python -m neuroscale.local.node STATE`: the agent of the local platform's own node, as the supervisor runs it."""
+"""Runs the agent of the local platform's own node for the supervisor: `python -m neuroscale.local.node STATE`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main(folder: Path) -> int:
     """Run until SIGTERM."""
     state = State.read(folder)
     if state is None:
-        say(f"{folder} holds no local platform")
+        say(f"{folder} does not hold a local platform")
         return 2
     agent, health = run(state, say)
     for number in (signal.SIGTERM, signal.SIGINT):

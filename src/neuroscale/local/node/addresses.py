@@ -1,6 +1,6 @@
-"""Addresses of pods. A pod's is `10.127.A.B`; its process listens on the loopback address `127.127.A.B`.
+"""Gives addresses to pods. A pod has `10.127.A.B`; its process listens on the loopback address `127.127.A.B`.
 
-Kubernetes takes no loopback address for a pod's, and a process of this machine can have no other of its own.
+Kubernetes does not accept a loopback address for a pod, and a process of this machine cannot have another of its own.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def address_of(uid: str, taken: Collection[str]) -> str:
 
 
 def is_address(text: str) -> bool:
-    """Whether it is a pod's."""
+    """Whether the text is the address of a pod."""
     return text.startswith(_POD)
 
 
 def loopback(address: str) -> str:
-    """Where the process of the pod with that address listens."""
+    """The address on which the process of the pod with that address listens."""
     return _LOOPBACK + address.removeprefix(_POD)

@@ -1,4 +1,4 @@
-"""The node's agent: watches the pods that are bound to the node, and keeps a worker for each."""
+"""Runs the node's agent: it watches the pods that are bound to the node, and keeps a worker for each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HEARTBEAT = 10.0
 _STATUS_EVERY = 60.0
 _WATCH_SECONDS = 240.0
 _PAUSE = 1.0
-_NO_POD_WITHIN = 10.0  # seconds that processes of pods have which are not there any more
+_NO_POD_WITHIN = 10.0  # seconds in which the processes of deleted pods must end
 
 
 class Agent:
@@ -36,19 +36,19 @@ class Agent:
         self._listed = False
 
     def stop(self) -> None:
-        """Ask for the end; safe in a signal handler."""
+        """Request the end; safe in a signal handler."""
         self._stopping.set()
 
     def problem(self) -> str | None:
         """Why the node cannot be relied on, or None."""
         age = time.monotonic() - self._alive_at
         if age > LEASE_SECONDS:
-            return "the cluster did not take the node's heartbeat"
+            return "the cluster did not accept the node's heartbeat"
         return None if self._listed else "the node's pods are not known yet"
 
     def run(self) -> None:
         """Work until stopped."""
-        # A watch may be silent for minutes: neither thread is waited for.
+        # A watch may be silent for minutes, so neither thread is joined.
         for name, target in (("heartbeat", self._beat), ("watch", self._keep_following)):
             threading.Thread(target=target, name=name, daemon=True).start()
         self._stopping.wait()
@@ -60,7 +60,7 @@ class Agent:
             try:
                 self._follow()
             except KubernetesError as error:
-                self._machine.say(f"pods cannot be followed: {error}")
+                self._machine.say(f"the pods cannot be watched: {error}")
                 self._stopping.wait(_PAUSE)
             except Exception as error:  # a defect must not leave the pods unattended and unseen
                 self._listed = False
@@ -85,15 +85,15 @@ class Agent:
                 self._take(pod)
 
     def _replace(self, pods: Iterable[Object]) -> None:
-        """What was missed while nobody watched: pods that came, changed and went."""
+        """Take over the changes that no watch reported: new, changed and deleted pods."""
         there = {pod["metadata"]["uid"]: pod for pod in pods}
         for uid in set(self._workers) - set(there):
             self._remove(uid)
-        # Those that know their address take it first.
+        # Pods that have an address already take it first.
         for pod in sorted(there.values(), key=lambda pod: not (pod.get("status") or {}).get("podIP")):
             self._take(pod)
         for uid in self._machine.keeper.pods() - set(self._workers):
-            self._machine.say(f"ending what is left of a pod that is gone: {uid}")
+            self._machine.say(f"ending the processes of a pod that is gone: {uid}")
             end(lambda uid=uid: self._machine.keeper.marked(uid), patience=_NO_POD_WITHIN)  # type: ignore[misc]
         for folder in self._machine.folder.iterdir():
             if folder.name not in there and folder.name not in self._workers:

@@ -1,4 +1,4 @@
-"""How long a kubelet waits before it tries again what failed."""
+"""Computes how long a kubelet waits before it repeats a failed step."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ FIRST, LONGEST = 10.0, 300.0
 
 @dataclass
 class BackOff:
-    """The first failure is tried again at once; the second after 10 s, and each further one after twice as long.
+    """A first failure is repeated at once, the second after 10 s, and each further one after twice the time.
 
-    What went well for ten minutes begins anew. Times are seconds of one clock.
+    After ten minutes without a failure the count starts again. Times are seconds of one clock.
     """
 
     seconds: float = 0.0
     _failed: float = 0.0
 
     def failed(self, now: float) -> None:
-        """It failed at `now`."""
+        """Note a failure at `now`."""
         if self._failed and now - self._failed > 2 * LONGEST:
             self.seconds = 0.0
         elif self._failed:
@@ -27,5 +27,5 @@ class BackOff:
         self._failed = now
 
     def left(self, now: float) -> float:
-        """Seconds until it may be tried again."""
+        """Seconds until the next attempt is allowed."""
         return max(0.0, self._failed + self.seconds - now) if self._failed else 0.0

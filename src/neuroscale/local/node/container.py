@@ -1,7 +1,7 @@
-"""One container: the process that stands for it, its log, how it ended, and how often it was started again.
+"""Runs one container as a process, and keeps its log, its exit and its number of restarts.
 
-The process belongs to a shim of its own (shim.py), so it outlives this program; what is known of it lies in the
-container's folder, so that the next agent goes on where this one was killed.
+The process belongs to a shim of its own (shim.py), so it outlives this program. Its records lie in the container's
+folder, so that the next agent continues where this one was killed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from neuroscale.local.state import read_json
 from neuroscale.local.users import User
 
 PODS = "pods"
-"""The name in the marks of all that pods run; the agent's own processes have another, and end without them."""
+"""The name in the marks of all processes of pods; the agent's own processes have another mark, and end without them."""
 _CONTAINER_VARIABLE = "NEUROSCALE_LOCAL_CONTAINER"
 _SHIM_VARIABLE = "NEUROSCALE_LOCAL_SHIM"
 
 
 @dataclass(frozen=True)
 class Waits:
-    """It does not run: a kubelet's word for why, and a sentence."""
+    """It does not run: the kubelet's reason for that, and a sentence."""
 
     reason: str
     message: str = ""
@@ -63,7 +63,8 @@ class Terminated:
 
 @dataclass(frozen=True)
 class Keeper:
-    """What containers of this machine have in common: marks, who they run as, and who else may read their logs.
+    """The settings that all containers of this machine share: marks, their user, and the group that may read their
+    logs.
 
     `instance`: the mark of the local platform. `log_gid`: the group of KWOK, which answers `kubectl logs`.
     """
@@ -73,7 +74,7 @@ class Keeper:
     log_gid: int | None
 
     def marked(self, uid: str) -> list[psutil.Process]:
-        """Every process of a pod."""
+        """The marks of every process of a pod."""
         return [one for one in belonging(self.instance, PODS) if _mark(one, _CONTAINER_VARIABLE).startswith(f"{uid}/")]
 
     def pods(self) -> set[str]:
@@ -84,7 +85,7 @@ class Keeper:
 
 @dataclass
 class Stop:
-    """An end that was asked for: when the process is told, and when it is killed, by `time.monotonic`."""
+    """A requested end: when the process gets its signal, and when it is killed, by `time.monotonic`."""
 
     tell_at: float
     kill_at: float
@@ -116,12 +117,12 @@ class Container:
 
     @property
     def log(self) -> Path:
-        """Its log in CRI format."""
+        """The container's log in CRI format."""
         return self._logs / "current.log"
 
     @property
     def previous_log(self) -> Path:
-        """The log of the run before."""
+        """The log of the previous run."""
         return self._logs / "previous.log"
 
     @property
@@ -131,10 +132,10 @@ class Container:
     # ------------------------------------------------------------ its life
 
     def recover(self, probes: Callable[[], list[Probe]], told: Mapping[str, Any]) -> None:
-        """Go on from what another agent left: a process that still runs, or how the last one ended.
+        """Continue from the state of an earlier agent: a process that still runs, or the exit of the last one.
 
-        `told`: what that agent wrote of the container into the pod's status. As with a kubelet, a server that was ready
-        stays so while agents change, until a probe fails.
+        `told`: the container's part of the pod's status, as that agent wrote it. As with a kubelet, a server that was
+        ready stays ready while agents change, until a probe fails.
         """
         known = read_json(self._folder / "state.json")
         attempt = known.get("attempt")
@@ -153,13 +154,13 @@ class Container:
             kinds: dict[Kind, str] = {"startup": "started", "readiness": "ready"}
             same = told.get("restartCount") == attempt
             shown = {kind for kind, field in kinds.items() if same and told.get(field) is True}
-            # The clock of probes began when the process did.
+            # The clock of the probes started with the process.
             self.results = Results(probes(), time.monotonic() - max(0.0, time.time() - started), shown)
         else:
             self.state = self._ended(float(running.get("started", time.time())))
 
     def start(self, launch: Launch, probes: list[Probe]) -> None:
-        """Start its process. Raises OSError where the shim cannot be started."""
+        """Start its process. Raises OSError if the shim cannot be started."""
         attempt = self._attempt + 1
         self._make_folders(launch)
         self._keep_log()
@@ -191,7 +192,7 @@ class Container:
         self.stop = None
 
     def look(self) -> bool:
-        """Find out whether it has ended since the last look; whether it has."""
+        """Check whether it has ended since the last check. Returns whether it has."""
         if not self.runs or self._shim is None:
             return False
         if _lives(self._shim):
@@ -203,9 +204,9 @@ class Container:
         return True
 
     def end(self, before: float, grace: float) -> None:
-        """Ask for its end: `before` seconds from now it is told, and `grace` seconds from now killed.
+        """Request its end: it gets its signal `before` seconds from now, and is killed `grace` seconds from now.
 
-        As a kubelet, it gets two seconds after it was told at least. Asked again, the earlier end counts.
+        As with a kubelet, it gets at least two seconds after its signal. Of two requests the earlier end counts.
         """
         now = time.monotonic()
         tell_at = now + min(before, grace)
@@ -217,7 +218,7 @@ class Container:
             self.stop.kill_at = min(self.stop.kill_at, kill_at)
 
     def go_on_ending(self) -> None:
-        """Do what is due of an end that was asked for."""
+        """Take the steps of a requested end that are due."""
         if self.stop is None or self._shim is None:
             return
         now = time.monotonic()
@@ -227,11 +228,11 @@ class Container:
                 self._shim.send_signal(signal.SIGTERM)
             if not self.stop.killed and now >= self.stop.kill_at:
                 self.stop.killed = True
-                # Before it has told that its process runs, it may not know this signal yet: then it simply ends.
+                # Before the shim has reported its process, it may not handle this signal yet: then it simply ends.
                 self._shim.send_signal(signal.SIGUSR1)
 
     def tail(self, lines: int = 80, largest: int = 2048) -> str:
-        """The end of its log without the log's own marks, as a kubelet quotes it."""
+        """The end of its log without the format's own marks, as a kubelet quotes it."""
         try:
             text = self.log.read_bytes()[-(lines * 512) :].decode(errors="replace")
         except OSError:
@@ -242,14 +243,14 @@ class Container:
     # ------------------------------------------------------------ its files
 
     def _record(self, name: str) -> dict[str, Any]:
-        """What the shim wrote of this run; empty where it is of another."""
+        """The shim's record of this run; empty if the record belongs to another run."""
         found = read_json(self._folder / name)
         return found if found.get("attempt") == self._attempt else {}
 
     def _ended(self, began: float) -> Terminated:
         ended = self._record("exit.json")
         if not ended:
-            # Its shim was killed, or the machine was: nobody knows how it ended.
+            # Its shim was killed, or the machine went down: its exit is unknown.
             self._kill_rest()
             told = "The container could not be located when the pod was terminated"
             return Terminated(137, "ContainerStatusUnknown", began, time.time(), told)
@@ -277,16 +278,16 @@ class Container:
             os.chown(launch.folder, self._keeper.user.uid, self._keeper.user.gid, follow_symlinks=False)
 
     def _keep_log(self) -> None:
-        """The log of the run before is kept, and no other."""
+        """Keep the log of the previous run, and no other."""
         if self.log.exists():
             self.log.replace(self.previous_log)
         self.log.with_name(f"{self.log.name}.1").unlink(missing_ok=True)
 
 
 def _spawn(folder: Path, marks: Mapping[str, str], asked: bytes) -> psutil.Process:
-    """Start a shim and tell it what to run: not by arguments, because the environment holds keys. Raises OSError.
+    """Start a shim and send it its instructions, not by arguments, because the environment holds keys. Raises OSError.
 
-    It is nobody's child for long: this program may end before it.
+    The shim does not stay a child of this program, which may end before it.
     """
     reading, writing = os.pipe()
     with open(writing, "wb") as pipe, (folder / "shim.log").open("ab") as errors:  # noqa: PTH123
@@ -312,11 +313,11 @@ def _spawn(folder: Path, marks: Mapping[str, str], asked: bytes) -> psutil.Proce
 
 
 def _lives(process: psutil.Process) -> bool:
-    """Whether it runs; an own child that has ended is buried."""
+    """Whether it runs. A child of this program that has ended is reaped."""
     try:
         return os.waitpid(process.pid, os.WNOHANG)[0] == 0
     except ChildProcessError:
-        pass  # another agent's
+        pass  # a child of another agent
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""What the node tells of a pod, as `kubectl describe` shows it."""
+"""Writes the node's events about a pod, which `kubectl describe` shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REMEMBERED = 200
 
 
 class Events:
-    """Writes events. The same one again is counted, not repeated; one that cannot be written is left out."""
+    """Writes events. A repeated event is counted, not written again; one that cannot be written is dropped."""
 
     def __init__(self, cluster: Cluster, node: str) -> None:
         self._cluster = cluster
@@ -23,7 +23,7 @@ class Events:
         self._lock = threading.Lock()
 
     def tell(self, pod: Object, reason: str, message: str, now: float, *, container: str = "") -> None:
-        """`reason` is a kubelet's word; what is not usual is a warning. `now` in seconds since 1970."""
+        """Write an event. `reason` is the kubelet's; an unusual one becomes a warning. `now` in seconds since 1970."""
         metadata = pod["metadata"]
         key = (metadata["uid"], reason, message)
         with self._lock:

@@ -1,4 +1,4 @@
-"""Which images this machine can stand in for: those of vLLM for the CPU, at the version that is installed."""
+"""Decides which images this machine can stand in for: those of vLLM for the CPU, at the installed version."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from neuroscale.local.node.waiting import PULL_FAILED, WaitingError
 
 REPOSITORY = "vllm-openai-cpu"
-"""The last part of the names of upstream's images for the CPU, also in a registry of one's own."""
+"""The last part of the name of upstream's images for the CPU, in any registry."""
 
 # Source: the grammar of github.com/distribution/reference; the length is Kubernetes' own limit of a name.
 _DOMAIN = r"(?:[A-Za-z0-9](?:[-A-Za-z0-9.]*[A-Za-z0-9])?(?::[0-9]+)?/)?"
@@ -22,7 +22,7 @@ _LONGEST = 255
 
 @dataclass(frozen=True)
 class Image:
-    """The parts of an image's name; `tag` and `digest` are empty where it has none."""
+    """The parts of an image's name; `tag` and `digest` are empty if it has none."""
 
     name: str
     tag: str
@@ -30,7 +30,7 @@ class Image:
 
     @classmethod
     def parse(cls, text: str) -> Image:
-        """Raises WaitingError (InvalidImageName) for what is no name of an image."""
+        """Raises WaitingError (InvalidImageName) if the text is not the name of an image."""
         match = _IMAGE.fullmatch(text)
         if match is None or len(match["name"]) > _LONGEST:
             told = f'Failed to apply default image tag "{text}": couldn\'t parse image name: invalid reference format'
@@ -39,7 +39,7 @@ class Image:
 
 
 def check_image(text: str, version: str) -> None:
-    """Raises WaitingError where vLLM `version` for the CPU, without a container, is not what the image would run."""
+    """Raises WaitingError if the image would run something else than vLLM `version` for the CPU."""
     image = Image.parse(text)
     last = image.name.rsplit("/", 1)[-1]
     if last != REPOSITORY:

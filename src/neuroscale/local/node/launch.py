@@ -1,6 +1,6 @@
-"""What is started for a container: the one place that says how a pod of vLLM becomes a process of this machine.
+"""Plans the process for a container: the one place that decides how a pod of vLLM becomes a process of this machine.
 
-Pure: the same pod, values and machine lead to the same process.
+Pure: the same pod, values and machine give the same process.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from neuroscale.local.node.variables import Place, Sources, expand_all, resolve
 from neuroscale.local.node.waiting import CONFIGURATION, CREATION, PULL_FAILED, WaitingError
 
 MODULE = "vllm.entrypoints.openai.api_server"
-"""What `vllm serve` runs; the CPU build's own command looks for a package of another name."""
+"""The module that `vllm serve` runs; the CPU build's own command looks for a package of another name."""
 MODELS = "/mnt/models"
-"""Where a container finds models: here those that set-up makes."""
+"""The container's folder of models; here it leads to those that set-up makes."""
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the machine's own, which every process has already
 _PYTHON = re.compile(r"python[0-9.]*")
@@ -30,10 +30,10 @@ _PYTHON = re.compile(r"python[0-9.]*")
 
 @dataclass(frozen=True)
 class Server:
-    """vLLM on this machine: the Python that runs it, its version, its models, and why it cannot be used (or None).
+    """vLLM on this machine: its Python, its version, its models, and why it cannot be used (or None).
 
-    `libraries`: where the Python's own shared libraries lie, None where the system finds them. `cache`: what a pod's
-    `VLLM_CACHE_ROOT` begins with.
+    `libraries`: the folder of Python's own shared libraries, None if the system finds them. `cache`: the first content
+    of a pod's `VLLM_CACHE_ROOT`.
     """
 
     python: Path
@@ -56,7 +56,7 @@ class Launch:
 
 
 def plan(pod: Object, container: Object, sources: Sources, server: Server, place: Place, root: Path) -> Launch:
-    """What to start. `root`: the pod's folder on this machine, below which `volume` and `scratch` say where things lie.
+    """The process to start. `root`: the pod's folder on this machine; `volume` and `scratch` name the folders below it.
 
     Raises WaitingError.
     """
@@ -84,19 +84,19 @@ def plan(pod: Object, container: Object, sources: Sources, server: Server, place
 
 
 def volume(root: Path, name: str) -> Path:
-    """Where an empty folder (`emptyDir`) of a pod lies."""
+    """The path of an empty folder (`emptyDir`) of a pod."""
     return root / "volumes" / name
 
 
 def scratch(root: Path, container: str) -> Path:
-    """The folder of a container for what it writes to no volume."""
+    """The folder for a container's files outside of its volumes."""
     return root / "scratch" / container
 
 
 def translate(text: str, mounts: Sequence[tuple[str, Path]]) -> str:
-    """A path of a container as one of this machine; what lies below no mount stays as it is.
+    """A path of a container as a path of this machine; a path below no mount stays as it is.
 
-    `mounts`: paths of the container and what lies there, the longest first.
+    `mounts`: paths of the container with their paths on this machine, the longest first.
     """
     for inside, outside in mounts:
         if text == inside or text.startswith(f"{inside}/"):
@@ -117,7 +117,7 @@ def _translated(arguments: Sequence[str], mounts: Sequence[tuple[str, Path]]) ->
 
 
 def _at(arguments: Sequence[str], address: str) -> list[str]:
-    """The arguments with the pod's own address to listen on: on all of them, every machine around could ask."""
+    """The arguments with the pod's own address to listen on: on all addresses, other machines could ask the server."""
     found: list[str] = []
     skip = False
     for argument in arguments:
@@ -131,7 +131,7 @@ def _at(arguments: Sequence[str], address: str) -> list[str]:
 
 
 def _arguments(container: Object) -> list[str]:
-    """What the container gives vLLM's server. Raises WaitingError where it runs something else."""
+    """The container's arguments for vLLM's server. Raises WaitingError if the container runs something else."""
     command, arguments = list(container.get("command") or ()), list(container.get("args") or ())
     given = [*command, *arguments]
     if command:
@@ -141,7 +141,7 @@ def _arguments(container: Object) -> list[str]:
         elif _PYTHON.fullmatch(program) and given[1:3] == ["-m", MODULE]:
             given = given[3:]
         else:
-            told = f"this node runs `vllm serve` alone, and not `{' '.join(given[:2])}`"
+            told = f"this node runs only `vllm serve`, and not `{' '.join(given[:2])}`"
             raise WaitingError(CREATION, told)
     # `vllm serve MODEL` is `--model=MODEL` of the module.
     if given and not given[0].startswith("-"):
@@ -150,7 +150,7 @@ def _arguments(container: Object) -> list[str]:
 
 
 def _check_user(pod: Object, container: Object) -> None:
-    """As a kubelet: vLLM's images run as root where nobody says otherwise."""
+    """Checks the user as a kubelet does: vLLM's images run as root by default."""
     context = {**(pod["spec"].get("securityContext") or {}), **(container.get("securityContext") or {})}
     if not context.get("runAsNonRoot"):
         return
@@ -184,14 +184,14 @@ def _empty_folders(pod: Object, container: Object) -> set[str]:
         kinds = set(known.get(mount["name"], {})) - {"name"}
         if kinds != {"emptyDir"}:
             kind = ", ".join(sorted(kinds)) or "unknown"
-            told = f'this node has no volumes but emptyDir, and volume "{mount["name"]}" is of the kind {kind}'
+            told = f'this node offers only emptyDir volumes, and volume "{mount["name"]}" is of the kind {kind}'
             raise WaitingError(CONFIGURATION, told)
         found.add(mount["name"])
     return found
 
 
 def _usual(pod: Object, own: Path, server: Server, place: Place) -> dict[str, str]:
-    """What a container gets without asking, and what vLLM needs to stay on this machine and within its cores."""
+    """The default variables of a container, and those that keep vLLM on this machine and within its cores."""
     return {
         "PATH": os.pathsep.join((str(server.python.parent), os.defpath)),
         "LANG": "C.UTF-8",
@@ -200,9 +200,9 @@ def _usual(pod: Object, own: Path, server: Server, place: Place) -> dict[str, st
         "HOSTNAME": pod["metadata"]["name"],
         # Its lines are the container's log.
         "PYTHONUNBUFFERED": "1",
-        # It may write to nothing where its modules lie.
+        # It must not write beside its modules.
         "PYTHONDONTWRITEBYTECODE": "1",
-        # Its own processes meet there; and at sockets in their common folder, whose whole path is too long for one.
+        # Its own processes use this folder for temporary files, and for sockets, for which the full path is too long.
         "VLLM_HOST_IP": place.address,
         "VLLM_RPC_BASE_PATH": ".",
         # This node serves models of a few megabytes: a second thread would spin for the first and speed up nothing.

@@ -1,4 +1,4 @@
-"""What of Kubernetes objects several parts of the node need."""
+"""Reads and formats values of Kubernetes objects for several parts of the node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neuroscale.manifests.quantity import quantity
 
 
 def timestamp(seconds: float) -> str:
-    """Seconds since 1970 as the API writes a time, such as `2026-01-31T12:00:00Z`."""
+    """Seconds since 1970 in the API's format of a time, such as `2026-01-31T12:00:00Z`."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -21,7 +21,7 @@ def seconds_of(text: str) -> float:
 
 
 def now_precisely() -> str:
-    """The time as the API writes one of a lease or an event: with microseconds."""
+    """The time in the API's format for leases and events, with microseconds."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -32,7 +32,9 @@ def name_of(pod: Object) -> str:
 
 
 def amount(container: Object, kind: str, resource: str) -> Decimal | None:
-    """What a container asks for (`requests`) or may use (`limits`): cores, or bytes. None where it does not say."""
+    """The amount that a container requests (`requests`) or may use (`limits`): cores, or bytes. None if it is not
+    set.
+    """
     text = ((container.get("resources") or {}).get(kind) or {}).get(resource)
     return None if text is None else quantity(text)
 

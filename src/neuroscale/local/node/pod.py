@@ -1,4 +1,4 @@
-"""One pod: its containers from their start to the pod's end, by a kubelet's rules. It has a thread of its own."""
+"""Runs one pod in a thread of its own: its containers from their start to the pod's end, by a kubelet's rules."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ from neuroscale.local.node.volumes import make_volumes
 from neuroscale.local.node.waiting import CREATION, PULL_BACK_OFF, PULL_FAILED, WaitingError
 
 _TICK = 0.1
-_RETRY = 2.0  # seconds until what a pod lacks is looked for again
-_FORCED_GRACE = 2.0  # seconds that the processes of a pod have whose object is gone already
-_API_PAUSE = 1.0  # seconds until a status is written again that the API server did not take
+_RETRY = 2.0  # seconds until the next look for a pod's missing parts
+_FORCED_GRACE = 2.0  # seconds in which the processes of a pod without an object must end
+_API_PAUSE = 1.0  # seconds until a status that the API server refused is written again
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What all pods of the node share. `folder` holds one folder a pod; `cpu` in cores, `memory` in bytes."""
+    """The facts that all pods of the node share. `folder` holds one folder for each pod; `cpu` in cores, `memory` in
+    bytes.
+    """
 
     name: str
     host: str
@@ -50,7 +52,7 @@ class Machine:
 
 
 class PodWorker:
-    """Runs one pod. `update` and `forget` may be called by any thread; `done` says that nothing is left of it."""
+    """Runs one pod. Any thread may call `update` and `forget`; `done` says that no process of it is left."""
 
     def __init__(self, machine: Machine, pod: Object, address: str) -> None:
         self.uid: str = pod["metadata"]["uid"]
@@ -74,17 +76,17 @@ class PodWorker:
         self._thread = threading.Thread(target=self._run, name=f"pod-{self.uid}", daemon=True)
 
     def start(self) -> None:
-        """Begin, or go on from what another agent left."""
+        """Begin, or continue from the state of an earlier agent."""
         self._thread.start()
 
     def update(self, pod: Object) -> None:
-        """The object has changed."""
+        """Take a new version of the pod's object."""
         with self._lock:
             self._take(pod)
         self._wake.set()
 
     def forget(self) -> None:
-        """The object is gone: end what runs."""
+        """End the processes: the pod's object is gone."""
         self._gone = True
         self._wake.set()
 
@@ -125,7 +127,7 @@ class PodWorker:
             shutil.rmtree(self._root, ignore_errors=True)
 
     def _step(self) -> bool:
-        """Do what is due; whether the pod is over and gone."""
+        """Take the steps that are due. Returns whether the pod has ended and is gone."""
         for one in (*self._first, *self._main):
             if one.look():
                 self._forget_probes(one)
@@ -162,7 +164,7 @@ class PodWorker:
             self._advance(one)
 
     def _advance(self, one: Container) -> None:
-        """Start a container where it should run and does not, and probe it where it runs."""
+        """Start a container that should run but does not; probe one that runs."""
         if one.runs:
             self._probe(one)
             return
@@ -207,7 +209,7 @@ class PodWorker:
         self._event("Started", f"Started container {one.name}", one)
 
     def _wait(self, one: Container, error: WaitingError, now: float) -> None:
-        """It cannot be started: say so, and look again later, as a kubelet does."""
+        """Report that it cannot be started, and try again later, as a kubelet does."""
         reason, message = error.reason, error.message
         if isinstance(one.state, Terminated):
             one.last = one.state
@@ -238,11 +240,11 @@ class PodWorker:
     # ------------------------------------------------------------ the end
 
     def _end(self) -> bool:
-        """End the containers; whether none runs any more."""
+        """End the containers. Returns whether all have ended."""
         metadata = self._pod["metadata"]
         grace = _FORCED_GRACE if self._gone else float(metadata.get("deletionGracePeriodSeconds") or 0)
         why = "gone" if self._gone else f"deleted:{grace:g}"
-        # Asked to hurry, it hurries: a second deletion may shorten the grace.
+        # A second deletion may shorten the grace period.
         if self._ended_from != why:
             self._ended_from = why
             for one in (*self._main, *self._first):
@@ -257,7 +259,7 @@ class PodWorker:
             self._event("Killing", message, one)
 
     def _delete(self) -> bool:
-        """Tell the API server that nothing is left; whether it took it."""
+        """Tell the API server that the pod has ended. Returns whether it accepted that."""
         metadata = self._pod["metadata"]
         remove_streams(self._machine.cluster, self._pod)
         path = self._machine.cluster.path("v1", "Pod", metadata["namespace"], metadata["name"])
@@ -317,10 +319,10 @@ class PodWorker:
             if name == one.name:
                 del self._asked[name, kind]
 
-    # ------------------------------------------------------------ what it needs and tells
+    # ------------------------------------------------------------ needs and status
 
     def _tell(self) -> None:
-        """Write the pod's status where it is not what it should be."""
+        """Write the pod's status if it is out of date."""
         now = time.monotonic()
         if now < self._quiet_until:
             return
@@ -393,6 +395,6 @@ def _is_sidecar(one: Container) -> bool:
 
 
 def _sleep_before(spec: Object) -> float:
-    """The seconds of a preStop hook that sleeps, the only kind that this node knows."""
+    """The seconds of a preStop hook that sleeps, the only kind that this node supports."""
     hook = (spec.get("lifecycle") or {}).get("preStop") or {}
     return float((hook.get("sleep") or {}).get("seconds") or 0)

@@ -1,4 +1,4 @@
-"""The status of a pod, as a kubelet words it, from what its containers do. Pure."""
+"""Builds a pod's status as a kubelet does, from the states of its containers. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OWN = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready", 
 
 @dataclass(frozen=True)
 class Seen:
-    """What one container does. `identifier` names the run; empty before the first."""
+    """The state of one container. `identifier` names the run; empty before the first."""
 
     name: str
     image: str
@@ -30,7 +30,9 @@ class Seen:
 
 @dataclass(frozen=True)
 class Whereabouts:
-    """The addresses of a pod and its node, when the node took it (seconds since 1970), and the vLLM that runs it."""
+    """The addresses of a pod and its node, when the node accepted it (seconds since 1970), and the vLLM that runs
+    it.
+    """
 
     pod: str
     node: str
@@ -89,14 +91,14 @@ def pod_status(
 
 
 def initializing(one: Seen) -> Seen:
-    """A main container as it is told of while the init containers are not done."""
+    """The status of a main container while the init containers are not done."""
     if isinstance(one.state, Waits) and one.last is None:
         return Seen(one.name, one.image, Waits("PodInitializing"), None, one.restarts, started=False, ready=False)
     return one
 
 
 def content(status: Mapping[str, Any]) -> Any:
-    """What of a status somebody else could have changed."""
+    """The parts of a status that another client could have changed."""
     conditions = {one["type"]: one["status"] for one in status.get("conditions") or ()}
     containers = [
         (one["name"], one.get("ready"), one.get("restartCount"), sorted(one.get("state") or {}))
@@ -119,7 +121,7 @@ def _phase(pod: Object, first: Sequence[Seen], main: Sequence[Seen], *, initiali
             return "Succeeded"
         if policy == "Never" or (leaving and any(one.code != 0 for one in ended)):
             return "Failed"
-    # One that waits to be started again has run; one that was never started has not.
+    # A container that waits for its restart has run; one that was never started has not.
     begun = [one for one in main if not isinstance(one.state, Waits) or one.last is not None]
     return "Running" if len(begun) == len(main) else "Pending"
 
@@ -152,7 +154,7 @@ def _condition(value: bool, reason: str = "", message: str = "") -> dict[str, st
 def _kept(
     kind: str, new: Mapping[str, str], old: Mapping[str, Any] | None, generation: int | None, now: float
 ) -> dict[str, Any]:
-    """A condition whose time is that of its last change."""
+    """A condition with the time of its last change."""
     changed = old is None or old.get("status") != new["status"]
     moment = timestamp(now) if changed or old is None else old.get("lastTransitionTime") or timestamp(now)
     found: dict[str, Any] = {"type": kind, **new, "lastProbeTime": None, "lastTransitionTime": moment}

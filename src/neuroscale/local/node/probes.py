@@ -1,4 +1,4 @@
-"""Probes of containers, by a kubelet's rules: when each is due, and what its successes and failures come to."""
+"""Makes the probes of containers, by a kubelet's rules: when each is due, and what its results mean."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ KINDS: Final[tuple[Kind, ...]] = ("startup", "readiness", "liveness")
 
 @dataclass(frozen=True)
 class Probe:
-    """What a pod says of one probe. Times in seconds; `grace`: that of a container which the probe ends."""
+    """A pod's settings for one probe. Times in seconds; `grace`: the grace period of a container that the probe
+    ends.
+    """
 
     kind: Kind
     port: int
@@ -36,7 +38,7 @@ class Probe:
     grace: int | None
 
     def url(self, address: str) -> str:
-        """What is asked of a pod with that address."""
+        """The URL of the probe for a pod with that address."""
         return f"http://{self.host or address}:{self.port}{self.path}"
 
 
@@ -48,7 +50,7 @@ def probes_of(container: Object) -> list[Probe]:
 def _probe(kind: Kind, told: Mapping[str, Any], container: Object) -> Probe:
     request = told.get("httpGet")
     if not request or (request.get("scheme") or "HTTP") != "HTTP":
-        raise WaitingError(CREATION, f"this node makes no {kind} probe but httpGet without TLS")
+        raise WaitingError(CREATION, f"this node makes a {kind} probe only by httpGet without TLS")
     path = request.get("path") or "/"
     return Probe(
         kind=kind,
@@ -71,14 +73,14 @@ def _port(port: int | str, container: Object) -> int:
     for one in container.get("ports") or ():
         if one.get("name") == port:
             return int(one["containerPort"])
-    raise WaitingError(CREATION, f"no port of the container is called {port}")
+    raise WaitingError(CREATION, f"the container has no port with the name {port}")
 
 
 class Results:
-    """What the probes of one run of a container come to.
+    """The results of the probes of one run of a container.
 
-    `began` and every `now` are seconds of the same clock, which never goes back. `shown`: the probes that have
-    succeeded already, which counts until they fail as often as it takes.
+    `began` and every `now` are seconds of the same monotonic clock. `shown`: the probes that have succeeded already,
+    which holds until they reach their failure threshold.
     """
 
     def __init__(self, probes: list[Probe], began: float, shown: Collection[Kind] = ()) -> None:
@@ -89,7 +91,7 @@ class Results:
 
     @property
     def started(self) -> bool:
-        """Whether the startup probe has succeeded; at once where there is none."""
+        """Whether the startup probe has succeeded, or does not exist."""
         return self._holds("startup", otherwise=True)
 
     @property
@@ -99,7 +101,7 @@ class Results:
 
     @property
     def failed(self) -> Probe | None:
-        """The probe because of which the container must be ended, or None."""
+        """The probe whose failure requires the end of the container, or None."""
         for kind in ("startup", "liveness"):
             series = self._states.get(kind)
             if series is not None and series.given_up:
@@ -116,11 +118,11 @@ class Results:
         return [one.probe for kind, one in self._states.items() if kind != "startup" and one.is_due(now)]
 
     def asked(self, kind: Kind, now: float) -> None:
-        """A probe that was due is being made."""
+        """Note that a probe that was due is being made."""
         self._states[kind].ask(now)
 
     def record(self, kind: Kind, *, ok: bool) -> None:
-        """How a probe that was asked ended."""
+        """Note the result of a probe that was made."""
         self._states[kind].record(ok=ok)
 
     def _holds(self, kind: Kind, *, otherwise: bool) -> bool:
@@ -133,7 +135,7 @@ class _Series:
 
     def __init__(self, probe: Probe, began: float, *, shown: bool) -> None:
         self.probe = probe
-        # Alive until the opposite is shown; started and ready only once that is shown.
+        # A container is alive until a probe fails, but started and ready only after a probe succeeded.
         self.result = shown or probe.kind == "liveness"
         self.given_up = False
         self._next = began + probe.initial_delay
@@ -158,13 +160,13 @@ class _Series:
 
 
 class Prober:
-    """Makes probes on an event loop in a thread of its own: however many are slow, none of them holds up another."""
+    """Makes probes on an event loop in a thread of its own, so that slow probes do not delay others."""
 
     def __init__(self) -> None:
         self._client = httpx.AsyncClient(
             trust_env=False,
             follow_redirects=False,
-            # As a kubelet's, a probe's timeout is for all of it; one of httpx begins anew with each read.
+            # As with a kubelet, a probe's timeout covers all of it; httpx's timeout starts again with each read.
             timeout=httpx.Timeout(None),
             limits=httpx.Limits(max_keepalive_connections=0),
         )
@@ -173,7 +175,9 @@ class Prober:
         self._thread.start()
 
     def start(self, probe: Probe, address: str) -> Future[str]:
-        """Make a probe. Why it failed, empty where it succeeded, is there after its timeout at the latest."""
+        """Make a probe. The result, the reason of a failure or "" for a success, comes after its timeout at the
+        latest.
+        """
         return asyncio.run_coroutine_threadsafe(self._ask(probe, address), self._loop)
 
     async def _ask(self, probe: Probe, address: str) -> str:
@@ -184,14 +188,14 @@ class Prober:
                 status = response.status_code
         except TimeoutError:
             return f'Get "{url}": context deadline exceeded'
-        # A ValueError: what cannot be sent, such as a header that is not ASCII.
+        # A ValueError: a request that cannot be sent, such as one with a header that is not ASCII.
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             return f'Get "{url}": {_reason(error)}'
-        # As a kubelet: a redirect is an answer too.
+        # As for a kubelet, a redirect is a success.
         return "" if 200 <= status < 400 else f"HTTP probe failed with statuscode: {status}"
 
     def close(self) -> None:
-        """End its probes and connections."""
+        """End the probes and connections."""
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -206,10 +210,10 @@ class Prober:
 
 
 def _reason(error: BaseException) -> str:
-    """The system's word for it where there is one, such as "Connection refused"."""
+    """The system's message for the error if it has one, such as "Connection refused"."""
     inner: BaseException | None = error
     while inner is not None:
         if isinstance(inner, OSError) and inner.errno is not None:
-            return os.strerror(inner.errno) if inner.errno > 0 else str(inner)  # a resolver's are below 0
+            return os.strerror(inner.errno) if inner.errno > 0 else str(inner)  # a resolver's error numbers are below 0
         inner = inner.__cause__ or inner.__context__
     return str(error) or type(error).__name__

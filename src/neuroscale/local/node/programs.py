@@ -1,4 +1,4 @@
-"""vLLM and its models where the user that models run as can read them, and change nothing.
+"""Brings vLLM and its models to a place where the user of model servers can read but not change them.
 
 The cache may lie where nobody else may go, such as below the home of root. Copies are hard links where that is
 possible: they take no space.
@@ -27,7 +27,7 @@ _READS = 'for file in "$1"/*/*; do test -r "$file" || exit 1; done'
 
 
 def find() -> ModelServer | str:
-    """vLLM as set-up left it, or a sentence that says why there is none."""
+    """vLLM as set-up installed it, or a sentence that says why it is missing."""
     try:
         found = ModelServer.find()
     except PinError as error:
@@ -36,7 +36,7 @@ def find() -> ModelServer | str:
 
 
 def version() -> str:
-    """The version of vLLM that is pinned, installed or not; `unknown` where nothing pins one."""
+    """The pinned version of vLLM, installed or not; `unknown` without a pin."""
     try:
         return ModelServer.find().version
     except PinError:
@@ -44,9 +44,9 @@ def version() -> str:
 
 
 def bring(found: ModelServer, folder: Path, user: User | None) -> Server:
-    """vLLM for that user: where it lies, or a copy in `folder`, made once for a version.
+    """vLLM for that user: in its place, or a copy in `folder`, made once for each version.
 
-    Raises LocalError where the user cannot run it after all.
+    Raises LocalError if the user still cannot run it.
     """
     if _runs(user, found.python) and tried(user, ["/bin/sh", "-c", _READS, "sh", str(found.models)]):
         return Server(found.python, found.version, found.models, cache=found.cache)
@@ -81,7 +81,7 @@ def _runs(user: User | None, python: Path, libraries: Path | None = None) -> boo
 
 
 def _copy(found: ModelServer, half: Path, target: Path, user: User | None) -> None:
-    """The environment, its models, and the Python that it was made with where the user cannot run that one either."""
+    """Copy the environment, its models, and its base Python if the user cannot run that either."""
     _tree(found.environment, half / _ENVIRONMENT)
     _tree(found.models, half / _MODELS)
     program = found.python.resolve()
@@ -92,7 +92,7 @@ def _copy(found: ModelServer, half: Path, target: Path, user: User | None) -> No
         program = target / _PYTHON / "bin" / program.name
     settings = half / _ENVIRONMENT / _SETTINGS
     lines = settings.read_text(encoding="utf-8").splitlines()
-    # Not through the link, which is the cache's own file.
+    # Not through the link: it leads to the cache's own file.
     settings.unlink()
     kept = [line for line in lines if line.partition("=")[0].strip() != "home"]
     settings.write_text("\n".join([f"home = {program.parent}", *kept, ""]), encoding="utf-8")
@@ -116,9 +116,9 @@ def _tree(source: Path, target: Path, *, leave: Collection[str] = (), only: Coll
 
 
 def _bring(source: str, target: str) -> None:
-    """Link a file that everybody may read and its owner alone may write; copy any other, so that this holds.
+    """Link a file that everybody may read and only its owner may write; copy any other file, with these rights.
 
-    Copies keep the time of the source, by which Python knows that its compiled modules are up to date.
+    Copies keep the source's time, by which Python checks that its compiled modules are up to date.
     """
     known = os.stat(source)  # noqa: PTH116
     wanted = 0o755 if known.st_mode & 0o100 else 0o644

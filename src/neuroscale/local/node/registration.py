@@ -1,4 +1,4 @@
-"""The node as an object of the cluster, and the heartbeat by which the cluster believes it to be alive."""
+"""Registers the node as an object of the cluster, and keeps up its heartbeat."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from neuroscale.local.node.objects import now_precisely, timestamp
 LEASE_SECONDS = 40
 _LEASES = "kube-node-lease"
 _PODS = 32
-# What pods may ask for at least, and how much more of it than there is: a service's new pod fits beside the one that it
+# The least allocatable cores, and the factor over the real ones: a service's new pod fits beside the one that it
 # replaces, and so does another service. They share the cores; memory is as real as it is scarce.
 _LEAST_CORES, _TIMES_CORES = 8, 4
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """What the machine has: cores, bytes of memory and of disk."""
+    """The machine's resources: cores, bytes of memory and of disk."""
 
     cores: int
     memory: int
@@ -34,15 +34,15 @@ class Capacity:
 
     @classmethod
     def of_this_machine(cls, folder: Path) -> Capacity:
-        """As seen by this process; `folder` is where pods write."""
+        """The resources that this process sees; `folder` is where pods write."""
         return cls(len(os.sched_getaffinity(0)), psutil.virtual_memory().total, shutil.disk_usage(folder).total)
 
     def capacity(self) -> dict[str, str]:
-        """As a node tells it."""
+        """The resources in the form of a node's `capacity`."""
         return self._told(self.cores)
 
     def allocatable(self) -> dict[str, str]:
-        """What pods may ask for: more cores than there are."""
+        """The resources that pods may request: more cores than exist."""
         return self._told(max(_LEAST_CORES, _TIMES_CORES * self.cores))
 
     def _told(self, cores: int) -> dict[str, str]:
@@ -56,7 +56,7 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Registration:
-    """Keeps the node's object and its lease. `port`: where its kubelet's requests are answered, by KWOK."""
+    """Keeps the node's object and its lease. `port`: that of KWOK, which answers the requests to its kubelet."""
 
     cluster: Cluster
     name: str
@@ -65,7 +65,7 @@ class Registration:
     version: str
 
     def register(self) -> None:
-        """Make the object where it is missing, and bring it up to date. Raises KubernetesError."""
+        """Make the object if it is missing, and bring it up to date. Raises KubernetesError."""
         labels = {
             "kubernetes.io/hostname": self.name,
             "kubernetes.io/os": "linux",
@@ -86,7 +86,7 @@ class Registration:
         self.cluster.merge(Identity("v1", "Node", "", self.name), {"status": self._status(there)}, "status")
 
     def renew(self) -> None:
-        """Say that the node is alive. Raises KubernetesError."""
+        """Renew the lease, which shows that the node is alive. Raises KubernetesError."""
         node = self.cluster.get("v1", "Node", self.name)
         if node is None:
             self.register()
@@ -131,7 +131,7 @@ class Registration:
         return {
             "capacity": self.capacity.capacity(),
             "allocatable": self.capacity.allocatable(),
-            # No host name: the API server would look that one up.
+            # No host name: the API server would resolve it.
             "addresses": [{"type": "InternalIP", "address": LOOPBACK}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self.port}},
             "conditions": [*conditions, *(one for kind, one in old.items() if kind not in wanted)],

@@ -1,4 +1,4 @@
-"""The node as a part of the local platform: its user, its rights, its process."""
+"""Sets the node up as a part of the local platform: its user, its rights, its process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NODE: Final = "this-machine"
 
 _USER: Final = f"system:node:{NODE}"
 _ROLE = "neuroscale:node"
-_LOOK_AGAIN = 5.0  # seconds until a vLLM that was missing is looked for again
+_LOOK_AGAIN = 5.0  # seconds until the next search for a missing vLLM
 _VARIABLES = ("HOME", "NEUROSCALE_CACHE", "XDG_CACHE_HOME")
 
 
@@ -53,13 +53,15 @@ class Node:
         return self.state.run / NAME
 
     def prepare(self) -> None:
-        """Make its folders, its account and the one that models run as."""
+        """Make its folders, its account and the account of model servers."""
         for folder in (self.folder, self.folder / PODS, self.folder / "programs"):
             self.state.make_folder(folder, None, PASSABLE)
         control_plane(self.state).add_user(NAME, _USER, ("system:nodes",))
 
     def process(self) -> Process:
-        """What the supervisor runs. As a kubelet, it runs as the user who started the platform, and pods as another."""
+        """The process for the supervisor. Like a kubelet, it runs as the user who started the platform, and pods as
+        another user.
+        """
         port = self.state.instance.ports[NAME]
         found = programs.find()
         return Process(
@@ -75,13 +77,13 @@ class Node:
             ready=lambda: answers(f"http://{LOOPBACK}:{port}/healthz"),
             port=port,
             needs=(API_SERVER, KWOK),
-            # Another vLLM is run by another agent; the processes of pods go on.
+            # A new vLLM means a new agent; the processes of pods go on.
             settings=found if isinstance(found, str) else f"{found.environment.name} {found.models.name}",
             prepare=self._apply,
         )
 
     def notes(self) -> tuple[str, ...]:
-        """What of models is not as it should be on this machine, in sentences."""
+        """The faults of this machine that affect models, in sentences."""
         found = programs.find()
         notes = [f"No model can be served here, and pods of services wait. {found}"] if isinstance(found, str) else []
         if self.state.model_user is None:
@@ -89,13 +91,13 @@ class Node:
         return tuple(notes)
 
     def _apply(self) -> None:
-        """What a node may do beyond what Kubernetes lets every one."""
+        """Apply the rights that this node needs beyond those of every node."""
         with cluster(self.state) as found:
             apply_all(found, access(_USER, _ROLE))
 
 
 def run(state: State, say: Callable[[str], None]) -> tuple[Agent, Health]:
-    """The agent, and where it answers for its health."""
+    """Run the agent, and the address that answers for its health."""
     node, live = Node(state), cluster(state, NAME)
     capacity = Capacity.of_this_machine(node.folder)
     log_reader = state.cluster_user
@@ -120,7 +122,7 @@ def run(state: State, say: Callable[[str], None]) -> tuple[Agent, Health]:
 
 @dataclass
 class _Finder:
-    """vLLM of this machine; while there is none, it is looked for again and again."""
+    """Finds vLLM on this machine; while it is missing, it searches again and again."""
 
     folder: Path
     user: User | None
@@ -135,7 +137,7 @@ class _Finder:
             if self._found is None or (not usable and time.monotonic() - self._looked > _LOOK_AGAIN):
                 found = self._look()
                 if self._found is None or found.problem != self._found.problem:
-                    self.say(found.problem or f"vLLM {found.version} is run by {found.python}")
+                    self.say(found.problem or f"vLLM {found.version} runs with {found.python}")
                 self._found, self._looked = found, time.monotonic()
             return self._found
 
@@ -150,6 +152,6 @@ class _Finder:
 
 
 def access(user: str, role: str) -> list[Object]:
-    """The objects that let a node's user keep what KWOK reads of its pods."""
+    """The objects that let a node's user write the objects that KWOK reads for its pods."""
     rule = {"apiGroups": [GROUP], "resources": list(RESOURCES), "verbs": ["get", "create", "patch", "delete"]}
     return rights(user, role, [rule])

@@ -1,4 +1,4 @@
-"""Runs one container's process, whatever becomes of the node's agent: writes its log, and how it ended.
+"""Runs one container's process, also when the node's agent ends: writes its log and its exit.
 
 A program of its own, `python -I shim.py FOLDER`, with nothing but the standard library; the parent of the process as a
 container runtime's shim is. It reads from its standard input one JSON object:
@@ -33,13 +33,13 @@ from typing import Any
 _PARENT_DEATH_SIGNAL, _SUBREAPER = 1, 36  # of prctl
 _LOOK_EVERY = 0.1  # seconds
 _WEIGH_EVERY = 1.0
-_LAST_WORDS = 2.0  # seconds for what was written before the end
+_LAST_WORDS = 2.0  # seconds for output that was written before the end
 _LARGEST_LOG = 10 * 2**20  # bytes; as a kubelet's containerLogMaxSize
-_LONGEST_LINE = 16 * 2**10  # bytes; a longer one is written in parts, as container runtimes do
+_LONGEST_LINE = 16 * 2**10  # bytes; a longer line is written in parts, as container runtimes do
 
 
 def main(folder: Path) -> None:
-    """Run what the standard input asks for until it has ended."""
+    """Run the process that the standard input describes until it has ended."""
     asked: dict[str, Any] = json.loads(sys.stdin.buffer.read())
     os.umask(0o077)
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
@@ -80,7 +80,7 @@ def _start(asked: dict[str, Any]) -> subprocess.Popen[bytes]:
         stderr=subprocess.PIPE,
         start_new_session=True,
         umask=0o077,
-        preexec_fn=_end_with_parent,  # there is no other thread here
+        preexec_fn=_end_with_parent,  # this program has no other thread
         **user,
     )
 
@@ -90,7 +90,9 @@ def _end_with_parent() -> None:
 
 
 def _attend(process: subprocess.Popen[bytes], streams: dict[int, str], log: Log, limit: int | None) -> bool:
-    """Write what the process says until it has ended, and end what it leaves; whether it used too much memory."""
+    """Write the process's output until it has ended, and end its remaining children. Returns whether it used too much
+    memory.
+    """
     too_large = False
     next_look = 0.0
     silent_at = 0.0
@@ -111,7 +113,7 @@ def _attend(process: subprocess.Popen[bytes], streams: dict[int, str], log: Log,
                     log.write("stderr", f"uses more than its limit of {limit} bytes of memory, and is ended\n".encode())
                     _kill_all()
             continue
-        # As in a container, whose first process' end is the end of all.
+        # As in a container, the end of the first process ends all.
         _kill_all()
         silent_at = silent_at or now + _LAST_WORDS
         if not streams or now >= silent_at:
@@ -135,7 +137,7 @@ class Log:
         self._file = self._open()
 
     def write(self, stream: str, data: bytes) -> None:
-        """Add what a stream brought."""
+        """Add bytes of a stream."""
         *lines, rest = (self._unfinished[stream] + data).split(b"\n")
         for line in lines:
             self._line(stream, line, b"F")
@@ -145,7 +147,7 @@ class Log:
         self._unfinished[stream] = rest
 
     def finish(self, stream: str) -> None:
-        """Add what has no line break yet."""
+        """Add the rest without a line break."""
         rest, self._unfinished[stream] = self._unfinished[stream], b""
         if rest:
             self._line(stream, rest, b"F")
@@ -200,7 +202,7 @@ def _kill_all() -> None:
 
 
 def _bury() -> None:
-    """Take note of the end of what came to this program when its own parent ended."""
+    """Reap processes that came to this program when their own parent ended."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -214,7 +216,7 @@ def _descendants() -> list[int]:
         if not entry.name.isdigit():
             continue
         with contextlib.suppress(OSError):
-            # The name in parentheses may hold anything.
+            # The name in parentheses may have any characters.
             state, parent = Path(entry.path, "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
             children.setdefault(int(parent), []).append(int(entry.name))
             if state in ("Z", "X"):
@@ -230,7 +232,7 @@ def _below(pid: int, children: dict[int, list[int]]) -> Iterator[int]:
 
 
 def _weight() -> int:
-    """Bytes of memory that the processes below this one hold for themselves; what is a file's is left out."""
+    """Bytes of memory that the processes below this one hold for themselves, without pages of files."""
     own, shared = 0, 0
     for pid in _descendants():
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The Secrets and ConfigMaps that a pod's containers take variables from, as the API server has them."""
+"""Reads from the API server the Secrets and ConfigMaps from which a pod's containers take variables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neuroscale.local.node.waiting import WaitingError
 
 
 def read_sources(cluster: Cluster, container: Object, namespace: str) -> Sources:
-    """The Secrets and ConfigMaps that a container names. Raises WaitingError where the API server keeps them back."""
+    """The Secrets and ConfigMaps that a container names. Raises WaitingError if the API server does not give them."""
     secrets, config_maps = referred(container)
     return Sources(
         {name: _decoded(_get(cluster, "Secret", name, namespace)) for name in secrets},
@@ -34,7 +34,7 @@ def _decoded(secret: Object | None) -> dict[str, str] | None:
         return None
     found = {}
     for key, value in (secret.get("data") or {}).items():
-        with contextlib.suppress(UnicodeDecodeError):  # what is no text can be no variable
+        with contextlib.suppress(UnicodeDecodeError):  # bytes that are not text cannot be a variable
             found[key] = base64.b64decode(value).decode()
     return found
 

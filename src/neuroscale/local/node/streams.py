@@ -1,6 +1,6 @@
-"""How `kubectl port-forward` and `kubectl logs` reach a pod of this node: by KWOK, which answers as its kubelet.
+"""Lets `kubectl port-forward` and `kubectl logs` reach a pod of this node through KWOK, which answers as its kubelet.
 
-KWOK reads from objects of its own, one of each kind a pod, where a port and a log of the pod lie.
+KWOK reads the places of a pod's ports and logs from two objects of its own for each pod.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RESOURCES: Final = ("portforwards", "logs")
 
 
 def write_streams(cluster: Cluster, pod: Object, address: str, containers: Sequence[Container]) -> None:
-    """Make the pod's two objects; twice changes nothing. They go with the pod. Raises KubernetesError."""
+    """Make the pod's two objects; safe to repeat. They are deleted with the pod. Raises KubernetesError."""
     ports = sorted({port["containerPort"] for one in containers for port in one.spec.get("ports") or ()})
     forwards = [{"ports": [port], "target": {"address": loopback(address), "port": port}} for port in ports]
     logs = [
@@ -36,7 +36,7 @@ def write_streams(cluster: Cluster, pod: Object, address: str, containers: Seque
 
 
 def remove_streams(cluster: Cluster, pod: Object) -> None:
-    """Remove them, there or not; those of a later pod of the same name stay. Raises KubernetesError."""
+    """Remove them if they exist; those of a later pod of the same name stay. Raises KubernetesError."""
     metadata = pod["metadata"]
     for kind in KINDS:
         found = cluster.get(VERSION, kind, metadata["name"], metadata["namespace"])

@@ -1,4 +1,4 @@
-"""The environment of a container, as its pod says it."""
+"""Resolves the environment variables of a container from its pod."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _NAME = re.compile(r"[^\0=]+")
 
 @dataclass(frozen=True)
 class Sources:
-    """What containers may refer to: the values by key of each Secret and ConfigMap, None for one that is not there."""
+    """The objects that containers may refer to: the values by key of each Secret and ConfigMap, None for a missing
+    one.
+    """
 
     secrets: Mapping[str, Mapping[str, str] | None] = field(default_factory=dict, repr=False)
     config_maps: Mapping[str, Mapping[str, str] | None] = field(default_factory=dict)
@@ -28,7 +30,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a pod runs: what it may ask about itself. `cpu` in cores, `memory` in bytes: the most that it can get."""
+    """The facts that a pod may ask about itself. `cpu` in cores, `memory` in bytes: the most that it can get."""
 
     node: str
     address: str
@@ -52,7 +54,7 @@ def referred(container: Object) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def resolve(pod: Object, container: Object, sources: Sources, place: Place) -> dict[str, str]:
-    """The variables that the container asks for. Raises WaitingError (CreateContainerConfigError)."""
+    """The container's variables with their values. Raises WaitingError (CreateContainerConfigError)."""
     found: dict[str, str] = {}
     for entry in container.get("envFrom") or ():
         prefix = entry.get("prefix") or ""
@@ -63,7 +65,7 @@ def resolve(pod: Object, container: Object, sources: Sources, place: Place) -> d
         source = entry.get("valueFrom")
         given = _value(pod, container, source, sources, place) if source else expand(entry.get("value") or "", found)
         if given is None:
-            continue  # optional, and not there
+            continue  # optional, and missing
         if not _NAME.fullmatch(name) or "\0" in given:
             raise WaitingError(CONFIGURATION, f"the variable {name!r} cannot be one of a process")
         found[name] = given
@@ -71,7 +73,7 @@ def resolve(pod: Object, container: Object, sources: Sources, place: Place) -> d
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """`$(NAME)` replaced by that variable, `$$` by `$`; a name that is not known stays as it stands."""
+    """The text with `$(NAME)` replaced by that variable, and `$$` by `$`; an unknown name stays as it stands."""
 
     def replaced(match: re.Match[str]) -> str:
         if match[1] is None:
@@ -109,7 +111,7 @@ def _value(pod: Object, container: Object, source: Mapping[str, Any], sources: S
         return _of_field(pod, reference.get("fieldPath") or "", place)
     if reference := source.get("resourceFieldRef"):
         return _of_resource(container, reference, place)
-    raise WaitingError(CONFIGURATION, f"this node reads no variable from {', '.join(source) or 'nowhere'}")
+    raise WaitingError(CONFIGURATION, f"this node cannot read a variable from {', '.join(source) or 'an empty source'}")
 
 
 def _of_key(
@@ -153,7 +155,7 @@ def _of_resource(container: Object, reference: Mapping[str, Any], place: Place) 
     given = {"cpu": Decimal(place.cpu), "memory": Decimal(place.memory)}
     if kind not in ("limits", "requests") or resource not in given:
         raise WaitingError(CONFIGURATION, f"unsupported container resource: {reference.get('resource')}")
-    # What is not limited may use all that the node has; what asks for nothing gets nothing for certain.
+    # Without a limit a container may use the whole node; without a request it is guaranteed nothing.
     default = given[resource] if kind == "limits" else Decimal(0)
     value = amount(container, kind, resource)
     divisor = quantity(reference.get("divisor") or "1") or Decimal(1)

@@ -1,4 +1,4 @@
-"""A pod's empty folders on this machine."""
+"""Makes a pod's empty folders on this machine."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from neuroscale.local.users import User
 
 
 def make_volumes(root: Path, launch: Launch, cache_of_server: Path | None, user: User | None) -> None:
-    """The pod's empty folders below `root`, which last as long as it does, and belong to whom its processes run as.
+    """Make the pod's empty folders below `root`. They last as long as the pod, and belong to the user of its processes.
 
-    `cache_of_server`: what vLLM compiled on this machine before, which a volume for its cache begins with.
+    `cache_of_server`: vLLM's compiled files of this machine, the first content of a volume for its cache.
     """
     for made in (
         root,
@@ -28,7 +28,7 @@ def make_volumes(root: Path, launch: Launch, cache_of_server: Path | None, user:
         path = volume(root, name)
         if path.exists():
             continue
-        # Made aside: in a folder that a process may write to, a link of it could lead anywhere.
+        # Made elsewhere first: in a folder that a process may write to, its links could lead anywhere.
         half = path.with_name(f".new-{name}")
         shutil.rmtree(half, ignore_errors=True)
         half.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""Why a container waits, in a kubelet's words."""
+"""Defines the error of a container that waits, in a kubelet's terms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ CONFIGURATION, CREATION = "CreateContainerConfigError", "CreateContainerError"
 
 
 class WaitingError(Exception):
-    """A container cannot be started now. `reason` is a kubelet's word, `message` a sentence or more."""
+    """A container cannot be started now. `reason` is the kubelet's, `message` a sentence or more."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(f"{reason}: {message}")
