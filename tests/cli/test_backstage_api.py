@@ -217,7 +217,7 @@ def test_it_listens_on_this_machine_only_unless_told_otherwise(monkeypatch: pyte
 def test_an_address_in_use_is_refused_in_words() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(InputError, match=r"nothing can listen at 127.0.0.1 port") as caught,
+        pytest.raises(InputError, match=r"this program cannot listen at 127.0.0.1 port") as caught,
     ):
         serve_plans("127.0.0.1", taken.getsockname()[1], ROOT)
     assert caught.value.exit_status == 2

@@ -521,8 +521,8 @@ def test_what_cannot_be_used_is_told_in_words(site: Site) -> None:
     good.chmod(0o644)
     line = next(number for number, text in enumerate(wrong.read_text().splitlines(), 1) if "concurrent_users" in text)
     for arguments, words in (
-        ((), "gives no answers"),
-        (("--interactive", "--answers", good), "two kinds of them"),
+        ((), "needs exactly one source of answers"),
+        (("--interactive", "--answers", good), "needs exactly one source of answers"),
         (("--answers", "none.yaml"), "none.yaml"),
         (("--answers", good, "--remote", "upstream"), "Name one of folder, origin"),
         (("--answers", good, "--remote", "--help-me"), "is not a git remote"),

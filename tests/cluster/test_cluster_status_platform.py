@@ -72,7 +72,7 @@ def test_ready_is_told_when_the_merged_change_answers_and_not_before(
         said = here.status(f"{ENVIRONMENT}/{name}", "--wait", "120")
         assert said.status == 0, said.out + said.err + platform.logs(5)
         assert f"https://{name}-" in said.out
-        assert "simulated: nothing answers at its URL" in said.out
+        assert "simulated: no server answers at its URL" in said.out
         assert here.service(name)["curl"] == ""
         gitops.wait(lambda: here.has_last_change(name), 60.0, "Argo CD's commit with the change is known here")
 

@@ -282,7 +282,7 @@ def test_the_question_must_name_one_cluster_and_a_known_environment(here: Lab, t
     said = status(here, "--state", tmp_path)
     assert (said.status, "names two clusters" in said.err) == (2, True)
     said = run("status", "--state", tmp_path, "--repository", here.root)
-    assert (said.status, "holds no cluster" in said.err) == (2, True)
+    assert (said.status, "does not hold a cluster" in said.err) == (2, True)
     said = status(here, "--environment", "production")
     assert (said.status, "'production' is not an environment" in said.err) == (2, True)
     said = status(here, f"dev/{SERVICE}", "--environment", "prod")

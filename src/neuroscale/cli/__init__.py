@@ -1,1 +1,1 @@
-"""The command line: one module a command. It reads the input, calls the stage, and prints the result."""
+"""The command line, with one module for each command: it reads the input, calls the stage, and prints the result."""

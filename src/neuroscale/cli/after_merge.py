@@ -1,4 +1,4 @@
-"""`neuroscale after-merge`: what follows from the smoke tests. Run by their workflow."""
+"""`neuroscale after-merge`: acts on the results of the smoke tests. Their workflow runs it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ def react_to_smoke_tests(
     ] = None,
     repository: RepositoryOption = None,
 ) -> int:
-    """Tell merged pull requests what their smoke tests saw, and open a revert of what fails. Run by the workflow."""
-    # Exit status 0 only where every environment with services was looked at, and everything in it passed; also where no
-    # environment has any, which is said.
+    """Comment on merged pull requests with their smoke tests' results, and revert services that fail. Run by the
+    workflow.
+    """
+    # Exit status 0 only if every environment with services was tested, and all its tests passed; also if no environment
+    # has services, which the output says.
     from neuroscale.cli.curl_of_service import curl, local_gateway
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.cli.workflow_environment import repository_url, run_attempt, run_number, run_page
@@ -48,11 +50,11 @@ def react_to_smoke_tests(
         if name not in opened.settings.environments:
             message, fix = f"{name!r} is not in the settings", suggest(name, opened.settings.environments)
             raise InputError(Problem("the command line", "--environment", message, fix))
-    local_gateway()  # a wrong one is told before anything is done
+    local_gateway()  # a wrong one is refused before anything is done
     places = (opened.root / MANIFESTS, folder)
     served = [name for name in dict.fromkeys(environments or ()) if any((place / name).exists() for place in places)]
     if not served:
-        typer.echo("No service is in an environment that can be reached: nothing was tested.")
+        typer.echo("No environment that can be reached has a service: nothing was tested.")
         return ExitStatus.PASSED
     found = [read_evidence(folder, name) for name in served]
     for environment in found:
@@ -81,8 +83,8 @@ def _token() -> Token:
                 "the forge's token",
                 VARIABLE,
                 "is not set, so no comment can be written and no revert opened",
-                f"Make the token of an account of its own (or of an app) Actions' secret {SECRET}. The token that the "
-                "forge gives to every job does not do: what it pushes is not judged by the gate.",
+                f"Store the token of a separate account (or of an app) as Actions' secret {SECRET}. The token that "
+                f"the forge gives to every job does not suffice: the gate does not judge its pushes.",
             )
         )
     return find_token()

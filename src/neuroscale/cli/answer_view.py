@@ -1,4 +1,4 @@
-"""A served model's answer as it comes, and what it took: for people and for programs."""
+"""Prints a served model's answer as it comes, with its figures, for people and for programs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ _WATCHED: tuple[tuple[str, str, Callable[[Snapshot], float | None], Callable[[fl
 
 
 class AnswerPrinter:
-    """Writes an answer as it comes. A model's text may hold anything, and nothing of it reaches the terminal as a
-    command."""
+    """Writes an answer as it comes. A model's text may hold anything, but never reaches the terminal as a command."""
 
     def __init__(self) -> None:
         self._stream = TerminalStream()
@@ -40,13 +39,13 @@ class AnswerPrinter:
         self._write(self._stream.add(part.text))
 
     def end(self) -> None:
-        """End the line that was begun."""
+        """End the current line."""
         self._write(self._stream.end())
         if self._wrote:
             typer.echo()
 
     def whole(self, answer: chat.Answer) -> None:
-        """An answer that was not streamed."""
+        """Print an answer that was not streamed."""
         self._wrote = False
         for text, reasoning in ((answer.reasoning, True), (answer.text, False)):
             if text:
@@ -61,9 +60,9 @@ class AnswerPrinter:
 
 
 def print_figures(endpoint: Endpoint, answer: chat.Answer, sampler: Sampler) -> None:
-    """Print what the answer took, on standard error, so that the answer alone can be kept."""
+    """Print the answer's figures on standard error, so that standard output has only the answer."""
     if not (answer.text or answer.reasoning):
-        typer.echo("The model answered nothing.", err=True)
+        typer.echo("The model gave an empty answer.", err=True)
     speed = answer.tokens_per_second
     rows = [
         ("first token", f"{answer.ttft_seconds:.3f} s" if answer.ttft_seconds is not None else "not measured"),
@@ -86,20 +85,20 @@ def print_figures(endpoint: Endpoint, answer: chat.Answer, sampler: Sampler) -> 
 
 
 def _finish(reason: str) -> str:
-    told = {"stop": "the model ended its answer", "length": "the answer is as long as it may be"}.get(reason)
+    told = {"stop": "the model ended its answer", "length": "the answer reached its longest length"}.get(reason)
     return f"{reason}: {told}" if told else reason or "the server gives no reason"
 
 
 def _course(
     sampler: Sampler, value: Callable[[Snapshot], float | None]
 ) -> tuple[float | None, float | None, float | None]:
-    """A metric's value at the start, at its highest and at the end; None where it was not there."""
+    """A metric's value at the start, at its highest and at the end; None if it was missing."""
     seen = [found for one in sampler.snapshots if (found := value(one)) is not None]
     return (seen[0], max(seen), seen[-1]) if seen else (None, None, None)
 
 
 def as_mapping(endpoint: Endpoint, answer: chat.Answer, sampler: Sampler) -> dict[str, Any]:
-    """The answer and what it took, for programs."""
+    """The answer and its figures, for programs."""
     found = dataclasses.asdict(answer)
     texts = {name: encodable(found.pop(name)) for name in ("text", "reasoning", "finish_reason")}
     return {

@@ -1,4 +1,4 @@
-"""A form's answers: from a file, or asked for one by one."""
+"""Reads a form's answers from a file, or asks for them one by one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DECIMAL = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,15}")
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers by field, and where they are from: a file's name and the line of each field, or the form."""
+    """Answers by field, and their source: a file's name and the line of each field, or the form."""
 
     values: Mapping[str, Any]
     where: str = FORM
@@ -33,7 +33,7 @@ class Answers:
 
     @contextlib.contextmanager
     def located(self) -> Iterator[None]:
-        """Within it, problems of the form name the file and the line that the answers are from."""
+        """Within it, problems of the form name the file and the line of the answer."""
         try:
             yield
         except RefusedPlanError:
@@ -56,14 +56,14 @@ def check_source(answers: Path | None, *, interactive: bool) -> None:
             Problem(
                 "the command line",
                 "",
-                "gives no answers, or two kinds of them",
+                "needs exactly one source of answers",
                 "Give --answers FILE or --interactive.",
             )
         )
 
 
 def read_answers(path: Path) -> Answers:
-    """The answers in a file, not checked yet. Raises InputError where it holds no mapping."""
+    """The answers in a file, not checked yet. Raises InputError if it does not hold a mapping."""
     document = read_mapping(read_file(path), str(path))
     return Answers(document.value, str(path), {dotted(place): line for place, line in document.lines.items() if place})
 
@@ -108,7 +108,9 @@ def _ask_one(name: str, schema: Mapping[str, Any], default: Any, on_stderr: bool
 
 
 def _typed(text: str, kind: str) -> str | int | float:
-    """A number where the form asks for one and a plain one stands there; else the text, which is refused by name."""
+    """The answer as a number if the form asks for one and the text is one; else the text, for which a check names the
+    field.
+    """
     if kind in ("integer", "number") and _WHOLE.fullmatch(text):
         return int(text)
     if kind == "number" and _DECIMAL.fullmatch(text):

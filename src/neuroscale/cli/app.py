@@ -1,4 +1,4 @@
-"""The application: it registers the commands, each of which a module of `neuroscale.cli` holds, and runs them.
+"""Registers the commands, each from its module of `neuroscale.cli`, and runs them.
 
 A command returns its exit status. The modules of the commands are imported for every command, so they import what a
 stage needs inside of their functions.
@@ -39,7 +39,7 @@ from neuroscale.cli import (
 )
 from neuroscale.core.errors import ExitStatus, NeuroscaleError
 
-_MOST_LINES = 50  # of an error: a file of a thousand wrong fields is wrong as a whole
+_MOST_LINES = 50  # the most lines of an error: a file of a thousand wrong fields is wrong as a whole
 
 
 def _exit(exit_status: int, **_: Any) -> None:
@@ -98,7 +98,7 @@ app.add_typer(policy.app)
 
 
 def main() -> None:
-    """Run the command line; every foreseen error is one clear message, and every other one is exit status 3."""
+    """Run the command line. A foreseen error becomes one clear message, and any other error exit status 3."""
     try:
         app(prog_name="neuroscale")
     except NeuroscaleError as error:
@@ -112,14 +112,14 @@ def main() -> None:
         if os.environ.get("NEUROSCALE_DEBUG"):
             raise
         place = f"{error.filename}: " if error.filename else ""
-        _say(f"{place}{error.strerror or error}. What it printed is not complete.")
+        _say(f"{place}{error.strerror or error}. The output is not complete.")
         sys.exit(ExitStatus.UNTRUSTED)
     except Exception as error:
         if os.environ.get("NEUROSCALE_DEBUG"):
             raise
         _say(
             f"a defect of this program: {type(error).__name__}: {error}\n"
-            "Nothing that it printed can be trusted. Set NEUROSCALE_DEBUG=1 for the details and report it."
+            "Its output cannot be trusted. Set NEUROSCALE_DEBUG=1 for the details and report it."
         )
         sys.exit(ExitStatus.UNTRUSTED)
 

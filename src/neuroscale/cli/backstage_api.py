@@ -1,8 +1,8 @@
-"""The planner over HTTP, for Backstage, which cannot run it: `POST /api/v1/plan` and what the form needs to know.
+"""Serves the planner over HTTP for Backstage, which cannot run it: `POST /api/v1/plan`, and the names for the form.
 
-An answer that is no plan has status 422, and the reason is the first field of its body: Backstage's
-`http:backstage:request` stops the scaffolder on any status from 400 on, and logs the body. That holds for a refused
-plan too: a status of 200 would let the next step render it.
+An answer without a plan has status 422, and the reason is the first field of its body: Backstage's
+`http:backstage:request` stops the scaffolder on any status from 400 on, and logs the body. A refused plan has that
+status too: with 200 the next step would render it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Send = Callable[[Message], Awaitable[None]]
 def create_app(catalog: Catalog, settings: Settings, template: Template) -> FastAPI:
     """The application for one state of the repository.
 
-    `POST /api/v1/plan`: the form's answers to `schema_version`, `verdict`, `summary`, `plan` and `values` (what the
-    skeleton is filled with). `GET /api/v1/catalog`: the names that the form offers. `GET /healthz`.
+    `POST /api/v1/plan`: the form's answers to `schema_version`, `verdict`, `summary`, `plan` and `values` (the
+    skeleton's values). `GET /api/v1/catalog`: the names that the form offers. `GET /healthz`.
     """
     app = FastAPI(title="NeuroScale planner", version="1", docs_url=None, redoc_url=None, openapi_url=None)
 
@@ -82,7 +82,7 @@ def create_app(catalog: Catalog, settings: Settings, template: Template) -> Fast
     @app.exception_handler(Exception)
     async def fault(_: Request, error: Exception) -> JSONResponse:
         _log.error("a request failed", exc_info=error)
-        problem = Problem("the server", "", "this program failed", "Look into its log; the answers are not at fault.")
+        problem = Problem("the server", "", "this program failed", "See its log; the answers did not cause this.")
         return _failure(500, "error", [problem])
 
     app.add_middleware(_BodyLimit)
@@ -90,9 +90,9 @@ def create_app(catalog: Catalog, settings: Settings, template: Template) -> Fast
 
 
 def serve(catalog: Catalog, settings: Settings, template: Template, listener: socket.socket) -> None:
-    """Serves one state of the repository on a socket that listens already, until interrupted.
+    """Serve one state of the repository on a listening socket, until interrupted.
 
-    There is no authentication: Backstage's proxy stands before it.
+    It does not authenticate: Backstage's proxy does.
     """
     application = create_app(catalog, settings, template)
     with contextlib.suppress(KeyboardInterrupt):
@@ -100,7 +100,7 @@ def serve(catalog: Catalog, settings: Settings, template: Template, listener: so
 
 
 class _BodyLimit:
-    """Refuses a body above `LARGEST_BODY`, also one that does not say its length, before it is read whole."""
+    """Refuses a body above `LARGEST_BODY` before it is read whole, also one that does not state its length."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -159,7 +159,7 @@ def _answers(body: bytes, content_type: str) -> dict[str, Any]:
 
 
 def _failure(status: int, verdict: str, problems: list[Problem], **extra: Any) -> JSONResponse:
-    """The one shape of every answer that is no plan; `message` comes first because Backstage logs the body."""
+    """The one shape of every answer without a plan; `message` comes first because Backstage logs the body."""
     return JSONResponse(
         {
             "message": "; ".join(

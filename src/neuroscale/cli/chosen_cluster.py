@@ -1,4 +1,4 @@
-"""The cluster that a command's options choose: a context of a kubeconfig, or a local platform's."""
+"""Opens the cluster that a command's options choose: a context of a kubeconfig, or a local platform's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Where:
-    """The cluster to ask: a local platform's, or a context of a kubeconfig (None: the usual ones)."""
+    """The cluster to ask: a local platform's, or a context of a kubeconfig (None: the defaults)."""
 
     context: str | None = None
     kubeconfig: Path | None = None
@@ -23,7 +23,7 @@ class Where:
 
 
 def local_state(where: Where) -> State | None:
-    """The local platform that is asked; None for another cluster. Raises InputError where it holds no cluster."""
+    """The chosen local platform; None for another cluster. Raises InputError if the platform has no cluster."""
     if where.state is None:
         return None
     from neuroscale.local.state import State
@@ -40,7 +40,7 @@ def local_state(where: Where) -> State | None:
 
 
 def open_cluster(where: Where) -> Cluster:
-    """The cluster, which the caller closes. Raises InputError where there is none."""
+    """The cluster, which the caller closes. Raises InputError if there is none."""
     from neuroscale.kube.client import Cluster
 
     state = local_state(where)
@@ -55,4 +55,4 @@ def open_cluster(where: Where) -> Cluster:
 
 
 def _no_cluster(folder: Path) -> InputError:
-    return InputError(Problem(str(folder), "", "holds no cluster", "Start one: neuroscale local up --cluster"))
+    return InputError(Problem(str(folder), "", "does not hold a cluster", "Start one: neuroscale local up --cluster"))

@@ -1,4 +1,4 @@
-"""The services that a command asks a cluster about: how the command line names them, and the one that it finds."""
+"""Reads from the command line which services to ask a cluster about, and finds the one that is named."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neuroscale.repo.layout import MANIFESTS
 
 @dataclass(frozen=True)
 class Service:
-    """A service of a cluster. `live`: whether its InferenceService is there."""
+    """A service of a cluster. `live`: whether its InferenceService exists there."""
 
     name: str
     namespace: str
@@ -25,16 +25,21 @@ class Service:
 
 
 def services_asked(service: str, environment: str, inputs: PlanningInputs) -> Question:
-    """Which services are asked about: `service` is a name, ENVIRONMENT/NAME, a service's folder, or "" for all.
+    """The services to ask about: `service` is a name, ENVIRONMENT/NAME, a service's folder, or "" for all.
 
-    Raises InputError where the environment is none of the settings', or named twice.
+    Raises InputError if the environment is not one of the settings, or is named twice.
     """
     parts = PurePosixPath(service).parts
     if parts[:1] == (MANIFESTS,):
         parts = parts[1:]
     if len(parts) > 2 or (service and not parts):
         raise InputError(
-            Problem("the command line", "SERVICE", f"{service!r} names no service", "Name it, or ENVIRONMENT/SERVICE.")
+            Problem(
+                "the command line",
+                "SERVICE",
+                f"{service!r} does not name a service",
+                "Name it, or ENVIRONMENT/SERVICE.",
+            )
         )
     if len(parts) == 2:
         if environment not in ("", parts[0]):
@@ -50,13 +55,20 @@ def services_asked(service: str, environment: str, inputs: PlanningInputs) -> Qu
 
 
 def one_service(found: Sequence[ServiceStatus], name: str) -> Service:
-    """The one of them. Raises InputError where there is none, or several of the name."""
+    """The only service of the name. Raises InputError if there is none, or more than one."""
     there = [one for one in found if one.namespace]
     if len(there) > 1:
         places = ", ".join(sorted(f"{one.environment or '?'}/{one.name} (namespace {one.namespace})" for one in there))
-        raise InputError(Problem("the command line", "SERVICE", f"{name!r} is several: {places}", "Add --environment."))
+        raise InputError(
+            Problem(
+                "the command line",
+                "SERVICE",
+                f"{name!r} is the name of several services: {places}",
+                "Add --environment.",
+            )
+        )
     if not there:
         fix = next((one.next for one in found if one.next), "Ask for it: neuroscale request --interactive")
-        raise InputError(Problem("the command line", "SERVICE", f"{name!r} is no service of this cluster", fix))
+        raise InputError(Problem("the command line", "SERVICE", f"{name!r} is not a service of this cluster", fix))
     (one,) = there
     return Service(one.name, one.namespace, one.environment, one.generation is not None)

@@ -1,4 +1,4 @@
-"""The room that a cluster has for a plan: asked for and printed."""
+"""Asks a cluster for the room that it has for a plan, and prints it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def room_for(
 ) -> tuple[Capacity, str]:
     """Whether a cluster has room for the plan's pods now, and the cluster's name.
 
-    `context` and `kubeconfig` None: the usual ones. Raises KubernetesError where the cluster does not answer.
+    `context` and `kubeconfig` None: the defaults. Raises KubernetesError if the cluster does not answer.
     """
     demand = capacity_reader.demand(made, render(request, made, inputs.template))
     others = capacity_reader.others(made, inputs.settings.environments[made.environment], inputs.catalog)
@@ -44,4 +44,4 @@ def print_room(room: Capacity, name: str, console: Console) -> None:
     for note in room.notes:
         line(console, f"- {terminal(note)}", 4)
     if room.verdict == "unknown":
-        line(console, "- Ask as somebody who may list nodes, pods, resource quotas and limit ranges.", 4)
+        line(console, "- Ask as a user who may list nodes, pods, resource quotas and limit ranges.", 4)

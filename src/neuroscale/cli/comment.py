@@ -1,4 +1,4 @@
-"""`neuroscale comment`: the gate's report as the one comment of a pull request. Run by the gate's workflow."""
+"""`neuroscale comment`: writes the gate's report as the one comment of a pull request. The gate's workflow runs it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def comment_on(
     from neuroscale.forge.sticky_comment import Run, publish
     from neuroscale.forge.token import find_token
 
-    # A newer commit's or a newer run's comment stays as it is. Where the gate was ended before it wrote a report, that
-    # is said: an older commit's must not stand for this one's.
+    # The comment of a newer commit or a newer run stays as it is. If the gate was ended before it wrote a report, the
+    # comment says so: the report of an older commit must not stand for this one.
     run = f"[The run]({run_page(os.environ)})"
     if markdown.exists():
         text = f"{read_file(markdown).rstrip()}\n\n{run} keeps the whole verdict as JSON and JUnit.\n"

@@ -1,4 +1,4 @@
-"""How people of a repository ask a service that was tested: a command with curl, and the way to a gateway."""
+"""Makes the curl command by which people of a repository ask a tested service, and reads the way to a gateway."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from neuroscale.core.errors import InputError, Problem
 from neuroscale.forge.after_merge.evidence import ServiceEvidence
 
 GATEWAY_VARIABLE = "NEUROSCALE_LOCAL_GATEWAY"
-"""On the forge of one machine: how its people reach the hosts of services, in JSON (state, authority, port)."""
-_ANSWERS = "chat"  # the check that asked the service as people do
+"""The variable, on the forge of one machine, with the way to the hosts of services, in JSON (state, authority,
+port).
+"""
+_ANSWERS = "chat"  # the check that asks the service as people do
 
 
 def curl(service: ServiceEvidence) -> str:
-    """A command that asks the service, for people; "" where nothing of it was seen to answer."""
+    """A command for people that asks the service; "" if no check saw it answer."""
     if not any((one.check, one.outcome) == (_ANSWERS, "passed") for one in service.checks):
         return ""
     key = ["neuroscale", "key", service.path.service, "--print", f"--environment={service.path.environment}"]
@@ -25,9 +27,9 @@ def curl(service: ServiceEvidence) -> str:
 
 
 def local_gateway() -> tuple[Way | None, str]:
-    """The way to a gateway of one machine, and the state that its platform keeps; (None, "") where none is named.
+    """The way to a gateway of one machine, and the state folder of its platform; (None, "") if none is named.
 
-    Raises InputError where the environment names one that cannot be read.
+    Raises InputError if the environment's value cannot be read.
     """
     text = os.environ.get(GATEWAY_VARIABLE)
     if not text:
@@ -37,4 +39,4 @@ def local_gateway() -> tuple[Way | None, str]:
         return Way(Path(local["authority"]), int(local["port"])), str(local["state"])
     except (ValueError, TypeError, KeyError):
         fix = "Write JSON with the texts state and authority, and the number port, or leave it out."
-        raise InputError(Problem("the environment", GATEWAY_VARIABLE, "tells no gateway", fix)) from None
+        raise InputError(Problem("the environment", GATEWAY_VARIABLE, "does not describe a gateway", fix)) from None

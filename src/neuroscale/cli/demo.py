@@ -9,9 +9,9 @@ import typer
 
 
 def show_demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the forge running, to look around.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the forge running, so that you can look around.")] = False,
     state: Annotated[
-        Path | None, typer.Option("--state", help="Where the forge keeps its files. Default: .state/demo.")
+        Path | None, typer.Option("--state", help="The folder of the forge's files. Default: .state/demo.")
     ] = None,
 ) -> int:
     """Show the main job from answers to a merge, in a scratch copy of this repository and on a forge of its own."""

@@ -1,4 +1,4 @@
-"""What the demo merged runs in a cluster, which refuses what the gate refuses."""
+"""Shows that the demo's merged service runs in a cluster, and that the cluster refuses what the gate refuses."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _HEALED_SECONDS = 60.0
 
 
 def show(demo: Demo, local: LocalForge, merged: float) -> None:
-    """Wait until the merged service is ready, then try what must not work.
+    """Wait until the merged service is ready, then try changes that must fail.
 
-    `merged` is when that was, in seconds since 1970. Raises UntrustedError where something ends otherwise than it must.
+    `merged`: the time of the merge, in seconds since 1970. Raises UntrustedError if a step does not end as it must.
     """
-    demo.heading("11. Argo CD deploys what was merged")
+    demo.heading("11. Argo CD deploys the merged service")
     state = ("--state", str(local.state.folder))
     asked = (SERVICE, "--environment", ENVIRONMENT, "--wait", str(_READY_SECONDS))
     clone = demo.developers_clone
@@ -37,7 +37,7 @@ def show(demo: Demo, local: LocalForge, merged: float) -> None:
         manifest: Any = read_mapping((clone / MANIFEST).read_text(encoding="utf-8"), MANIFEST).value
         _where_it_runs(demo, live, manifest)
         demo.results.append(Result("The merged service", f"Synced and Ready {took:.0f} s after the merge"))
-        demo.heading("12. The cluster refuses what the gate refuses, in the same words")
+        demo.heading("12. The cluster refuses what the gate refuses, with the same message")
         _refused(demo, live, manifest)
         demo.heading("13. A change by hand does not last")
         _healed(demo, live, Identity.of(manifest))
@@ -51,8 +51,8 @@ def _where_it_runs(demo: Demo, live: Cluster, manifest: Object) -> None:
         if node is None or node["metadata"]["labels"].get(SIMULATED) != "true":
             raise UntrustedError(f"the demo expected {pod['metadata']['name']} on a simulated node.")
         demo.say(
-            f"{pod['metadata']['name']} runs on {pod['spec']['nodeName']}. That node is simulated, and so is the pod's "
-            "readiness: no GPU and no vLLM stand behind it. API server, scheduler, KServe and Argo CD are real."
+            f"{pod['metadata']['name']} runs on {pod['spec']['nodeName']}. That node is simulated, and so is the "
+            f"pod's readiness: it has no GPU and no vLLM. API server, scheduler, KServe and Argo CD are real."
         )
 
 
@@ -67,7 +67,7 @@ def _refused(demo: Demo, live: Cluster, manifest: Object) -> None:
     except RefusedError as error:
         demo.say(f"  {error.message}")
         if demo.refusal not in error.message:
-            raise UntrustedError(f"the demo expected the gate's words: {demo.refusal}") from error
+            raise UntrustedError(f"the demo expected the gate's message: {demo.refusal}") from error
     else:
         raise UntrustedError("the demo expected the API server to refuse an image tag that moves.")
     demo.results.append(Result("The same image by hand", "refused by the live webhook, with the gate's message"))
@@ -90,5 +90,5 @@ def _healed(demo: Demo, live: Cluster, identity: Identity) -> None:
 def _grace(live: Cluster, identity: Identity) -> Any:
     found = live.get(identity.group_version, identity.kind, identity.name, identity.namespace)
     if found is None:
-        raise UntrustedError(f"the demo expected {identity} to be there.")
+        raise UntrustedError(f"the demo expected {identity} to exist.")
     return found["spec"]["predictor"].get("terminationGracePeriodSeconds")

@@ -1,4 +1,4 @@
-"""The second half of the demo: pull requests on a real forge, two merged and deployed, one refused."""
+"""Runs the second half of the demo: pull requests on a real forge, two merged and deployed, one refused."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ _RUN_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class _Pulls:
-    """What was opened: the service that really runs, and one that was edited by hand."""
+    """The opened pull requests: one for the service that really runs, and one that was edited by hand."""
 
     live: PullRequest
     edited: PullRequest
 
 
 def show(demo: Demo, state: Path, *, keep: bool) -> None:
-    """Start forge and cluster, open pull requests as a developer, let the runner judge, merge, and see them served.
+    """Start forge and cluster, open pull requests as a developer, let the runner judge, merge, and see the services
+    run.
 
-    They are ended and their folder removed, unless `keep`; what an earlier demo left there is removed first. Raises
-    what its parts raise.
+    Forge and cluster are ended and their folder removed, unless `keep`; the remains of an earlier demo are removed
+    first. Raises the errors of its parts.
     """
     demo.git("switch", "--quiet", "--force-create", "main", demo.start)
     if state.exists():
@@ -53,7 +54,7 @@ def show(demo: Demo, state: Path, *, keep: bool) -> None:
         clock = time.monotonic()
         local = up(state, demo.root, Options(cluster=True), demo.say)
         target = local.platform
-        demo.say(f"All of it is healthy after {time.monotonic() - clock:.0f} s. {local.url}/{target.slug}")
+        demo.say(f"All parts are healthy after {time.monotonic() - clock:.0f} s. {local.url}/{target.slug}")
         asked = time.time()
         pulls = _open(demo, local, target)
         _judged(demo, local, target, pulls, asked)
@@ -68,20 +69,22 @@ def show(demo: Demo, state: Path, *, keep: bool) -> None:
         raise
     demo.heading("18. Where to look")
     if keep:
-        demo.say(f"The forge runs on at {local.url}: its pages have no styles, which its source lacks.")
+        demo.say(f"The forge keeps running at {local.url}. Its pages have no styles, because its source lacks them.")
         for role in (DEVELOPER, MAINTAINER):
             account = local.account(role)
-            demo.say(f"Sign in as {account.login}; the password lies in {account.password_file}.")
+            demo.say(f"Sign in as {account.login}; the password is in {account.password_file}.")
         demo.say(f"export KUBECONFIG={kubeconfig(local.state)}")
         demo.say(f"neuroscale local status --state {state}")
         demo.say(f"neuroscale local down --delete --state {state}")
     else:
         down(state, demo.say, delete=True)
-        demo.say("Forge and cluster are gone. `neuroscale demo --keep` leaves them running, to look around.")
+        demo.say(
+            "Forge and cluster are gone. `neuroscale demo --keep` leaves them running, so that you can look around."
+        )
 
 
 def _open(demo: Demo, local: LocalForge, target: RepositoryRef) -> _Pulls:
-    """Both pull requests, by the developer, who may only read the repository and so works in a fork."""
+    """Open both pull requests as the developer, who may only read the repository and so works in a fork."""
     demo.heading("6. A developer, who may only read the repository, asks for a model that runs on this machine")
     developer = local.account(DEVELOPER)
     clone = demo.developers_clone
@@ -155,7 +158,7 @@ def _comment(forge: Forge, pull: PullRequest) -> str:
 
 
 def _without_details(comment: str) -> list[str]:
-    """The lines of a comment without what its page shows folded."""
+    """The lines of a comment without the parts that its page shows folded."""
     lines, folded = [], False
     for line in comment.splitlines():
         folded = folded or line.startswith("<details>")
@@ -166,7 +169,7 @@ def _without_details(comment: str) -> list[str]:
 
 
 def _merged(demo: Demo, local: LocalForge, target: RepositoryRef, pulls: _Pulls) -> float:
-    """Try to merge both; when the green one was merged, in seconds since 1970."""
+    """Try to merge both. Returns the time of the green one's merge, in seconds since 1970."""
     demo.heading("9. An owner approves both; only the green one can be merged")
     forge = connect(target.clone_url, local.account(MAINTAINER).token())
     forge.approve(pulls.edited.number, pulls.edited.head_sha)
@@ -182,7 +185,9 @@ def _merged(demo: Demo, local: LocalForge, target: RepositoryRef, pulls: _Pulls)
 
 
 def _second_service(demo: Demo, local: LocalForge, target: RepositoryRef) -> float:
-    """A service on an accelerator that nobody has here; when it was merged, in seconds since 1970."""
+    """Merge a service on an accelerator that this machine lacks. Returns the time of the merge, in seconds since
+    1970.
+    """
     demo.heading("10. While the model loads: the same way for Gemma 4 26B-A4B, on an L4 that is simulated")
     service = f"{demo_steps.ENVIRONMENT}/{demo_steps.SERVICE}"
     pull = _requested(demo, local, target, service, demo_steps.EXAMPLE)
@@ -192,7 +197,7 @@ def _second_service(demo: Demo, local: LocalForge, target: RepositoryRef) -> flo
 
 
 def _merge(demo: Demo, forge: Forge, pull: PullRequest) -> float:
-    """Approve and merge; when that was, in seconds since 1970."""
+    """Approve and merge. Returns the time of the merge, in seconds since 1970."""
     forge.approve(pull.number, pull.head_sha)
     began = time.time()
     forge.merge(pull.number, pull.head_sha)

@@ -1,4 +1,4 @@
-"""The last part of the demo: a model that really runs on this machine answers, and is tested as it is served."""
+"""Runs the last part of the demo: a model that really runs on this machine answers, and passes the smoke tests."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _PROMPT = "Which model are you, and who pays for you?"
 
 @dataclass(frozen=True)
 class Times:
-    """When the form was handed in and when its pull request was merged, in seconds since 1970."""
+    """The times of the request and of its pull request's merge, in seconds since 1970."""
 
     asked: float
     merged: float
 
 
 def make_key(demo: Demo, local: LocalForge) -> None:
-    """The service's API key, before its pods ask for it: the smoke workflow would make it too, a minute later."""
+    """Make the service's API key before its pods ask for it: the smoke workflow would make it too, a minute later."""
     demo.follow_main()
     demo.neuroscale("key", LIVE.path, *_state(local), expect=ExitStatus.PASSED, folder=demo.developers_clone)
 
 
 def show(demo: Demo, local: LocalForge, times: Times) -> None:
-    """Wait until the model answers, ask it, and test what is served. Raises UntrustedError where that fails."""
+    """Wait until the model answers, ask it, and test the service. Raises UntrustedError if a step fails."""
     clone = demo.developers_clone
     demo.heading("14. A real vLLM loads the tiny model, on this machine's CPU")
     wait = ("--wait", str(_READY_SECONDS))
@@ -48,7 +48,7 @@ def show(demo: Demo, local: LocalForge, times: Times) -> None:
     ready = _ready_since(local)
     demo.heading("15. It answers (its weights are random, and so are its words)")
     answering = demo.answered("query", LIVE.path, _PROMPT, "--max-tokens", "40", *_state(local), folder=clone)
-    demo.heading("16. Smoke tests: what is served is what was asked for")
+    demo.heading("16. Smoke tests: the running service matches its request")
     tested = ("--environment", LIVE.environment, "--service", LIVE.service)
     demo.neuroscale("smoke", *tested, *_state(local), expect=ExitStatus.PASSED, folder=clone)
     demo.neuroscale("metrics", LIVE.path, *_state(local), expect=ExitStatus.PASSED, folder=clone)
@@ -61,24 +61,28 @@ def show(demo: Demo, local: LocalForge, times: Times) -> None:
 
 
 def told_on_the_merged_one(demo: Demo, forge: Forge, pull: PullRequest) -> None:
-    """Wait for what the forge's own run of the smoke tests tells the pull request that was merged."""
-    demo.heading("17. The forge's runner tests it too, and tells the merged pull request")
+    """Wait for the comment of the forge's own smoke tests on the merged pull request."""
+    demo.heading("17. The forge's runner tests it too, and comments on the merged pull request")
     ends = time.monotonic() + _TOLD_SECONDS
     while True:
-        # A run that could not tell is followed by one of the next merge.
+        # A run that could not decide is followed by the run of the next merge.
         found = [one.body for one in forge.comments(pull.number) if one.body.startswith(MARKER)]
         passed = next((body for body in found if _PASSED in body), None)
         if passed is not None:
             break
         if time.monotonic() > ends:
             told = found[0] if found else "nothing"
-            raise UntrustedError(f"the demo expected {pull.url} to tell that its smoke test passed; it tells: {told}")
+            raise UntrustedError(
+                f"the demo expected a comment on {pull.url} that its smoke test passed; it says: {told}"
+            )
         time.sleep(1.0)
     demo.say(pull.url, style="bold")
     for line in passed.splitlines():
         if not line.startswith("<!--"):
             demo.say(f"  | {line}")
-    demo.results.append(Result("The merged pull request", "tells what the smoke tests saw, and how to ask the service"))
+    demo.results.append(
+        Result("The merged pull request", "shows the results of the smoke tests, and how to ask the service")
+    )
 
 
 def _state(local: LocalForge) -> tuple[str, str]:
@@ -86,7 +90,7 @@ def _state(local: LocalForge) -> tuple[str, str]:
 
 
 def _ready_since(local: LocalForge) -> float:
-    """When the service's first pod became ready, in whole seconds since 1970."""
+    """The time at which the service's first pod became ready, in whole seconds since 1970."""
     with cluster(local.state) as live:
         pods = pods_of(live, "", LIVE.service)
     return min(_became_ready(pod) for pod in pods)

@@ -1,7 +1,7 @@
-"""The demo: the main job from answers to a merge, with the same commands that people type.
+"""Runs the demo: the main job from answers to a merge, with the same commands that people type.
 
-It works in a clone of this repository in a scratch folder and on a forge of its own, so that nothing here is touched,
-and ends with an error when a step does not end as it must.
+It works in a clone of this repository in a scratch folder and on a forge of its own, so that this repository stays
+untouched, and ends with an error when a step does not end as it must.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _POLICY = "no-mutable-image-tags"
 def run_demo(state: Path | None, *, keep: bool) -> int:
     """Run every step; returns 0 when each ended as it must.
 
-    `state`: where forge and cluster keep their files; `keep` leaves them running.
+    `state`: the folder of the files of forge and cluster; `keep` leaves them running.
     """
     console = Console(highlight=False)
     start = time.monotonic()
@@ -49,7 +49,7 @@ def run_demo(state: Path | None, *, keep: bool) -> int:
     demo.heading("What was shown")
     for result in demo.results:
         console.print(f"  {result.title}: {result.told}", markup=False)
-    console.print(f"  {time.monotonic() - start:.0f} s, nothing of it in this repository: it ran in a scratch clone.")
+    console.print(f"  {time.monotonic() - start:.0f} s. This repository is unchanged: the demo ran in a scratch clone.")
     return ExitStatus.PASSED
 
 
@@ -99,7 +99,7 @@ def _caught(demo: Demo) -> None:
 
 
 def _sabotaged(demo: Demo) -> None:
-    demo.heading("4. A gate with a policy that does not load: it says so, and judges nothing")
+    demo.heading("4. A policy that does not load: the gate says so, and gives no verdict")
     demo.git("switch", "--quiet", "main")
     policy = demo.root / "policies" / _POLICY / "policy.yaml"
     text = policy.read_text()

@@ -1,4 +1,4 @@
-"""What the demo's later parts need is built beside the first ones."""
+"""Builds the tools for the demo's later parts while the first ones run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LONGEST = 3600.0
 
 
 class SetUp:
-    """A set-up that runs beside the demo, with a log of its own."""
+    """A set-up that runs during the demo, with a log of its own."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self._process = process
         self._log = log
 
     def wait(self, tell: Callable[[str], None]) -> None:
-        """Until it has ended; says now and then how far it is. Raises UntrustedError where it failed."""
+        """Wait until it has ended, with a line about its progress now and then. Raises UntrustedError if it failed."""
         began = told = time.monotonic()
         while self._process.poll() is None:
             now = time.monotonic()
@@ -45,7 +45,7 @@ class SetUp:
 
 @contextmanager
 def set_up_beside() -> Iterator[SetUp]:
-    """Set up what is missing of this package's repository, beside what the caller does; ended with the block."""
+    """Set up the missing parts of this package's repository while the caller works; it is ended with the block."""
     folder = tool_cache.REPOSITORY / ".state" / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "demo-setup.log"

@@ -1,4 +1,4 @@
-"""What the parts of the demo share: a clone to work in, the commands that people type, and what was shown."""
+"""Holds the parts that all steps of the demo share: a clone to work in, the commands, and the results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXAMPLE = f"{EXAMPLES}/gemma-4-26b-a4b-qat.yaml"
 
 @dataclass(frozen=True)
 class Live:
-    """The service that a real model stands behind."""
+    """The service with a real model."""
 
     environment: str
     service: str
@@ -49,7 +49,7 @@ class Result:
 
 
 class Demo:
-    """A scratch clone that began at the commit `start`, and what the commands in it print."""
+    """A scratch clone that began at the commit `start`, and the output of the commands in it."""
 
     def __init__(self, root: Path, console: Console, start: str) -> None:
         self.root = root
@@ -57,11 +57,11 @@ class Demo:
         self.start = start
         self.results: list[Result] = []
         self.refusal = ""
-        """What the gate said of the image tag that moves."""
+        """The gate's message about the image tag that moves."""
 
     @property
     def developers_clone(self) -> Path:
-        """The developer's clone of what the forge holds, beside the demo's own."""
+        """The developer's clone of the forge's repository, beside the demo's own."""
         return self.root.parent / _DEVELOPERS_CLONE
 
     def follow_main(self) -> None:
@@ -85,13 +85,15 @@ class Demo:
         self.git("commit", "--quiet", "--message", message)
 
     def neuroscale(self, *arguments: str, expect: ExitStatus, folder: Path | None = None) -> None:
-        """Run a command as a user would. Raises UntrustedError when it ends otherwise than it must."""
+        """Run a command as a user would. Raises UntrustedError if it does not end as it must."""
         with self._started(arguments, folder, None) as process:
             pass
         self._ended(process.returncode, expect)
 
     def answered(self, *arguments: str, folder: Path) -> float:
-        """Run a command that prints an answer; when it began to, in seconds since 1970. Raises UntrustedError."""
+        """Run a command that prints an answer. Returns the time of its first output, in seconds since 1970. Raises
+        UntrustedError.
+        """
         first = None
         with self._started(arguments, folder, subprocess.PIPE) as process:
             if process.stdout is None:

@@ -22,7 +22,9 @@ __all__ = ["Reports", "gate", "run_gate"]
 
 def gate(
     paths: Annotated[list[Path] | None, typer.Argument(help="Folders or files of manifests.")] = None,
-    base: Annotated[str, typer.Option("--base", help="Check what merging --head into this revision brings.")] = "",
+    base: Annotated[
+        str, typer.Option("--base", help="Check the change that a merge of --head into this revision brings.")
+    ] = "",
     head: Annotated[str, typer.Option("--head", help="The revision to check.")] = "",
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the verdict as JSON here ('-': print).")
@@ -33,19 +35,19 @@ def gate(
     ] = None,
     only_read_head: Annotated[
         bool,
-        typer.Option("--only-read-head", help="Run no code of the change; for workflows that hold a token."),
+        typer.Option("--only-read-head", help="Do not run code of the change; for workflows that hold a token."),
     ] = False,
     server: Annotated[
         bool,
         typer.Option(
-            "--server", help="Ask a Kubernetes API server too, which is started for this run alone (seconds)."
+            "--server", help="Also ask a Kubernetes API server, which is started only for this run (seconds)."
         ),
     ] = False,
     strict: Annotated[
         bool | None,
         typer.Option(
             "--strict/--no-strict",
-            help="Refuse objects of kinds that nothing judges. Default: refuse them in a change, name them for PATHS.",
+            help="Refuse objects of kinds that no check judges. Default: refuse them in a change, name them for PATHS.",
         ),
     ] = None,
     repository: RepositoryOption = None,
@@ -70,10 +72,11 @@ def run_gate(
 ) -> int:
     """Judge, write the reports, print the verdict; returns the exit status.
 
-    A report that is to go to the file `-` is printed in place of the text.
+    A report to the file `-` is printed in place of the text.
 
-    `only_read_head`: no code of the change is run, not even beside the base's. `server`: an API server is asked, too.
-    `strict`: an object of a kind that nothing judges is a finding; by default it is for a change and not for paths.
+    `only_read_head`: no code of the change runs, not even beside the base's. `server`: an API server is asked, too.
+    `strict`: an object of a kind that no check judges is a finding; by default it is one for a change but not for
+    paths.
     """
     for path in (reports.json, reports.junit, reports.markdown):
         if path is not None and path.is_file():
@@ -89,7 +92,7 @@ def run_gate(
     try:
         _write(verdict, reports)
     except InputError as error:
-        # Untrusted outranks unusable, and the terminal still shows what was found.
+        # Untrusted outranks unusable, and the terminal still shows the findings.
         sys.stderr.write(f"neuroscale: {error}\n")
         status = ExitStatus(max(verdict.exit_status, error.exit_status))
     else:
@@ -126,11 +129,16 @@ def _judge(
     today = datetime.now(UTC).date()
     if bool(paths) == bool(base or head) or bool(base) != bool(head):
         raise InputError(
-            Problem("the command line", "", "names neither paths nor a change", "Give PATH..., or --base and --head.")
+            Problem(
+                "the command line",
+                "",
+                "names neither paths nor a change to judge",
+                "Give PATH..., or --base and --head.",
+            )
         )
     if paths:
         return gate_paths(paths, _root(repository), today, server=server, strict=bool(strict))
-    # The revisions are those of the repository around here, and never of the one that this program lies in.
+    # The revisions belong to the repository around the current folder, never to this program's own.
     git = Git(find_root(repository or Path.cwd()))
     try:
         change = find_change(git, base, head)
@@ -145,7 +153,7 @@ def _judge(
 
 
 def _root(repository: Path | None) -> Path:
-    """The repository whose policies judge: the named one, the one around here, or the one this program lies in."""
+    """The repository whose policies judge: the named one, the one around the current folder, or this program's own."""
     from neuroscale.repo.layout import find_root
 
     if repository is not None:
@@ -184,7 +192,7 @@ def _write(verdict: Verdict, reports: Reports) -> None:
             write_whole(path, text(verdict))
         except OSError as error:
             raise InputError(
-                Problem(str(path), "", f"cannot be written: {error.strerror}", "Name a file in a folder that is there.")
+                Problem(str(path), "", f"cannot be written: {error.strerror}", "Name a file in a folder that exists.")
             ) from error
 
 

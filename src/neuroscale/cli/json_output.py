@@ -1,4 +1,4 @@
-"""What commands print for programs."""
+"""Prints JSON for programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 
 def print_json(fields: Mapping[str, Any]) -> None:
-    """Print a mapping as JSON, a field a line."""
+    """Print a mapping as JSON, one field on each line."""
     import json
 
     typer.echo(json.dumps(fields, indent=2))

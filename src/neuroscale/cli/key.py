@@ -39,7 +39,7 @@ def manage_key(
     state: ClusterStateOption = None,
     repository: RepositoryOption = None,
 ) -> int:
-    """Make a service's API key where it is missing, or replace it. Exit status 1: a new key could not be proven."""
+    """Make a service's API key if it is missing, or replace it. Exit status 1: a new key could not be proven."""
     from neuroscale.cli.chosen_service import one_service, services_asked
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.cluster.endpoint import key
@@ -71,14 +71,14 @@ def _replace(cluster: Cluster, found: Service, seconds: float | None) -> ExitSta
 
     rotation = rotate(cluster, found.namespace, found.name, _tell, seconds=seconds)
     if rotation.proven:
-        _tell("Every pod that is ready takes the new key, and refuses the earlier one and none at all.")
+        _tell("Every ready pod takes the new key, and refuses the earlier one and requests without a key.")
         return ExitStatus.PASSED
     _tell(f"Not proven: {rotation.unproven}")
     return ExitStatus.FINDINGS
 
 
 def _tell(text: str) -> None:
-    """On standard error: standard output is the key's alone."""
+    """Print to standard error: standard output is only for the key."""
     from neuroscale.core.printable import terminal
 
     typer.echo(terminal(text, 2000), err=True)

@@ -1,4 +1,4 @@
-"""`neuroscale keys`: the API keys that an environment's services lack. Run after a merge."""
+"""`neuroscale keys`: makes the API keys that an environment's services lack, after a merge."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BETWEEN = 1.0
 
 
 def make_keys(
-    environment: Annotated[str, typer.Option("--environment", help="Whose services get their keys.")],
+    environment: Annotated[str, typer.Option("--environment", help="The environment whose services get their keys.")],
     wait: Annotated[
         int, typer.Option("--wait", help="Seconds to wait for services that are not deployed yet.", min=0, max=3600)
     ] = 0,
@@ -29,7 +29,7 @@ def make_keys(
     state: ClusterStateOption = None,
     repository: RepositoryOption = None,
 ) -> int:
-    """Make the API keys that an environment's services lack, and show none."""
+    """Make the API keys that an environment's services lack, without showing them."""
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.cluster.endpoint import key
     from neuroscale.core.printable import terminal
@@ -44,7 +44,8 @@ def make_keys(
         git.close()
     wanted = [one for one in target.services if key.reference(one.wanted) is not None]
     problems = []
-    # A Secret goes with its service when it is made after that: for `wait` seconds, services are waited for.
+    # A Secret is deleted with its service only if it was made after the service, so this waits up to `wait` seconds for
+    # services.
     with open_cluster(Where(context, kubeconfig, state)) as cluster:
         for one in _in_time(cluster, wanted, time.monotonic() + wait):
             try:
@@ -61,7 +62,7 @@ def make_keys(
 
 
 def _in_time(cluster: Cluster, services: list[Service], ends: float) -> Iterator[Service]:
-    """The services, each as soon as it or its Secret is in the cluster, and the rest when the time is over."""
+    """The services, each as soon as it or its Secret is in the cluster; the others when the time is over."""
     waiting = services
     while waiting:
         over = time.monotonic() >= ends

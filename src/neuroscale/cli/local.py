@@ -32,7 +32,7 @@ def local_up(
     cluster: Annotated[
         bool | None,
         typer.Option(
-            "--cluster/--no-cluster", help="Whether there is a cluster, or the forge alone. Default: as before."
+            "--cluster/--no-cluster", help="Whether the platform has a cluster, or only the forge. Default: as before."
         ),
     ] = None,
     environments: Annotated[
@@ -41,7 +41,7 @@ def local_up(
     ] = None,
     repository: RepositoryOption = None,
 ) -> int:
-    """Start what does not run, and return when all is healthy. The forge begins with this repository's HEAD."""
+    """Start the missing processes, and return when all are healthy. The forge begins with this repository's HEAD."""
     from neuroscale.local.control_plane import kubeconfig
     from neuroscale.local.forge_accounts import ROLES
     from neuroscale.local.stack import notes
@@ -73,7 +73,7 @@ def local_kubeconfig(state: LocalStateOption = None, repository: RepositoryOptio
     found = State.read(folder)
     path = kubeconfig(found) if found is not None and found.instance.cluster else None
     if path is None or not path.exists():
-        problem = Problem(str(folder), "", "holds no cluster", "Start one: neuroscale local up --cluster")
+        problem = Problem(str(folder), "", "does not hold a cluster", "Start one: neuroscale local up --cluster")
         raise InputError(problem)
     typer.echo(path)
     return ExitStatus.PASSED
@@ -82,12 +82,10 @@ def local_kubeconfig(state: LocalStateOption = None, repository: RepositoryOptio
 @app.command("down")
 def local_down(
     state: LocalStateOption = None,
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Remove its folder as well, with all that it holds.")
-    ] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Also remove its folder with all its files.")] = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """End everything that was started, also after a crash."""
+    """End all its processes, also after a crash."""
     from neuroscale.local.start_and_stop import down
 
     down(_folder(state, repository), _tell, delete=delete)
@@ -98,7 +96,7 @@ def local_down(
 def local_status(
     state: LocalStateOption = None, as_json: JsonOption = False, repository: RepositoryOption = None
 ) -> int:
-    """Show each process. Exit status 1: something is ill or does not run."""
+    """Show each process. Exit status 1: a process is not healthy or does not run."""
     from neuroscale.local.platform_status import Status, look
     from neuroscale.local.state import State
 
@@ -108,7 +106,7 @@ def local_status(
     if as_json:
         print_json(dataclasses.asdict(status))
     elif not status.processes:
-        typer.echo(f"There is no local platform in {folder}. Start one: neuroscale local up")
+        typer.echo(f"{folder} does not hold a local platform. Start one: neuroscale local up")
     else:
         _print(status)
     return ExitStatus.PASSED if status.healthy else ExitStatus.FINDINGS
@@ -116,13 +114,13 @@ def local_status(
 
 @app.command("logs")
 def local_logs(
-    name: Annotated[str, typer.Argument(help="A process; all of them where it is left out.")] = "",
-    lines: Annotated[int, typer.Option("--lines", help="How many lines of each.", min=0)] = 50,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is added.")] = False,
+    name: Annotated[str, typer.Argument(help="A process. Default: all of them.")] = "",
+    lines: Annotated[int, typer.Option("--lines", help="The number of lines of each log.", min=0)] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new lines.")] = False,
     state: LocalStateOption = None,
     repository: RepositoryOption = None,
 ) -> int:
-    """Print what the processes say."""
+    """Print the logs of the processes."""
     from neuroscale.local.platform_status import last_lines
     from neuroscale.local.state import State
 
@@ -131,7 +129,7 @@ def local_logs(
     logs = {path.stem: path for path in sorted(found.logs.glob("*.log"))} if found else {}
     if not logs or (name and name not in logs):
         known = f"Name one of {', '.join(logs)}." if logs else "Start it: neuroscale local up."
-        raise InputError(Problem("the command line", "NAME", f"there is no log {name} in {folder}", known))
+        raise InputError(Problem("the command line", "NAME", f"{folder} has no log of {name}", known))
     chosen = {name: logs[name]} if name else {key: path for key, path in logs.items() if not key.endswith(".old")}
     ends = {key: path.stat().st_size for key, path in chosen.items()}
     for key, path in chosen.items():
@@ -143,7 +141,7 @@ def local_logs(
 
 
 def _follow(logs: dict[str, Path], ends: dict[str, int], *, prefixed: bool) -> None:
-    """Print what is added to the logs, until interrupted."""
+    """Print new lines of the logs, until interrupted."""
     files: dict[str, IO[bytes]] = {}
     try:
         for name, path in logs.items():
@@ -152,7 +150,7 @@ def _follow(logs: dict[str, Path], ends: dict[str, int], *, prefixed: bool) -> N
         while True:
             for name, file in files.items():
                 if os.fstat(file.fileno()).st_size < file.tell():
-                    file.seek(0)  # it was shortened
+                    file.seek(0)  # the log was shortened
                 while line := file.readline():
                     if not line.endswith(b"\n"):
                         file.seek(-len(line), os.SEEK_CUR)

@@ -33,14 +33,16 @@ _LEAST, _MOST = 60, 30 * 86400
 
 def show_metrics(
     service: ServiceArgument,
-    environment: Annotated[str, typer.Option("--environment", help="The environment that it is in.")] = "",
+    environment: Annotated[str, typer.Option("--environment", help="The service's environment.")] = "",
     since: Annotated[str, typer.Option("--since", help="How far to look back: 90s, 15m, 6h, 2d.")] = "15m",
-    namespace: Annotated[str, typer.Option("--namespace", help="Where several have a service of this name.")] = "",
+    namespace: Annotated[
+        str, typer.Option("--namespace", help="The namespace, if several have a service of this name.")
+    ] = "",
     prometheus_url: Annotated[
         str,
         typer.Option(
             "--prometheus-url",
-            help="Where Prometheus answers. Default: the Service that the settings name, by a port-forward.",
+            help="The address of Prometheus. Default: the Service that the settings name, by a port-forward.",
         ),
     ] = "",
     context: ContextOption = None,
@@ -49,8 +51,9 @@ def show_metrics(
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Show a service's latency, tokens, queue and cache, now and over time. Exit status: 0 it answers, 1 it does not or
-    nothing is known, 2 Prometheus cannot be asked."""
+    """Show a service's latency, tokens, queue and cache, now and over time. Exit status: 0 it answers, 1 it does not
+    answer or has no data, 2 Prometheus cannot be asked.
+    """
     from neuroscale.cli.chosen_service import services_asked
     from neuroscale.cli.metrics_view import chart_columns, print_metrics, record, span_of
     from neuroscale.cli.open_repository import open_repository
@@ -61,7 +64,9 @@ def show_metrics(
     named = services_asked(service, environment, opened)
     name = named.name
     if not name:
-        raise InputError(Problem("the command line", "SERVICE", "names no service", "Name it, or ENVIRONMENT/SERVICE."))
+        raise InputError(
+            Problem("the command line", "SERVICE", "does not name a service", "Name it, or ENVIRONMENT/SERVICE.")
+        )
     seconds = _seconds(since)
     where = Where(context, kubeconfig, state)
     with _prometheus(named.environment, where, prometheus_url, opened.settings) as prometheus:
@@ -91,7 +96,7 @@ def _seconds(text: str) -> float:
     found = _SINCE.fullmatch(text)
     seconds = int(found[1]) * _SECONDS[found[2]] if found else 0
     if not _LEAST <= seconds <= _MOST:
-        message = f"{text!r} is no time from 1m to 30d"
+        message = f"{text!r} is not a time from 1m to 30d"
         raise InputError(Problem("the command line", "--since", message, "Write 15m, 90s, 6h or 2d."))
     return float(seconds)
 
@@ -127,7 +132,7 @@ def _prometheus(environment: str, where: Where, url: str, settings: Settings) ->
 
 
 def _configured(environment: str, settings: Settings) -> tuple[str, Configured]:
-    """The environment whose Prometheus is asked, and where the settings say that it is."""
+    """The environment whose Prometheus is asked, and its place by the settings."""
     from neuroscale.catalog.settings import Prometheus as Configured
 
     if environment:

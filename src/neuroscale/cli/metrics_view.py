@@ -1,4 +1,4 @@
-"""A service's metrics, for people and for programs."""
+"""Prints a service's metrics, for people and for programs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from neuroscale.cluster.metrics.chart import BLOCKS, Gap, chart
 from neuroscale.cluster.metrics.service_metrics import Quantile, Row, ServiceMetrics, Unit, Value
 from neuroscale.core.printable import terminal
 
-# Of a chart: the most that fit beside what else stands in a line.
+# The most columns of a chart that fit beside the other text of a line.
 _COLUMNS = (60, 45, 30, 20)
 _BESIDE = 60
 
 
 def chart_columns() -> int:
-    """How many columns of a chart fit into the terminal, beside what else stands in a line."""
+    """How many columns of a chart fit into the terminal beside the other text of a line."""
     width = shutil.get_terminal_size((120, 24)).columns
     return next((columns for columns in _COLUMNS if columns + _BESIDE <= width), _COLUMNS[-1])
 
 
 def record(found: ServiceMetrics | None, service: str, told: str, place: str) -> dict[str, Any]:
-    """What is known of a service, for programs; where nothing is (None), `told` says why."""
+    """A service's metrics, for programs; if there are none (None), `told` says why."""
     if found is None:
         return {"schema_version": 1, "prometheus": place, "service": service, "answers": False, "reason": told}
     return {
@@ -69,11 +69,11 @@ def _value(value: Value | None) -> Any:
 
 
 def print_metrics(found: ServiceMetrics, place: str) -> None:
-    """Print what is known of a service as a table, with a chart for each row."""
+    """Print a service's metrics as a table, with a chart for each row."""
     from rich.console import Console
     from rich.table import Table
 
-    # Never cut off: what a narrow terminal wraps can still be read.
+    # Never cut off: text that a narrow terminal wraps can still be read.
     console = Console(highlight=False, soft_wrap=True, markup=False, width=max(200, shutil.get_terminal_size().columns))
     console.print(terminal(f"{found.namespace}/{found.service}: {_state(found)}. Asked: {place}", 2000))
     for pod in found.pods:
@@ -88,7 +88,7 @@ def print_metrics(found: ServiceMetrics, place: str) -> None:
             f"in, {counted.generation_tokens:,.0f} tokens out"
         )
     if all(row.now is None and row.highest is None for row in found.rows):
-        return  # a table of nothing tells nothing
+        return  # an empty table would not help
     ascii_only = not _can_print(BLOCKS)
     span = span_of(found.since)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -108,12 +108,12 @@ def print_metrics(found: ServiceMetrics, place: str) -> None:
 
 
 def _state(found: ServiceMetrics) -> str:
-    """How it is, in words; the first thing that a reader needs."""
+    """The service's state in words, which a reader needs first."""
     pods = len(found.pods)
     if not pods:
-        told = "none of its pods is looked at any more"
+        told = "Prometheus no longer scrapes any of its pods"
     elif not found.answering:
-        # A model that still loads was never up.
+        # A model that still loads has never been up.
         told = "not up yet: " if found.age is None else "down: "
         told += "its pod does not answer" if pods == 1 else f"none of its {pods} pods answers"
     else:
@@ -135,7 +135,7 @@ def _notes(found: ServiceMetrics, *, ascii_only: bool) -> list[str]:
     if Gap.IDLE in points:
         notes.append(f"{idle} no request was measured in that time")
     if Gap.UNSEEN in points:
-        notes.append("(blank) nothing was measured: the server did not answer, or was not looked at")
+        notes.append("(blank) nothing was measured: the server did not answer, or was not scraped")
     quantiles = [
         value for row in found.rows for value in (row.now, row.whole, row.highest) if isinstance(value, Quantile)
     ]
@@ -175,7 +175,7 @@ def span_of(seconds: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three digits, and all of those before the point."""
+    """The number with three digits, or more if more stand before the point."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""The platform repository that a command works in, and the files that a user names on the command line."""
+"""Opens the platform repository that a command works in, and reads the files that a user names on the command line."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Repository(PlanningInputs):
     root: Path
 
     def read_request(self, path: Path) -> Request:
-        """The request in a file; tells of overrides that the gate refuses.
+        """The request in a file. Prints a note for each override that the gate refuses.
 
-        Raises InputError where it cannot be read, or names what the platform lacks.
+        Raises InputError if it cannot be read, or has names that the platform does not know.
         """
         request = read_request(read_file(path), str(path), self.catalog, self.settings)
         today = datetime.now(UTC).date()
@@ -51,5 +51,5 @@ def open_repository(named: Path | None) -> Repository:
 
 
 def read_file(path: Path) -> str:
-    """The text of a file that a user named. Raises InputError where it cannot be read."""
+    """The text of a file that a user named. Raises InputError if it cannot be read."""
     return decode(read_bounded(path, LARGEST_FILE, "Name a file that holds a form's answers."), str(path))

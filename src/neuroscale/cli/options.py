@@ -1,4 +1,4 @@
-"""The options and arguments that several commands share: each one's name and help, once."""
+"""Defines the options and arguments that several commands share: each one's name and help, once."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import typer
 
 RepositoryOption = Annotated[
     Path | None,
-    typer.Option("--repository", help="The platform repository. Default: the one that the current folder lies in."),
+    typer.Option("--repository", help="The platform repository. Default: the one around the current folder."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 PictureOption = Annotated[
     Path | None, typer.Option("--picture", help="Draw the memory of one accelerator into this file (.svg or .png).")
 ]
 
-# ---------------------------------------------------------------------------------------------- which cluster is asked
+# ---------------------------------------------------------------------------------------------- the cluster to ask
 
 KubeconfigOption = Annotated[Path | None, typer.Option("--kubeconfig", help="Default: $KUBECONFIG, or ~/.kube/config.")]
 ContextOption = Annotated[
@@ -24,7 +24,7 @@ ContextOption = Annotated[
 ]
 ClusterStateOption = Annotated[Path | None, typer.Option("--state", help="The folder of a local platform to ask.")]
 
-# ---------------------------------------------------------------------------------------------- which service is asked
+# ---------------------------------------------------------------------------------------------- the service to ask
 
 ServiceArgument = Annotated[str, typer.Argument(help="A service: its name, or ENVIRONMENT/SERVICE.")]
 ServiceEnvironmentOption = Annotated[str, typer.Option("--environment", help="The service's environment.")]

@@ -1,4 +1,4 @@
-"""`neuroscale platform`: what a cluster gets, rendered into the repository and installed."""
+"""`neuroscale platform`: renders a cluster's objects into the repository, and installs them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from neuroscale.cluster.platform_install import Applied
 
 app = typer.Typer(
-    name="platform", help="What a cluster gets: render it into the repository, install it.", no_args_is_help=True
+    name="platform", help="Render a cluster's objects into the repository, and install them.", no_args_is_help=True
 )
 
 
 @app.command("render")
 def render_platform(
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing. Exit status 1: some files are not as rendered.")
+        bool, typer.Option("--check", help="Write nothing. Exit status 1: some files differ from the rendered ones.")
     ] = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Write what settings and catalog render to: Argo CD's files, runtimes, tenancy, upstream's charts."""
+    """Render Argo CD's files, runtimes, tenancy and upstream's charts from settings and catalog."""
     from neuroscale.catalog import load_catalog
     from neuroscale.catalog.settings import check_settings, load_settings
     from neuroscale.rendering.platform import files
@@ -55,15 +55,17 @@ def render_platform(
 @app.command("install")
 def install_platform(
     context: Annotated[str, typer.Option("--context", help="The kubeconfig's context of the cluster.")],
-    environment: Annotated[str, typer.Option("--environment", help="The environment that the cluster is.")],
+    environment: Annotated[str, typer.Option("--environment", help="The cluster's environment.")],
     kubeconfig: KubeconfigOption = None,
-    repo_url: Annotated[str, typer.Option("--repo-url", help="What Argo CD reads. Default: the settings' URL.")] = "",
+    repo_url: Annotated[
+        str, typer.Option("--repo-url", help="The repository that Argo CD reads. Default: the settings' URL.")
+    ] = "",
     revision: Annotated[str, typer.Option("--revision", help="Default: the settings' default branch.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the cluster, and change nothing.")] = False,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Tell a cluster's Argo CD what to deploy. Repeat it after a change of settings, teams or charts."""
+    """Configure a cluster's Argo CD to deploy the platform. Repeat it after a change of settings, teams or charts."""
     from neuroscale.cli.platform_install import installed_objects
     from neuroscale.cluster.platform_install import install
     from neuroscale.kube.client import Cluster
@@ -78,7 +80,7 @@ def install_platform(
         done = install(cluster, environment, wanted, dry_run=dry_run, tell=tell)
     notes = [*done.notes]
     if not dry_run and settings.environments[environment].cluster == "local":
-        notes.append("The environment's cluster is local: KServe and Kyverno are not among what is deployed.")
+        notes.append("The environment's cluster is local: Argo CD does not deploy KServe and Kyverno to it.")
     if as_json:
         answer = {
             "schema_version": 1,

@@ -1,4 +1,4 @@
-"""What `neuroscale platform install` applies: an environment's objects, as they are rendered and checked in."""
+"""Reads the objects that `neuroscale platform install` applies: an environment's, as rendered and checked in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neuroscale.rendering.platform.filling import Object
 from neuroscale.repo.layout import SETTINGS, find_root
 from neuroscale.repo.snapshot import FolderSnapshot, read_text
 
-# No name or password: they would be readable for everybody who reads an Application.
+# No name or password: everybody who can read an Application could read them.
 _URL = re.compile(
     r"https://[^\s@]+|http://127\.0\.0\.1(:[0-9]+)?/[^\s@]*|ssh://[^\s:]+@[^\s@]+|[\w.-]+@[\w.-]+:[^\s@]+"
 )
@@ -25,7 +25,7 @@ def installed_objects(
 ) -> tuple[list[Object], Settings]:
     """The objects that Argo CD of an environment's cluster gets, and the settings.
 
-    `repository_url` and `revision`: what Argo CD is to read ("": what the settings say). Raises InputError for an
+    `repository_url` and `revision`: the repository that Argo CD reads ("": by the settings). Raises InputError for an
     unknown environment, and for a repository that is not rendered.
     """
     root = find_root(repository or Path.cwd())
@@ -38,7 +38,7 @@ def installed_objects(
     if repository_url and not _URL.fullmatch(repository_url):
         fix = "Write https://HOST/PATH or ssh://USER@HOST/PATH; a password belongs in Argo CD's repository Secret."
         raise InputError(Problem("the command line", "--repo-url", "is not an address without a password", fix))
-    # What Argo CD will read from Git is what is checked in: files that are older would undo what is installed here.
+    # Argo CD reads the checked-in files from Git: outdated files would undo this installation.
     if problems := files.differences(snapshot, files.render(snapshot, catalog, settings)):
         raise InputError(problems)
     rendered = argocd.render(

@@ -33,23 +33,24 @@ _LARGEST_PROMPT = 16 * MIB  # bytes; a million tokens take a third of it
 
 def query_service(
     service: ServiceArgument,
-    prompt: Annotated[str, typer.Argument(help="What to ask; - reads it from standard input.")],
+    prompt: Annotated[str, typer.Argument(help="The prompt; - reads it from standard input.")],
     environment: ServiceEnvironmentOption = "",
-    system: Annotated[str, typer.Option("--system", help="What the model is told before the prompt.")] = "",
+    system: Annotated[str, typer.Option("--system", help="The system message before the prompt.")] = "",
     max_tokens: Annotated[
         int | None, typer.Option("--max-tokens", help="The longest answer. Default: all that fits.", min=1)
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option("--temperature", help="0: the likeliest token always. Default: the server's.", min=0)
+        float | None,
+        typer.Option("--temperature", help="0 always takes the likeliest token. Default: the server's.", min=0),
     ] = None,
     stream: Annotated[
-        bool, typer.Option("--stream/--no-stream", help="Whether the answer is shown and timed as it comes.")
+        bool, typer.Option("--stream/--no-stream", help="Whether to show and time the answer as it comes.")
     ] = True,
     base_url: Annotated[
         str,
         typer.Option(
             "--base-url",
-            help="Where its clients reach it. Default: by a port-forward. With $NEUROSCALE_API_KEY or "
+            help="The address for its clients. Default: a port-forward. With $NEUROSCALE_API_KEY or "
             "$NEUROSCALE_API_KEY_FILE (mode 0600), no cluster is asked.",
         ),
     ] = "",
@@ -59,7 +60,7 @@ def query_service(
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Ask a service, and say what the answer took. Exit status: 1 the endpoint failed, 2 it cannot be asked."""
+    """Ask a service, and print the figures of the answer. Exit status: 1 the endpoint failed, 2 it cannot be asked."""
     from neuroscale.cli.answer_view import AnswerPrinter, as_mapping, print_figures
     from neuroscale.cluster.endpoint import chat
     from neuroscale.cluster.endpoint.metrics import Sampler
@@ -98,7 +99,7 @@ def _endpoint(
 
     given = key.from_environment()
     if base_url and given is not None:
-        # Address and key are all that it takes: no cluster is asked.
+        # Address and key suffice: no cluster is asked.
         with open_endpoint(None, "", service, base_url=base_url, api_key=given) as endpoint:
             yield endpoint
         return
@@ -115,7 +116,7 @@ def _endpoint(
 
 
 def _check_answering(status: ServiceStatus) -> None:
-    """Raises EndpointError, in the words of `neuroscale status`, where no pod could answer."""
+    """Raises EndpointError, with the message of `neuroscale status`, if no pod could answer."""
     from neuroscale.cluster.endpoint.errors import EndpointError
 
     if any(pod.state == "ready" for pod in status.pods):
@@ -127,7 +128,7 @@ def _check_answering(status: ServiceStatus) -> None:
 
 
 def _prompt(given: str) -> str:
-    """The prompt to send: the argument, or standard input for `-`. Raises InputError where it cannot be asked."""
+    """The prompt to send: the argument, or standard input for `-`. Raises InputError if it cannot be sent."""
     from neuroscale.core.printable import encodable
 
     prompt = given
@@ -143,5 +144,5 @@ def _prompt(given: str) -> str:
                 Problem("standard input", "", f"is not UTF-8 (byte {error.start})", "Give the prompt as text.")
             ) from None
     if not prompt.strip():
-        raise InputError(Problem("the prompt", "", "is empty", "Write it, or - to read it from standard input."))
+        raise InputError(Problem("the prompt", "", "is empty", "Give a prompt, or - to read it from standard input."))
     return encodable(prompt)

@@ -14,11 +14,11 @@ from neuroscale.core.errors import ExitStatus, InputError, Problem
 def render_request(
     request: Annotated[Path, typer.Argument(help="A request.yaml. A plan.yaml beside it is used as its lock.")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="Where to write. Default: the request's own folder.")
+        Path | None, typer.Option("--out", help="The folder to write to. Default: the request's own.")
     ] = None,
     repository: RepositoryOption = None,
 ) -> int:
-    """Write the manifests that a request and its plan render to."""
+    """Render a request and its plan to manifests, and write them."""
     from neuroscale.cli.open_repository import open_repository, read_file
     from neuroscale.planning.plan import load_plan
     from neuroscale.planning.planner import plan, request_digest
@@ -35,7 +35,7 @@ def render_request(
                 Problem(
                     str(lock),
                     "",
-                    f"was made for other answers than {request.name} holds",
+                    f"was made for other answers than those in {request.name}",
                     f"Run `neuroscale replan {request.parent}`.",
                 )
             )

@@ -1,4 +1,4 @@
-"""The files that a command writes its result into, beside what it prints."""
+"""Writes a command's result into files, beside its output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Reports:
-    """Where to write a result in each format; None: nowhere."""
+    """The file for a result in each format; None: not written."""
 
     json: Path | None = None
     junit: Path | None = None
@@ -17,7 +17,7 @@ class Reports:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that a half-written one never stands under its name. Raises OSError, and leaves nothing then."""
+    """Write a file so that its name never holds a half-written one. Raises OSError, and then leaves no file."""
     half = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         half.write_text(text, encoding="utf-8")

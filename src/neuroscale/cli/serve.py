@@ -31,7 +31,7 @@ def serve_plans(
             Problem(
                 "the command line",
                 "--host, --port",
-                f"nothing can listen at {host} port {port}: {error.strerror}",
+                f"this program cannot listen at {host} port {port}: {error.strerror}",
                 "Name an address of this machine and a free port; --port 0 takes any.",
             )
         ) from error

@@ -11,10 +11,10 @@ from neuroscale.cli.options import ClusterStateOption, ContextOption, Kubeconfig
 
 
 def look_at_services(
-    environment: Annotated[str, typer.Option("--environment", help="Whose services are looked at.")],
+    environment: Annotated[str, typer.Option("--environment", help="The environment whose services are tested.")],
     service: Annotated[str, typer.Option("--service", help="Only this service.")] = "",
     base_url: Annotated[
-        str, typer.Option("--base-url", help="Where its clients reach the one service. Default: by a port-forward.")
+        str, typer.Option("--base-url", help="The address of the one service for its clients. Default: a port-forward.")
     ] = "",
     revision: Annotated[
         str, typer.Option("--revision", help="The merged commit. Default: the default branch's newest here.")
@@ -30,7 +30,7 @@ def look_at_services(
     markdown_file: Annotated[Path | None, typer.Option("--markdown", help="Write the result as Markdown here.")] = None,
     repository: RepositoryOption = None,
 ) -> int:
-    """Look whether what is deployed serves as Git says. Exit status: 0 all passed, 1 findings, 3 cannot be trusted."""
+    """Test whether deployed services match Git. Exit status: 0 all passed, 1 findings, 3 cannot be trusted."""
     from neuroscale.cli.chosen_cluster import Where
     from neuroscale.cli.report_files import Reports
     from neuroscale.cli.smoke_run import Question, run_smoke_tests

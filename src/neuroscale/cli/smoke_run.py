@@ -1,4 +1,4 @@
-"""One run of the smoke tests from the command line: look at what is deployed, and write what was seen."""
+"""Runs the smoke tests for the command line, and writes their results."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from neuroscale.smoke.results import Report, from_record, to_json
 from neuroscale.smoke.run_spec import Spec
 from neuroscale.smoke.runner import run
 
-_BEFORE = 300.0  # seconds for what belongs to the whole environment
-_REQUESTS = 30  # that a service's checks make one after the other, at most
+_BEFORE = 300.0  # seconds for the checks of the whole environment
+_REQUESTS = 30  # the most requests that a service's checks send one after the other
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is looked at: an environment, or one service of it; `base_url` is where its clients reach that one.
+    """The services to test: an environment's, or one of them; `base_url` is the address of that one for its clients.
 
     `revision`: the commit whose facts count ("": the newest one of the default branch). `patience`: seconds that the
     first part of an answer may take.
@@ -48,9 +48,9 @@ class Question:
 
 
 def run_smoke_tests(question: Question, where: Where, repository: Path | None, reports: Reports) -> int:
-    """Look, report, and return the exit status: 0 only where every check looked and passed.
+    """Run the tests, report, and return the exit status: 0 only if every check ran and passed.
 
-    Raises InputError for a question that cannot be asked, UntrustedError where there is nothing to look at.
+    Raises InputError for options that cannot be used, UntrustedError if there is nothing to test.
     """
     for path in (reports.json, reports.junit, reports.markdown):
         if path is not None:
@@ -78,12 +78,14 @@ def _report(question: Question, where: Where, repository: Path | None) -> Report
     target = load_target(root, question.environment, revision, question.service)
     if not target.services:
         place = f"{MANIFESTS}/{question.environment} at {revision[:10]}"
-        raise UntrustedError(f"There is no service in {place}: nothing was looked at. Is it the right environment?")
+        raise UntrustedError(
+            f"There is no service in {place}: nothing was tested. Check that the environment is right."
+        )
     if question.base_url:
         checked_address(question.base_url, "--base-url", "the key")
     alone = question.base_url or any(os.environ.get(name) for name in (KEY_VARIABLE, KEY_FILE_VARIABLE))
     if alone and len(target.services) > 1:
-        message = f"an address or a key is of one service, and {question.environment} has {len(target.services)}"
+        message = f"an address or a key belongs to one service, but {question.environment} has {len(target.services)}"
         raise InputError(Problem("the command line", "--service", message, "Name the service with --service."))
     spec = Spec(
         repository=str(root),
@@ -100,7 +102,7 @@ def _report(question: Question, where: Where, repository: Path | None) -> Report
 
 
 def _revision(root: Path, named: str, cluster: Cluster) -> str:
-    """The commit whose facts count: the one that is named, or the default branch's newest that this clone knows."""
+    """The commit whose facts count: the named one, or the default branch's newest in this clone."""
     if named:
         git = Git(root)
         try:
@@ -114,12 +116,12 @@ def _revision(root: Path, named: str, cluster: Cluster) -> str:
     finally:
         clone.close()
     if tip is None:
-        raise InputError(Problem(str(root), "", "is no clone with a commit", "Run it in a clone of the repository."))
+        raise InputError(Problem(str(root), "", "is not a clone with a commit", "Run it in a clone of the repository."))
     return tip
 
 
 def _source(cluster: Cluster) -> str:
-    """The address that the cluster's Argo CD reads; "" where that cannot be asked, which a check will tell."""
+    """The address that the cluster's Argo CD reads; "" if the cluster cannot be asked, which a check will report."""
     try:
         found = cluster.list("argoproj.io/v1alpha1", "Application", NAMESPACE, SERVICE_LABEL)
     except KubernetesError:
@@ -140,5 +142,5 @@ def _write(report: Report, reports: Reports) -> None:
         try:
             write_whole(path, text(report))
         except OSError as error:
-            # What was found is not lost: the terminal shows it, and the exit status says that a report is missing.
+            # The findings are not lost: the terminal shows them, and the exit status says that a report is missing.
             raise UntrustedError(f"{path}: the report cannot be written: {error.strerror}") from error

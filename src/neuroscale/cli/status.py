@@ -33,19 +33,21 @@ _SETTLED = ("ready", "failed")
 
 
 def show_status(
-    service: Annotated[str, typer.Argument(help="A service, for its details; all of them where it is left out.")] = "",
+    service: Annotated[str, typer.Argument(help="A service, for its details. Default: all services, in short.")] = "",
     environment: Annotated[str, typer.Option("--environment", help="Only services of this environment.")] = "",
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
     state: ClusterStateOption = None,
     wait: Annotated[
         int | None,
-        typer.Option("--wait", help="Ask again until all is ready or failed, for so many seconds.", min=0, max=86400),
+        typer.Option("--wait", help="Ask again until all are ready or failed, for so many seconds.", min=0, max=86400),
     ] = None,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Judge what a cluster serves, and say where. Exit status: 0 all is ready, 1 not, 2 the cluster cannot be asked."""
+    """Judge a cluster's services, and print their addresses. Exit status: 0 all are ready, 1 not, 2 the cluster cannot
+    be asked.
+    """
     from neuroscale.cli.chosen_service import services_asked
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.cluster.service_status_reader import Reader
@@ -81,7 +83,7 @@ def show_status(
 
 
 def _with_curl(one: ServiceStatus, where: Where, state: State | None, repository: Path | None) -> ServiceStatus:
-    """With a command that asks the service, where a pod of it answers and its URL has TLS."""
+    """Add a command that asks the service, if one of its pods answers and its URL has TLS."""
     from neuroscale.cluster.endpoint.curl import Way, curl_line
 
     answering = [pod for pod in one.pods if pod.state == "ready"]
@@ -94,7 +96,7 @@ def _with_curl(one: ServiceStatus, where: Where, state: State | None, repository
         from neuroscale.local.node.service import NODE
 
         if not any(pod.node == NODE for pod in answering):
-            return dataclasses.replace(one, notes=(*one.notes, "Its pods are simulated: nothing answers at its URL."))
+            return dataclasses.replace(one, notes=(*one.notes, "Its pods are simulated: no server answers at its URL."))
         if NAME not in state.instance.ports:
             return one
         way = Way(control_plane(state).authority_file, state.instance.ports[NAME])
@@ -102,7 +104,7 @@ def _with_curl(one: ServiceStatus, where: Where, state: State | None, repository
 
 
 def _key_command(one: ServiceStatus, where: Where, repository: Path | None) -> list[str]:
-    """The command that writes the service's key, as whoever asked for the status can run it."""
+    """The command that writes the service's key, with the options of this command."""
     program = "neuroscale"
     if shutil.which(program) is None:
         program = str(Path(sys.executable).with_name(program))
@@ -117,7 +119,7 @@ def _key_command(one: ServiceStatus, where: Where, repository: Path | None) -> l
 
 
 def _wait(reader: Reader, question: Question, seconds: float) -> Answer:
-    """Ask until every verdict is settled, or the time is over; what changes is told on the way."""
+    """Ask until every verdict is settled, or the time is over. Prints each change on the way."""
     from neuroscale.cli.status_view import label
     from neuroscale.core.printable import terminal
     from neuroscale.kube.client import KubernetesError, RefusedError
@@ -129,7 +131,7 @@ def _wait(reader: Reader, question: Question, seconds: float) -> Answer:
         try:
             answer = reader.ask(question)
         except KubernetesError as error:
-            # What it refuses, it will refuse again; what does not answer may come back.
+            # A cluster that refuses will refuse again; one that does not answer may come back.
             refused = isinstance(error, RefusedError) and error.code < 500 and error.code not in (409, 410, 429)
             if refused or started >= ends:
                 raise

@@ -1,4 +1,4 @@
-"""The verdicts on a cluster's services, for people: one line each, or one service with all that is known."""
+"""Prints the verdicts on a cluster's services, for people: a line for each, or one service with all its facts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from neuroscale.core.printable import terminal
 
 
 def print_status(answer: Answer, question: Question, *, detailed: bool) -> None:
-    """Print a line for each service, and what is known of it where it is `detailed`."""
+    """Print a line for each service, and all its facts if `detailed`."""
     width = max((len(label(one)) for one in answer.services), default=0)
     for one in answer.services:
         what = f"{one.reason}{_endpoint(one)}" if one.verdict == "ready" else f"{one.reason}. {one.next}"
@@ -24,8 +24,8 @@ def print_status(answer: Answer, question: Question, *, detailed: bool) -> None:
     if not answer.services and not answer.unreadable:
         where = f" of the environment {question.environment}" if question.environment else ""
         typer.echo(
-            f"No service{where} is in this cluster, nor does this clone say that one should be. Is it the right one? "
-            "Ask for a service: neuroscale request --interactive"
+            f"No service{where} is in this cluster, and this clone does not hold one for it. Check that the cluster "
+            f"is right. Ask for a service: neuroscale request --interactive"
         )
 
 
@@ -40,7 +40,7 @@ def _print_details(one: ServiceStatus) -> None:
     if one.generation is not None:
         old = f", {one.replicas_old} of earlier generations" if one.replicas_old else ""
         rows.append(("generation", f"{one.generation}: {one.replicas_ready} of {one.replicas_needed} pods ready{old}"))
-        rows.append(("model", f"{one.transition or 'nothing told'}, newest {one.model_state or 'not told'}"))
+        rows.append(("model", f"{one.transition or 'not reported'}, newest {one.model_state or 'not reported'}"))
     if one.last_failure:
         rows.append(("", f"last failure: {one.last_failure}"))
     for condition in one.conditions:
@@ -56,7 +56,7 @@ def _print_details(one: ServiceStatus) -> None:
         if text:
             typer.echo(f"  {name:<11} {terminal(text, 2000)}")
     if one.curl:
-        typer.echo("\nAsk it (its key is read, and shown to nobody):\n")
+        typer.echo("\nAsk it (the command reads its key without showing it):\n")
         typer.echo(terminal(one.curl, 4000))
 
 

@@ -1,4 +1,4 @@
-"""What a workflow tells its jobs by the environment, on GitHub and on Gitea alike."""
+"""Reads the variables that a workflow gives its jobs, on GitHub and on Gitea alike."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def run_page(environment: Mapping[str, str]) -> str:
 
 
 def run_number(environment: Mapping[str, str]) -> int:
-    """The number of the run among those of its workflow. Raises InputError outside a workflow."""
+    """The number of the run among the runs of its workflow. Raises InputError outside a workflow."""
     return _number(environment, "GITHUB_RUN_NUMBER")
 
 
 def run_attempt(environment: Mapping[str, str]) -> int:
-    """Which attempt of the run this is, from 1 on. Raises InputError outside a workflow."""
+    """The attempt of the run, from 1 on. Raises InputError outside a workflow."""
     return _number(environment, "GITHUB_RUN_ATTEMPT")
 
 
