@@ -1,4 +1,4 @@
-"""A cluster that judges: control plane, KServe and Kyverno with this repository's policies, and what it answers."""
+"""A cluster that judges objects: control plane, KServe and Kyverno with this repository's policies, and its answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from neuroscale.local.webhooks import GROUP_VERSION, WEBHOOK_KINDS
 from policies_support import ROOT
 
 UNJUDGED = kserve.NAMESPACE
-"""A namespace that Kyverno leaves alone: what is refused here, the cluster refuses without any policy."""
+"""A namespace that Kyverno ignores: the cluster refuses an object here without any policy."""
 
 _SERVING = ROOT / "platform" / "serving"
 _AT_ONCE = 8
@@ -34,7 +34,7 @@ _POLICY = re.compile(r"(?:^|; )Policy (?P<policy>[a-z0-9-]+) (?P<result>failed|e
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the API server answered. `policies`: what each policy that refuses says; `other`: any other refusal."""
+    """The API server's answer. `policies`: the message of each policy that refuses; `other`: any other refusal."""
 
     admitted: Object | None
     policies: Mapping[str, str]
@@ -58,7 +58,7 @@ class AdmissionLab:
 
     @contextlib.contextmanager
     def without_kserve(self) -> Iterator[None]:
-        """As if KServe's webhooks were not there, which change objects before policies see them, and refuse some."""
+        """Run without KServe's webhooks, which change objects before policies see them, and refuse some."""
         webhooks = [
             Identity.of(found)
             for kind in WEBHOOK_KINDS
@@ -94,7 +94,7 @@ class AdmissionLab:
 
 
 def judgement_of(message: str) -> Judgement:
-    """The API server's words for a refusal, told apart by who refused."""
+    """The messages of a refusal by the API server, sorted by their sources."""
     denied = _DENIED.fullmatch(message)
     if denied is None or not denied["webhook"].startswith("vpol."):
         return Judgement(None, {}, message)
@@ -109,7 +109,7 @@ def judgement_of(message: str) -> Judgement:
 
 
 def wait_until(condition: Callable[[], bool], told: str, seconds: float = 60.0) -> None:
-    """Wait for the condition; fail with what is `told` after some seconds."""
+    """Wait for the condition; fail with the message `told` after some seconds."""
     ends = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < ends, f"{told} after {seconds:g} s"
@@ -137,7 +137,7 @@ def runtimes() -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def kserve_lab() -> Iterator[Cluster]:
-    """A cluster with KServe and without Kyverno, where nothing but KServe judges what it makes pods of."""
+    """A cluster with KServe and without Kyverno, where only KServe judges its objects."""
     with _cluster(()) as (_, found):
         yield found
 
@@ -155,7 +155,7 @@ def admission_lab() -> Iterator[AdmissionLab]:
 
 @contextlib.contextmanager
 def _cluster(of_kyverno: Sequence[str]) -> Iterator[tuple[Running, Cluster]]:
-    """Control plane and KServe, and Kyverno where it gets ports."""
+    """Control plane and KServe, and Kyverno if it gets ports."""
     ports = (*control_plane.PORTS, *kserve.PORTS, *of_kyverno)
     with local_state(ports) as state, running(state) as processes:
         control_plane.prepare(state)

@@ -1,4 +1,4 @@
-"""A platform repository on a real forge, merges into it, and what smoke tests would have said of them."""
+"""A platform repository on a real forge, merges into it, and made-up results of their smoke tests."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def failing(service: str, what: str = "answers 500") -> list[dict[str, Any]]:
 
 @dataclass
 class Seen:
-    """What the tests of an environment say. `verdicts`: what the cluster's status says, by service."""
+    """The results of an environment's tests. `verdicts`: the verdict of the cluster's status, by service."""
 
     checks: list[dict[str, Any]]
     environment: str = "dev"
@@ -96,14 +96,14 @@ class Seen:
 
 @dataclass(frozen=True)
 class Said:
-    """How a command ended, and all that it printed."""
+    """The exit status of a command, and its whole output."""
 
     status: int
     text: str
 
 
 class Project:
-    """A repository of its own, whose main branch nobody guards, and a clone of it."""
+    """A separate repository without protection of its main branch, and a clone of it."""
 
     def __init__(self, server: ForgeServer, folder: Path) -> None:
         self.server = server
@@ -132,7 +132,7 @@ class Project:
         return self.server.forge(self.repository, self.server.owner)
 
     def merge(self, files: dict[str, bytes | str | None], title: str = "Change") -> PullRequest:
-        """A pull request of the owner's with these files, merged by squashing; the clone is at main then."""
+        """Merge a pull request of the owner with these files by squashing; afterwards the clone is at main."""
         branch = f"work-{secrets.token_hex(4)}"
         self.fetch()
         self.clone.run("switch", "--quiet", "--force-create", branch)
@@ -169,7 +169,7 @@ class Project:
     ) -> Said:
         """`neuroscale after-merge` as the workflow runs it, after tests that ended so.
 
-        `token`: None for that of the account that opens reverts; "" where the forge holds none.
+        `token`: None for the token of the account that opens reverts; "" if the forge has no such token.
         """
         self.runs += 1
         folder = self.folder / f"run-{self.runs}"
@@ -193,14 +193,14 @@ class Project:
         return Said(done.status, text)
 
     def pulls(self) -> list[PullRequest]:
-        """All of the repository's, oldest first."""
+        """All pull requests of the repository, oldest first."""
         client = self.server.client(self.server.admin)
         listed = client.pages(f"/repos/{self.repository.slug}/pulls", {"state": "all"})
         found = [self.owner._to_pull(PullShape.model_validate(one)) for one in listed]
         return sorted(found, key=lambda pull: pull.number)
 
     def reverts(self, merged: PullRequest) -> list[PullRequest]:
-        """Those of a merge."""
+        """The reverts of a merge."""
         return [pull for pull in self.pulls() if pull.head_branch.startswith(f"{PREFIX}{merged.number}-")]
 
     def comments(self, pull: PullRequest) -> list[str]:

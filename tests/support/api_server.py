@@ -1,6 +1,6 @@
 """A real Kubernetes API server for tests: etcd and kube-apiserver, with certificates, in a folder of its own.
 
-There is no controller: nothing makes service accounts, ReplicaSets or pods, and an object is what was applied.
+It has no controllers: nothing makes service accounts, ReplicaSets or pods, and an object stays as it was applied.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ApiServer:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's; its only context is `context`."""
+        """The administrator's kubeconfig; its only context is `context`."""
         return self.plane.kubeconfig
 
     @property
@@ -46,7 +46,7 @@ class ApiServer:
 
 @contextlib.contextmanager
 def running_api_server() -> Iterator[ApiServer]:
-    """Start one, and end it with all that it holds. A failure to start shows what the process said."""
+    """Start a server, and end it with all its objects. A failure to start shows the process's output."""
     # A short path outside the tests' folders, whose names may be long and which pytest keeps.
     folder = Path(tempfile.mkdtemp(prefix="neuroscale-api-"))
     plane = ControlPlane(folder / "control-plane", Ports.free(), nodes=True)

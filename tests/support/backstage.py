@@ -22,11 +22,11 @@ _TIMEOUT_SECONDS = 60
 
 
 class BackstageError(Exception):
-    """What Backstage said instead of an answer."""
+    """Backstage's error in place of an answer."""
 
 
 class Backstage:
-    """A running oracle. Every question raises BackstageError where Backstage fails."""
+    """A running oracle. Every question raises BackstageError if Backstage fails."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -69,7 +69,7 @@ class Backstage:
 
 @contextmanager
 def start() -> Iterator[Backstage]:
-    """Starts the oracle. Fails where `make setup` has not installed its packages."""
+    """Starts the oracle. Fails if `make setup` has not installed its packages."""
     assert (FOLDER / "node_modules").is_dir(), "tests/node/node_modules is missing: run `make setup`"
     with subprocess.Popen(
         [str(NODE), str(FOLDER / "oracle.mjs")], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -1,4 +1,4 @@
-"""A model server for tests: it sends exactly the bytes that it is given, however broken, and keeps what was asked."""
+"""A model server for tests: it sends exactly the given bytes, however broken, and keeps the requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Asked:
 
 @dataclass
 class BrokenServer:
-    """Replies with `reply`, which is given the connection and may do to it what it likes."""
+    """Replies with `reply`, which gets the connection and may do anything with it."""
 
     listener: socket.socket
     reply: Reply = field(default=lambda _: None)
@@ -42,7 +42,7 @@ class BrokenServer:
         return f"http://127.0.0.1:{self.listener.getsockname()[1]}"
 
     def says(self, *parts: bytes) -> None:
-        """Each part in a packet of its own, as far as the system lets it, and then the end."""
+        """Send each part in a packet of its own, as far as the system allows it, and then end."""
 
         def reply(connection: socket.socket) -> None:
             for part in parts:
@@ -75,7 +75,7 @@ class BrokenServer:
 
 @contextlib.contextmanager
 def broken_server() -> Iterator[tuple[BrokenServer, Endpoint]]:
-    """The server, and the endpoint that it is taken for."""
+    """The server, and an endpoint that leads to it."""
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener:
         server = BrokenServer(listener)
         threading.Thread(target=server.serve, daemon=True).start()
@@ -99,7 +99,7 @@ def delta(text: str, tokens: int, finish: str | None = None, field_name: str = "
 
 
 def usage(tokens: int) -> dict[str, Any]:
-    """The last event, which has the counts alone."""
+    """The last event, which has only the counts."""
     return {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": tokens, "total_tokens": 5 + tokens}}
 
 
@@ -110,6 +110,6 @@ def stream(texts: Iterable[str]) -> bytes:
 
 
 def error(status: int, body: bytes, content_type: str = "application/json") -> bytes:
-    """A whole response that is no success."""
+    """A complete response with an error."""
     head = f"HTTP/1.1 {status} No\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
     return f"{head}Connection: close\r\n\r\n".encode() + body

@@ -1,4 +1,4 @@
-"""Folders with a config.json and safetensors files of any shape, without weights worth the name."""
+"""Folders with a config.json and safetensors files of any shape, without useful weights."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Tensors = Mapping[str, tuple[str, Sequence[int]]]
 
 
 def safetensors(tensors: Tensors, *, body: bool = True) -> bytes:
-    """A safetensors file. Without `body`, its header alone."""
+    """A safetensors file. Without `body`, only its header."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
     for name, (dtype, shape) in tensors.items():

@@ -1,4 +1,4 @@
-"""Whether the tests wrote into the checkout where git ignores nothing, and so where `WRITTEN` names nothing."""
+"""Checks whether the tests wrote files into the checkout that git does not ignore, and so outside of `WRITTEN`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _BEFORE = pytest.StashKey[frozenset[str]]()
 
 
 def _untracked() -> frozenset[str]:
-    """Files that git neither tracks nor ignores; none where this is no clone."""
+    """Files that git neither tracks nor ignores; none if this is not a clone."""
     command = ["git", "-C", str(_ROOT), "ls-files", "--others", "--exclude-standard", "-z"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return frozenset(done.stdout.split("\0")) - {""}
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Remember what lies there."""
+    """Remember the files before the run."""
     if not hasattr(session.config, "workerinput"):
         session.config.stash[_BEFORE] = _untracked()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail in CI, where nobody else writes; at a desk, somebody may have added a file meanwhile."""
+    """Fail in CI, where nobody else writes; elsewhere somebody may have added a file meanwhile."""
     before = session.config.stash.get(_BEFORE, None)
     if before is not None and (new := sorted(_untracked() - before)):
         print(f"\nWritten into the checkout during the tests: {', '.join(new)}")

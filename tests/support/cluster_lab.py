@@ -56,7 +56,7 @@ def install_kinds(cluster: Cluster) -> None:
 
 
 class Failing(Cluster):
-    """A cluster whose answer number `at` is an error."""
+    """A cluster that answers request number `at` with an error."""
 
     def __init__(self, inner: Cluster, at: int, error: Exception) -> None:
         self.__dict__.update(inner.__dict__)
@@ -130,7 +130,7 @@ class Lab:
         return found if status is None else self.cluster.merge(identity, {"status": status}, "status")
 
     def application(self, revision: str, sync: str = "Synced", **changes: Any) -> None:
-        """What Argo CD would say of the service. An Application has no subresource for its status."""
+        """Make the service's Application as Argo CD would. An Application has no subresource for its status."""
         self.put(
             {
                 "apiVersion": "argoproj.io/v1alpha1",
@@ -163,7 +163,9 @@ class Lab:
         )
 
     def serve(self, *, ready: bool = True) -> None:
-        """What KServe and Kubernetes make of the rendered service, once it answers or while it loads."""
+        """Make the objects that KServe and Kubernetes make for the rendered service, once it answers or while it
+        loads.
+        """
         service = self.put(self.rendered())
         predictor = service["spec"]["predictor"]
         container = {key: value for key, value in predictor["model"].items() if key not in _NO_FIELDS_OF_A_CONTAINER}
@@ -249,7 +251,7 @@ class Lab:
         )
 
     def user(self, name: str, rules: list[Object], namespace: str = "") -> Path:
-        """The kubeconfig of a user who may do what the rules say: in a namespace, or everywhere."""
+        """The kubeconfig of a user with the rights of the rules: in a namespace, or everywhere."""
         unique = f"{self.namespace}-{name}"
         kind = "Role" if namespace else "ClusterRole"
         place = {"namespace": namespace} if namespace else {}
@@ -267,7 +269,7 @@ class Lab:
         return self.server.kubeconfig_of(unique)
 
     def remove(self) -> None:
-        """Everything that was put there; nodes and applications would be seen by other tests."""
+        """Remove all objects of this test; other tests would see its nodes and applications."""
         for identity in reversed(self.made):
             self.cluster.delete(identity)
 

@@ -1,4 +1,4 @@
-"""The command line as a program or a person meets it, in this very process."""
+"""Runs the command line as a program or a person does, in this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neuroscale.cli import app
 
 @dataclass(frozen=True)
 class Said:
-    """How a command ended, and what it printed."""
+    """The exit status of a command, and its output."""
 
     status: int
     out: str
@@ -33,7 +33,7 @@ class Said:
 def commands(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *before: object
 ) -> Callable[..., Said]:
-    """Runs `neuroscale` with the arguments in `before` and those that it is called with."""
+    """Runs `neuroscale` with the arguments in `before` and those of the call."""
 
     def command(*arguments: object) -> Said:
         monkeypatch.setattr(sys, "argv", ["neuroscale", *map(str, (*before, *arguments))])

@@ -1,8 +1,8 @@
-"""Long comparisons with upstream programs run in full when what they compare has changed, and as a sample otherwise.
+"""Long comparisons with upstream programs run in full when their inputs have changed, and as a sample otherwise.
 
-`proven.json` holds, for each comparison, the digest of its inputs under which it last passed in full. Where the inputs
-differ now, it runs in full again. `make test-all` runs all in full, whatever is written down; once that has passed,
-`python tests/support/comparisons.py` writes the digests down.
+`proven.json` holds, for each comparison, the digest of its inputs at its last full run that passed. If the inputs
+differ now, it runs in full again. `make test-all` always runs all in full; once that has passed, `python
+tests/support/comparisons.py` writes the digests down.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import TypeVar
 ROOT = Path(__file__).resolve().parents[2]
 PROVEN = ROOT / "tests" / "proven.json"
 ALL = "NEUROSCALE_TEST_ALL"
-"""Set to anything, this variable has all comparisons run in full."""
+"""With any value, this variable makes all comparisons run in full."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`inputs`: the files and folders of this repository that decide how it ends."""
+    """`inputs`: the files and folders of this repository that decide its result."""
 
     name: str
     inputs: tuple[str, ...]
@@ -38,11 +38,11 @@ class Comparison:
         return bool(os.environ.get(ALL)) or _proven().get(self.name) != self.digest()
 
     def sample(self, everything: Sequence[T], sample: Iterable[T]) -> list[T]:
-        """All cases, or the sample where the inputs are those of the last full run."""
+        """All cases, or the sample if the inputs are those of the last full run."""
         return list(everything) if self.in_full else list(sample)
 
     def digest(self) -> str:
-        """Of the names and contents of the inputs."""
+        """The digest of the names and contents of the inputs."""
         found = hashlib.sha256()
         for path in sorted(file for one in self.inputs for file in _files(ROOT / one)):
             found.update(f"{path.relative_to(ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
@@ -58,7 +58,7 @@ _PLATFORM = (
 VLLM_ARGUMENTS = Comparison(
     "vllm-arguments", (*_VLLM, "tests/vllm/test_vllm_arguments.py", "tests/support/vllm_parser_oracle.py")
 )
-"""Our reading of vLLM's command line with vLLM's own parser."""
+"""Compares our reading of vLLM's command line with vLLM's own parser."""
 KV_CACHE = Comparison(
     "kv-cache",
     (
@@ -66,7 +66,7 @@ KV_CACHE = Comparison(
         *("tests/support/oracle_configs.py", "tests/support/vllm_oracle.py", "tests/support/vllm_start.py"),
     ),
 )
-"""Planned KV tokens and weights with those of started engines."""
+"""Compares planned KV tokens and weights with those of started engines."""
 MANIFESTS = Comparison(
     "manifests",
     (
@@ -75,7 +75,7 @@ MANIFESTS = Comparison(
         *("src/neuroscale/repo/snapshot.py", "tests/gate/test_repo_server_parity.py", "tests/support/gitops_lab.py"),
     ),
 )
-"""The objects that the gate reads with those that Argo CD's repo server reads."""
+"""Compares the objects that the gate reads with those that Argo CD's repo server reads."""
 SMOKE_TESTS = Comparison(
     "smoke-tests",
     (
@@ -84,9 +84,9 @@ SMOKE_TESTS = Comparison(
         *("tests/support/smoke_lab.py", "tests/support/smoke_breakages.py", "tests/support/model_faults.py"),
     ),
 )
-"""Every way to break a service with the checks that must fail."""
+"""Compares the failed checks of each broken service with the checks that must fail."""
 FAULTS = Comparison("faults", (*_PLATFORM, "tests/local/test_platform_faults.py", "tests/support/gitops_lab.py"))
-"""Every process of the platform killed once."""
+"""Kills every process of the platform once."""
 COMPARISONS = (VLLM_ARGUMENTS, KV_CACHE, MANIFESTS, SMOKE_TESTS, FAULTS)
 
 

@@ -24,7 +24,7 @@ TODAY = date(2026, 7, 1)
 HOURS = 730
 
 L4, VCPU, GIB = Decimal("0.72"), Decimal("0.0864"), Decimal("0.009")
-"""What the catalog's price list asks for an hour of each."""
+"""The hourly prices of the catalog's price list."""
 
 Object = Mapping[str, Any]
 
@@ -37,7 +37,7 @@ def prices() -> Prices:
 
 
 def repriced(accelerator: str, usd: str) -> Prices:
-    """The prices of this repository with another one for an accelerator."""
+    """The prices of this repository with another price for an accelerator."""
     now = prices()
     (price_list,) = now.catalog.prices.values()
     changed = tuple(
@@ -79,14 +79,14 @@ def changed(*services: Service, at: Prices | None = None, today: date = TODAY) -
 
 
 def added(*given: Object, environment: str = "dev") -> tuple[ServiceCost, CostChange]:
-    """What these objects cost as a new service."""
+    """The cost of these objects as a new service."""
     cost = changed(service((), given, environment))
     assert cost is not None
     return cost.services[0], cost
 
 
 def reasons(cost: CostChange) -> dict[str, str]:
-    """Why something has no price, by its subject."""
+    """The reasons for missing prices, by subject."""
     return {one.subject: one.reason for one in cost.unpriced}
 
 
@@ -118,7 +118,7 @@ def workload(kind: str = "Deployment", name: str = "chat", labels: Any = None, *
 
 GPU_POD = pod_spec(gpu=1, cpu=4, memory="16Gi")
 HOURLY = L4 + 4 * VCPU + 16 * GIB
-"""What GPU_POD costs an hour."""
+"""The hourly cost of GPU_POD."""
 
 
 def inference_service(

@@ -1,6 +1,6 @@
 """Pods of a service in a real API server that KWOK keeps ready, each of them with a real HTTP server behind its port.
 
-The HTTP server stands for vLLM where only its key counts: it asks for the one that its pod's Secret held when it began.
+The HTTP server stands for vLLM where only its key counts: it asks for the key in its pod's Secret at its start.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STAGES = (
 
 
 class _Model(http.server.BaseHTTPRequestHandler):
-    """What vLLM answers on /v1/models, and a path that streams slowly."""
+    """Answers /v1/models as vLLM does, and streams slowly on another path."""
 
     protocol_version = "HTTP/1.1"
     key: str
@@ -85,7 +85,7 @@ class Pods:
         return self.server.cluster
 
     def put_service(self) -> Object:
-        """The InferenceService, with the labels that its Secret is to have."""
+        """Make the InferenceService, with the labels that its Secret shall have."""
         labels = {"app.kubernetes.io/managed-by": "neuroscale", "app.kubernetes.io/owner": "team-alpha"}
         return self.cluster.apply(
             {
@@ -101,7 +101,7 @@ class Pods:
         )
 
     def add(self, name: str, *, key: str | None = None) -> None:
-        """A pod, and the server behind it, with the key that the Secret holds now; wait until it is ready."""
+        """Add a pod and its server, with the key that the Secret holds now; wait until it is ready."""
         secret = self.cluster.get("v1", "Secret", f"{self.service}-api-key", self.namespace) or {"data": {}}
         held = base64.b64decode(secret["data"].get("api-key", "")).decode()
         handler = type("Model", (_Model,), {"key": held if key is None else key})
@@ -136,7 +136,7 @@ class Pods:
         wait_for(lambda: self.is_ready(name), what=f"{name} is ready")
 
     def put_forward(self, name: str, port: int) -> None:
-        """Where a port-forward to the pod's port leads."""
+        """Set the target of a port-forward to the pod's port."""
         forward = {"ports": [8080], "target": {"address": "127.0.0.1", "port": port}}
         self.cluster.apply(
             {
@@ -163,7 +163,7 @@ class Pods:
 
     @contextlib.contextmanager
     def replaced(self) -> Iterator[list[str]]:
-        """While this lasts, a pod that is gone is replaced, as a ReplicaSet would; gives the names in order."""
+        """Within it, a deleted pod is replaced, as by a ReplicaSet; yields the names in order."""
         over = threading.Event()
         wanted = len(self.names())
         made: list[str] = []

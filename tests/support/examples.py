@@ -1,4 +1,4 @@
-"""How many cases a property test generates: as many as it says, fewer for `make check`, more by night."""
+"""Sets how many cases a property test generates: its own number, fewer for `make check`, more by night."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def examples(many: int) -> int:
 
 
 def use_fewer_where_asked() -> None:
-    """The same for tests that name no number."""
+    """The same for tests without a number of their own."""
     if _QUICK:
         settings.register_profile("quick", max_examples=examples(100), deadline=None)
         settings.load_profile("quick")

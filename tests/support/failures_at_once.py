@@ -22,7 +22,7 @@ class FailuresAtOnce:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Print at once where this process has a terminal to print to: workers have none."""
+    """Print at once if this process has a terminal: workers have none."""
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(FailuresAtOnce(terminal), "failures-at-once")

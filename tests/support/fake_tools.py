@@ -1,4 +1,4 @@
-"""Upstream tools that lie: each asks the real one, and tells something else."""
+"""Upstream tools that lie: each runs the real one, and gives another answer."""
 
 from __future__ import annotations
 

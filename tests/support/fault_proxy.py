@@ -1,4 +1,4 @@
-"""A real HTTP proxy in front of a forge that does what networks and servers do at their worst.
+"""A real HTTP proxy in front of a forge that causes the worst faults of networks and servers.
 
     with FaultProxy(forge_url) as proxy:
         proxy.add("POST", r"/pulls$", DropAfter())     # the forge does it, the client never hears of it
@@ -67,7 +67,7 @@ class Twice:
 
 @dataclass(frozen=True)
 class Truncate:
-    """Half of the answer's body; its length is told (`announced`) or left open."""
+    """Half of the answer's body; its length is sent (`announced`) or left open."""
 
     announced: bool = True
 
@@ -93,7 +93,7 @@ Fault = Status | StatusAfter | Delay | DropBefore | DropAfter | Twice | Truncate
 
 @dataclass(frozen=True)
 class Seen:
-    """A request that a client made of the proxy."""
+    """A request that a client sent to the proxy."""
 
     method: str
     path: str
@@ -147,7 +147,7 @@ class FaultProxy:
         return fault
 
     def clear(self) -> None:
-        """Forget the faults and let go what is held."""
+        """Forget the faults and release held requests."""
         with self._lock:
             rules, self._rules = self._rules, []
         for rule in rules:
@@ -184,7 +184,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that go away are what this is for."""
+        """Ignore errors: clients that disconnect are expected here."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Forges to test clients on: a real Gitea, and a server of GitHub's recorded shapes, behind one interface."""
+"""Forges for testing clients: a real Gitea, and a server of GitHub's recorded shapes, behind one interface."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ IMPATIENT = replace(QUICK, patience=2.0)
 
 
 class Lab(Protocol):
-    """A forge, and what tests do behind a client's back. `owner` may push to its repositories, `developer` may not."""
+    """A forge, and changes that tests make without the client. `owner` may push to its repositories, `developer` may
+    not.
+    """
 
     @property
     def url(self) -> str: ...
@@ -35,10 +37,10 @@ class Lab(Protocol):
         """A new repository with a branch main."""
 
     def commit(self, who: Person, repository: RepositoryRef, branch: str) -> str:
-        """A new commit on a branch, which begins at main where there is none yet."""
+        """A new commit on a branch; a missing branch begins at main."""
 
     def own(self, who: Person, name: str) -> None:
-        """A repository of that person that is no fork."""
+        """A repository of that person that is not a fork."""
 
     def require(self, repository: RepositoryRef, context: str) -> None:
         """Protect main by a required status and one approval."""
@@ -60,7 +62,7 @@ class Lab(Protocol):
 def forge_of(
     lab: Lab, who: Person, repository: RepositoryRef, server: str | None = None, limits: Limits = QUICK
 ) -> Forge:
-    """The repository as that person sees it, by way of `server` (a proxy) where one is given."""
+    """The repository as that person sees it, through `server` (a proxy) if given."""
     seen = RepositoryRef(server or lab.url, repository.owner, repository.name)
     return connect_to(seen, lab.token(who), environment={}, limits=limits)
 
@@ -186,7 +188,7 @@ KINDS = [pytest.param("gitea", marks=pytest.mark.tools, id="gitea"), pytest.para
 def lab_for(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """The lab that a fixture with the parameters `KINDS` is asked for.
 
-    Fails at its end where the client asked for something that GitHub's description does not know.
+    Fails at its end if the client sent a request that GitHub's description does not have.
     """
     if request.param == "gitea":
         yield GiteaLab(request.getfixturevalue("forge_server"))

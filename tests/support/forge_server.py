@@ -39,7 +39,7 @@ class ForgeServer:
 
     @property
     def admin(self) -> Token:
-        """May do everything."""
+        """The administrator, who may do everything."""
         return self.local.account(ADMIN).token()
 
     @property
@@ -67,12 +67,12 @@ class ForgeServer:
     def create_repository(self, checkout: Path | None = None, name: str = "") -> RepositoryRef:
         """A new public repository with the protection of the real one; its main begins with `checkout`'s HEAD.
 
-        Where no name is given, it gets one that no other test has.
+        Without a name it gets one that no other test has.
         """
         return self.local.create_repository(name or f"test-{secrets.token_hex(4)}", checkout)
 
     def api(self, method: str, path: str, token: Token | None = None, body: Any = None) -> tuple[int, Any]:
-        """The status and the value of an answer, whatever it is; as the administrator where no token is given."""
+        """The status and the value of any answer; as the administrator if no token is given."""
         answer = self.client(token or self.admin).send(
             method, path, idempotent=True, body=body, accept=(*range(400, 429), *range(430, 500))
         )
@@ -85,7 +85,7 @@ def running_forge() -> Iterator[ForgeServer]:
     # Not pytest's own temporary folder, which the forge's user may not enter.
     folder = Path(tempfile.mkdtemp(prefix="neuroscale-forge-"))
     try:
-        # As a user's secret would be: a test looks that jobs do not see it.
+        # Stands for a user's secret: a test checks that jobs do not see it.
         with mock.patch.dict(os.environ, {"FORBIDDEN_FOR_JOBS": "secret"}):
             local = up(folder, None, Options(cluster=False), print)
         yield ForgeServer(local)

@@ -31,15 +31,15 @@ NAMESPACE = "team-alpha"
 PORT = 8080
 DIES = "dies"
 OTHER = "simulated-cpu-1"
-"""A node whose pods are no processes of this machine."""
+"""A node whose pods are not processes of this machine."""
 _PARTS = (control_plane.ETCD, control_plane.API_SERVER, control_plane.CONTROLLER_MANAGER)
-# The others would miss the heartbeats of nodes that are not there.
+# Other controllers would miss the heartbeats of nodes that do not exist.
 _CONTROLLERS = "--controllers=endpointslice-controller,serviceaccount-controller"
 _numbers = itertools.count()
 
 
 class Server(ThreadingHTTPServer):
-    """What stands for vLLM's server in a pod: it asks for a key, and a stream ends when the test says so."""
+    """Stands for vLLM's server in a pod: it asks for a key, and the test decides when a stream ends."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -50,7 +50,7 @@ class Server(ThreadingHTTPServer):
         self.key = key
         self.asked: list[str] = []
         self.chunks: queue.Queue[str | None] = queue.Queue()
-        """What a stream sends, each when it is put here; None ends it well, and DIES breaks it off."""
+        """The queue of parts that a stream sends at once; None ends the stream well, and DIES breaks it off."""
 
     @property
     def pod_address(self) -> str:
@@ -163,7 +163,7 @@ class Service:
         return self.lab.request("GET", self.host, path, headers=self.headers(key))
 
     def headers(self, key: str | None = None) -> dict[str, str]:
-        """Those that show a key: the service's own, another, or ("") none."""
+        """The headers with a key: the service's own, another, or ("") none."""
         shown = self.key if key is None else key
         return {"Authorization": f"Bearer {shown}"} if shown else {}
 
@@ -256,7 +256,7 @@ class GatewayLab:
         server.server_close()
 
     def request(self, method: str, host: str, path: str, **more: object) -> httpx.Response:
-        """What the gateway answers for a host that no DNS knows."""
+        """The gateway's answer for a host that is not in DNS."""
         headers = {**dict(more.pop("headers", {})), "Host": host}  # type: ignore[call-overload]
         raw = {"raw_path": path.encode()}
         url = httpx.URL(f"https://127.0.0.1:{self.port}").copy_with(**raw)
@@ -265,7 +265,7 @@ class GatewayLab:
 
 @contextlib.contextmanager
 def gateway_lab() -> Iterator[GatewayLab]:
-    """Start a control plane, the gateway, and what tells it of pods."""
+    """Start a control plane, the gateway, and the controllers that report pods to it."""
     with local_state((*control_plane.PORTS, *gateway.PORTS)) as state, running(state) as processes:
         control_plane.prepare(state)
         Gateway(state).prepare(DOMAIN)
@@ -275,7 +275,7 @@ def gateway_lab() -> Iterator[GatewayLab]:
                 processes.start(dataclasses.replace(process, argv=(*process.argv, *more)))
         with control_plane.cluster(state) as cluster:
             namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-            # No address of a pod is told before its node is there.
+            # Kubernetes does not report a pod's address before its node exists.
             nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in (NODE, OTHER)]
             apply_all(cluster, [*definitions((kserve.GROUP,), ("InferenceService",)), namespace, *nodes])
             account = Identity("v1", "ServiceAccount", NAMESPACE, "default")

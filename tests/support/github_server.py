@@ -1,7 +1,7 @@
-"""A server that answers as GitHub's published OpenAPI description says: not GitHub, but GitHub's recorded shapes.
+"""A server that answers by GitHub's published OpenAPI description: not GitHub, but GitHub's recorded shapes.
 
-It refuses what the description does not know (a path, a name in a query, a field of a body), builds every answer out
-of the described type, and keeps what it is told in memory. `violations` lists what clients asked for beyond that.
+It refuses what the description does not know (a path, a name in a query, a field of a body), builds every answer from
+the described type, and keeps its state in memory. `violations` lists requests outside of the description.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class GitHubServer:
         return (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.next())).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def commit(self, slug: str, branch: str) -> str:
-        """A new commit on a branch, which is made where there is none."""
+        """A new commit on a branch, which is made if it is missing."""
         with self.lock:
             sha = hashlib.sha1(f"{slug}{branch}{self.next()}".encode()).hexdigest()
             self.repositories[slug].branches[branch] = sha
@@ -289,7 +289,7 @@ def _list_pulls(server: GitHubServer, asked: _Asked) -> _Handled:
 
 
 def _list_pulls_of_commit(server: GitHubServer, asked: _Asked) -> _Handled:
-    """Those that brought the commit, and open ones whose branch holds it."""
+    """The pull requests that brought the commit, and open ones whose branch holds it."""
     repository, sha = _repository(server, asked), asked.parts[3]
     found = [
         _pull_values(server, repository.slug, pull, asked.login, False)

@@ -1,4 +1,4 @@
-"""GitHub's published OpenAPI description, as far as tests need it: what a request may hold and what an answer holds.
+"""GitHub's published OpenAPI description, as far as tests need it: the fields of requests and answers.
 
 Read out of the TypeScript types that `@octokit/openapi-types` makes of it (set-up installs them below `tests/node`).
 """
@@ -21,7 +21,7 @@ _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|-?[0-9]+(?:\.[0-9]+)?|[A-Za-z_$][\w$-]*|
 
 
 class ShapeError(AssertionError):
-    """A request or an answer is not what the description says."""
+    """A request or an answer does not match the description."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Operation:
 
 
 def operation(method: str, path: str) -> Operation:
-    """The operation that a request's path (quoted, without query) leads to. Raises ShapeError where there is none."""
+    """The operation that a request's path (quoted, without query) leads to. Raises ShapeError if there is none."""
     template = _template(path)
     methods = _fields(_block("paths", template, 2))
     found = methods.get(method.lower())
@@ -130,7 +130,7 @@ def check(kind: Type, value: Any, where: str) -> None:
 
 
 def build(kind: Type, values: Any = ...) -> Any:
-    """A value of that type: `values` where it says something, the plainest that is allowed elsewhere."""
+    """A value of that type: fields from `values` if given, the plainest allowed value otherwise."""
     match kind:
         case Reference():
             return build(_resolve(kind), values)

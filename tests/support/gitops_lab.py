@@ -1,4 +1,4 @@
-"""The running platform as its users see it: merges into its repository, and what Argo CD makes of them."""
+"""The running platform as its users see it: merges into its repository, and their deployment by Argo CD."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class GitOps:
         path = f"/repos/{segments(self.repository.owner, self.repository.name)}"
         branch = f"test-{secrets.token_hex(4)}"
         files = [self._change(client, path, name, text) for name, text in changes.items()]
-        # Its workflows are not what is tested here, and would take the processors from what is.
+        # Its workflows are not under test here, and would take the processors from the tests.
         told = f"{title} [skip ci]"
         fields = {"branch": MAIN, "new_branch": branch, "message": told, "files": files}
         client.send("POST", f"{path}/contents", idempotent=False, body=fields)
@@ -154,7 +154,7 @@ class GitOps:
         return self.application(f"{service}.{ENVIRONMENT}")
 
     def is_deployed(self, service: str, commit: str) -> bool:
-        """Whether a service is as that commit says, and healthy."""
+        """Whether a service matches that commit, and is healthy."""
         found = self.application_of(service) or {}
         status = found.get("status", {})
         sync = status.get("sync", {})
@@ -175,7 +175,7 @@ class GitOps:
         return revision in order and commit in order and order.index(revision) < order.index(commit)
 
     def is_ready(self, service: str) -> bool:
-        """Whether KServe says so of the InferenceService."""
+        """Whether KServe reports the InferenceService as ready."""
         for found in self.cluster.list("serving.kserve.io/v1beta1", "InferenceService"):
             if found["metadata"]["name"] == service:
                 conditions = found.get("status", {}).get("conditions", [])
@@ -183,7 +183,7 @@ class GitOps:
         return False
 
     def wait(self, condition: Callable[[], bool], seconds: float, what: str, application: str = "") -> float:
-        """Wait until the condition holds; returns the seconds it took. A failure shows what Argo CD says."""
+        """Wait until the condition holds; returns the seconds it took. A failure shows Argo CD's status."""
         began = time.monotonic()
         while not condition():
             assert time.monotonic() - began < seconds, self._told(what, seconds, application)
@@ -191,7 +191,7 @@ class GitOps:
         return time.monotonic() - began
 
     def await_deployed(self, service: str, merged: Merge, seconds: float = 60.0) -> float:
-        """Wait until a service is as a merge says, and ready; returns the seconds from the merge on."""
+        """Wait until a service matches a merge, and is ready; returns the seconds since the merge."""
         what = f"{service} is as {merged.commit[:8]} says, and ready"
         self.wait(lambda: self.is_deployed(service, merged.commit), seconds, what, f"{service}.{ENVIRONMENT}")
         return merged.age
@@ -215,7 +215,7 @@ class GitOps:
     # ------------------------------------------------------------ the repo server
 
     def asker(self, repository: RepositoryRef, source: Mapping[str, Any]) -> ManifestAsker:
-        """Asks Argo CD what it would apply of a source at a commit of a repository, and applies nothing."""
+        """Asks Argo CD which objects it would apply from a source at a commit, and applies nothing."""
         project, application = self._project(repository), f"asked-{secrets.token_hex(4)}"
         self.cluster.apply(
             {
@@ -284,7 +284,7 @@ class ManifestAsker:
         )
 
     def objects(self, commit: str) -> list[Object] | str:
-        """The objects that Argo CD would apply at a commit, without its tracking annotation; or why it would not."""
+        """The objects that Argo CD would apply at a commit, without its tracking annotation; or why it would refuse."""
         address = f"/api/v1/applications/{self._application}/manifests"
         ends = time.monotonic() + 30.0
         while True:
@@ -296,14 +296,14 @@ class ManifestAsker:
         if answer.status_code != 200:
             error = answer.json()
             message = str(error.get("message", ""))
-            # Too late, too much, not there: then it was not the folder that it could not read.
+            # A timeout, a limit or a missing server: then the fault does not lie in the folder.
             assert error.get("code") not in (4, 8, 14), message
             assert "revision" not in message, message
             return message
         return [_untracked(json.loads(text)) for text in answer.json().get("manifests") or []]
 
     def close(self) -> None:
-        """Remove what was made for the asking."""
+        """Remove the objects that were made for the questions."""
         self._client.close()
         for kind, name in (("Application", self._application), ("AppProject", self._project)):
             self._gitops.cluster.delete(Identity(APPLICATIONS, kind, NAMESPACE, name))

@@ -1,4 +1,4 @@
-"""Which worker runs which tests: files that share a server go to one worker, and what takes long starts first."""
+"""Assigns tests to workers: files that share a server go to one worker, and long tests start first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _API_SERVER = (
     *("test_keys_command.py", "test_smoke_access.py", "test_smoke_command.py", "test_cluster_capacity_command.py"),
     *("test_cluster_status_reader.py", "test_platform_tenancy.py", "test_control_plane.py"),
 )
-# A worker holds what it takes next while it runs its last test: beside the one long test of the demo, something short.
+# A worker reserves its next test while it runs its last one: beside the long test of the demo, a short one.
 _DEMO = ("test_demo.py", "test_startup.py", "test_startup_probes.py")
 
 _LANES = {file: lane for lane in (_FORGE, _API_SERVER, _DEMO) for file in lane}
@@ -37,9 +37,9 @@ _DEAREST = (
     *("test_vllm_arguments.py", "test_gate_server.py", "test_gateway.py", "test_gate_attacks.py", "test_policies.py"),
     *("test_gate_runner.py", "test_gate_fit.py", "test_cli.py", "test_parameter_oracle.py"),
 )
-"""What `scripts/test-times` shows to take longest; all other files follow, those with most tests first."""
+"""The longest files by `scripts/test-times`; all other files follow, those with most tests first."""
 
-# Two workers use the platform from the start; the third has no use for it, and much to do.
+# Two workers use the platform from the start; the third does not need it, and has much to do.
 _FIRST = (*_ON_THE_SHARED_PLATFORM[:2], "test_request_command.py", *_ON_THE_SHARED_PLATFORM[2:], *_DEAREST)
 
 

@@ -42,7 +42,7 @@ _LOOK_EVERY = 0.5
 
 @dataclass(frozen=True)
 class Live:
-    """A service that answers. Tests share it: what changes or breaks it belongs on a service of the test's own."""
+    """A service that answers. Tests share it: a test that changes or breaks a service needs its own."""
 
     platform: Platform
     checkout: Path
@@ -59,7 +59,7 @@ class Live:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's."""
+        """The administrator's kubeconfig."""
         return self.platform.kubeconfig
 
     def cluster(self) -> Cluster:
@@ -72,7 +72,7 @@ class Live:
             return pods_of(cluster, self.namespace, self.service)
 
     def logs(self) -> str:
-        """What the service's servers and the platform's processes said last, for a failure's message."""
+        """The last log lines of the service's servers and the platform's processes, for a failure's message."""
         return f"{server_logs(self.platform)}\n{self.platform.logs()}"
 
 
@@ -97,7 +97,7 @@ def pods_of(cluster: Cluster, namespace: str, service: str) -> list[Object]:
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether the cluster says so."""
+    """Whether the cluster reports the pod as ready."""
     conditions = {one["type"]: one["status"] for one in pod.get("status", {}).get("conditions", ())}
     return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
 
@@ -125,7 +125,7 @@ def serve(gitops: GitOps, name: str, namespace: str, **answers: Any) -> str:
 
 
 def await_ready(gitops: GitOps, name: str, namespace: str, seconds: float = READY_WITHIN) -> None:
-    """Wait until KServe and a pod say so; a failure shows what the pods and their servers said."""
+    """Wait until KServe and a pod report it as ready; a failure shows the pods' state and their servers' logs."""
     ends = time.monotonic() + seconds
     while not (gitops.is_ready(name) and any(is_ready(pod) for pod in pods_of(gitops.cluster, namespace, name))):
         if time.monotonic() > ends:
@@ -144,7 +144,7 @@ def _is_synced(gitops: GitOps, application: str, commit: str) -> bool:
 
 @contextlib.contextmanager
 def live_service(shared: Path, platform: Platform, gitops: GitOps, scratch: Path) -> Iterator[Live]:
-    """The service that all workers of a test run share, made by the first who asks.
+    """The service that all workers of a test run share; the first worker that asks makes it.
 
     `shared`: a folder that they all name; `scratch`: one of this worker, for a clone of the main branch.
     """

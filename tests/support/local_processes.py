@@ -35,7 +35,7 @@ def local_state(ports: Sequence[str]) -> Iterator[State]:
 
 
 def _ignore(_: str) -> None:
-    """Nobody reads what a test's platform tells."""
+    """Nobody reads the messages of a test's platform."""
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Running:
 
 @contextlib.contextmanager
 def running(state: State) -> Iterator[Running]:
-    """What starts processes of the state, and ends them."""
+    """Starts processes of the state, and ends them."""
     found = Running(state)
     try:
         yield found

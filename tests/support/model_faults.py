@@ -3,7 +3,7 @@
     with ModelProxy("http://127.0.0.1:8080", key) as proxy:
         proxy.fault = Fault(answer=lambda call, found: {**found, "choices": []})
 
-Without a fault it changes nothing. With a certificate it speaks TLS, as a gateway would, and lets in `/v1` alone.
+Without a fault it changes nothing. With a certificate it speaks TLS, as a gateway would, and lets in only `/v1`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STARTS_WITHIN = 20.0
 
 @dataclass
 class Call:
-    """One request on its way. `key`: what it shows, "" for none; `asked`: its JSON."""
+    """One request on its way. `key`: the key in its header, "" for none; `asked`: its JSON."""
 
     path: str
     key: str
@@ -44,10 +44,10 @@ Answer = Callable[[Call, Any], Any]
 
 @dataclass(frozen=True)
 class Fault:
-    """What is broken; nothing where all is left out.
+    """The fault; nothing is broken if all fields are left out.
 
-    `meet` answers in place of the server. `ask` changes what it is asked, `answer` the JSON that it answers, `text`
-    any other answer. `stream` gets the bytes of an answer as they come. `key` is shown in place of the caller's.
+    `meet` answers in place of the server. `ask` changes the request's JSON, `answer` the JSON of the answer, `text` any
+    other answer. `stream` gets the bytes of an answer as they come. `key` is sent in place of the caller's.
     """
 
     meet: Meet | None = None

@@ -1,6 +1,6 @@
 """Stands in for vLLM's server where only a kubelet's rules are tested: it takes its arguments and answers `/health`.
 
-`--served-model-name` says how it behaves: `ok`; `crash` (ends at once with exit status 3); `slow` (listens after two
+`--served-model-name` selects its behaviour: `ok`; `crash` (ends at once with exit status 3); `slow` (listens after two
 seconds); `stubborn` (ignores SIGTERM); `sick` (is well until the file `sick` lies in its folder); `done` (ends well).
 """
 

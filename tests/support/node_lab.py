@@ -100,7 +100,7 @@ class NodeLab:
         self._thread.join(20)
 
     def start_again(self) -> None:
-        """Start an agent that knows nothing but what lies in the node's folder."""
+        """Start an agent that knows only the files in the node's folder."""
         self.agent = self._start()
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class NodeLab:
         return self.cluster.get("v1", "Pod", name, self.namespace)
 
     def status(self, name: str) -> Object:
-        """Of the pod's container; empty before there is one."""
+        """The status of the pod's container; empty before it exists."""
         statuses = ((self.pod(name) or {}).get("status") or {}).get("containerStatuses") or [{}]
         return dict(statuses[0])
 
@@ -176,7 +176,7 @@ class NodeLab:
         return [one["reason"] for one in found if one["involvedObject"]["name"] == name]
 
     def log(self, name: str, which: str = "current") -> str:
-        """What the container said, in the format that the node writes."""
+        """The container's log, in the format that the node writes."""
         pod = self.pod(name)
         assert pod is not None
         return self.log_of(pod["metadata"]["uid"], which)
@@ -211,7 +211,7 @@ def probe(**changes: Any) -> Object:
 
 @contextmanager
 def node_lab(server: ApiServer) -> Iterator[NodeLab]:
-    """A node, ended with all that it runs."""
+    """A node, which ends with all its processes."""
     folder = Path(tempfile.mkdtemp(prefix="neuroscale-node-"))
     try:
         lab = NodeLab(server, folder)
@@ -224,7 +224,7 @@ def node_lab(server: ApiServer) -> Iterator[NodeLab]:
 
 
 def exists(pid: int) -> bool:
-    """Whether a process runs; one that is dead and that nobody has buried does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -69,7 +69,7 @@ HOSTILE = (
     "marker:image:",
     "\ud800",
 )
-"""Text that some reader on the way to the cluster would take for something else."""
+"""Text that some parser on the way to the cluster would misread."""
 
 any_text = (
     st.sampled_from(HOSTILE)

@@ -34,7 +34,7 @@ class Platform:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's."""
+        """The administrator's kubeconfig."""
         return kubeconfig(self.local.state)
 
     def cluster(self) -> Cluster:
@@ -53,7 +53,7 @@ class Platform:
 def running_platform(shared: Path, checkout: Path = REPOSITORY) -> Iterator[Platform]:
     """Start the platform, or join the one that another worker started; the last to leave ends it (or `one_is_done`).
 
-    `shared` is a folder that all workers of one test run name; `checkout` what is seeded and deployed.
+    `shared` is a folder that all workers of one test run name; `checkout` the repository that is seeded and deployed.
     """
     users = shared / "platform-users"
     users.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,9 @@ def running_platform(shared: Path, checkout: Path = REPOSITORY) -> Iterator[Plat
 
 
 def one_is_done(shared: Path, of: int) -> None:
-    """Count one more of the tests that share the platform, and end it with the last: unused, it still takes a core."""
+    """Count one more finished test of those that share the platform, and end the platform with the last: idle, it still
+    takes a core.
+    """
     with _locked(shared):
         count = shared / "platform-tests-done"
         done = int(count.read_text(encoding="utf-8")) + 1 if count.exists() else 1
@@ -98,7 +100,7 @@ def _end(shared: Path) -> None:
 
 
 def _let_tests_decide(platform: Platform, folder: Path) -> None:
-    """Switch the workflow of the smoke tests off, once: its schedule would look at what other tests just break."""
+    """Switch the workflow of the smoke tests off, once: its schedule would test services that other tests break."""
     with _locked(folder):
         done = folder / "smoke-tests-are-off"
         if not done.exists():

@@ -14,7 +14,7 @@ FOLDERS = tuple(f"platform/{name}" for name in ("argocd", "catalog", "clusters",
 
 
 def copy_platform(root: Path) -> Path:
-    """What `neuroscale platform render` reads and writes, at `root`."""
+    """Copy the files that `neuroscale platform render` reads and writes to `root`."""
     for folder in FOLDERS:
         shutil.copytree(ROOT / folder, root / folder)
     shutil.copyfile(ROOT / "platform/settings.yaml", root / "platform/settings.yaml")

@@ -10,7 +10,7 @@ from cost_examples import autoscaler
 
 Object = dict[str, Any]
 Asked = Mapping[str, tuple[int, int, int]]
-"""By the name of a container its cores, GiB of memory and accelerators."""
+"""Cores, GiB of memory and accelerators, by the container's name."""
 
 NAMESPACE = "team-alpha"
 VLLM = "vllm/vllm-openai:v0.32.0"
@@ -22,7 +22,7 @@ _GPU = "nvidia.com/gpu"
 class Pods:
     """Pods that come and go together. `part` of the object; `pods` of one replica, each with how many of it there are.
 
-    `replicas` are the fewest and the most, None where nobody knows. `priced`: they run all the time. `deployment`: the
+    `replicas` are the fewest and the most, None if unknown. `priced`: they run all the time. `deployment`: the
     Deployment that KServe makes of them.
     """
 
@@ -35,7 +35,7 @@ class Pods:
 
 @dataclass(frozen=True)
 class Example:
-    """An object, others that belong to it, and its pods. `live`: a cluster without Knative makes something of it."""
+    """An object, others that belong to it, and its pods. `live`: a cluster without Knative makes pods of it."""
 
     name: str
     value: Object
@@ -70,7 +70,7 @@ def workload(api_version: str, kind: str, **described: Any) -> Object:
 
 
 def selected(*containers: Object) -> Object:
-    """A template, and what selects its pods."""
+    """A template, and the selector of its pods."""
     return {
         "selector": {"matchLabels": {"app": "a"}},
         "template": {"metadata": {"labels": {"app": "a"}}, "spec": spec(*containers)},

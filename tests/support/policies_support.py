@@ -1,4 +1,4 @@
-"""The repository's policies, and Kyverno's own answers about objects: what the tests of the policies stand on."""
+"""The repository's policies, and Kyverno's own answers about objects, for the tests of the policies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def documents(path: Path) -> list[dict[str, Any]]:
 
 
 def judge(names: Iterable[str], objects: list[dict[str, Any]], folder: Path) -> Answers:
-    """What each policy says of each object, from one Kyverno process and its report."""
+    """The answer of each policy about each object, from one Kyverno process and its report."""
     folder.mkdir(parents=True, exist_ok=True)
     resources = folder / "resources.yaml"
     resources.write_text("".join(f"---\n{flow(value)}\n" for value in objects))

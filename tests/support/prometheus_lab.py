@@ -33,7 +33,7 @@ _ITL = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 
 
 class Page:
-    """A server's `/metrics`, with the names, labels and buckets of vLLM's, and what the test lets it count."""
+    """A server's `/metrics`, with vLLM's names, labels and buckets, and the counts that the test sets."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -76,7 +76,7 @@ class Page:
         self.finished.inc()
 
     def tell_restarts(self, count: int) -> None:
-        """What kube-state-metrics would say of this pod, which Prometheus labels as it does that."""
+        """Report restarts as kube-state-metrics does, with the labels that Prometheus adds."""
         if self._restarts is None:
             name = "kube_pod_container_status_restarts_total"
             self._restarts = Gauge(name, name, ["container"], registry=self.registry)
@@ -142,7 +142,7 @@ class Lab:
         return Prometheus(self.url, self.http)
 
     def value(self, query: str) -> float | None:
-        """The value of an expression now; None where it has none."""
+        """The value of an expression now; None if it has none."""
         prometheus = self.prometheus
         return prometheus.scalar(query, prometheus.now())
 
@@ -156,7 +156,7 @@ class Lab:
 
 @contextlib.contextmanager
 def running_prometheus(folder: Path, servers: Sequence[Server]) -> Iterator[Lab]:
-    """Start a Prometheus that scrapes the servers and has this repository's rules; a failure shows what it said."""
+    """Start a Prometheus that scrapes the servers and has this repository's rules; a failure shows its output."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""A repository with the gate's workflow on a real forge, and what a developer and an owner do with it."""
+"""A repository with the gate's workflow on a real forge, and the actions of a developer and an owner."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WITHIN = 300.0  # seconds for a run; about ten on a quiet machine
 
 
 def committed_repository(folder: Path) -> Path:
-    """This repository as it lies here, committed: what the forge's main begins with."""
+    """This repository's files in a commit, with which the forge's main begins."""
     source = copy_of_this_repository(folder / "platform")
     source.commit({})
     source.git.close()
@@ -32,7 +32,7 @@ def committed_repository(folder: Path) -> Path:
 
 
 def cloned(server: ForgeServer, main_branch: Path, folder: Path) -> Project:
-    """A repository of its own that begins with that one. The caller closes the clone's git."""
+    """A separate repository that begins with that commit. The caller closes the clone's git."""
     repository = server.create_repository(main_branch)
     clone = Repository(folder)
     clone.run("remote", "add", "origin", repository.clone_url)
@@ -82,7 +82,7 @@ class Project:
         return [comment.body for comment in self.owner.comments(pull.number)]
 
     def refused(self, pull: PullRequest) -> str:
-        """Approve, try to merge as the owner, and return why the forge does not."""
+        """Approve, try to merge as the owner, and return the forge's reason for its refusal."""
         self.owner.approve(pull.number, pull.head_sha)
         with pytest.raises(MergeRefusedError) as caught:
             self.owner.merge(pull.number, pull.head_sha)
@@ -93,5 +93,5 @@ class Project:
         return self.clone.run("rev-parse", "origin/main")
 
     def files(self, commit: str) -> frozenset[str]:
-        """What git tracks there."""
+        """The files that git tracks there."""
         return frozenset(self.clone.run("ls-tree", "-r", "-z", "--name-only", commit).split("\0"))

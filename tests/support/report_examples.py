@@ -1,4 +1,4 @@
-"""Verdicts for the tests of the reports: a few as they occur, and strategies that generate any."""
+"""Verdicts for the tests of the reports: a few realistic ones, and strategies that generate any."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ PRICE_LIST = PriceListUsed(
 
 
 def with_outcome(name: str, outcome: Outcome, **values: Any) -> tuple[Check, ...]:
-    """The checks of a passed run, one of which ended otherwise."""
+    """The checks of a passed run, with another outcome for one of them."""
     return tuple(
         check.model_copy(update={"outcome": outcome, **values}) if check.name == name else check for check in CHECKS
     )
@@ -405,7 +405,7 @@ def untrusted() -> Verdict:
 
 
 def nothing_to_check() -> Verdict:
-    """A change that touches no manifest: the tripwires ran all the same."""
+    """A change without manifests, for which the tripwires still ran."""
     checks = tuple(check.model_copy(update={"evaluated": 0, "expected": 0}) for check in CHECKS)
     return verdict(checks, "Nothing to check: no manifest differs", base="3f2a9c1d" * 5, head="b776eab0" * 5)
 
@@ -463,7 +463,7 @@ EXAMPLES: dict[str, Callable[[], Verdict]] = {
 }
 
 
-# Text that tries to be something else: markup, mentions, links, commands, terminal and XML control.
+# Text that attacks its reader: markup, mentions, links, commands, terminal and XML control.
 FRAGMENTS = (
     "@team",
     "@org/team",

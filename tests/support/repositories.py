@@ -44,7 +44,9 @@ class Repository:
         return self.run("rev-parse", "HEAD")
 
     def commit_tree(self, *entries: tuple[str, bytes, str]) -> str:
-        """Commit a root tree of raw entries (mode, name, object), in their order, also what git would not write."""
+        """Commit a root tree of raw entries (mode, name, object), in their order, also entries that git would not
+        write.
+        """
         data = b"".join(mode.encode() + b" " + name + b"\0" + bytes.fromhex(one) for mode, name, one in entries)
         command = ["git", "-C", str(self.root), "hash-object", "-w", "-t", "tree", "--literally", "--stdin"]
         tree = subprocess.run(command, input=data, capture_output=True, check=True).stdout.decode().strip()
@@ -54,9 +56,9 @@ class Repository:
 
 
 def copy_of_this_repository(root: Path) -> Repository:
-    """This repository's files with their modes, also those that nobody has committed, in no commit.
+    """This repository's files with their modes, also uncommitted ones, without a commit.
 
-    Without its services: a test adds those that it means.
+    Services are left out: a test adds the services that it needs.
     """
     made, here = Repository(root), Path(__file__).resolve().parents[2]
     listed = subprocess.run(

@@ -1,4 +1,4 @@
-"""What can be wrong with a deployment, one thing at a time, and the smoke checks that must say so."""
+"""The faults of a deployment, one at a time, and the smoke checks that must fail."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _PAUSED = "argocd.argoproj.io/skip-reconcile"
 _SEEN = "argocd.argoproj.io/application-set-refresh"
 _ENDPOINT = frozenset({"models", "completion", "chat", "streaming", "garbage", "key-missing", "key-wrong"})
 PATIENCE = 6.0
-"""Seconds that the smoke tests wait for a first answer where nothing comes."""
+"""Seconds that the smoke tests wait for a first answer that never comes."""
 _PATIENT = 60.0
-"""Seconds that they wait for one elsewhere."""
+"""Seconds that they wait for a first answer otherwise."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """How the smoke tests are asked. `trusts`: whose certificates are trusted beside the usual ones."""
+    """The options of the smoke tests. `trusts`: an authority that is trusted beside the default ones."""
 
     service: str = ""
     base_url: str = ""
@@ -57,9 +57,9 @@ Arrange = Callable[["Lab"], contextlib.AbstractContextManager[Asked]]
 
 @dataclass(frozen=True)
 class Breakage:
-    """`fails`: the ids of all checks that fail. `trusted`: whether anything of the service could still be looked at.
+    """`fails`: the ids of all checks that fail. `trusted`: whether any check of the service could still decide.
 
-    `fault`: what the model server does wrong, where nothing else is broken.
+    `fault`: the fault of the model server, if nothing else is broken.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Breakage:
 
 
 def _server(name: str, fails: str, fault: Callable[[Lab], Fault], patience: float = _PATIENT) -> Breakage:
-    """One thing that a model server does wrong."""
+    """One fault of a model server."""
 
     @contextlib.contextmanager
     def arrange(lab: Lab) -> Iterator[Asked]:
@@ -84,7 +84,7 @@ def _server(name: str, fails: str, fault: Callable[[Lab], Fault], patience: floa
 
 
 def at_once(breakages: Iterable[Breakage]) -> list[Breakage]:
-    """Faults of the model server, as many at a time as can be told apart: each check fails for one of them alone."""
+    """Faults of the model server, as many at a time as can be distinguished: each check fails for only one of them."""
     groups: list[list[Breakage]] = []
     for one in (breakage for breakage in breakages if breakage.fault is not None):
         free = (group for group in groups if not any(one.fails & other.fails for other in group))
@@ -136,7 +136,7 @@ def _all_of(faults: Sequence[Fault]) -> Fault:
 
 
 def _meets(path: str, status: int, words: Any = None) -> Callable[[Lab], Fault]:
-    """A path that answers so to everybody whom the server lets in."""
+    """A path that gives this answer to every caller that the server lets in."""
 
     def fault(lab: Lab) -> Fault:
         async def meet(call: Call) -> Response | None:
@@ -162,7 +162,7 @@ def _miscounted(found: Any) -> Any:
 
 
 def _says(text: str) -> Callable[[Lab], Fault]:
-    """The same text in every answer that is no stream."""
+    """The same text in every answer that is not a stream."""
 
     def change(call: Call, found: Any) -> Any:
         if call.path == _COMPLETIONS:
@@ -228,7 +228,7 @@ def _too_long_is(status: int, words: dict[str, Any]) -> Callable[[Lab], Fault]:
 
 
 def _late(lab: Lab) -> Fault:
-    """Two of the longest prompts with few tokens to answer, which is how the first token is timed, come too late."""
+    """Two of the longest prompts with few tokens to answer, by which the first token is timed, come too late."""
     waits = iter([lab.p95_ttft + 0.5] * 2)
 
     async def meet(call: Call) -> None:
@@ -373,7 +373,7 @@ _TRIES, _STAYS = 10, 5.0  # seconds
 
 @contextlib.contextmanager
 def _changed_by_hand(lab: Lab) -> Iterator[Asked]:
-    """A field of the live InferenceService, while Argo CD does not look."""
+    """Change a field of the live InferenceService while Argo CD is paused."""
     service = Identity("serving.kserve.io/v1beta1", "InferenceService", lab.namespace, lab.service)
     live = lab.live(service)
     most = live["spec"]["predictor"]["maxReplicas"]
@@ -458,11 +458,11 @@ def _secret_gone(lab: Lab) -> Iterator[Asked]:
 
 @contextlib.contextmanager
 def _kept(lab: Lab, applications: str) -> Iterator[None]:
-    """While an ApplicationSet leaves that annotation to its applications: else it takes it away again."""
+    """Within it, an ApplicationSet leaves that annotation on its applications; otherwise it removes it again."""
     identity = Identity(_APPLICATIONS, "ApplicationSet", "argocd", applications)
     change = {"metadata": {"annotations": {_SEEN: "true"}}, "spec": {"preservedFields": {"annotations": [_PAUSED]}}}
     lab.cluster.merge(identity, change)
-    # Argo CD takes that annotation away when it has worked with what came together with it.
+    # Argo CD removes that annotation once it has processed the change that came with it.
     lab.wait(
         lambda: _SEEN not in (lab.live(identity)["metadata"].get("annotations") or {}), f"Argo CD sees {applications}"
     )
@@ -474,7 +474,7 @@ def _kept(lab: Lab, applications: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _paused(lab: Lab, application: str) -> Iterator[None]:
-    """While Argo CD leaves an application alone."""
+    """Within it, Argo CD ignores an application."""
     identity = Identity(_APPLICATIONS, "Application", "argocd", application)
     lab.cluster.merge(identity, {"metadata": {"annotations": {_PAUSED: "true"}}})
     try:
@@ -495,7 +495,7 @@ def _again(found: Object) -> Object:
 
 @contextlib.contextmanager
 def _merged_and_not_deployed(lab: Lab) -> Iterator[Asked]:
-    """Git holds other arguments than the cluster."""
+    """Git has other arguments than the cluster."""
     yield Asked(revision=lab.commit(f"{lab.path}/inferenceservice.yaml", "--enforce-eager", "--no-enforce-eager"))
 
 
@@ -507,7 +507,7 @@ def _merged_and_not_synced(lab: Lab) -> Iterator[Asked]:
 
 @contextlib.contextmanager
 def _never_deployed(lab: Lab) -> Iterator[Asked]:
-    """Git holds a service of which the cluster has nothing: an empty namespace is not a healthy one."""
+    """Git has a service that the cluster lacks: an empty namespace is not a healthy one."""
     name = "nowhere-to-be-seen"
     yield Asked(revision=lab.commit_copy(name), service=name)
 

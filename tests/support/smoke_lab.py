@@ -50,7 +50,7 @@ class Lab:
         self._upstream = endpoint.url
         self._proxy = ModelProxy(endpoint.url, self.key)
         subprocess.run(["git", "clone", "--quiet", repository, str(self.checkout)], check=True, timeout=120)
-        # What is tested are the checks as they are here.
+        # The tests run this repository's own checks.
         shutil.rmtree(self.checkout / "smoke-tests", ignore_errors=True)
         shutil.copytree(ROOT / "smoke-tests", self.checkout / "smoke-tests")
         self.revision = self._git("rev-parse", "HEAD")
@@ -64,11 +64,11 @@ class Lab:
         self.p95_ttft = found.request.p95_ttft_seconds
         self.users = found.request.concurrent_users
 
-    # ------------------------------------------------------------ what stands between
+    # ------------------------------------------------------------ proxies
 
     @contextlib.contextmanager
     def proxied(self) -> Iterator[None]:
-        """While a port-forward leads to the proxy: a kubectl of its own tells the smoke tests so."""
+        """Within it, a port-forward leads to the proxy: the smoke tests get a kubectl that says so."""
         with self._proxy as proxy:
             program = self.folder / "bin" / "kubectl"
             program.parent.mkdir(exist_ok=True)
@@ -78,7 +78,7 @@ class Lab:
 
     @contextlib.contextmanager
     def broken(self, fault: Fault) -> Iterator[None]:
-        """While the server does something wrong."""
+        """Within it, the server has a fault."""
         self._proxy.fault = fault
         try:
             yield
@@ -110,7 +110,7 @@ class Lab:
         wait_for(condition, _SETTLES, what)
 
     def await_running(self) -> None:
-        """Until the newest generation runs, whatever Git holds."""
+        """Wait until the newest generation runs, whatever Git holds."""
         clone = Clone(self.checkout, "main")
         try:
             reader = Reader(self.cluster, clone)
@@ -120,7 +120,7 @@ class Lab:
             clone.close()
 
     def commit(self, path: str, old: str, new: str) -> str:
-        """A commit on top of the deployed one that nobody deployed."""
+        """A commit on top of the deployed one, which is not deployed."""
         file = self.checkout / path
         text = file.read_text(encoding="utf-8")
         assert old in text
@@ -128,7 +128,7 @@ class Lab:
         return self._committed()
 
     def commit_copy(self, name: str) -> str:
-        """A commit that brings the service once more, under another name."""
+        """A commit that adds the service once more, under another name."""
         there, new = self.checkout / self.path, self.checkout / Path(self.path).with_name(name)
         shutil.copytree(there, new)
         for file in new.iterdir():

@@ -27,7 +27,7 @@ def ago(seconds: float) -> str:
 
 
 def predictor(replicas: int = 1) -> Object:
-    """The predictor as the template renders it, in what matters here."""
+    """The predictor as the template renders it, with the fields that matter here."""
     return {
         "minReplicas": replicas,
         "maxReplicas": replicas + 1,
@@ -55,7 +55,7 @@ def predictor(replicas: int = 1) -> Object:
 
 
 def pod_spec(found: Object) -> Object:
-    """What KServe makes of a predictor."""
+    """The pod spec that KServe makes of a predictor."""
     model = found["model"]
     keys = ("image", "command", "args", "env", "resources", "startupProbe")
     container = {key: copy.deepcopy(model[key]) for key in keys}
@@ -78,7 +78,7 @@ def true(*types: str) -> list[Object]:
 
 @dataclass
 class World:
-    """One service and all around it. A test changes what it is about, and asks for the verdict."""
+    """One service with all its objects. A test changes some of them, and asks for the verdict."""
 
     replicas: int = 1
     service: Object | None = field(init=False)
@@ -200,7 +200,7 @@ class World:
         return found
 
     def not_ready(self, reason: str = "MinimumReplicasUnavailable", message: str = "") -> None:
-        """What KServe and Argo CD say while too few pods answer."""
+        """Set the statuses of KServe and Argo CD while too few pods answer."""
         assert self.service is not None
         assert self.application is not None
         for kind in ("PredictorReady", "Ready"):
@@ -232,6 +232,6 @@ class World:
 
 
 def condition_of(found: Any, kind: str) -> Object:
-    """A condition, to change it."""
+    """A condition, for a change."""
     rows: list[Object] = found["status"]["conditions"]
     return next(row for row in rows if row["type"] == kind)

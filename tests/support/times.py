@@ -1,7 +1,7 @@
-"""Writes down what each test and each fixture costs, for `scripts/test-times`: properties in the JUnit file.
+"""Records the time of each test and each fixture for `scripts/test-times`, as properties in the JUnit file.
 
-A test's `cpu` is the processor time in seconds of its worker and of the processes that ended meanwhile; what goes on
-running behind it (a cluster, a model) is not in it.
+A test's `cpu` is the processor time in seconds of its worker and of the processes that ended meanwhile; processes that
+keep running (a cluster, a model) are not in it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ def _cpu() -> float:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Remember what had been used before the test."""
+    """Remember the processor time before the test."""
     item.stash[_BEFORE] = _cpu()
     return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """Write the test's processor time down once its fixtures have ended."""
+    """Record the test's processor time once its fixtures have ended."""
     yield
     item.user_properties.append(("cpu", f"{_cpu() - item.stash[_BEFORE]:.2f}"))
 
@@ -36,7 +36,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
 ) -> Generator[None, object, object]:
-    """Write down what setting up a fixture that several tests share took, at the test that had to wait for it."""
+    """Record the set-up time of a fixture that several tests share, at the test that had to wait for it."""
     wall, cpu = time.monotonic(), _cpu()
     try:
         return (yield)

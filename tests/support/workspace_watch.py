@@ -1,4 +1,6 @@
-"""What jobs write into their checkouts, seen while they run: the forge's runner removes a checkout with its job."""
+"""Records the files that jobs write into their checkouts while they run: the forge's runner removes a checkout with its
+job.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,13 @@ class Written:
     allowed: set[str] = field(default_factory=set)
 
     def beside(self, tracked: Set[str]) -> set[str]:
-        """Files that were there, that git does not track and that WRITTEN does not name."""
+        """Files that existed although git does not track them and WRITTEN does not name them."""
         return {path for path in self.files if path not in tracked}
 
 
 @contextlib.contextmanager
 def watched(state: State) -> Iterator[Written]:
-    """Look at all checkouts of the runner's jobs, several times a second."""
+    """Watch all checkouts of the runner's jobs, several times a second."""
     found, ended = Written(), threading.Event()
 
     def watch() -> None:
@@ -50,7 +52,7 @@ def watched(state: State) -> Iterator[Written]:
 
 
 def _look(folder: Path, prefix: str, found: Written) -> None:
-    # What a job removes meanwhile was there.
+    # A file that a job removes meanwhile did exist.
     with contextlib.suppress(*_REMOVED_MEANWHILE), os.scandir(folder) as entries:
         for entry in entries:
             path = f"{prefix}{entry.name}"
