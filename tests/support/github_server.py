@@ -1,6 +1,6 @@
 """A server that answers by GitHub's published OpenAPI description: not GitHub, but GitHub's recorded shapes.
 
-It refuses what the description does not know (a path, a name in a query, a field of a body), builds every answer from
+It refuses paths, query names and body fields that the description does not have, builds every answer from
 the described type, and keeps its state in memory. `violations` lists requests outside of the description.
 """
 

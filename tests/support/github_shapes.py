@@ -102,7 +102,7 @@ def check(kind: Type, value: Any, where: str) -> None:
                 raise ShapeError(f"{where}: {value!r} is not {expected!r}")
         case Many(item):
             if not isinstance(value, list):
-                raise ShapeError(f"{where}: {value!r} is no list")
+                raise ShapeError(f"{where}: {value!r} is not a list")
             for position, entry in enumerate(value):
                 check(item, entry, f"{where}[{position}]")
         case Either(of):
@@ -118,7 +118,7 @@ def check(kind: Type, value: Any, where: str) -> None:
         case Both() | Fields():
             fields = _merged(kind)
             if not isinstance(value, Mapping):
-                raise ShapeError(f"{where}: {value!r} is no object")
+                raise ShapeError(f"{where}: {value!r} is not an object")
             if missing := fields.named.keys() - fields.optional - value.keys():
                 raise ShapeError(f"{where}: lacks {sorted(missing)}")
             for name, entry in value.items():

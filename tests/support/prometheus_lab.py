@@ -26,7 +26,7 @@ NAMESPACE = "team-alpha"
 INTERVAL = 1.0
 _STARTS_WITHIN = 60.0
 _STOPS_WITHIN = 15.0
-# Of vLLM 0.32, where they matter: the first and some beside what the tests measure.
+# Buckets of vLLM 0.32: the first one, and some around the values that the tests measure.
 _TTFT = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 _LATENCY = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0)
 _ITL = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)

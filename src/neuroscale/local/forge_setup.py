@@ -76,7 +76,7 @@ class LocalForge:
     def register_webhooks(self, addresses: Collection[str], secret: str) -> None:
         """Let the forge send every push to the platform's repository to these addresses, and to no others.
 
-        The forge signs what it sends with the secret, which it never shows again.
+        The forge signs its events with the secret, which it never shows again.
         """
         client, path = self._accounts.client(), f"/repos/{segments(OWNER, REPOSITORY)}/hooks"
         there = {hook["config"].get("url", ""): hook["id"] for hook in client.pages(path)}

@@ -68,7 +68,7 @@ def up(folder: Path, checkout: Path | None, options: Options, tell: Tell) -> Loc
                 allow_smoke_tests(forge)
         except BaseException:
             if started:
-                tell("Stopping what was started.")
+                tell("Stopping the started processes.")
                 _stop(state, lambda _: None)
             raise
         return forge

@@ -128,8 +128,8 @@ def _revert_line(reverted: Reverted) -> str:
         return "\n".join(["**Not reverted:**", "", *rows])
     link = _link(pull.title, pull.url)
     said = {
-        "opened": f"**{link}** takes the failing service back. It waits for the gate and for a review.",
-        "open": f"**{link}** takes the failing service back. It waits for the gate and for a review.",
+        "opened": f"**{link}** reverts the failing service. It waits for the gate and for a review.",
+        "open": f"**{link}** reverts the failing service. It waits for the gate and for a review.",
         "closed": f"The revert {link} was closed unmerged, so no revert is opened again.",
         "merged": f"The revert {link} is merged already, so no revert is opened again.",
         "refused": "",

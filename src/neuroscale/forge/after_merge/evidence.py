@@ -21,7 +21,7 @@ Outcome = Literal["passed", "failed", "waiting", "untrusted"]
 tested.
 """
 
-# The verdicts of a service that equals Git. Any other service is on its way, or stands still for
+# The verdicts of a service that equals Git. Any other service is being deployed, or is blocked for
 # a reason that the change did not cause.
 _SETTLED = ("ready", "failed")
 

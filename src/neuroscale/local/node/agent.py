@@ -163,7 +163,7 @@ class Health:
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """A probe every few seconds is no news."""
+                """Do not log probes: one comes every few seconds."""
 
         stack = contextlib.ExitStack()
         server = stack.enter_context(http.server.ThreadingHTTPServer((LOOPBACK, self.port), Handler))

@@ -23,7 +23,8 @@ def _get(cluster: Cluster, kind: str, name: str, namespace: str) -> Object | Non
     try:
         return cluster.get("v1", kind, name, namespace)
     except RefusedError as error:
-        # Just after a pod was bound, the API server does not know yet that this node may read what it names.
+        # Just after a pod was bound, the API server does not know yet that this node may read its Secrets and
+        # ConfigMaps.
         raise WaitingError("CreateContainerConfigError", error.message) from error
     except KubernetesError as error:
         raise WaitingError("CreateContainerConfigError", "failed to sync cache: " + str(error)) from error
