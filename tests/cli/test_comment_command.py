@@ -56,5 +56,5 @@ def test_a_gate_that_was_ended_without_a_report_takes_back_the_one_before(
     branches.push(repository, "topic", second, first)
     wait_for(lambda: forge.pull(pull.number).head_sha == second)
     comment = tell(report, 2, pull.number, second)
-    assert "no judgement of the change" in comment
+    assert "not a judgement of the change" in comment
     assert "No findings" not in comment

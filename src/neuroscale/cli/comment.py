@@ -13,7 +13,7 @@ from neuroscale.core.errors import ExitStatus
 _NO_VERDICT = """\
 ## 🛑 The gate gave no verdict
 
-**This is no judgement of the change.** The gate was ended before it had one. Run it again before you merge."""
+**This is not a judgement of the change.** The gate was ended before it had one. Run it again before you merge."""
 
 
 def comment_on(
