@@ -68,6 +68,25 @@ def test_a_refusal_says_what_starts_instead_and_ends_with_1(fit: Any, model: Pat
     assert f"Shorten the context to {answer['max_context'] // 16 * 16:,} tokens." in words
 
 
+def test_a_card_of_amd_is_known_by_its_name_and_judged_with_low_confidence(fit: Any, model: Path) -> None:
+    said = fit("--model", model, "--accelerator", "AMD Instinct MI300X", "--memory-gib", 191.98, "--json")
+    assert (said.status, said.json["verdict"], said.json["confidence"]) == (0, "tight", "low")
+
+
+def test_a_refusal_that_is_not_sure_says_so(fit: Any, model: Path) -> None:
+    card = ("--model", model, "--accelerator", "nvidia-l4")
+    longest = fit(*card, "--vllm-args", "--max-model-len=8192", "--json").json
+    least, most = longest["max_context_band"]
+    assert least < longest["max_context"] < most
+    over = f"--max-model-len={longest['max_context'] + 16}"
+    near = fit(*card, "--vllm-args", over, "--json")
+    assert (near.status, near.json["verdict"], near.json["within_error_band"]) == (1, "refused", True)
+    shown = fit(*card, "--vllm-args", over).out
+    assert "refused, but within the error of the estimate" in shown
+    assert f"(within the error of the estimate: {least:,} to {most:,})" in shown
+    assert not fit(*card, "--vllm-args", "--max-model-len=131072", "--json").json["within_error_band"]
+
+
 def test_a_count_is_the_tensor_parallel_size_unless_the_arguments_say_another(fit: Any, model: Path) -> None:
     two = fit("--model", model, "--accelerator", "nvidia-l4", "--count", 2, "--json").json
     assert (two["count"], two["memory_gib"]["weights"]) == (2, 7.51)

@@ -16,7 +16,7 @@ from neuroscale.core.validation import suggest
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import Basis, ModelFacts
 from neuroscale.planning.fit import PINNED, Device, Fit, PagesDiffer, fit
-from neuroscale.planning.fit.device import DeviceFamily
+from neuroscale.planning.fit.device import family_of
 from neuroscale.vllm.arguments import parse_arguments
 from neuroscale.vllm.engine_arguments import EngineArguments
 
@@ -145,13 +145,10 @@ def _words(found: Fit) -> str:
 def _device(accelerator: CaseAccelerator) -> Device:
     """What the case tells of the accelerator; where its memory is not known only what needs none is looked at."""
     name = accelerator.name or "unknown"
-    family: DeviceFamily = (
-        "rocm" if name.startswith("AMD") else "tpu" if "TPU" in name else "cpu" if name.startswith("CPU") else "cuda"
-    )
     return Device(
         name=name,
         title=name,
-        family=family,
+        family=family_of(name),
         memory_gib=accelerator.memory_gib,
         bandwidth_gb_s=accelerator.bandwidth_gb_s,
     )

@@ -15,6 +15,7 @@ from neuroscale.core.units import GIB
 from neuroscale.core.validation import suggest
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import PINNED, Around, Device, Fit, choices, device, fit
+from neuroscale.planning.fit.device import family_of
 from neuroscale.planning.fit.versions import number
 from neuroscale.planning.price import pod_price
 from neuroscale.planning.replica_memory import facts_of, served_facts
@@ -61,7 +62,7 @@ def answer(question: Question, catalog: Catalog) -> Fit:
     if problems:
         first, *others = result.reasons
         else_told = first if result.verdict == "refused" else f"But for that: {first}"
-        result = replace(result, verdict="refused", reasons=(*problems, else_told, *others))
+        result = replace(result, verdict="refused", close=False, reasons=(*problems, else_told, *others))
     elif result.verdict == "refused":
         around = Around(_variants(question.model, facts, catalog), _devices(where, catalog), _prices(facts, catalog))
         result = replace(result, choices=choices(result, facts, where, arguments, around))
@@ -85,6 +86,8 @@ def as_mapping(result: Fit, length: int | None = None) -> dict[str, Any]:
         "max_concurrency": round(result.max_concurrency, 2),
         "max_model_len": result.max_model_len,
         "max_context": result.max_context,
+        "max_context_band": list(result.context_band),
+        "within_error_band": result.close,
         "confidence": result.confidence,
         "reasons": list(result.reasons),
         "error_band_gib": round(result.band_gib, 2),
@@ -125,7 +128,7 @@ def _device(question: Question, catalog: Catalog) -> Device:
             Problem("--accelerator", "", said, f"{suggest(name, catalog.accelerators)} Or describe one: --memory-gib.")
         )
     title = name or f"accelerator of {memory:g} GiB"
-    return Device(name or "unnamed", title, "cuda", memory, bandwidth)
+    return Device(name or "unnamed", title, family_of(name), memory, bandwidth)
 
 
 def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:

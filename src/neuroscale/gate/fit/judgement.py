@@ -245,7 +245,8 @@ class _Judgement:
         size = self._place_of("max_model_len", "gpu_memory_utilization", "model")
         if result.verdict == "refused":
             if result.memory_gib.free < 0 or not any(fault.refused for fault in faults):
-                told = " ".join(result.reasons[: max(1, len(result.against) + (result.memory_gib.free < 0))])
+                decides = result.reasons[: max(1, len(result.against) + (result.memory_gib.free < 0))]
+                told = " ".join([*decides, *(one for one in result.reasons if one.startswith("Close"))])
                 self._say("does-not-fit", size, told, self._nearest(result, model, place, arguments), notice=unread)
         elif result.verdict == "tight":
             told = next((text for text in result.reasons if text.startswith("Tight")), result.reasons[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -10,6 +11,19 @@ from neuroscale.catalog import Accelerator
 from neuroscale.core.units import GIB
 
 DeviceFamily = Literal["cuda", "rocm", "tpu", "cpu"]
+
+
+_OF_AMD = re.compile(r"\b(amd|radeon|instinct|mi[1-4]\d\d[a-z]?|rx ?[679]\d{3}|gfx\d+|strix)\b", re.IGNORECASE)
+
+
+def family_of(name: str) -> DeviceFamily:
+    """What kind of accelerator a name is of: CUDA where it tells no other."""
+    words = name.replace("-", " ").replace("_", " ")
+    if _OF_AMD.search(words):
+        return "rocm"
+    if re.search(r"\btpu\b", words, re.IGNORECASE):
+        return "tpu"
+    return "cpu" if re.match(r"cpu\b", words, re.IGNORECASE) else "cuda"
 
 
 @dataclass(frozen=True)
@@ -52,7 +66,7 @@ def device(accelerator: Accelerator) -> Device:
     return Device(
         name=accelerator.name,
         title=accelerator.title,
-        family=accelerator.family,
+        family="rocm" if accelerator.resource.startswith("amd.com/") else accelerator.family,
         memory_gib=accelerator.memory_gib.value,
         bandwidth_gb_s=accelerator.bandwidth_gb_s.value,
         pcie_gb_s=accelerator.pcie_gb_s.value,

@@ -77,7 +77,8 @@ class Fit:
     tensors, on that rank, what is offloaded included.
     `kv_cache_tokens` and `max_concurrency`: as vLLM prints them; 0 for a refusal.
     `max_context`: the longest `--max-model-len` that starts, at most what the model reads.
-    `band_gib`: how far `available_gib` may be off in either direction.
+    `band_gib`: how far `available_gib` may be off in either direction; `context_band`: `max_context` with that much
+    less and more. `close`: only memory decides, and with `band_gib` more or less the verdict would be the other one.
     `against`: what vLLM refuses whatever the memory is, or what does not fit outside its share.
     `pool`: the cache's blocks on that rank (None: the layers' pages cannot be made one size).
     `seconds_per_step`: what `--cpu-offload-gb` adds to each step (None: unknown; 0.0: nothing is offloaded).
@@ -101,6 +102,8 @@ class Fit:
     max_concurrency: float
     max_model_len: int
     max_context: int
+    context_band: tuple[int, int]
+    close: bool
     seconds_per_step: float | None
     log: tuple[str, ...]
     confidence: Confidence
