@@ -73,6 +73,16 @@ def test_a_card_of_amd_is_known_by_its_name_and_judged_with_low_confidence(fit: 
     assert (said.status, said.json["verdict"], said.json["confidence"]) == (0, "tight", "low")
 
 
+def test_memory_that_other_programs_hold_is_not_free(fit: Any, model: Path) -> None:
+    card = ("--model", model, "--accelerator", "nvidia-l4", "--vllm-args", "--max-model-len=8192", "--json")
+    assert fit(*card).json["verdict"] == "fits"
+    held = fit(*card, "--used-gib", 4.8)
+    assert (held.status, held.json["verdict"], held.json["within_error_band"]) == (1, "refused", False)
+    assert "held by other programs" in held.json["reasons"][0]
+    wrong = fit(*card, "--used-gib", -1)
+    assert (wrong.status, "Write a number from 0" in wrong.err) == (2, True)
+
+
 def test_a_refusal_that_is_not_sure_says_so(fit: Any, model: Path) -> None:
     card = ("--model", model, "--accelerator", "nvidia-l4")
     longest = fit(*card, "--vllm-args", "--max-model-len=8192", "--json").json
@@ -82,7 +92,7 @@ def test_a_refusal_that_is_not_sure_says_so(fit: Any, model: Path) -> None:
     near = fit(*card, "--vllm-args", over, "--json")
     assert (near.status, near.json["verdict"], near.json["within_error_band"]) == (1, "refused", True)
     shown = fit(*card, "--vllm-args", over).out
-    assert "refused, but within the error of the estimate" in shown
+    assert "refused, but close: it may start" in shown
     assert f"(within the error of the estimate: {least:,} to {most:,})" in shown
     assert not fit(*card, "--vllm-args", "--max-model-len=131072", "--json").json["within_error_band"]
 

@@ -453,3 +453,18 @@ def test_room_for_lora_adapters_is_kept_beside_the_matrices_of_layers() -> None:
     assert split < 81920 * 128 * 32 * 2 * 8 < 2 * split
     assert fit(llama_8b(), L4, replace(arguments, max_model_len=8192)).verdict == "refused"
     assert "lora" not in rank_weights(llama_8b(), EngineArguments()).by_group
+
+
+@pytest.mark.parametrize(
+    ("version", "batches"),
+    [
+        # Requests and tokens of a step on an L4, an A100 and an H100 (engine/arg_utils.py of each release).
+        ("0.8.2", [(1024, 2048), (1024, 2048), (1024, 8192)]),
+        ("0.8.4", [(256, 2048), (256, 2048), (1024, 8192)]),
+        ("0.8.5", [(256, 2048), (1024, 8192), (1024, 8192)]),
+        ("0.9.0", [(256, 2048), (256, 2048), (1024, 8192)]),
+    ],
+)
+def test_the_default_batch_is_that_of_the_release(version: str, batches: list[tuple[int, int]]) -> None:
+    found = [resolve(llama_8b(), card, EngineArguments(), behaviour(version)) for card in (L4, A100, H100)]
+    assert [(one.max_num_seqs, one.max_num_batched_tokens) for one in found] == batches

@@ -33,7 +33,8 @@ _TOLD_BY_FIT = (
 @dataclass(frozen=True)
 class Question:
     """What is asked: a model, the accelerators (`memory_gib` in GiB and `bandwidth_gbs` in 10^9 bytes per second, where
-    the catalog has none of that name), and the arguments of a version of vLLM."""
+    the catalog has none of that name; `used_gib`: GiB that other programs hold of each), and the arguments of a version
+    of vLLM."""
 
     model: str
     accelerator: str | None
@@ -42,6 +43,7 @@ class Question:
     vllm_version: str
     memory_gib: float | None
     bandwidth_gbs: float | None
+    used_gib: float | None = None
 
 
 def answer(question: Question, catalog: Catalog) -> Fit:
@@ -62,7 +64,7 @@ def answer(question: Question, catalog: Catalog) -> Fit:
     if problems:
         first, *others = result.reasons
         else_told = first if result.verdict == "refused" else f"But for that: {first}"
-        result = replace(result, verdict="refused", close=False, reasons=(*problems, else_told, *others))
+        result = replace(result, verdict="refused", close="", reasons=(*problems, else_told, *others))
     elif result.verdict == "refused":
         around = Around(_variants(question.model, facts, catalog), _devices(where, catalog), _prices(facts, catalog))
         result = replace(result, choices=choices(result, facts, where, arguments, around))
@@ -87,7 +89,7 @@ def as_mapping(result: Fit, length: int | None = None) -> dict[str, Any]:
         "max_model_len": result.max_model_len,
         "max_context": result.max_context,
         "max_context_band": list(result.context_band),
-        "within_error_band": result.close,
+        "within_error_band": bool(result.close),
         "confidence": result.confidence,
         "reasons": list(result.reasons),
         "error_band_gib": round(result.band_gib, 2),
@@ -118,17 +120,25 @@ def _device(question: Question, catalog: Catalog) -> Device:
     for option, value in (("--memory-gib", memory), ("--bandwidth-gbs", bandwidth), ("--count", question.count)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InputError(Problem(option, "", f"{value:g} is not a size", "Write a number above 0."))
+    used = question.used_gib
+    if used is not None and not (math.isfinite(used) and used >= 0):
+        raise InputError(Problem("--used-gib", "", f"{used:g} is not a size", "Write a number from 0."))
     name = question.accelerator or ""
     if name in catalog.accelerators:
         known = device(catalog.accelerators[name])
-        return replace(known, memory_gib=memory or known.memory_gib, bandwidth_gb_s=bandwidth or known.bandwidth_gb_s)
+        return replace(
+            known,
+            memory_gib=memory or known.memory_gib,
+            bandwidth_gb_s=bandwidth or known.bandwidth_gb_s,
+            used_gib=known.used_gib if used is None else used,
+        )
     if memory is None:
         said = f"{name!r} is not an accelerator of the catalog" if name else "no accelerator is named"
         raise InputError(
             Problem("--accelerator", "", said, f"{suggest(name, catalog.accelerators)} Or describe one: --memory-gib.")
         )
     title = name or f"accelerator of {memory:g} GiB"
-    return Device(name or "unnamed", title, family_of(name), memory, bandwidth)
+    return Device(name or "unnamed", title, family_of(name), memory, bandwidth, used_gib=used)
 
 
 def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:

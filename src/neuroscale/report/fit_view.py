@@ -15,13 +15,13 @@ from neuroscale.report.plan_view import field, line
 _WIDEST_BAR = 72
 _STYLES = {"fits": "green", "tight": "yellow", "refused": "red"}
 _WORDS = {"fits": "fits", "tight": "fits, but tight", "refused": "refused"}
-_CLOSE = "refused, but within the error of the estimate"
+_CLOSE = "refused, but close: it may start"
 
 
 def print_fit(result: Fit, console: Console, length: int | None = None) -> None:
     """Show a fit to a person: the verdict, the memory bar, what vLLM prints, why, and what works instead."""
     where = f"{result.count} x {terminal(result.accelerator)}"
-    close = result.verdict == "refused" and result.close
+    close = result.verdict == "refused" and bool(result.close)
     style = f"bold {'yellow' if close else _STYLES[result.verdict]}"
     told = _CLOSE if close else _WORDS[result.verdict]
     line(console, Text.assemble((f"{terminal(result.model)} ", "bold"), f"on {where}: ", (told, style)))

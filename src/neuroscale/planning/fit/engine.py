@@ -18,14 +18,11 @@ from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, pool
 from neuroscale.planning.fit.messages import explained, log_lines
 from neuroscale.planning.fit.overhead import Overhead, overhead
-from neuroscale.planning.fit.result import Confidence, Fit, Resolved, Verdict, memory_of
+from neuroscale.planning.fit.result import Closeness, Confidence, Fit, Resolved, Verdict, memory_of
 from neuroscale.planning.fit.support import too_long, unsupported
 from neuroscale.planning.fit.versions import MEASURED, PINNED, Behaviour, behaviour, number
 from neuroscale.planning.fit.weights import RankWeights, rank_weights
 from neuroscale.vllm.engine_arguments import EngineArguments
-
-CONTEXT_GIB = 0.5
-"""What a driver holds on an accelerator before vLLM looks: no share of the memory may be larger than what is free."""
 
 UNMEASURED = frozenset({"tpu", "rocm"})
 """Families whose overhead is not known. TPU: the compiler's workspace lies outside vLLM's share. ROCm: what libraries
@@ -79,7 +76,10 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     off = band(facts, device, weights, beside, version)
     spare = _spare(device, arguments, taken, room, request)
     least = min([spare, *(-lack.missing for lack in lacks)])
-    close = not against and blocks is not None and bool(device.memory_gib) and abs(least) < off * GIB
+    decided = bool(against) or blocks is None or not device.memory_gib
+    close: Closeness = "" if decided else _by_held(device, beside, usable, arguments)
+    if not decided and not close and abs(least) < off * GIB:
+        close = "estimate"
     against += [lack.told for lack in lacks]
     starts = not against and blocks is not None and request <= room
     concurrency = tokens = 0.0
@@ -130,12 +130,16 @@ def _spare(device: Device, arguments: EngineArguments, taken: int, room: int, re
     whose size is said."""
     if arguments.kv_cache_memory_bytes is None:
         return room - request
-    return device.memory_bytes - _context(device) - taken - arguments.kv_cache_memory_bytes
+    return device.memory_bytes - device.held_bytes - taken - arguments.kv_cache_memory_bytes
 
 
-def _context(device: Device) -> int:
-    """Bytes that are not free when vLLM starts."""
-    return round(CONTEXT_GIB * GIB) if device.family in ("cuda", "rocm") else 0
+def _by_held(device: Device, beside: Overhead, usable: int, arguments: EngineArguments) -> Closeness:
+    """Whether the share of a memory is free or not by what other programs hold of it, as far as that is not known."""
+    if arguments.kv_cache_memory_bytes is not None:
+        return ""
+    least, most = device.held_band
+    needed = usable + sum(beside.later.values())
+    return "held" if device.memory_bytes - most < needed <= device.memory_bytes - least else ""
 
 
 def _context_band(blocks: Pool | None, room: int, off: float, resolved: Resolved, most: int) -> tuple[int, int]:
@@ -211,7 +215,7 @@ def too_much(
     if not device.memory_gib:
         return [Lack(math.inf, f"The memory of {device.title} is not known, so nothing can be fitted to it.")]
     if arguments.kv_cache_memory_bytes is not None:
-        short = arguments.kv_cache_memory_bytes + taken + _context(device) - device.memory_bytes
+        short = arguments.kv_cache_memory_bytes + taken + device.held_bytes - device.memory_bytes
         if short <= 0:
             return []
         told = (
@@ -225,7 +229,7 @@ def too_much(
     if outside < 0:
         told = (
             f"--gpu-memory-utilization={resolved.utilization:g} of {device.memory_gib:.2f} GiB is more than is free "
-            f"when vLLM starts: the driver holds about {CONTEXT_GIB:g} GiB."
+            f"when vLLM starts: about {device.held_bytes / GIB:.1f} GiB are held by {_holders(device)}."
         )
         # The whole of it is never free: vLLM's own process is there when it asks.
         return [Lack(-outside if resolved.utilization < 1 else math.inf, told)]
@@ -253,9 +257,16 @@ def too_little(arguments: EngineArguments, resolved: Resolved, request: int, roo
     return [Lack(math.inf, told)]
 
 
+def _holders(device: Device) -> str:
+    """What holds memory before vLLM starts."""
+    if device.used_gib is not None and device.used_gib > 0:
+        return "other programs and the driver"
+    return "the host, which shares this memory, and other programs" if device.shared else "the driver"
+
+
 def outside_bytes(device: Device, usable: int) -> int:
     """What is left of the memory outside the share that vLLM takes; negative where the share is more than is free."""
-    return device.memory_bytes - usable - _context(device)
+    return device.memory_bytes - usable - device.held_bytes
 
 
 def band(facts: ModelFacts, device: Device, weights: RankWeights, beside: Overhead, version: str) -> float:
@@ -282,6 +293,12 @@ def _confidence(facts: ModelFacts, device: Device, arguments: EngineArguments, v
     need is not known."""
     if arguments.unplanned or facts.basis == "estimate" or device.family in UNMEASURED or not device.memory_gib:
         return "low"
-    if device.family != "cuda" or device.shared or number(version) > MEASURED or number(version) < (0, 8, 0):
+    if (
+        device.family != "cuda"
+        or device.shared
+        or device.slice_of
+        or number(version) > MEASURED
+        or number(version) < (0, 8, 0)
+    ):
         return "medium"
     return "high"

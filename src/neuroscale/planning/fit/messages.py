@@ -16,6 +16,12 @@ _BASIS = {
 }
 
 
+_HELD = (
+    "how much the host and other programs hold of the memory that they share differs by many GiB (say it by "
+    "--used-gib, or take a lower --gpu-memory-utilization)"
+)
+
+
 def log_lines(result: Fit, does: Behaviour, weights: RankWeights) -> tuple[str, ...]:
     """The lines of vLLM's log about memory, as the version words them."""
     lines = [f"Model loading took {weights.total / GIB:.2f} GiB memory"]
@@ -74,7 +80,9 @@ def _decision(result: Fit, device: Device) -> list[str]:
     if result.verdict == "tight":
         why = (
             f"what is left beyond the need is less than the {result.band_gib:.2f} GiB that the estimate may be off"
-            if result.close
+            if result.close == "estimate"
+            else _HELD
+            if result.close == "held"
             else "what the compiler takes outside that share is not known"
             if device.family == "tpu"
             else "what its kernels and libraries take was not measured"
@@ -89,10 +97,12 @@ def _close(result: Fit) -> list[str]:
     """That a refusal is not sure."""
     if not result.close:
         return []
-    return [
-        f"Close: what is missing is less than the {result.band_gib:.2f} GiB that the estimate may be off, so the start "
-        "may succeed. Measure one before you rely on either."
-    ]
+    why = (
+        f"what is missing is less than the {result.band_gib:.2f} GiB that the estimate may be off"
+        if result.close == "estimate"
+        else _HELD
+    )
+    return [f"Close: {why}, so the start may succeed. Measure one before you rely on either."]
 
 
 def _parts(result: Fit, facts: ModelFacts) -> list[str]:
@@ -148,6 +158,14 @@ def _unknown(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
     sentences = list(facts.notes)
     if device.family == "tpu":
         sentences.append("Not modelled: the compiler's workspace on a TPU, which takes memory outside vLLM's share.")
+    if device.slice_of:
+        sentences.append(
+            f"{device.title} is a slice: that its default batch is one of a card of its size was not measured."
+        )
+    if device.may_show:
+        sentences.append(
+            "A desktop or Windows (WSL2) holds 1 to 1.8 GiB of such a card: say so by --used-gib where there is one."
+        )
     if device.family == "rocm":
         sentences.append(
             f"Not measured: activations, libraries and graphs on {device.title}. They are taken to be those of CUDA, "

@@ -110,6 +110,8 @@ def overhead(
         "activations": _activations(facts, arguments, resolved, does),
         "process": round((does.process_gib if device.switched else SMALL_PROCESS_GIB) * GIB),
     }
+    if does.others_counted:
+        counted["other programs and the driver"] = device.held_bytes
     if device.shared:
         counted["host processes"] = round(HOST_GIB * GIB)
     if arguments.tensor_parallel_size > 1:

@@ -13,6 +13,8 @@ from neuroscale.planning.plan import Memory
 
 Verdict = Literal["fits", "tight", "refused"]
 Confidence = Literal["high", "medium", "low"]
+Closeness = Literal["", "estimate", "held"]
+"""What may turn a verdict round: nothing, the error of the estimate, or how much other programs hold of the memory."""
 
 
 def memory_of(weights: int, kv_cache: int, overhead: int, usable: int) -> Memory:
@@ -78,7 +80,7 @@ class Fit:
     `kv_cache_tokens` and `max_concurrency`: as vLLM prints them; 0 for a refusal.
     `max_context`: the longest `--max-model-len` that starts, at most what the model reads.
     `band_gib`: how far `available_gib` may be off in either direction; `context_band`: `max_context` with that much
-    less and more. `close`: only memory decides, and with `band_gib` more or less the verdict would be the other one.
+    less and more. `close`: only memory decides, and what may turn the verdict round.
     `against`: what vLLM refuses whatever the memory is, or what does not fit outside its share.
     `pool`: the cache's blocks on that rank (None: the layers' pages cannot be made one size).
     `seconds_per_step`: what `--cpu-offload-gb` adds to each step (None: unknown; 0.0: nothing is offloaded).
@@ -103,7 +105,7 @@ class Fit:
     max_model_len: int
     max_context: int
     context_band: tuple[int, int]
-    close: bool
+    close: Closeness
     seconds_per_step: float | None
     log: tuple[str, ...]
     confidence: Confidence

@@ -29,6 +29,9 @@ class Behaviour:
     and taken off before the cache is sized; before, they came on top. `steps_in_flight`: how many steps' tokens a
     windowed layer reserves under asynchronous scheduling. `spare_block`: the block that is never used counts when one
     request must fit. `padding_ratio`: below it the kinds of layers are padded to the largest; None: never.
+    `every_card_sequences`: requests of a step, on every card (vllm-project/vllm#16158 ended that). `large_by_name`: an
+    H100 and an H200 are large whatever memory is asked about, and no other card. `others_counted`: what other programs
+    and the driver hold is taken off the share, too.
     `large_card_gib`: from that memory on 8,192 tokens a step and 1,024 requests; `a100_is_small`: but not on an A100;
     `huge_card_gib`: from that memory on 16,384. `image_in_one_step`: tokens a step grow to hold a whole image or video
     where attention looks both ways inside it (Gemma). `windows_padded`: pages of windowed layers that do not divide
@@ -54,6 +57,9 @@ class Behaviour:
     padding_ratio: float | None = None
     windows_padded: bool = False
     chunked_hybrid: bool = False
+    every_card_sequences: int | None = None
+    large_by_name: bool = False
+    others_counted: bool = False
     large_card_gib: float | None = None
     a100_is_small: bool = False
     huge_card_gib: float | None = None
@@ -71,8 +77,11 @@ class Behaviour:
 
 
 _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
-    ("0.8.0", {"engine": "v1", "large_card_gib": 70.0}),
+    ("0.8.0", {"engine": "v1", "large_by_name": True, "every_card_sequences": 1024, "others_counted": True}),
+    ("0.8.4", {"every_card_sequences": None}),
+    ("0.8.5", {"large_by_name": False, "large_card_gib": 70.0}),
     ("0.9.0", {"a100_is_small": True, "hybrid": True, "cpu_sequences": 32}),
+    ("0.9.1", {"others_counted": False}),
     ("0.10.0", {"cpu_sequences": 128}),
     ("0.12.0", {"padding_ratio": 1.25}),
     ("0.13.0", {"expert_buffers_stay": True}),
@@ -93,7 +102,7 @@ _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
     ("0.30.0", {"yarn_multiplied": False}),
 )
 """From which release on what holds: vllm/config, engine/arg_utils.py, v1/core/kv_cache_utils.py,
-v1/kv_cache_interface.py and v1/sample/ops of the releases 0.8.5 to 0.32.0."""
+v1/kv_cache_interface.py, v1/worker/gpu_worker.py and v1/sample/ops of the releases 0.8.2 to 0.32.0."""
 
 
 def number(version: str) -> tuple[int, int, int]:
