@@ -21,6 +21,7 @@ from neuroscale.planning.price import pod_price
 from neuroscale.planning.replica_memory import facts_of, served_facts
 from neuroscale.vllm.arguments import Parsed, parse_arguments
 from neuroscale.vllm.command_rules import check_command
+from neuroscale.vllm.older_arguments import OLDEST
 from neuroscale.vllm.parallel_sizes import world_size
 
 _TOLD_BY_FIT = (
@@ -57,6 +58,10 @@ def answer(question: Question, catalog: Catalog) -> Fit:
     where = _device(question, catalog)
     facts = facts_of(question.model, catalog)
     parsed, problems = _command(question)
+    if number(question.vllm_version) < OLDEST and (unread := _unread(parsed)):
+        message = f"cannot be judged: arguments of vLLM {question.vllm_version} are not read here. {unread[0]}"
+        fix = f"Leave out what changes no memory, or name vLLM {'.'.join(map(str, OLDEST))} or later."
+        raise InputError(Problem("--vllm-args", "", message, fix))
     refusals, remarks = _faults(parsed, facts, catalog.models.get(question.model))
     problems += refusals
     arguments = parsed.arguments.in_range()
@@ -167,9 +172,9 @@ def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:
 
 
 def _unread(parsed: Parsed) -> tuple[str, ...]:
-    """A sentence for each argument of another version that the known one does not have, such as --rope-scaling."""
-    words = {problem.word: None for problem in parsed.problems if problem.kind in ("unknown", "removed")}
-    told = f"the command is read as vLLM {parsed.version} would, which has none"
+    """A sentence for each word of another version that the known one does not read, such as --num-scheduler-steps."""
+    words = {problem.word: None for problem in parsed.problems if problem.kind != "ignored"}
+    told = f"the command is read as vLLM {parsed.version} would, which does not know it"
     return tuple(f"Not counted is what {word} says: {told}." for word in words if not parsed.exact)
 
 

@@ -20,7 +20,7 @@ from neuroscale.planning.fit.messages import explained, log_lines
 from neuroscale.planning.fit.overhead import Overhead, overhead
 from neuroscale.planning.fit.result import Closeness, Confidence, Fit, Resolved, Verdict, memory_of
 from neuroscale.planning.fit.support import too_long, unsupported
-from neuroscale.planning.fit.versions import MEASURED, PINNED, Behaviour, behaviour, number
+from neuroscale.planning.fit.versions import MEASURED, OLDEST, PINNED, Behaviour, behaviour, number
 from neuroscale.planning.fit.weights import RankWeights, rank_weights
 from neuroscale.vllm.engine_arguments import EngineArguments
 
@@ -293,12 +293,7 @@ def _confidence(facts: ModelFacts, device: Device, arguments: EngineArguments, v
     need is not known."""
     if arguments.unplanned or facts.basis == "estimate" or device.family in UNMEASURED or not device.memory_gib:
         return "low"
-    if (
-        device.family != "cuda"
-        or device.shared
-        or device.slice_of
-        or number(version) > MEASURED
-        or number(version) < (0, 8, 0)
-    ):
-        return "medium"
-    return "high"
+    if number(version) < OLDEST:
+        return "low"
+    known = device.family == "cuda" and not device.shared and not device.slice_of and number(version) <= MEASURED
+    return "high" if known else "medium"

@@ -6,7 +6,7 @@ from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.result import Fit
-from neuroscale.planning.fit.versions import Behaviour
+from neuroscale.planning.fit.versions import MEASURED, OLDEST, Behaviour, number
 from neuroscale.planning.fit.weights import RankWeights
 
 _BASIS = {
@@ -171,6 +171,10 @@ def _unknown(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
             f"Not measured: activations, libraries and graphs on {device.title}. They are taken to be those of CUDA, "
             "and measured starts on ROCm left less; trust the number of tokens only once a start has printed it."
         )
-    if result.confidence == "medium" and device.family == "cuda" and not device.shared:
+    if number(result.version) < OLDEST:
+        sentences.append(
+            f"vLLM {result.version} has another engine than releases since 0.8, of which a few starts are known."
+        )
+    if number(result.version) > MEASURED and device.family == "cuda" and not device.shared:
         sentences.append(f"No start of vLLM {result.version} was measured: its overhead is read from its source.")
     return sentences

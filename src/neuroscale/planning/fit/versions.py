@@ -13,6 +13,9 @@ PINNED = "0.32.0"
 MEASURED = (0, 27, 99)
 """Up to here starts on accelerators are known with their figures; later versions are read from their source."""
 
+OLDEST = (0, 8, 0)
+"""From here on releases' own source was read. Before, there was another engine, of which a few starts are known."""
+
 Sampler = Literal["sorted", "filtered"]
 """How the first model runner picks tokens: by sorting all logits, or by kernels that filter them."""
 
