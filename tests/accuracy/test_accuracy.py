@@ -54,7 +54,7 @@ def test_nothing_is_off_but_what_a_case_gives_a_reason_for(rows: tuple[Row, ...]
     explained = [row for row in rows if row.outcome == "explained"]
     assert all(row.reason for row in explained)
     # A reason is an exception: most of what is aimed at is right without one.
-    assert len(explained) <= 6
+    assert len(explained) <= 7
 
 
 def test_what_planning_does_not_judge_is_what_it_need_not(rows: tuple[Row, ...]) -> None:
@@ -74,7 +74,7 @@ def test_what_planning_does_not_judge_is_what_it_need_not(rows: tuple[Row, ...])
         ("active_params", 26, 0.0125),
         ("checkpoint_bytes", 6, 0.001),
         ("kv_bytes_per_token", 11, None),
-        ("verdict", 164, None),
+        ("verdict", 163, None),
         ("weights", 137, 0.0025),
         ("kv_tokens", 88, 0.0025),
         ("tokens_of_memory", 120, 0.0005),
@@ -308,7 +308,7 @@ def test_a_catalog_name_never_asks_the_hub(
         (lambda case: case["measured"].pop("weights_gib"), "weights is judged and weights_gib was not measured"),
         (lambda case: case["judged"].remove("weights"), "weights_gib is measured and not judged"),
         (lambda case: case.update(model="meta-llama/Llama-3.1-8B"), "is not a model of the ground truth"),
-        (lambda case: case.update(misses={"verdict": {"up_to": 1.0, "why": "bad luck"}}), "has a reason for its miss"),
+        (lambda case: case.update(misses={"verdict": {"up_to": 1.0, "why": "bad luck"}}), "names no size of its miss"),
         (lambda case: case.update(catalog="tiny-llama"), "a case is of one model"),
         (lambda case: case.update(outcome="refused"), "a refusal has a cause"),
         (lambda case: case.update(left_out="for a test"), "a case that is left out is judged in nothing"),

@@ -468,3 +468,34 @@ def test_room_for_lora_adapters_is_kept_beside_the_matrices_of_layers() -> None:
 def test_the_default_batch_is_that_of_the_release(version: str, batches: list[tuple[int, int]]) -> None:
     found = [resolve(llama_8b(), card, EngineArguments(), behaviour(version)) for card in (L4, A100, H100)]
     assert [(one.max_num_seqs, one.max_num_batched_tokens) for one in found] == batches
+
+
+def test_the_second_runner_takes_no_room_for_graphs_before_0_29() -> None:
+    """Its `profile_cudagraph_memory` returned 0 (vllm-project/vllm#49224): they come on top, and may not fit."""
+    arguments = EngineArguments(max_model_len=8192, gpu_memory_utilization=0.9)
+    for version, part in (("0.22.1", "counted"), ("0.26.0", "later"), ("0.28.0", "later"), ("0.29.0", "counted")):
+        result = fit(llama_8b(), L4, arguments, version=version)
+        assert ("graphs" in result.overhead_gib, "graphs" in result.later_gib) == (part == "counted", part == "later")
+    high = replace(arguments, gpu_memory_utilization=0.96)
+    assert [fit(llama_8b(), L4, high, version=one).verdict for one in ("0.26.0", "0.29.0")] == ["refused", "fits"]
+    # The first runner, which others with experts had until then, counted them.
+    assert "graphs" in fit(gpt_oss_20b(), H100, arguments, version="0.26.0").overhead_gib
+    assert "graphs" in fit(deepseek_v2_lite(), H100, arguments, version="0.26.0").later_gib
+
+
+def test_rocm_counts_graphs_since_0_21() -> None:
+    card = Device("mi300x", "AMD Instinct MI300X", "rocm", 191.98, 5300)
+    found = [fit(gpt_oss_20b(), card, EngineArguments(), version=one).later_gib for one in ("0.20.2", "0.21.0")]
+    assert ["graphs" in later for later in found] == [True, False]
+
+
+def test_graphs_are_captured_twice_with_adapters() -> None:
+    """For requests with an adapter, and without (cudagraph_specialize_lora of config/compilation.py)."""
+
+    def graphs(version: str, **arguments: Any) -> float:
+        result = fit(llama_8b(), L4, EngineArguments(max_model_len=2048, **arguments), version=version)
+        return {**result.overhead_gib, **result.later_gib}["graphs"]
+
+    plain = graphs("0.19.0")
+    assert graphs("0.19.0", enable_lora=True, max_lora_rank=64) == pytest.approx(2 * plain)
+    assert graphs("0.10.2", enable_lora=True, max_lora_rank=64) == pytest.approx(plain)

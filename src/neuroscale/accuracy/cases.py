@@ -162,9 +162,10 @@ _MEASURED: dict[Figure, tuple[str, ...]] = {
 
 class KnownMiss(Frozen):
     """A figure that planning misses, and why: by at most `up_to`, a share of what was measured. A larger miss is wrong,
-    and one that no longer is must lose its reason."""
+    and one that no longer is must lose its reason. A verdict has no `up_to`: only one that planning calls close may be
+    wrong for a reason."""
 
-    up_to: Annotated[float, Field(gt=0)]
+    up_to: Annotated[float, Field(gt=0)] | None = None
     why: Words
 
 
@@ -220,9 +221,10 @@ class StartCase(Frozen):
         if both := sorted(set(self.judged) & set(self.not_judged)):
             raise wrong(f"{both[0]} is both judged and not judged", "Keep it in one of the two.")
         for figure in self.misses:
-            if figure not in self.judged or figure == "verdict":
-                fix = "Judge it, or remove its reason; a wrong verdict has no excuse."
-                raise wrong(f"{figure} has a reason for its miss and is not judged by a number", fix)
+            if figure not in self.judged:
+                raise wrong(f"{figure} has a reason for its miss and is not judged", "Judge it, or remove its reason.")
+            if (self.misses[figure].up_to is None) != (figure == "verdict"):
+                raise wrong(f"the reason for {figure} names no size of its miss, or one of a verdict", "Mend `up_to`.")
         for figure in self.judged:
             missing = [name for name in _MEASURED.get(figure, ()) if getattr(self.measured, name) is None]
             if missing:

@@ -153,17 +153,18 @@ def _starts(cases: Cases, planner: Planner) -> Iterable[Row]:
                 yield Row(case.id, figure, measured, None, None, "wrong", False, held_out(case.id), words, others)
             else:
                 row = _judged(case.id, figure, measured, predicted, answer.basis, answer.words, others)
-                yield replace(_explained(row, case.misses.get(figure)), allowed=allowed)
+                yield replace(_explained(row, case.misses.get(figure), answer.unsure), allowed=allowed)
 
 
-def _explained(row: Row, miss: KnownMiss | None) -> Row:
+def _explained(row: Row, miss: KnownMiss | None, unsure: bool) -> Row:
     """With the reason that the case gives for a miss of that size. A reason for nothing is a mistake of the file."""
     if miss is None:
         return row
     if row.outcome == "right":
         told = f"{row.words} The case gives a reason for a miss, and there is none: remove it.".strip()
         return replace(row, outcome="wrong", words=told)
-    if row.outcome == "wrong" and row.error is not None and abs(row.error) <= miss.up_to:
+    small = unsure if miss.up_to is None else row.error is not None and abs(row.error) <= miss.up_to
+    if row.outcome == "wrong" and small:
         return replace(row, outcome="explained", reason=miss.why)
     return row
 

@@ -27,12 +27,14 @@ State = Literal["answered", "not judged", "crashed"]
 
 @dataclass(frozen=True)
 class Answer:
-    """`words`: why there is no figure, or what led to the verdict. `basis`: what the model's facts stand on."""
+    """`words`: why there is no figure, or what led to the verdict. `basis`: what the model's facts stand on.
+    `unsure`: planning says that the verdict may be the other one."""
 
     state: State
     figures: Mapping[Figure, float | str] = field(default_factory=dict)
     words: str = ""
     basis: Basis | None = None
+    unsure: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def _figures(case: StartCase, facts: ModelFacts) -> Answer:
         figures["concurrency"] = found.max_concurrency
     if "tokens_of_memory" in case.judged:
         figures["tokens_of_memory"] = _tokens_of_memory(case, facts, device, arguments, version)
-    return Answer("answered", figures, _words(found))
+    return Answer("answered", figures, _words(found), unsure=bool(found.close) or found.verdict == "tight")
 
 
 def _tokens_of_memory(

@@ -17,7 +17,7 @@ from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, pool
 from neuroscale.planning.fit.messages import explained, log_lines
-from neuroscale.planning.fit.overhead import Overhead, overhead
+from neuroscale.planning.fit.overhead import Overhead, overhead, runner
 from neuroscale.planning.fit.result import Closeness, Confidence, Fit, Resolved, Verdict, memory_of
 from neuroscale.planning.fit.support import too_long, unsupported
 from neuroscale.planning.fit.versions import MEASURED, OLDEST, PINNED, Behaviour, behaviour, number
@@ -278,7 +278,8 @@ def band(facts: ModelFacts, device: Device, weights: RankWeights, beside: Overhe
     off = max(_BAND_GIB, of_overhead) + _BAND_OF_WEIGHTS[facts.basis] * weights.total / GIB
     if device.shared:
         off += _BAND_SHARED_GIB
-    return off + of_overhead if number(version) > MEASURED else off
+    unmeasured = number(version) > MEASURED or runner(facts, behaviour(version)) == "second"
+    return off + of_overhead if unmeasured else off
 
 
 def _offload_seconds(device: Device, weights: RankWeights) -> float | None:

@@ -118,11 +118,18 @@ def overhead(
         counted["communication"] = round(_links(device, arguments.tensor_parallel_size, does) * GIB)
     later: dict[str, int] = {}
     if resolved.graphs:
-        (counted if does.graphs_counted else later)["graphs"] = graphs(facts, arguments, resolved)
+        (counted if _counts_graphs(facts, device, does) else later)["graphs"] = graphs(facts, arguments, resolved, does)
     if runner(facts, does) == "second":
         kept = round(COUNT_BYTES * resolved.max_num_seqs * facts.vocab_size)
         (counted if does.buffers_counted else later)["token counts"] = kept
     return Overhead(counted, later)
+
+
+def _counts_graphs(facts: ModelFacts, device: Device, does: Behaviour) -> bool:
+    """Whether CUDA graphs are taken off before the cache is sized."""
+    if not does.graphs_counted or (device.family == "rocm" and not does.rocm_graphs_counted):
+        return False
+    return does.second_graphs_counted or runner(facts, does) == "first"
 
 
 def _links(device: Device, ranks: int, does: Behaviour) -> float:
@@ -136,6 +143,8 @@ def _links(device: Device, ranks: int, does: Behaviour) -> float:
 
 def runner(facts: ModelFacts, does: Behaviour) -> Runner:
     """Which model runner a version takes for a model."""
+    if does.second_architectures & set(facts.architectures):
+        return "second"
     plain = facts.quantization is None and set(facts.architectures) & _PLAIN
     for kind in does.second_runner:
         if kind == facts.kind or (kind == "plain" and facts.kind == "dense" and plain):
@@ -156,11 +165,12 @@ def _graph_sizes(most: int) -> tuple[int, ...]:
     return tuple(size for size in (1, 2, 4, *range(8, 256, 8), *range(256, LARGEST_GRAPH + 1, 16)) if size <= most)
 
 
-def graphs(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> int:
+def graphs(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> int:
     """What CUDA graphs take on a rank."""
     each = EXPERT_GRAPH_BYTES if facts.experts else GRAPH_BYTES
     layers = facts.num_layers / arguments.pipeline_parallel_size
-    return round(each * layers * len(graph_sizes(resolved.max_num_seqs)))
+    times = does.lora_graphs if arguments.enable_lora else 1
+    return round(each * layers * len(graph_sizes(resolved.max_num_seqs)) * times)
 
 
 def _activations(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> int:

@@ -29,9 +29,12 @@ class Behaviour:
 
     `utilization`: the default of --gpu-memory-utilization. `tokens_by_concurrency`: 'GPU KV cache size' is the number
     of requests times their length; before, blocks // groups x block size. `graphs_counted`: CUDA graphs are estimated
-    and taken off before the cache is sized; before, they came on top. `steps_in_flight`: how many steps' tokens a
-    windowed layer reserves under asynchronous scheduling. `spare_block`: the block that is never used counts when one
-    request must fit. `padding_ratio`: below it the kinds of layers are padded to the largest; None: never.
+    and taken off before the cache is sized; before, they came on top; `rocm_graphs_counted`: on ROCm, too;
+    `lora_graphs`: how often each graph is captured with LoRA adapters (cudagraph_specialize_lora: with any, and none);
+    `second_graphs_counted`: under the second runner, too, which took them for nothing (vllm-project/vllm#49224, mended
+    by #53306). `steps_in_flight`: how many steps' tokens a windowed layer reserves under asynchronous scheduling.
+    `spare_block`: the block that is never used counts when one request must fit. `padding_ratio`: below it the kinds of
+    layers are padded to the largest; None: never.
     `every_card_sequences`: requests of a step, on every card (vllm-project/vllm#16158 ended that). `large_by_name`: an
     H100 and an H200 are large whatever memory is asked about, and no other card. `others_counted`: what other programs
     and the driver hold is taken off the share, too.
@@ -39,7 +42,8 @@ class Behaviour:
     `huge_card_gib`: from that memory on 16,384. `image_in_one_step`: tokens a step grow to hold a whole image or video
     where attention looks both ways inside it (Gemma). `windows_padded`: pages of windowed layers that do not divide
     the largest are padded; before, such models were refused. `chunked_hybrid`: chunks free what is behind them.
-    `cpu_sequences`: requests at once on a CPU. `second_runner`: for which models the second runner is the default.
+    `cpu_sequences`: requests at once on a CPU. `second_runner`: for which models the second runner is the default;
+    `second_architectures`: and for these with experts.
     `process_gib`: non-torch memory of a process. `fabric_gib`: of collectives over a switched fabric (None: by ranks).
     `expert_buffers_stay`: scratch space of experts outlives the step, so the sampler's comes on top of it.
     `buffers_counted`: what the runner keeps for good is taken off before the cache is sized; before, it came on top.
@@ -53,6 +57,9 @@ class Behaviour:
     utilization: float = 0.9
     tokens_by_concurrency: bool = False
     graphs_counted: bool = False
+    lora_graphs: int = 1
+    rocm_graphs_counted: bool = False
+    second_graphs_counted: bool = False
     async_scheduling: bool = False
     steps_in_flight: int = 1
     spare_block: bool = False
@@ -70,6 +77,7 @@ class Behaviour:
     cpu_sequences: int = 256
     sampler: Sampler = "sorted"
     second_runner: frozenset[str] = frozenset()
+    second_architectures: frozenset[str] = frozenset()
     process_gib: float = 0.13
     fabric_gib: float | None = None
     expert_buffers_stay: bool = False
@@ -79,6 +87,9 @@ class Behaviour:
     checkpoint_cache: frozenset[str] = frozenset()
 
 
+_SECOND = frozenset({"DeepseekV2ForCausalLM", "GraniteMoeForCausalLM", "Qwen2MoeForCausalLM"})
+"""DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES of config/vllm.py in 0.25 to 0.28, as far as they are planned."""
+
 _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
     ("0.8.0", {"engine": "v1", "large_by_name": True, "every_card_sequences": 1024, "others_counted": True}),
     ("0.8.4", {"every_card_sequences": None}),
@@ -86,6 +97,7 @@ _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
     ("0.9.0", {"a100_is_small": True, "hybrid": True, "cpu_sequences": 32}),
     ("0.9.1", {"others_counted": False}),
     ("0.10.0", {"cpu_sequences": 128}),
+    ("0.11.1", {"lora_graphs": 2}),
     ("0.12.0", {"padding_ratio": 1.25}),
     ("0.13.0", {"expert_buffers_stay": True}),
     ("0.14.0", {"async_scheduling": True, "chunked_hybrid": True, "checkpoint_cache": frozenset({"modelopt"})}),
@@ -94,14 +106,18 @@ _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
     ("0.18.0", {"padding_ratio": 1.5, "process_gib": 0.25, "fabric_gib": 1.85}),
     ("0.20.0", {"utilization": 0.92, "graphs_counted": True}),
     ("0.20.1", {"tokens_by_concurrency": True}),
+    ("0.21.0", {"rocm_graphs_counted": True}),
     ("0.22.0", {"image_in_one_step": True}),
     ("0.23.0", {"second_runner": frozenset({"plain"})}),
     ("0.24.0", {"windows_padded": True}),
-    ("0.25.0", {"second_runner": frozenset({"plain", "dense"})}),
+    ("0.25.0", {"second_runner": frozenset({"plain", "dense"}), "second_architectures": _SECOND}),
     ("0.26.0", {"steps_in_flight": 2}),
     ("0.27.0", {"buffers_counted": True}),
     ("0.28.0", {"huge_card_gib": 160.0, "one_line": True}),
-    ("0.29.0", {"spare_block": True, "second_runner": frozenset({"plain", "dense", "moe"})}),
+    (
+        "0.29.0",
+        {"spare_block": True, "second_graphs_counted": True, "second_runner": frozenset({"plain", "dense", "moe"})},
+    ),
     ("0.30.0", {"yarn_multiplied": False}),
 )
 """From which release on what holds: vllm/config, engine/arg_utils.py, v1/core/kv_cache_utils.py,
