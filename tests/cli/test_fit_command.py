@@ -103,6 +103,17 @@ def test_older_releases_than_were_read_are_not_judged_with_arguments_that_are_no
     assert fit(*card, "--max-model-len=8192", "--json").json["confidence"] == "low"
 
 
+def test_variables_of_the_server_are_read(fit: Any, model: Path) -> None:
+    card = ("--model", model, "--accelerator", "nvidia-l4", "--vllm-args", "--max-model-len=8192", "--json")
+    plain, without = fit(*card).json, fit(*card, "--env", "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0").json
+    assert without["available_kv_cache_gib"] > plain["available_kv_cache_gib"]
+    assert any("On top of the share" in reason for reason in without["reasons"])
+    other = fit(*card, "--env", "VLLM_USE_V1=0").json
+    assert other["confidence"] == "low"
+    assert "Not counted is, for VLLM_USE_V1, what the first engine takes." in other["reasons"]
+    assert fit(*card, "--env", "VLLM_USE_V1").status == 2
+
+
 def test_memory_that_other_programs_hold_is_not_free(fit: Any, model: Path) -> None:
     card = ("--model", model, "--accelerator", "nvidia-l4", "--vllm-args", "--max-model-len=8192", "--json")
     assert fit(*card).json["verdict"] == "fits"

@@ -33,6 +33,7 @@ from neuroscale.planning.fit.weights import rank_weights
 from neuroscale.planning.replica_memory import served_facts
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.vllm.engine_arguments import EngineArguments
+from neuroscale.vllm.memory_variables import with_variables
 from neuroscale.vllm.unplanned_arguments import Unplanned
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -499,3 +500,22 @@ def test_graphs_are_captured_twice_with_adapters() -> None:
     plain = graphs("0.19.0")
     assert graphs("0.19.0", enable_lora=True, max_lora_rank=64) == pytest.approx(2 * plain)
     assert graphs("0.10.2", enable_lora=True, max_lora_rank=64) == pytest.approx(plain)
+
+
+def test_variables_decide_about_graphs_and_the_runner() -> None:
+    def asked(version: str = "0.32.0", **variables: str) -> tuple[bool, bool, tuple[str, ...]]:
+        arguments = with_variables(EngineArguments(max_model_len=8192), variables)
+        result = fit(llama_8b(), H100, arguments, version=version)
+        beside = {**result.overhead_gib, **result.later_gib}
+        return "graphs" in result.overhead_gib, "token counts" in beside, tuple(one.dest for one in arguments.unplanned)
+
+    off, first = {"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS": "0"}, {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+    assert asked() == (True, True, ())
+    assert asked(**off) == (False, True, ())
+    assert asked(**first) == (True, False, ())
+    assert asked("0.26.0") == (False, True, ())
+    assert asked("0.26.0", **first) == (True, False, ())
+    assert asked("0.19.1", VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS="1") == (True, False, ())
+    assert asked("0.16.0", VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS="1") == (False, False, ())
+    assert asked(VLLM_USE_V1="1", VLLM_MLA_DISABLE="1")[2] == ("VLLM_MLA_DISABLE",)
+    assert asked(VLLM_USE_V2_MODEL_RUNNER="yes")[2] == ("VLLM_USE_V2_MODEL_RUNNER",)

@@ -21,6 +21,7 @@ from neuroscale.planning.price import pod_price
 from neuroscale.planning.replica_memory import facts_of, served_facts
 from neuroscale.vllm.arguments import Parsed, parse_arguments
 from neuroscale.vllm.command_rules import check_command
+from neuroscale.vllm.memory_variables import with_variables
 from neuroscale.vllm.older_arguments import OLDEST
 from neuroscale.vllm.parallel_sizes import world_size
 
@@ -34,8 +35,8 @@ _TOLD_BY_FIT = (
 @dataclass(frozen=True)
 class Question:
     """What is asked: a model, the accelerators (`memory_gib` in GiB and `bandwidth_gbs` in 10^9 bytes per second, where
-    the catalog has none of that name; `used_gib`: GiB that other programs hold of each), and the arguments of a version
-    of vLLM."""
+    the catalog has none of that name; `used_gib`: GiB that other programs hold of each), the arguments of a version of
+    vLLM, and variables of its environment."""
 
     model: str
     accelerator: str | None
@@ -45,6 +46,7 @@ class Question:
     memory_gib: float | None
     bandwidth_gbs: float | None
     used_gib: float | None = None
+    environment: tuple[str, ...] = ()
 
 
 def answer(question: Question, catalog: Catalog) -> Fit:
@@ -64,7 +66,7 @@ def answer(question: Question, catalog: Catalog) -> Fit:
         raise InputError(Problem("--vllm-args", "", message, fix))
     refusals, remarks = _faults(parsed, facts, catalog.models.get(question.model))
     problems += refusals
-    arguments = parsed.arguments.in_range()
+    arguments = with_variables(parsed.arguments.in_range(), _environment(question))
     result = fit(facts, where, arguments, version=question.vllm_version)
     if problems:
         first, *others = result.reasons
@@ -144,6 +146,17 @@ def _device(question: Question, catalog: Catalog) -> Device:
         )
     title = name or f"accelerator of {memory:g} GiB"
     return Device(name or "unnamed", title, family_of(name), memory, bandwidth, used_gib=used)
+
+
+def _environment(question: Question) -> dict[str, str]:
+    """The variables by their names. Raises InputError for text that is none."""
+    found = {}
+    for said in question.environment:
+        name, equals, value = said.partition("=")
+        if not equals or not name.isidentifier():
+            raise InputError(Problem("--env", "", f"{said!r} is not a variable", "Write NAME=VALUE."))
+        found[name] = value
+    return found
 
 
 def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:

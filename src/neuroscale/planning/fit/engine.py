@@ -73,7 +73,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         *too_much(device, arguments, resolved, beside, usable, taken),
         *too_little(arguments, resolved, request, room),
     ]
-    off = band(facts, device, weights, beside, version)
+    off = band(facts, device, arguments, weights, beside, version)
     spare = _spare(device, arguments, taken, room, request)
     least = min([spare, *(-lack.missing for lack in lacks)])
     decided = bool(against) or blocks is None or not device.memory_gib
@@ -269,7 +269,14 @@ def outside_bytes(device: Device, usable: int) -> int:
     return device.memory_bytes - usable - device.held_bytes
 
 
-def band(facts: ModelFacts, device: Device, weights: RankWeights, beside: Overhead, version: str) -> float:
+def band(
+    facts: ModelFacts,
+    device: Device,
+    arguments: EngineArguments,
+    weights: RankWeights,
+    beside: Overhead,
+    version: str,
+) -> float:
     """GiB by which the memory for the cache may be off.
 
     Nine of ten starts of tests/ground_truth whose flags are known lie within it.
@@ -278,7 +285,7 @@ def band(facts: ModelFacts, device: Device, weights: RankWeights, beside: Overhe
     off = max(_BAND_GIB, of_overhead) + _BAND_OF_WEIGHTS[facts.basis] * weights.total / GIB
     if device.shared:
         off += _BAND_SHARED_GIB
-    unmeasured = number(version) > MEASURED or runner(facts, behaviour(version)) == "second"
+    unmeasured = number(version) > MEASURED or runner(facts, behaviour(version), arguments) == "second"
     return off + of_overhead if unmeasured else off
 
 

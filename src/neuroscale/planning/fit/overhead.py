@@ -118,18 +118,23 @@ def overhead(
         counted["communication"] = round(_links(device, arguments.tensor_parallel_size, does) * GIB)
     later: dict[str, int] = {}
     if resolved.graphs:
-        (counted if _counts_graphs(facts, device, does) else later)["graphs"] = graphs(facts, arguments, resolved, does)
-    if runner(facts, does) == "second":
+        (counted if _counts_graphs(facts, device, arguments, does) else later)["graphs"] = graphs(
+            facts, arguments, resolved, does
+        )
+    if runner(facts, does, arguments) == "second":
         kept = round(COUNT_BYTES * resolved.max_num_seqs * facts.vocab_size)
         (counted if does.buffers_counted else later)["token counts"] = kept
     return Overhead(counted, later)
 
 
-def _counts_graphs(facts: ModelFacts, device: Device, does: Behaviour) -> bool:
+def _counts_graphs(facts: ModelFacts, device: Device, arguments: EngineArguments, does: Behaviour) -> bool:
     """Whether CUDA graphs are taken off before the cache is sized."""
-    if not does.graphs_counted or (device.family == "rocm" and not does.rocm_graphs_counted):
+    said = arguments.graphs_estimated if does.graphs_switch else None
+    if not (does.graphs_counted if said is None else said):
         return False
-    return does.second_graphs_counted or runner(facts, does) == "first"
+    if device.family == "rocm" and not does.rocm_graphs_counted:
+        return False
+    return does.second_graphs_counted or runner(facts, does, arguments) == "first"
 
 
 def _links(device: Device, ranks: int, does: Behaviour) -> float:
@@ -141,8 +146,10 @@ def _links(device: Device, ranks: int, does: Behaviour) -> float:
     return FEW_LINKS_GIB if ranks <= 4 else MANY_LINKS_GIB
 
 
-def runner(facts: ModelFacts, does: Behaviour) -> Runner:
-    """Which model runner a version takes for a model."""
+def runner(facts: ModelFacts, does: Behaviour, arguments: EngineArguments) -> Runner:
+    """Which model runner a version takes for a model, where no variable says it."""
+    if arguments.second_runner is not None and does.second_runner:
+        return "second" if arguments.second_runner else "first"
     if does.second_architectures & set(facts.architectures):
         return "second"
     plain = facts.quantization is None and set(facts.architectures) & _PLAIN
@@ -182,7 +189,7 @@ def _activations(facts: ModelFacts, arguments: EngineArguments, resolved: Resolv
     layer = tokens * (HIDDEN_COPIES * facts.hidden_size + MLP_COPIES * _widest(facts) / ranks) * width
     if _converts_activations(facts):
         layer += tokens * (facts.hidden_size + _widest(facts) / ranks)
-    per_entry = SAMPLER_BYTES[does.sampler] if runner(facts, does) == "first" else SECOND_SAMPLER_BYTES
+    per_entry = SAMPLER_BYTES[does.sampler] if runner(facts, does, arguments) == "first" else SECOND_SAMPLER_BYTES
     sampler = (tokens + 2 * requests) * facts.hidden_size * width + per_entry * requests * facts.vocab_size
     inputs = _encoder(facts, arguments, tokens) * width
     if does.expert_buffers_stay:

@@ -67,7 +67,7 @@ class Server:
     def band_gib(self, at_once: int) -> float:
         """How far the memory that is left for the cache may be off."""
         _, beside = self._computing(at_once, None)
-        return band(self.facts, self.device, self._weights, beside, self.version)
+        return band(self.facts, self.device, self.arguments, self._weights, beside, self.version)
 
     def unsupported(self, at_once: int | None = None) -> list[str]:
         """Why vLLM would not start with this on any memory."""

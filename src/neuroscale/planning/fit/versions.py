@@ -29,7 +29,8 @@ class Behaviour:
 
     `utilization`: the default of --gpu-memory-utilization. `tokens_by_concurrency`: 'GPU KV cache size' is the number
     of requests times their length; before, blocks // groups x block size. `graphs_counted`: CUDA graphs are estimated
-    and taken off before the cache is sized; before, they came on top; `rocm_graphs_counted`: on ROCm, too;
+    and taken off before the cache is sized; before, they came on top; `graphs_switch`:
+    a variable decides that; `rocm_graphs_counted`: on ROCm, too;
     `lora_graphs`: how often each graph is captured with LoRA adapters (cudagraph_specialize_lora: with any, and none);
     `second_graphs_counted`: under the second runner, too, which took them for nothing (vllm-project/vllm#49224, mended
     by #53306). `steps_in_flight`: how many steps' tokens a windowed layer reserves under asynchronous scheduling.
@@ -58,6 +59,7 @@ class Behaviour:
     tokens_by_concurrency: bool = False
     graphs_counted: bool = False
     lora_graphs: int = 1
+    graphs_switch: bool = False
     rocm_graphs_counted: bool = False
     second_graphs_counted: bool = False
     async_scheduling: bool = False
@@ -103,7 +105,7 @@ _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
     ("0.14.0", {"async_scheduling": True, "chunked_hybrid": True, "checkpoint_cache": frozenset({"modelopt"})}),
     ("0.15.0", {"checkpoint_cache": frozenset({"modelopt", "compressed-tensors"})}),
     ("0.17.0", {"sampler": "filtered"}),
-    ("0.18.0", {"padding_ratio": 1.5, "process_gib": 0.25, "fabric_gib": 1.85}),
+    ("0.18.0", {"graphs_switch": True, "padding_ratio": 1.5, "process_gib": 0.25, "fabric_gib": 1.85}),
     ("0.20.0", {"utilization": 0.92, "graphs_counted": True}),
     ("0.20.1", {"tokens_by_concurrency": True}),
     ("0.21.0", {"rocm_graphs_counted": True}),
