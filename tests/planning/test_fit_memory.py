@@ -519,3 +519,25 @@ def test_variables_decide_about_graphs_and_the_runner() -> None:
     assert asked("0.16.0", VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS="1") == (False, False, ())
     assert asked(VLLM_USE_V1="1", VLLM_MLA_DISABLE="1")[2] == ("VLLM_MLA_DISABLE",)
     assert asked(VLLM_USE_V2_MODEL_RUNNER="yes")[2] == ("VLLM_USE_V2_MODEL_RUNNER",)
+
+
+@pytest.mark.parametrize(
+    ("version", "starts"), [("0.12.0", True), ("0.13.0", False), ("0.15.1", False), ("0.16.0", True)]
+)
+def test_weights_that_are_converted_as_they_load_have_a_peak(version: str, starts: bool) -> None:
+    """135 GiB in 16 bits as fp8 on an H20 of 139.72 GiB (vllm-project/vllm#31273): in 0.12, not in 0.13."""
+    h20 = Device("h20", "NVIDIA H20", "cuda", 139.72, 4000)
+    wide = {"hidden_size": 8192, "intermediate_size": 29568, "num_hidden_layers": 80, "num_attention_heads": 64}
+    qwen = llama_8b(vocab_size=152064, **wide)  # Qwen2.5-72B but for its biases
+    assert rank_weights(qwen, EngineArguments()).total / 2**30 == pytest.approx(135.4, abs=0.3)
+    result = fit(qwen, h20, EngineArguments(quantization="fp8", max_model_len=8192), version=version)
+    assert (result.verdict != "refused") == starts
+    assert any("while they load" in reason for reason in result.reasons) != starts
+
+
+def test_weights_that_are_converted_at_the_end_fit_before_or_do_not_start() -> None:
+    card = Device("l40s", "NVIDIA L40S", "cuda", 44.4, 864)
+    asked = EngineArguments(quantization="fp8", max_model_len=8192)
+    old, new = (fit(qwen3_30b_a3b(), card, asked, version=one) for one in ("0.11.0", "0.32.0"))
+    assert (old.verdict, old.close, new.verdict) == ("refused", "", "fits")
+    assert fit(qwen3_30b_a3b(), H100, asked, version="0.11.0").verdict == "fits"

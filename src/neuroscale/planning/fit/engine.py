@@ -21,7 +21,7 @@ from neuroscale.planning.fit.overhead import Overhead, overhead, runner
 from neuroscale.planning.fit.result import Closeness, Confidence, Fit, Resolved, Verdict, memory_of
 from neuroscale.planning.fit.support import too_long, unsupported
 from neuroscale.planning.fit.versions import MEASURED, OLDEST, PINNED, Behaviour, behaviour, number
-from neuroscale.planning.fit.weights import RankWeights, rank_weights
+from neuroscale.planning.fit.weights import RankWeights, loading_peak, rank_weights
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 UNMEASURED = frozenset({"tpu", "rocm"})
@@ -72,6 +72,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     lacks = [
         *too_much(device, arguments, resolved, beside, usable, taken),
         *too_little(arguments, resolved, request, room),
+        *_too_much_to_load(device, loading_peak(facts, arguments, does), weights.total),
     ]
     off = band(facts, device, arguments, weights, beside, version)
     spare = _spare(device, arguments, taken, room, request)
@@ -241,6 +242,19 @@ def too_much(
         )
         return [Lack(later - outside, told)]
     return []
+
+
+def _too_much_to_load(device: Device, peak: int, loaded: int) -> list[Lack]:
+    """That the weights do not fit while they are converted."""
+    lack = peak + device.held_bytes - device.memory_bytes
+    if peak <= loaded or lack <= 0:
+        return []
+    told = (
+        f"The weights take {peak / GIB:.2f} GiB while they load, before they are converted to {loaded / GIB:.2f} GiB, "
+        f"which is {lack / GIB:.2f} GiB more than is free: vLLM runs out of memory while it starts. Take a checkpoint "
+        "that is quantised already."
+    )
+    return [Lack(lack, told)]
 
 
 def too_little(arguments: EngineArguments, resolved: Resolved, request: int, room: int) -> list[Lack]:

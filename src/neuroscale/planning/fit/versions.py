@@ -51,6 +51,8 @@ class Behaviour:
     `checkpoint_cache`: methods of quantisation whose checkpoints say how the KV cache is kept by default.
     `yarn_multiplied`: the longest context of a file with YaRN is its first positions times the factor, whatever else
     the file says.
+    `converts`: how --quantization=fp8 converts a checkpoint in 16 bits: all of it once it is loaded, or as it loads,
+    with the 16 bits beside it until the end, or without.
     `one_line`: 'GPU KV cache size' and 'Maximum concurrency' are one line of the log.
     """
 
@@ -59,6 +61,7 @@ class Behaviour:
     tokens_by_concurrency: bool = False
     graphs_counted: bool = False
     lora_graphs: int = 1
+    converts: Literal["at the end", "beside", "layer by layer"] = "at the end"
     graphs_switch: bool = False
     rocm_graphs_counted: bool = False
     second_graphs_counted: bool = False
@@ -101,9 +104,10 @@ _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
     ("0.10.0", {"cpu_sequences": 128}),
     ("0.11.1", {"lora_graphs": 2}),
     ("0.12.0", {"padding_ratio": 1.25}),
-    ("0.13.0", {"expert_buffers_stay": True}),
+    ("0.13.0", {"expert_buffers_stay": True, "converts": "beside"}),
     ("0.14.0", {"async_scheduling": True, "chunked_hybrid": True, "checkpoint_cache": frozenset({"modelopt"})}),
     ("0.15.0", {"checkpoint_cache": frozenset({"modelopt", "compressed-tensors"})}),
+    ("0.16.0", {"converts": "layer by layer"}),
     ("0.17.0", {"sampler": "filtered"}),
     ("0.18.0", {"graphs_switch": True, "padding_ratio": 1.5, "process_gib": 0.25, "fabric_gib": 1.85}),
     ("0.20.0", {"utilization": 0.92, "graphs_counted": True}),
