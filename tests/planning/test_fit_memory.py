@@ -24,6 +24,7 @@ from fit_models import (
     qwen3_30b_a3b,
 )
 from neuroscale.catalog import load_catalog
+from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import Device, fit
 from neuroscale.planning.fit.defaults import resolve
@@ -541,3 +542,47 @@ def test_weights_that_are_converted_at_the_end_fit_before_or_do_not_start() -> N
     old, new = (fit(qwen3_30b_a3b(), card, asked, version=one) for one in ("0.11.0", "0.32.0"))
     assert (old.verdict, old.close, new.verdict) == ("refused", "", "fits")
     assert fit(qwen3_30b_a3b(), H100, asked, version="0.11.0").verdict == "fits"
+
+
+def _qwen_vl() -> ModelFacts:
+    """Qwen2.5-VL-7B-Instruct."""
+    vision = {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16, "out_hidden_size": 3584}
+    return read_config(
+        {
+            "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+            "model_type": "qwen2_5_vl",
+            "hidden_size": 3584,
+            "intermediate_size": 18944,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 28,
+            "num_key_value_heads": 4,
+            "vocab_size": 152064,
+            "torch_dtype": "bfloat16",
+            "max_position_embeddings": 128000,
+            "tie_word_embeddings": False,
+            "use_sliding_window": False,
+            "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+            "vision_config": {**vision, "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2},
+        },
+        "Qwen2.5-VL-7B-Instruct",
+    )
+
+
+def test_the_largest_video_is_tried_and_takes_more_than_the_weights() -> None:
+    """0.22 of an A100 under 0.23.0: 'Available KV cache memory: -14.28 GiB' (a public log)."""
+    card = replace(A100, memory_gib=79.25)
+    result = fit(_qwen_vl(), card, EngineArguments(gpu_memory_utilization=0.22), version="0.23.0")
+    assert result.available_gib == pytest.approx(-14.28, abs=result.band_gib)
+    assert result.available_gib == pytest.approx(-14.28, abs=0.4)
+
+
+def test_a_video_is_as_large_as_the_context_and_goes_where_none_is_taken() -> None:
+    def activations(version: str = "0.32.0", **arguments: Any) -> float:
+        return fit(_qwen_vl(), H100, EngineArguments(**arguments), version=version).overhead_gib["activations"]
+
+    image = activations(max_model_len=16_384)
+    assert activations(videos=0) == pytest.approx(image, abs=0.3)
+    pair = activations(max_model_len=32_768) - image
+    assert 2.0 < pair < 2.3
+    assert activations() - image == pytest.approx(6 * pair, rel=0.05)
+    assert activations("0.11.0") - activations("0.10.2") == pytest.approx(6 * pair, rel=0.05)

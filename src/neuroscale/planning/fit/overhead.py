@@ -84,6 +84,19 @@ LARGEST_IMAGE_PATCHES = 65536
 
 _ANY_RESOLUTION = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 
+PATCHES_OF_TOKEN = 4
+"""Four patches become one token of the language model (spatial_merge_size of these towers)."""
+
+_LARGE_VIDEOS = ("qwen2_vl", "qwen2_5_vl")
+VIDEO_PAIRS = 7
+"""Pairs of frames in the largest video of these models: 14 frames, each pair as large as the largest image, as many as
+the context holds (`_MAX_FRAMES_PER_VIDEO` and `get_num_frames_with_most_features` of models/qwen2_vl.py). Qwen2.5-VL-7B
+under 0.23 takes 15.5 GiB for it with a context of 128,000 tokens (a public log of vllm/vllm-openai:v0.23.0: 'a budget
+of 114688 tokens, and profiled with 1 video items', -14.28 GiB left of 0.22 of an A100)."""
+
+PATCH_VALUES = {"qwen2": 1176, "qwen3": 1536}
+"""Values of a patch as it goes in: two frames of 14 x 14 or 16 x 16 pixels in three colours."""
+
 
 @dataclass(frozen=True)
 class Overhead:
@@ -191,23 +204,33 @@ def _activations(facts: ModelFacts, arguments: EngineArguments, resolved: Resolv
         layer += tokens * (facts.hidden_size + _widest(facts) / ranks)
     per_entry = SAMPLER_BYTES[does.sampler] if runner(facts, does, arguments) == "first" else SECOND_SAMPLER_BYTES
     sampler = (tokens + 2 * requests) * facts.hidden_size * width + per_entry * requests * facts.vocab_size
-    inputs = _encoder(facts, arguments, tokens) * width
+    inputs = _encoder(facts, arguments, resolved, does) * width
     if does.expert_buffers_stay:
         return round(experts + inputs + max(layer, sampler))
     return round(inputs + max(experts + layer, sampler))
 
 
-def _encoder(facts: ModelFacts, arguments: EngineArguments, tokens: int) -> float:
+def _encoder(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> float:
     """Values that images leave behind while the rest is tried: a step's worth of embeddings, and their copies into the
-    input; or what a tower of any resolution needs for its largest image."""
+    input; or what a tower of any resolution needs for its largest image or video, and what comes out of it."""
     vision = loads_vision(facts, arguments)
     if not facts.multimodal or not (vision or (loads_audio(arguments) and "audio" in facts.weight_bytes)):
         return 0.0
-    kept = 2.0 * tokens * facts.hidden_size
-    if vision and facts.model_type.startswith(_ANY_RESOLUTION):
-        hidden, inner = _tower_widths(facts)
-        return kept + LARGEST_IMAGE_PATCHES * (HIDDEN_COPIES * hidden + MLP_COPIES * inner)
-    return kept
+    step = float(resolved.max_num_batched_tokens * facts.hidden_size)
+    if not vision or not facts.model_type.startswith(_ANY_RESOLUTION):
+        return 2 * step
+    hidden, inner = _tower_widths(facts)
+    patches = LARGEST_IMAGE_PATCHES * _images_of_item(facts, arguments, resolved, does)
+    each = HIDDEN_COPIES * hidden + MLP_COPIES * inner + PATCH_VALUES[facts.model_type[:5]]
+    return step + max(step, patches / PATCHES_OF_TOKEN * facts.hidden_size) + patches * each
+
+
+def _images_of_item(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> int:
+    """How many of the largest images the largest item is as large as: a video's pairs of frames."""
+    if not does.video_profiled or arguments.videos == 0 or not facts.model_type.startswith(_LARGE_VIDEOS):
+        return 1
+    tokens = LARGEST_IMAGE_PATCHES // PATCHES_OF_TOKEN
+    return max(1, min(VIDEO_PAIRS, resolved.max_model_len // tokens))
 
 
 def _tower_widths(facts: ModelFacts) -> tuple[int, int]:

@@ -51,6 +51,7 @@ class Behaviour:
     `checkpoint_cache`: methods of quantisation whose checkpoints say how the KV cache is kept by default.
     `yarn_multiplied`: the longest context of a file with YaRN is its first positions times the factor, whatever else
     the file says.
+    `video_profiled`: the largest item that is tried may be a video as long as the context; before, as long as a step.
     `converts`: how --quantization=fp8 converts a checkpoint in 16 bits: all of it once it is loaded, or as it loads,
     with the 16 bits beside it until the end, or without.
     `one_line`: 'GPU KV cache size' and 'Maximum concurrency' are one line of the log.
@@ -61,6 +62,7 @@ class Behaviour:
     tokens_by_concurrency: bool = False
     graphs_counted: bool = False
     lora_graphs: int = 1
+    video_profiled: bool = False
     converts: Literal["at the end", "beside", "layer by layer"] = "at the end"
     graphs_switch: bool = False
     rocm_graphs_counted: bool = False
@@ -102,6 +104,7 @@ _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
     ("0.9.0", {"a100_is_small": True, "hybrid": True, "cpu_sequences": 32}),
     ("0.9.1", {"others_counted": False}),
     ("0.10.0", {"cpu_sequences": 128}),
+    ("0.11.0", {"video_profiled": True}),
     ("0.11.1", {"lora_graphs": 2}),
     ("0.12.0", {"padding_ratio": 1.25}),
     ("0.13.0", {"expert_buffers_stay": True, "converts": "beside"}),
