@@ -480,6 +480,8 @@ def test_the_second_runner_takes_no_room_for_graphs_before_0_29() -> None:
         assert ("graphs" in result.overhead_gib, "graphs" in result.later_gib) == (part == "counted", part == "later")
     high = replace(arguments, gpu_memory_utilization=0.96)
     assert [fit(llama_8b(), L4, high, version=one).verdict for one in ("0.26.0", "0.29.0")] == ["refused", "fits"]
+    assert fit(llama_8b(), H100, arguments, version="0.26.0").confidence == "medium"
+    assert fit(llama_8b(), H100, arguments, version="0.22.1").confidence == "high"
     # The first runner, which others with experts had until then, counted them.
     assert "graphs" in fit(gpt_oss_20b(), H100, arguments, version="0.26.0").overhead_gib
     assert "graphs" in fit(deepseek_v2_lite(), H100, arguments, version="0.26.0").later_gib

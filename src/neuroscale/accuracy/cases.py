@@ -111,12 +111,14 @@ class ModelCase(Frozen):
 
 
 class CaseAccelerator(Frozen):
-    """`memory_gib`: what the runtime reports of one as its total. `basis`: how that is known."""
+    """`memory_gib`: what the runtime reports of one as its total. `used_gib`: what other programs held of it. `basis`:
+    how that is known."""
 
     name: str | None
     count: Count | None
     memory_gib: Positive | None
     bandwidth_gb_s: Positive | None = None
+    used_gib: Positive | None = None
     basis: Words | None = None
 
 

@@ -153,4 +153,5 @@ def _device(accelerator: CaseAccelerator) -> Device:
         family=family_of(name),
         memory_gib=accelerator.memory_gib,
         bandwidth_gb_s=accelerator.bandwidth_gb_s,
+        used_gib=accelerator.used_gib,
     )

@@ -299,8 +299,12 @@ def band(
     off = max(_BAND_GIB, of_overhead) + _BAND_OF_WEIGHTS[facts.basis] * weights.total / GIB
     if device.shared:
         off += _BAND_SHARED_GIB
-    unmeasured = number(version) > MEASURED or runner(facts, behaviour(version), arguments) == "second"
-    return off + of_overhead if unmeasured else off
+    return off + of_overhead if _unmeasured(facts, arguments, version) else off
+
+
+def _unmeasured(facts: ModelFacts, arguments: EngineArguments, version: str) -> bool:
+    """Whether no start of a version is known with its figures, or none under the model runner that it takes."""
+    return number(version) > MEASURED or runner(facts, behaviour(version), arguments) == "second"
 
 
 def _offload_seconds(device: Device, weights: RankWeights) -> float | None:
@@ -317,5 +321,5 @@ def _confidence(facts: ModelFacts, device: Device, arguments: EngineArguments, v
         return "low"
     if number(version) < OLDEST:
         return "low"
-    known = device.family == "cuda" and not device.shared and not device.slice_of and number(version) <= MEASURED
-    return "high" if known else "medium"
+    known = device.family == "cuda" and not device.shared and not device.slice_of
+    return "high" if known and not _unmeasured(facts, arguments, version) else "medium"

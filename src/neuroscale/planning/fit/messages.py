@@ -175,6 +175,8 @@ def _unknown(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
         sentences.append(
             f"vLLM {result.version} has another engine than releases since 0.8, of which a few starts are known."
         )
-    if number(result.version) > MEASURED and device.family == "cuda" and not device.shared:
-        sentences.append(f"No start of vLLM {result.version} was measured: its overhead is read from its source.")
+    if result.confidence == "medium" and device.family == "cuda" and not (device.shared or device.slice_of):
+        runner = "" if number(result.version) > MEASURED else " under its second model runner"
+        told = f"No start of vLLM {result.version}{runner} was measured"
+        sentences.append(f"{told}: its overhead is read from its source.")
     return sentences
