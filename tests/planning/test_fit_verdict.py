@@ -215,6 +215,13 @@ def test_a_slice_of_a_card_has_a_small_context() -> None:
     assert fit(small, part, arguments, version="0.19.0").confidence == "medium"
 
 
+def test_a_large_slice_has_the_batch_of_a_small_card() -> None:
+    """Its memory cannot be asked for ('Insufficient Permissions'), which counts as none (vllm-project/vllm#55381)."""
+    part = Device("nvidia-h200-mig-4g.71gb", "NVIDIA H200 MIG 4g.71gb", "cuda", 70.5, 4800)
+    found = [fit(llama_8b(), each, EngineArguments(max_model_len=8192)).resolved for each in (part, H100)]
+    assert [(one.max_num_seqs, one.max_num_batched_tokens) for one in found] == [(256, 2048), (1024, 8192)]
+
+
 def test_the_longest_context_comes_with_what_the_error_of_the_estimate_makes_of_it() -> None:
     result = fit(llama_8b(), L4, EngineArguments(max_model_len=8192, max_num_seqs=64))
     least, most = result.context_band

@@ -82,7 +82,8 @@ def _batch(device: Device, arguments: EngineArguments, does: Behaviour) -> tuple
     if does.large_by_name:
         tokens, sequences = (8192, 1024) if "h100" in name or "h200" in name else (2048, 256)
         return tokens, does.every_card_sequences or sequences
-    memory = 0.0 if device.shared else device.memory_gib or 0.0
+    # In the container of a slice NVML refuses to tell the memory, which then counts as 0 (vllm-project/vllm#55381).
+    memory = 0.0 if device.shared or device.slice_of else device.memory_gib or 0.0
     if does.huge_card_gib is not None and memory >= does.huge_card_gib:
         return 16384, 1024
     small_a100 = does.a100_is_small and "a100" in name

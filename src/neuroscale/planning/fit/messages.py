@@ -160,7 +160,8 @@ def _unknown(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
         sentences.append("Not modelled: the compiler's workspace on a TPU, which takes memory outside vLLM's share.")
     if device.slice_of:
         sentences.append(
-            f"{device.title} is a slice: that its default batch is one of a card of its size was not measured."
+            f"{device.title} is a slice of a card, of which no start was measured. vLLM takes the default batch of a "
+            "small card for it, whatever its memory."
         )
     if device.may_show:
         sentences.append(
