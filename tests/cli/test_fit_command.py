@@ -71,6 +71,8 @@ def test_a_refusal_says_what_starts_instead_and_ends_with_1(fit: Any, model: Pat
 def test_a_card_of_amd_is_known_by_its_name_and_judged_with_low_confidence(fit: Any, model: Path) -> None:
     said = fit("--model", model, "--accelerator", "AMD Instinct MI300X", "--memory-gib", 191.98, "--json")
     assert (said.status, said.json["verdict"], said.json["confidence"]) == (0, "tight", "low")
+    assert (said.json["error_band_gib"], said.json["max_context_band"]) == (None, None)
+    assert any("is not known" in reason for reason in said.json["reasons"])
 
 
 YARN = '{"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 131072}'

@@ -114,6 +114,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         max_model_len=resolved.max_model_len,
         max_context=blocks.longest(room, resolved.in_flight_tokens, most) if blocks else 0,
         context_band=_context_band(blocks, room, 0.0 if said else off, resolved, most),
+        band_known=device.family not in UNMEASURED,
         close=close,
         seconds_per_step=_offload_seconds(device, weights),
         log=(),

@@ -116,7 +116,9 @@ def _parts(result: Fit, facts: ModelFacts) -> list[str]:
         f"vLLM {result.version} computes up to {resolved.max_num_batched_tokens:,} tokens of {resolved.max_num_seqs:,} "
         f"requests in a step and keeps the KV cache as {resolved.kv_cache_dtype} in blocks of {resolved.block_size} "
         "tokens.",
-        f"The memory for the KV cache may be {result.band_gib:.2f} GiB more or less than told here.",
+        f"The memory for the KV cache may be {result.band_gib:.2f} GiB more or less than told here."
+        if result.band_known
+        else "By how much the memory for the KV cache may be less than told here is not known.",
     ]
     if result.later_gib:
         later = ", ".join(f"{name} {size:.2f} GiB" for name, size in result.later_gib.items())
@@ -136,6 +138,8 @@ def _context(result: Fit) -> list[str]:
 def context_range(result: Fit) -> str:
     """By how much the longest context may be off, behind its tokens; "" where the error band changes nothing."""
     least, longest = result.context_band
+    if not result.band_known:
+        return " (by how much less is not known)"
     if least == longest:
         return ""
     if least < 1:

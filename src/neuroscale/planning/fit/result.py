@@ -79,8 +79,9 @@ class Fit:
     tensors, on that rank, what is offloaded included.
     `kv_cache_tokens` and `max_concurrency`: as vLLM prints them; 0 for a refusal.
     `max_context`: the longest `--max-model-len` that starts, at most what the model reads.
-    `band_gib`: how far `available_gib` may be off in either direction; `context_band`: `max_context` with that much
-    less and more. `close`: only memory decides, and what may turn the verdict round.
+    `band_gib`: how far `available_gib` may be off in either direction; not `band_known`, where nothing was measured on
+    a family of accelerators. `context_band`: `max_context` with that much less and more.
+    `close`: only memory decides, and what may turn the verdict round.
     `against`: what vLLM refuses whatever the memory is, or what does not fit outside its share.
     `pool`: the cache's blocks on that rank (None: the layers' pages cannot be made one size).
     `seconds_per_step`: what `--cpu-offload-gb` adds to each step (None: unknown; 0.0: nothing is offloaded).
@@ -105,6 +106,7 @@ class Fit:
     max_model_len: int
     max_context: int
     context_band: tuple[int, int]
+    band_known: bool
     close: Closeness
     seconds_per_step: float | None
     log: tuple[str, ...]
