@@ -127,8 +127,10 @@ def overhead(
         counted["other programs and the driver"] = device.held_bytes
     if device.shared:
         counted["host processes"] = round(HOST_GIB * GIB)
-    if arguments.tensor_parallel_size > 1:
-        counted["communication"] = round(_links(device, arguments.tensor_parallel_size, does) * GIB)
+    # Experts are shared among the ranks of data parallelism, too (`_part` of weights.py).
+    ranks = arguments.tensor_parallel_size * (arguments.data_parallel_size if facts.experts else 1)
+    if ranks > 1:
+        counted["communication"] = round(_links(device, ranks, does) * GIB)
     later: dict[str, int] = {}
     if resolved.graphs:
         (counted if _counts_graphs(facts, device, arguments, does) else later)["graphs"] = graphs(
