@@ -32,18 +32,6 @@ FOLDER = ROOT / "tests/ground_truth"
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 START = "llama-3.1-8b-h100-0.19.0"
 
-OFF: dict[Kind, set[str]] = {
-    # Pixtral's tower lies whole on each rank.
-    "weights": {"mistral-small-3.1-24b-2503-h100-0.19.0-tp4"},
-    # Two starts of an image that sampled with less memory than its version does; a Radeon without a second one to
-    # compare with; two of one bench on an L4, found after planning was written, of which too much is left by 0.35 GiB.
-    "kv_tokens": {
-        *("qwen2-7b-a100-1x-util0.25", "qwen2-7b-a100-2x-util0.25", "ds-r1-distill-qwen14b-awq-rx9070xt"),
-        *("qwen2.5-7b-awq-l4-0.28.0-util0.45", "qwen2.5-7b-awq-l4-0.28.0-util0.6"),
-    },
-}
-"""What is known to be off, and why. Whatever else is off is a regression."""
-
 
 @pytest.fixture(scope="module")
 def cases() -> Cases:
@@ -60,10 +48,13 @@ def summaries(rows: tuple[Row, ...]) -> dict[Kind, Summary]:
     return {summary.kind: summary for summary in summarize(rows)}
 
 
-def test_nothing_is_off_but_what_is_known_to_be(rows: tuple[Row, ...]) -> None:
-    off = {(row.kind, row.case) for row in rows if not row.good}
-    known = {(kind, case) for kind, names in OFF.items() for case in names}
-    assert off <= known, sorted(off - known)
+def test_nothing_is_off_but_what_a_case_gives_a_reason_for(rows: tuple[Row, ...]) -> None:
+    assert not [(row.kind, row.case, row.words) for row in rows if not row.good]
+    assert holds(rows)
+    explained = [row for row in rows if row.outcome == "explained"]
+    assert all(row.reason for row in explained)
+    # A reason is an exception: most of what is aimed at is right without one.
+    assert len(explained) <= 7
 
 
 def test_what_planning_does_not_judge_is_what_it_need_not(rows: tuple[Row, ...]) -> None:
@@ -83,7 +74,7 @@ def test_what_planning_does_not_judge_is_what_it_need_not(rows: tuple[Row, ...])
         ("active_params", 26, 0.0125),
         ("checkpoint_bytes", 6, 0.001),
         ("kv_bytes_per_token", 11, None),
-        ("verdict", 164, None),
+        ("verdict", 163, None),
         ("weights", 137, 0.0025),
         ("kv_tokens", 88, 0.0025),
         ("tokens_of_memory", 120, 0.0005),
@@ -214,6 +205,30 @@ def test_a_start_that_is_wrong_turns_the_command_red(
 
 
 @pytest.mark.parametrize(
+    ("tokens", "up_to", "outcome"),
+    [
+        (400_000, 0.2, "explained"),
+        # A larger miss than the reason is for, and a reason that nothing needs any more.
+        (400_000, 0.06, "wrong"),
+        (None, 0.2, "wrong"),
+    ],
+)
+def test_a_miss_is_excused_by_a_reason_of_its_size_alone(
+    run: Callable[..., Said], folder: Path, tokens: int | None, up_to: float, outcome: str
+) -> None:
+    def with_reason(case: dict[str, Any]) -> None:
+        case["measured"]["kv_tokens"] = tokens or case["measured"]["kv_tokens"]
+        case["misses"] = {"kv_tokens": {"up_to": up_to, "why": "made up for this test"}}
+
+    change_start(folder, with_reason)
+    said = run("accuracy", "--cases", folder, "--only", "kv_tokens", "--json")
+    row = json.loads(said.out)["rows"][0]
+    assert (row["outcome"], said.status) == (outcome, int(outcome == "wrong"))
+    shown = run("accuracy", "--cases", folder, "--only", "kv_tokens").out
+    assert ("made up for this test" in shown) == (outcome == "explained")
+
+
+@pytest.mark.parametrize(
     ("kind", "change"),
     [
         ("total_params", lambda model: model["published"].update(total=8_200_000_000)),
@@ -293,6 +308,7 @@ def test_a_catalog_name_never_asks_the_hub(
         (lambda case: case["measured"].pop("weights_gib"), "weights is judged and weights_gib was not measured"),
         (lambda case: case["judged"].remove("weights"), "weights_gib is measured and not judged"),
         (lambda case: case.update(model="meta-llama/Llama-3.1-8B"), "is not a model of the ground truth"),
+        (lambda case: case.update(misses={"verdict": {"up_to": 1.0, "why": "bad luck"}}), "names no size of its miss"),
         (lambda case: case.update(catalog="tiny-llama"), "a case is of one model"),
         (lambda case: case.update(outcome="refused"), "a refusal has a cause"),
         (lambda case: case.update(left_out="for a test"), "a case that is left out is judged in nothing"),

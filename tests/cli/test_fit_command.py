@@ -68,6 +68,78 @@ def test_a_refusal_says_what_starts_instead_and_ends_with_1(fit: Any, model: Pat
     assert f"Shorten the context to {answer['max_context'] // 16 * 16:,} tokens." in words
 
 
+def test_a_card_of_amd_is_known_by_its_name_and_judged_with_low_confidence(fit: Any, model: Path) -> None:
+    said = fit("--model", model, "--accelerator", "AMD Instinct MI300X", "--memory-gib", 191.98, "--json")
+    assert (said.status, said.json["verdict"], said.json["confidence"]) == (0, "tight", "low")
+    assert (said.json["error_band_gib"], said.json["max_context_band"]) == (None, None)
+    assert any("is not known" in reason for reason in said.json["reasons"])
+
+
+YARN = '{"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 131072}'
+
+
+def test_arguments_of_an_older_release_are_read_as_it_read_them(fit: Any, model: Path) -> None:
+    """`--rope-scaling` was an argument until 0.10: without it the context is too long, and refused."""
+
+    def asked(version: str, arguments: str) -> Any:
+        card = ("--model", model, "--accelerator", "nvidia-h100-80gb", "--json", "--vllm-version", version)
+        return fit(*card, "--vllm-args", arguments)
+
+    longer = f"--max-model-len=200000 --rope-scaling '{YARN}' --swap-space 4 --disable-log-requests"
+    read = asked("0.8.5", longer).json
+    assert (read["verdict"], read["confidence"], read["max_model_len"]) == ("fits", "high", 200_000)
+    assert asked("0.8.5", "--max-model-len=200000").json["verdict"] == "refused"
+    # What no release between the two is known to have had, what chose another engine, and text that is not an object.
+    for version, more in (("0.8.5", "--num-scheduler-steps 8"), ("0.12.0", f"--rope-scaling '{YARN}'")):
+        left = asked(version, f"--max-model-len=8192 {more}").json
+        assert left["confidence"] == "low"
+        assert any(reason.startswith(f"Not counted is what {more.split()[0]} says") for reason in left["reasons"])
+    assert asked("0.8.5", "--max-model-len=8192 --rope-scaling yarn").json["confidence"] == "low"
+
+
+def test_older_releases_than_were_read_are_not_judged_with_arguments_that_are_not_known(fit: Any, model: Path) -> None:
+    card = ("--model", model, "--accelerator", "nvidia-h100-80gb", "--vllm-version", "0.6.3", "--vllm-args")
+    refused = fit(*card, f"--max-model-len=8192 --rope-scaling '{YARN}'")
+    assert refused.status == 2
+    assert "arguments of vLLM 0.6.3 are not read here" in refused.err
+    assert fit(*card, "--max-model-len=8192", "--json").json["confidence"] == "low"
+
+
+def test_variables_of_the_server_are_read(fit: Any, model: Path) -> None:
+    card = ("--model", model, "--accelerator", "nvidia-l4", "--vllm-args", "--max-model-len=8192", "--json")
+    plain, without = fit(*card).json, fit(*card, "--env", "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0").json
+    assert without["available_kv_cache_gib"] > plain["available_kv_cache_gib"]
+    assert any("On top of the share" in reason for reason in without["reasons"])
+    other = fit(*card, "--env", "VLLM_USE_V1=0").json
+    assert other["confidence"] == "low"
+    assert "Not counted is, for VLLM_USE_V1, what the first engine takes." in other["reasons"]
+    assert fit(*card, "--env", "VLLM_USE_V1").status == 2
+
+
+def test_memory_that_other_programs_hold_is_not_free(fit: Any, model: Path) -> None:
+    card = ("--model", model, "--accelerator", "nvidia-l4", "--vllm-args", "--max-model-len=8192", "--json")
+    assert fit(*card).json["verdict"] == "fits"
+    held = fit(*card, "--used-gib", 4.8)
+    assert (held.status, held.json["verdict"], held.json["within_error_band"]) == (1, "refused", False)
+    assert "held by other programs" in held.json["reasons"][0]
+    wrong = fit(*card, "--used-gib", -1)
+    assert (wrong.status, "Write a number from 0" in wrong.err) == (2, True)
+
+
+def test_a_refusal_that_is_not_sure_says_so(fit: Any, model: Path) -> None:
+    card = ("--model", model, "--accelerator", "nvidia-l4")
+    longest = fit(*card, "--vllm-args", "--max-model-len=8192", "--json").json
+    least, most = longest["max_context_band"]
+    assert least < longest["max_context"] < most
+    over = f"--max-model-len={longest['max_context'] + 16}"
+    near = fit(*card, "--vllm-args", over, "--json")
+    assert (near.status, near.json["verdict"], near.json["within_error_band"]) == (1, "refused", True)
+    shown = fit(*card, "--vllm-args", over).out
+    assert "refused, but close: it may start" in shown
+    assert f"(within the error of the estimate: {least:,} to {most:,})" in shown
+    assert not fit(*card, "--vllm-args", "--max-model-len=131072", "--json").json["within_error_band"]
+
+
 def test_a_count_is_the_tensor_parallel_size_unless_the_arguments_say_another(fit: Any, model: Path) -> None:
     two = fit("--model", model, "--accelerator", "nvidia-l4", "--count", 2, "--json").json
     assert (two["count"], two["memory_gib"]["weights"]) == (2, 7.51)
@@ -136,10 +208,10 @@ def test_what_of_memory_is_not_counted_is_said(fit: Any, model: Path) -> None:
 
 
 def test_an_argument_that_only_another_version_has_is_said(fit: Any, model: Path) -> None:
-    scaling = """--rope-scaling '{"rope_type":"yarn","factor":4.0}'"""
-    said = fit("--model", model, "--memory-gib=80", "--vllm-version=0.9.2", "--json", "--vllm-args", scaling)
+    graphs = "--cuda-graph-sizes 64"
+    said = fit("--model", model, "--memory-gib=80", "--vllm-version=0.9.2", "--json", "--vllm-args", graphs)
     assert (said.status, said.json["confidence"]) == (0, "low")
-    assert any("--rope-scaling" in reason for reason in said.json["reasons"])
+    assert any("--cuda-graph-sizes" in reason for reason in said.json["reasons"])
 
 
 def test_overrides_of_the_context_are_planned_and_wrong_ones_are_told_once(fit: Any, model: Path) -> None:

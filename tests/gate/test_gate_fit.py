@@ -396,6 +396,18 @@ def test_how_long_a_start_takes_is_not_told_of_an_unknown_environment(knowledge:
     assert "probes" in finding.message
 
 
+def test_variables_that_move_memory_are_planned_or_said(knowledge: Knowledge) -> None:
+    def with_variable(name: str, value: str) -> Object:
+        arguments = (f"--model={DENSE}", "--max-model-len=8192", "--gpu-memory-utilization=0.96")
+        return deployment(*arguments, env=[{"name": name, "value": value}])
+
+    assert "does-not-fit" not in errors(knowledge, with_variable("VLLM_LOGGING_LEVEL", "INFO"))
+    # Without an estimate of the graphs they come on top of a share that leaves no room for them.
+    refused = errors(knowledge, with_variable("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", "0"))["does-not-fit"]
+    assert "after the cache has its share" in refused.message
+    assert "VLLM_MLA_DISABLE" in notices(knowledge, with_variable("VLLM_MLA_DISABLE", "1"))["not-judged"].message
+
+
 @pytest.mark.parametrize(
     "served",
     [lambda probe: timed(startupProbe=probe), lambda probe: deployment("--model=example/unknown", startupProbe=probe)],

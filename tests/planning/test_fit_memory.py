@@ -24,6 +24,7 @@ from fit_models import (
     qwen3_30b_a3b,
 )
 from neuroscale.catalog import load_catalog
+from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import Device, fit
 from neuroscale.planning.fit.defaults import resolve
@@ -33,6 +34,7 @@ from neuroscale.planning.fit.weights import rank_weights
 from neuroscale.planning.replica_memory import served_facts
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.vllm.engine_arguments import EngineArguments
+from neuroscale.vllm.memory_variables import with_variables
 from neuroscale.vllm.unplanned_arguments import Unplanned
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -453,3 +455,147 @@ def test_room_for_lora_adapters_is_kept_beside_the_matrices_of_layers() -> None:
     assert split < 81920 * 128 * 32 * 2 * 8 < 2 * split
     assert fit(llama_8b(), L4, replace(arguments, max_model_len=8192)).verdict == "refused"
     assert "lora" not in rank_weights(llama_8b(), EngineArguments()).by_group
+
+
+@pytest.mark.parametrize(
+    ("version", "batches"),
+    [
+        # Requests and tokens of a step on an L4, an A100 and an H100 (engine/arg_utils.py of each release).
+        ("0.8.2", [(1024, 2048), (1024, 2048), (1024, 8192)]),
+        ("0.8.4", [(256, 2048), (256, 2048), (1024, 8192)]),
+        ("0.8.5", [(256, 2048), (1024, 8192), (1024, 8192)]),
+        ("0.9.0", [(256, 2048), (256, 2048), (1024, 8192)]),
+    ],
+)
+def test_the_default_batch_is_that_of_the_release(version: str, batches: list[tuple[int, int]]) -> None:
+    found = [resolve(llama_8b(), card, EngineArguments(), behaviour(version)) for card in (L4, A100, H100)]
+    assert [(one.max_num_seqs, one.max_num_batched_tokens) for one in found] == batches
+
+
+def test_the_second_runner_takes_no_room_for_graphs_before_0_29() -> None:
+    """Its `profile_cudagraph_memory` returned 0 (vllm-project/vllm#49224): they come on top, and may not fit."""
+    arguments = EngineArguments(max_model_len=8192, gpu_memory_utilization=0.9)
+    for version, part in (("0.22.1", "counted"), ("0.26.0", "later"), ("0.28.0", "later"), ("0.29.0", "counted")):
+        result = fit(llama_8b(), L4, arguments, version=version)
+        assert ("graphs" in result.overhead_gib, "graphs" in result.later_gib) == (part == "counted", part == "later")
+    high = replace(arguments, gpu_memory_utilization=0.96)
+    assert [fit(llama_8b(), L4, high, version=one).verdict for one in ("0.26.0", "0.29.0")] == ["refused", "fits"]
+    assert fit(llama_8b(), H100, arguments, version="0.26.0").confidence == "medium"
+    assert fit(llama_8b(), H100, arguments, version="0.22.1").confidence == "high"
+    # The first runner, which others with experts had until then, counted them.
+    assert "graphs" in fit(gpt_oss_20b(), H100, arguments, version="0.26.0").overhead_gib
+    assert "graphs" in fit(deepseek_v2_lite(), H100, arguments, version="0.26.0").later_gib
+
+
+def test_rocm_counts_graphs_since_0_21() -> None:
+    card = Device("mi300x", "AMD Instinct MI300X", "rocm", 191.98, 5300)
+    found = [fit(gpt_oss_20b(), card, EngineArguments(), version=one).later_gib for one in ("0.20.2", "0.21.0")]
+    assert ["graphs" in later for later in found] == [True, False]
+
+
+def test_graphs_are_captured_twice_with_adapters() -> None:
+    """For requests with an adapter, and without (cudagraph_specialize_lora of config/compilation.py)."""
+
+    def graphs(version: str, **arguments: Any) -> float:
+        result = fit(llama_8b(), L4, EngineArguments(max_model_len=2048, **arguments), version=version)
+        return {**result.overhead_gib, **result.later_gib}["graphs"]
+
+    plain = graphs("0.19.0")
+    assert graphs("0.19.0", enable_lora=True, max_lora_rank=64) == pytest.approx(2 * plain)
+    assert graphs("0.10.2", enable_lora=True, max_lora_rank=64) == pytest.approx(plain)
+
+
+def test_variables_decide_about_graphs_and_the_runner() -> None:
+    def asked(version: str = "0.32.0", **variables: str) -> tuple[bool, bool, tuple[str, ...]]:
+        arguments = with_variables(EngineArguments(max_model_len=8192), variables)
+        result = fit(llama_8b(), H100, arguments, version=version)
+        beside = {**result.overhead_gib, **result.later_gib}
+        return "graphs" in result.overhead_gib, "token counts" in beside, tuple(one.dest for one in arguments.unplanned)
+
+    off, first = {"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS": "0"}, {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+    assert asked() == (True, True, ())
+    assert asked(**off) == (False, True, ())
+    assert asked(**first) == (True, False, ())
+    assert asked("0.26.0") == (False, True, ())
+    assert asked("0.26.0", **first) == (True, False, ())
+    assert asked("0.19.1", VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS="1") == (True, False, ())
+    assert asked("0.16.0", VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS="1") == (False, False, ())
+    assert asked(VLLM_USE_V1="1", VLLM_MLA_DISABLE="1")[2] == ("VLLM_MLA_DISABLE",)
+    assert asked(VLLM_USE_V2_MODEL_RUNNER="yes")[2] == ("VLLM_USE_V2_MODEL_RUNNER",)
+
+
+@pytest.mark.parametrize(
+    ("version", "starts"), [("0.12.0", True), ("0.13.0", False), ("0.15.1", False), ("0.16.0", True)]
+)
+def test_weights_that_are_converted_as_they_load_have_a_peak(version: str, starts: bool) -> None:
+    """135 GiB in 16 bits as fp8 on an H20 of 139.72 GiB (vllm-project/vllm#31273): in 0.12, not in 0.13."""
+    h20 = Device("h20", "NVIDIA H20", "cuda", 139.72, 4000)
+    wide = {"hidden_size": 8192, "intermediate_size": 29568, "num_hidden_layers": 80, "num_attention_heads": 64}
+    qwen = llama_8b(vocab_size=152064, **wide)  # Qwen2.5-72B but for its biases
+    assert rank_weights(qwen, EngineArguments()).total / 2**30 == pytest.approx(135.4, abs=0.3)
+    result = fit(qwen, h20, EngineArguments(quantization="fp8", max_model_len=8192), version=version)
+    assert (result.verdict != "refused") == starts
+    assert any("while they load" in reason for reason in result.reasons) != starts
+
+
+def test_weights_that_are_converted_at_the_end_fit_before_or_do_not_start() -> None:
+    card = Device("l40s", "NVIDIA L40S", "cuda", 44.4, 864)
+    asked = EngineArguments(quantization="fp8", max_model_len=8192)
+    old, new = (fit(qwen3_30b_a3b(), card, asked, version=one) for one in ("0.11.0", "0.32.0"))
+    assert (old.verdict, old.close, new.verdict) == ("refused", "", "fits")
+    assert fit(qwen3_30b_a3b(), H100, asked, version="0.11.0").verdict == "fits"
+
+
+def _qwen_vl() -> ModelFacts:
+    """Qwen2.5-VL-7B-Instruct."""
+    vision = {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16, "out_hidden_size": 3584}
+    return read_config(
+        {
+            "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+            "model_type": "qwen2_5_vl",
+            "hidden_size": 3584,
+            "intermediate_size": 18944,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 28,
+            "num_key_value_heads": 4,
+            "vocab_size": 152064,
+            "torch_dtype": "bfloat16",
+            "max_position_embeddings": 128000,
+            "tie_word_embeddings": False,
+            "use_sliding_window": False,
+            "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+            "vision_config": {**vision, "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2},
+        },
+        "Qwen2.5-VL-7B-Instruct",
+    )
+
+
+def test_the_largest_video_is_tried_and_takes_more_than_the_weights() -> None:
+    """0.22 of an A100 under 0.23.0: 'Available KV cache memory: -14.28 GiB' (a public log)."""
+    card = replace(A100, memory_gib=79.25)
+    result = fit(_qwen_vl(), card, EngineArguments(gpu_memory_utilization=0.22), version="0.23.0")
+    assert result.available_gib == pytest.approx(-14.28, abs=result.band_gib)
+    assert result.available_gib == pytest.approx(-14.28, abs=0.4)
+
+
+def test_a_video_is_as_large_as_the_context_and_goes_where_none_is_taken() -> None:
+    def activations(version: str = "0.32.0", **arguments: Any) -> float:
+        return fit(_qwen_vl(), H100, EngineArguments(**arguments), version=version).overhead_gib["activations"]
+
+    image = activations(max_model_len=16_384)
+    assert activations(videos=0) == pytest.approx(image, abs=0.3)
+    pair = activations(max_model_len=32_768) - image
+    assert 2.0 < pair < 2.3
+    assert activations() - image == pytest.approx(6 * pair, rel=0.05)
+    assert activations("0.11.0") - activations("0.10.2") == pytest.approx(6 * pair, rel=0.05)
+
+
+def test_ranks_that_share_experts_talk_to_each_other() -> None:
+    """Qwen3-Coder-480B on eight H20 leaves 3.8 GiB less than without that (tests/ground_truth)."""
+
+    def beside(facts: ModelFacts) -> float:
+        arguments = EngineArguments(data_parallel_size=8, max_model_len=8192)
+        return fit(facts, H200, arguments, version="0.10.1").overhead_gib.get("communication", 0.0)
+
+    assert beside(qwen3_30b_a3b()) == pytest.approx(2.2)
+    assert beside(llama_8b()) == 0.0

@@ -326,6 +326,16 @@ def with_model(name: str, **changes: Any) -> Catalog:
     return Catalog(models, CATALOG.accelerators, CATALOG.prices, CATALOG.runtimes, CATALOG.teams)
 
 
+def test_a_plan_takes_no_more_of_a_shared_memory_than_is_surely_free() -> None:
+    shared = CATALOG.accelerators["nvidia-l4"].model_copy(update={"title": "NVIDIA GB10"})
+    accelerators = {**CATALOG.accelerators, "nvidia-l4": shared}
+    catalog = Catalog(CATALOG.models, accelerators, CATALOG.prices, CATALOG.runtimes, CATALOG.teams)
+    request = ask(MOE_QAT, overrides=forced("nvidia-l4", 2))
+    for read, share in ((CATALOG, 0.9), (catalog, 0.83)):
+        flags = plan(request, read, SETTINGS).vllm_args
+        assert f"--gpu-memory-utilization={share}" in flags
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

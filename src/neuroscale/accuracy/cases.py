@@ -111,12 +111,14 @@ class ModelCase(Frozen):
 
 
 class CaseAccelerator(Frozen):
-    """`memory_gib`: what the runtime reports of one as its total. `basis`: how that is known."""
+    """`memory_gib`: what the runtime reports of one as its total. `used_gib`: what other programs held of it. `basis`:
+    how that is known."""
 
     name: str | None
     count: Count | None
     memory_gib: Positive | None
     bandwidth_gb_s: Positive | None = None
+    used_gib: Positive | None = None
     basis: Words | None = None
 
 
@@ -160,6 +162,15 @@ _MEASURED: dict[Figure, tuple[str, ...]] = {
 """What has to be measured for a figure to be judged."""
 
 
+class KnownMiss(Frozen):
+    """A figure that planning misses, and why: by at most `up_to`, a share of what was measured. A larger miss is wrong,
+    and one that no longer is must lose its reason. A verdict has no `up_to`: only one that planning calls close may be
+    wrong for a reason."""
+
+    up_to: Annotated[float, Field(gt=0)] | None = None
+    why: Words
+
+
 class VersionByDate(Frozen):
     """The release that was current, where the source names none; good for the verdict alone."""
 
@@ -170,6 +181,7 @@ class VersionByDate(Frozen):
 class StartCase(Frozen):
     """One start of vLLM: the model (`model` of the ground truth, or `catalog`), the accelerators, and the arguments.
 
+    `misses`: figures of `judged` that are off for a known reason.
     `arguments` are those that decide about memory, as they were given or, where the source lists none, as the log
     resolves them. `judged` names what planning is held to, `not_judged` says of the rest why not; `left_out`: of all.
     """
@@ -189,6 +201,7 @@ class StartCase(Frozen):
     measured: Measured
     judged: tuple[Figure, ...]
     not_judged: dict[Figure, Words] = Field(default_factory=dict)
+    misses: dict[Figure, KnownMiss] = Field(default_factory=dict)
     left_out: Words | None = None
 
     @model_validator(mode="after")
@@ -209,6 +222,11 @@ class StartCase(Frozen):
     def _check_judged(self) -> None:
         if both := sorted(set(self.judged) & set(self.not_judged)):
             raise wrong(f"{both[0]} is both judged and not judged", "Keep it in one of the two.")
+        for figure in self.misses:
+            if figure not in self.judged:
+                raise wrong(f"{figure} has a reason for its miss and is not judged", "Judge it, or remove its reason.")
+            if (self.misses[figure].up_to is None) != (figure == "verdict"):
+                raise wrong(f"the reason for {figure} names no size of its miss, or one of a verdict", "Mend `up_to`.")
         for figure in self.judged:
             missing = [name for name in _MEASURED.get(figure, ()) if getattr(self.measured, name) is None]
             if missing:

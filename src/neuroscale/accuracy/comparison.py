@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from neuroscale.accuracy.cases import FIGURES, Figure, Published, StartCase, held_out
+from neuroscale.accuracy.cases import FIGURES, Figure, KnownMiss, Published, StartCase, held_out
 from neuroscale.accuracy.planner_answers import Planner, State
 from neuroscale.accuracy.reading import Cases
 from neuroscale.models.cache_bytes import bytes_per_token
@@ -33,7 +33,7 @@ AIMS: dict[Kind, float] = {
 FROM_HEADERS: dict[Kind, float] = {"weights": 0.01}
 """The aim where a model's facts come from the headers of its files."""
 
-Outcome = Literal["right", "wrong", "estimated", "shown", "not judged", "crashed"]
+Outcome = Literal["right", "wrong", "explained", "estimated", "shown", "not judged", "crashed"]
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ class Said:
 class Row:
     """One figure of one case. `error`: (predicted - measured) / measured; None for a verdict and without a prediction.
 
-    `outcome`: right or wrong by the aim; estimated: outside the aim, of a model that planning says it only estimates;
-    shown: there is no aim for this kind; not judged: planning says that it cannot tell; crashed: it broke down.
+    `outcome`: right or wrong by the aim; explained: wrong, for a `reason` in the case's file; estimated: outside the
+    aim, of a model that planning says it only estimates; shown: there is no aim for this kind; not judged: planning
+    says that it cannot tell; crashed: it broke down.
     `allowed`: the model may be estimated or not judged (its case says why). `held_out`: of the third that nothing is
     tuned on.
     """
@@ -65,11 +66,14 @@ class Row:
     held_out: bool
     words: str = ""
     others: dict[str, Said] = field(default_factory=dict)
+    reason: str = ""
 
     @property
     def good(self) -> bool:
-        """Whether nothing is to be mended: within the aim, without one, or rightly left open."""
-        return self.outcome in ("right", "shown") or (self.outcome in ("estimated", "not judged") and self.allowed)
+        """Whether nothing is to be mended: within the aim, without one, explained, or rightly left open."""
+        return self.outcome in ("right", "shown", "explained") or (
+            self.outcome in ("estimated", "not judged") and self.allowed
+        )
 
 
 def compare(cases: Cases, planner: Planner, only: Kind | None = None) -> tuple[Row, ...]:
@@ -149,7 +153,20 @@ def _starts(cases: Cases, planner: Planner) -> Iterable[Row]:
                 yield Row(case.id, figure, measured, None, None, "wrong", False, held_out(case.id), words, others)
             else:
                 row = _judged(case.id, figure, measured, predicted, answer.basis, answer.words, others)
-                yield replace(row, allowed=allowed)
+                yield replace(_explained(row, case.misses.get(figure), answer.unsure), allowed=allowed)
+
+
+def _explained(row: Row, miss: KnownMiss | None, unsure: bool) -> Row:
+    """With the reason that the case gives for a miss of that size. A reason for nothing is a mistake of the file."""
+    if miss is None:
+        return row
+    if row.outcome == "right":
+        told = f"{row.words} The case gives a reason for a miss, and there is none: remove it.".strip()
+        return replace(row, outcome="wrong", words=told)
+    small = unsure if miss.up_to is None else row.error is not None and abs(row.error) <= miss.up_to
+    if row.outcome == "wrong" and small:
+        return replace(row, outcome="explained", reason=miss.why)
+    return row
 
 
 def _measured(case: StartCase, figure: Figure) -> float | str:

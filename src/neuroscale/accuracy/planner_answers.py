@@ -16,7 +16,7 @@ from neuroscale.core.validation import suggest
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import Basis, ModelFacts
 from neuroscale.planning.fit import PINNED, Device, Fit, PagesDiffer, fit
-from neuroscale.planning.fit.device import DeviceFamily
+from neuroscale.planning.fit.device import family_of
 from neuroscale.vllm.arguments import parse_arguments
 from neuroscale.vllm.engine_arguments import EngineArguments
 
@@ -27,12 +27,14 @@ State = Literal["answered", "not judged", "crashed"]
 
 @dataclass(frozen=True)
 class Answer:
-    """`words`: why there is no figure, or what led to the verdict. `basis`: what the model's facts stand on."""
+    """`words`: why there is no figure, or what led to the verdict. `basis`: what the model's facts stand on.
+    `unsure`: planning says that the verdict may be the other one."""
 
     state: State
     figures: Mapping[Figure, float | str] = field(default_factory=dict)
     words: str = ""
     basis: Basis | None = None
+    unsure: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def _figures(case: StartCase, facts: ModelFacts) -> Answer:
         figures["concurrency"] = found.max_concurrency
     if "tokens_of_memory" in case.judged:
         figures["tokens_of_memory"] = _tokens_of_memory(case, facts, device, arguments, version)
-    return Answer("answered", figures, _words(found))
+    return Answer("answered", figures, _words(found), unsure=bool(found.close) or found.verdict == "tight")
 
 
 def _tokens_of_memory(
@@ -145,13 +147,11 @@ def _words(found: Fit) -> str:
 def _device(accelerator: CaseAccelerator) -> Device:
     """What the case tells of the accelerator; where its memory is not known only what needs none is looked at."""
     name = accelerator.name or "unknown"
-    family: DeviceFamily = (
-        "rocm" if name.startswith("AMD") else "tpu" if "TPU" in name else "cpu" if name.startswith("CPU") else "cuda"
-    )
     return Device(
         name=name,
         title=name,
-        family=family,
+        family=family_of(name),
         memory_gib=accelerator.memory_gib,
         bandwidth_gb_s=accelerator.bandwidth_gb_s,
+        used_gib=accelerator.used_gib,
     )

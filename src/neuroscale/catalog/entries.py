@@ -127,7 +127,9 @@ class Accelerator(Frozen):
     """One kind of accelerator as a pod can ask for it.
 
     `counts`: how many one pod may hold. `memory_gib`: what the runtime sees of one. `bandwidth_gb_s`: of its memory.
-    `bf16_tflops`: dense. `host_cpu` and `host_memory_gib` are per accelerator and bound what the pod asks for.
+    `used_gib`: what other programs hold of one when vLLM starts (none: nothing, or what is common where the host's
+    memory is shared). `bf16_tflops`: dense. `host_cpu` and `host_memory_gib` are per accelerator and bound what the pod
+    asks for.
     """
 
     name: Label
@@ -140,6 +142,7 @@ class Accelerator(Frozen):
     bandwidth_gb_s: Figure
     bf16_tflops: Figure
     pcie_gb_s: Figure
+    used_gib: Figure | None = None
     quantizations: tuple[Quantization, ...]
     kv_cache_dtypes: Annotated[tuple[KvCacheDtype, ...], Field(min_length=1)]
     support_source: Source

@@ -40,6 +40,7 @@ def as_mapping(cases: Cases, rows: tuple[Row, ...], summaries: tuple[Summary, ..
                 "good": row.good,
                 "held_out": row.held_out,
                 "words": row.words,
+                "reason": row.reason or None,
                 "others": {
                     tool: {"value": said.value, "error": _rounded(said.error), "words": said.words}
                     for tool, said in row.others.items()

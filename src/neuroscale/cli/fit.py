@@ -31,6 +31,13 @@ def show_fit(
     bandwidth_gbs: Annotated[
         float | None, typer.Option("--bandwidth-gbs", help="Bandwidth of its memory, in 10^9 bytes per second.")
     ] = None,
+    used_gib: Annotated[
+        float | None,
+        typer.Option("--used-gib", help="GiB that other programs hold of each accelerator, such as a desktop."),
+    ] = None,
+    environment: Annotated[
+        list[str] | None, typer.Option("--env", help="A variable of the server, as NAME=VALUE. May be given again.")
+    ] = None,
     length: Annotated[
         int | None, typer.Option("--length", help="Tell how many requests of this many tokens fit at once.", min=1)
     ] = None,
@@ -43,7 +50,17 @@ def show_fit(
     from neuroscale.cli.fit_answer import Question, answer, as_mapping
     from neuroscale.cli.open_repository import open_repository
 
-    question = Question(model, accelerator, count, vllm_args, vllm_version, memory_gib, bandwidth_gbs)
+    question = Question(
+        model,
+        accelerator,
+        count,
+        vllm_args,
+        vllm_version,
+        memory_gib,
+        bandwidth_gbs,
+        used_gib,
+        tuple(environment or ()),
+    )
     result = answer(question, open_repository(repository).catalog)
     if picture is not None:
         from neuroscale.report.memory_picture import write_picture

@@ -15,11 +15,14 @@ from neuroscale.core.units import GIB
 from neuroscale.core.validation import suggest
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import PINNED, Around, Device, Fit, choices, device, fit
+from neuroscale.planning.fit.device import family_of
 from neuroscale.planning.fit.versions import number
 from neuroscale.planning.price import pod_price
 from neuroscale.planning.replica_memory import facts_of, served_facts
 from neuroscale.vllm.arguments import Parsed, parse_arguments
 from neuroscale.vllm.command_rules import check_command
+from neuroscale.vllm.memory_variables import with_variables
+from neuroscale.vllm.older_arguments import OLDEST
 from neuroscale.vllm.parallel_sizes import world_size
 
 _TOLD_BY_FIT = (
@@ -32,7 +35,8 @@ _TOLD_BY_FIT = (
 @dataclass(frozen=True)
 class Question:
     """What is asked: a model, the accelerators (`memory_gib` in GiB and `bandwidth_gbs` in 10^9 bytes per second, where
-    the catalog has none of that name), and the arguments of a version of vLLM."""
+    the catalog has none of that name; `used_gib`: GiB that other programs hold of each), the arguments of a version of
+    vLLM, and variables of its environment."""
 
     model: str
     accelerator: str | None
@@ -41,6 +45,8 @@ class Question:
     vllm_version: str
     memory_gib: float | None
     bandwidth_gbs: float | None
+    used_gib: float | None = None
+    environment: tuple[str, ...] = ()
 
 
 def answer(question: Question, catalog: Catalog) -> Fit:
@@ -54,14 +60,18 @@ def answer(question: Question, catalog: Catalog) -> Fit:
     where = _device(question, catalog)
     facts = facts_of(question.model, catalog)
     parsed, problems = _command(question)
+    if number(question.vllm_version) < OLDEST and (unread := _unread(parsed)):
+        message = f"cannot be judged: arguments of vLLM {question.vllm_version} are not read here. {unread[0]}"
+        fix = f"Leave out what changes no memory, or name vLLM {'.'.join(map(str, OLDEST))} or later."
+        raise InputError(Problem("--vllm-args", "", message, fix))
     refusals, remarks = _faults(parsed, facts, catalog.models.get(question.model))
     problems += refusals
-    arguments = parsed.arguments.in_range()
+    arguments = with_variables(parsed.arguments.in_range(), _environment(question))
     result = fit(facts, where, arguments, version=question.vllm_version)
     if problems:
         first, *others = result.reasons
         else_told = first if result.verdict == "refused" else f"But for that: {first}"
-        result = replace(result, verdict="refused", reasons=(*problems, else_told, *others))
+        result = replace(result, verdict="refused", close="", reasons=(*problems, else_told, *others))
     elif result.verdict == "refused":
         around = Around(_variants(question.model, facts, catalog), _devices(where, catalog), _prices(facts, catalog))
         result = replace(result, choices=choices(result, facts, where, arguments, around))
@@ -85,9 +95,11 @@ def as_mapping(result: Fit, length: int | None = None) -> dict[str, Any]:
         "max_concurrency": round(result.max_concurrency, 2),
         "max_model_len": result.max_model_len,
         "max_context": result.max_context,
+        "max_context_band": list(result.context_band) if result.band_known else None,
+        "within_error_band": bool(result.close),
         "confidence": result.confidence,
         "reasons": list(result.reasons),
-        "error_band_gib": round(result.band_gib, 2),
+        "error_band_gib": round(result.band_gib, 2) if result.band_known else None,
         "available_kv_cache_gib": round(result.available_gib, 2),
         "one_request_gib": round(result.request_gib, 2),
         "weights_gib": _rounded(result.weights_gib),
@@ -115,17 +127,36 @@ def _device(question: Question, catalog: Catalog) -> Device:
     for option, value in (("--memory-gib", memory), ("--bandwidth-gbs", bandwidth), ("--count", question.count)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InputError(Problem(option, "", f"{value:g} is not a size", "Write a number above 0."))
+    used = question.used_gib
+    if used is not None and not (math.isfinite(used) and used >= 0):
+        raise InputError(Problem("--used-gib", "", f"{used:g} is not a size", "Write a number from 0."))
     name = question.accelerator or ""
     if name in catalog.accelerators:
         known = device(catalog.accelerators[name])
-        return replace(known, memory_gib=memory or known.memory_gib, bandwidth_gb_s=bandwidth or known.bandwidth_gb_s)
+        return replace(
+            known,
+            memory_gib=memory or known.memory_gib,
+            bandwidth_gb_s=bandwidth or known.bandwidth_gb_s,
+            used_gib=known.used_gib if used is None else used,
+        )
     if memory is None:
         said = f"{name!r} is not an accelerator of the catalog" if name else "no accelerator is named"
         raise InputError(
             Problem("--accelerator", "", said, f"{suggest(name, catalog.accelerators)} Or describe one: --memory-gib.")
         )
     title = name or f"accelerator of {memory:g} GiB"
-    return Device(name or "unnamed", title, "cuda", memory, bandwidth)
+    return Device(name or "unnamed", title, family_of(name), memory, bandwidth, used_gib=used)
+
+
+def _environment(question: Question) -> dict[str, str]:
+    """The variables by their names. Raises InputError for text that is none."""
+    found = {}
+    for said in question.environment:
+        name, equals, value = said.partition("=")
+        if not equals or not name.isidentifier():
+            raise InputError(Problem("--env", "", f"{said!r} is not a variable", "Write NAME=VALUE."))
+        found[name] = value
+    return found
 
 
 def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:
@@ -154,9 +185,9 @@ def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:
 
 
 def _unread(parsed: Parsed) -> tuple[str, ...]:
-    """A sentence for each argument of another version that the known one does not have, such as --rope-scaling."""
-    words = {problem.word: None for problem in parsed.problems if problem.kind in ("unknown", "removed")}
-    told = f"the command is read as vLLM {parsed.version} would, which has none"
+    """A sentence for each word of another version that the known one does not read, such as --num-scheduler-steps."""
+    words = {problem.word: None for problem in parsed.problems if problem.kind != "ignored"}
+    told = f"the command is read as vLLM {parsed.version} would, which does not know it"
     return tuple(f"Not counted is what {word} says: {told}." for word in words if not parsed.exact)
 
 

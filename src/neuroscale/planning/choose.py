@@ -15,6 +15,7 @@ from neuroscale.models.facts import ModelFacts
 from neuroscale.planning import replica_memory
 from neuroscale.planning.batched_tokens import batched_tokens
 from neuroscale.planning.fit.defaults import BLOCK
+from neuroscale.planning.fit.device import device
 from neuroscale.planning.plan import Memory, Replicas, Resources, Speed
 from neuroscale.planning.price import PodPrice, pod_price
 from neuroscale.planning.replica_memory import WeightsBasis
@@ -164,6 +165,8 @@ def judge(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: in
     model, request = case.model, case.request
     forced = case.overrides.get("gpu_memory_utilization")
     utilization = forced if isinstance(forced, float) else runtime.memory_utilization
+    if utilization is not None and not isinstance(forced, float):
+        utilization = min(utilization, device(accelerator).free_share)
     tokens = batched_tokens(model, accelerator)
     server = replica_memory.server(
         case.facts,

@@ -7,6 +7,8 @@ from typing import Literal
 from neuroscale.core.counting import plainly_counted
 from neuroscale.planning.architecture import architecture
 from neuroscale.planning.choose import Candidate, Case
+from neuroscale.planning.fit.device import device
+from neuroscale.planning.fit.engine import UNMEASURED
 from neuroscale.planning.plan import AppliedOverride
 from neuroscale.planning.startup import reasons_of, startup_of
 
@@ -16,11 +18,11 @@ Confidence = Literal["high", "medium", "low"]
 def confidence(chosen: Candidate) -> Confidence:
     """How far the memory, the price and the speed rest on published or measured figures.
 
-    Low: the accelerator's memory is unknown, or the compiler's workspace is not modelled. Medium: the weights are the
+    Low: the accelerator's memory is unknown, or its overhead was not measured (TPU, ROCm). Medium: the weights are the
     files' bytes or counted, or a price or the speed is unknown. High: the weights were measured under vLLM, and nothing
     is missing.
     """
-    if chosen.accelerator.memory_gib.value is None or chosen.runtime.family == "tpu":
+    if chosen.accelerator.memory_gib.value is None or device(chosen.accelerator).family in UNMEASURED:
         return "low"
     if chosen.weights_basis != "measured" or chosen.price is None or chosen.speed.ttft_seconds is None:
         return "medium"

@@ -44,6 +44,7 @@ _STYLES = {
     "right": "",
     "shown": "",
     "wrong": "red",
+    "explained": "yellow",
     "crashed": "bold red",
     "estimated": "yellow",
     "not judged": "yellow",
@@ -142,8 +143,9 @@ def _open(rows: Sequence[Row], console: Console) -> None:
         told = (
             "" if row.predicted is None else f" {_value(row.kind, row.predicted)} for {_value(row.kind, row.measured)}"
         )
-        allowed = " (may be)" if row.good else ""
-        words = f": {terminal(row.words, 300)}" if row.words else ""
+        allowed = " (may be)" if row.good and row.outcome != "explained" else ""
+        told_why = row.reason or row.words
+        words = f": {terminal(told_why, 300)}" if told_why else ""
         line(console, Text.assemble(what, (f"{row.outcome}{allowed}{told}", _STYLES[row.outcome]), words), 2)
 
 

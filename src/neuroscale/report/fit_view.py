@@ -8,22 +8,23 @@ from rich.text import Text
 from neuroscale.core.counting import counted
 from neuroscale.core.printable import terminal
 from neuroscale.planning.fit import Choice, Fit
+from neuroscale.planning.fit.messages import context_range
 from neuroscale.report.memory_bar import memory_bar
 from neuroscale.report.plan_view import field, line
 
 _WIDEST_BAR = 72
 _STYLES = {"fits": "green", "tight": "yellow", "refused": "red"}
 _WORDS = {"fits": "fits", "tight": "fits, but tight", "refused": "refused"}
+_CLOSE = "refused, but close: it may start"
 
 
 def print_fit(result: Fit, console: Console, length: int | None = None) -> None:
     """Show a fit to a person: the verdict, the memory bar, what vLLM prints, why, and what works instead."""
     where = f"{result.count} x {terminal(result.accelerator)}"
-    style = f"bold {_STYLES[result.verdict]}"
-    line(
-        console,
-        Text.assemble((f"{terminal(result.model)} ", "bold"), f"on {where}: ", (_WORDS[result.verdict], style)),
-    )
+    close = result.verdict == "refused" and bool(result.close)
+    style = f"bold {'yellow' if close else _STYLES[result.verdict]}"
+    told = _CLOSE if close else _WORDS[result.verdict]
+    line(console, Text.assemble((f"{terminal(result.model)} ", "bold"), f"on {where}: ", (told, style)))
     if result.count > 1:
         line(console, "GiB of memory on each accelerator:", 2)
     width = max(20, min(_WIDEST_BAR, console.width - 4))
@@ -38,7 +39,11 @@ def print_fit(result: Fit, console: Console, length: int | None = None) -> None:
             + (f", {result.at_once(length):.2f} of {length:,} tokens" if length else ""),
         )
     if result.max_context:
-        field(console, "Longest context", f"{result.max_context:,} tokens, prompt and answer together")
+        field(
+            console,
+            "Longest context",
+            f"{result.max_context:,} tokens{context_range(result)}, prompt and answer together",
+        )
     field(console, "vLLM prints", "")
     for printed in result.log:
         line(console, terminal(printed), 4)

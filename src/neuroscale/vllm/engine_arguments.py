@@ -57,6 +57,10 @@ class EngineArguments:
     max_lora_rank: int = 16
     hf_overrides: Mapping[str, Any] | None = None
     """Of `--hf-overrides`: what changes the longest context alone."""
+    graphs_estimated: bool | None = None
+    """VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS: whether CUDA graphs are taken off before the cache is sized."""
+    second_runner: bool | None = None
+    """VLLM_USE_V2_MODEL_RUNNER."""
     unplanned: tuple[Unplanned, ...] = ()
     """What else the command says about memory, and is not counted."""
 

@@ -13,7 +13,7 @@ Told = Callable[[Any], bool]
 
 @dataclass(frozen=True)
 class Unplanned:
-    """`dest`: vLLM's name of the argument. `what`: is not counted, in words."""
+    """`dest`: vLLM's name of the argument, or of an environment variable. `what`: is not counted, in words."""
 
     dest: str
     what: str
@@ -21,7 +21,8 @@ class Unplanned:
     @property
     def told(self) -> str:
         """Behind a colon."""
-        return f"not counted is, for --{self.dest.replace('_', '-')}, {self.what}"
+        named = self.dest if self.dest.isupper() else f"--{self.dest.replace('_', '-')}"
+        return f"not counted is, for {named}, {self.what}"
 
     @property
     def sentence(self) -> str:

@@ -35,6 +35,7 @@ from neuroscale.vllm.command import ServeCommand
 from neuroscale.vllm.command_faults import Fault
 from neuroscale.vllm.command_rules import BY_ABSENCE, check_command
 from neuroscale.vllm.engine_arguments import EngineArguments
+from neuroscale.vllm.memory_variables import with_variables
 from neuroscale.vllm.model_rules import length_is_forced
 from neuroscale.vllm.parallel_sizes import pod_ranks, reaches_all_pods
 
@@ -240,12 +241,13 @@ class _Judgement:
         return self.knowledge
 
     def _memory(self, model: KnownModel, place: KnownPlace, faults: Sequence[Fault], unread: bool) -> Fit:
-        arguments = self._arguments(place).in_range()
+        arguments = with_variables(self._arguments(place).in_range(), self.command.environment)
         result = fit(model.facts, place.device, arguments, version=self.parsed.asked or self.parsed.version)
         size = self._place_of("max_model_len", "gpu_memory_utilization", "model")
         if result.verdict == "refused":
             if result.memory_gib.free < 0 or not any(fault.refused for fault in faults):
-                told = " ".join(result.reasons[: max(1, len(result.against) + (result.memory_gib.free < 0))])
+                decides = result.reasons[: max(1, len(result.against) + (result.memory_gib.free < 0))]
+                told = " ".join([*decides, *(one for one in result.reasons if one.startswith("Close"))])
                 self._say("does-not-fit", size, told, self._nearest(result, model, place, arguments), notice=unread)
         elif result.verdict == "tight":
             told = next((text for text in result.reasons if text.startswith("Tight")), result.reasons[0])
@@ -253,7 +255,7 @@ class _Judgement:
         for one in arguments.unplanned:
             told = f"whether it fits cannot be judged in full: {one.told}"
             fix = "Leave room for it, such as by a lower --gpu-memory-utilization, and measure a start."
-            self._not_judged(self._place_of(one.dest), told, fix)
+            self._not_judged(ENV if one.dest.isupper() else self._place_of(one.dest), told, fix)
         if place.device.family != "cpu" and (over := beyond_limit(self.parsed, model.facts, self.server.spec)):
             dest, told = over
             self._not_judged(self._place_of(dest), told, "Raise the container's memory, or offload less.")

@@ -80,6 +80,7 @@ def _kinds(
     if has_8_bits:
         yield iter([_Attempt("Keep the KV cache in 8 bits.", facts, device, in_8_bits)])
     yield _more_of_the_card(refused, facts, device, arguments)
+    yield _less_of_the_card(refused, facts, device, arguments)
     yield _fewer_requests(refused, facts, device, arguments)
     if has_8_bits:
         yield _shorter(fit(facts, device, in_8_bits, version=refused.version), facts, device, in_8_bits)
@@ -111,6 +112,16 @@ def _more_of_the_card(
         if share > refused.resolved.utilization:
             changed = replace(arguments, gpu_memory_utilization=share)
             yield _Attempt(f"Let vLLM take {share:.0%} of the memory.", facts, device, changed)
+
+
+def _less_of_the_card(
+    refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments
+) -> Iterator[_Attempt]:
+    """Where the share is more than what is free: the largest that is surely free."""
+    share = device.free_share
+    if device.family != "cpu" and share < refused.resolved.utilization:
+        changed = replace(arguments, gpu_memory_utilization=share)
+        yield _Attempt(f"Let vLLM take {share:.0%} of the memory: more may not be free.", facts, device, changed)
 
 
 def _fewer_requests(refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments) -> Iterator[_Attempt]:

@@ -78,10 +78,15 @@ def _batch(device: Device, arguments: EngineArguments, does: Behaviour) -> tuple
         return 2048 * ranks, does.cpu_sequences * ranks
     if device.family == "tpu":
         return 1024, 256
-    memory = 0.0 if device.shared else device.memory_gib or 0.0
+    name = f"{device.name} {device.title}".lower()
+    if does.large_by_name:
+        tokens, sequences = (8192, 1024) if "h100" in name or "h200" in name else (2048, 256)
+        return tokens, does.every_card_sequences or sequences
+    # In the container of a slice NVML refuses to tell the memory, which then counts as 0 (vllm-project/vllm#55381).
+    memory = 0.0 if device.shared or device.slice_of else device.memory_gib or 0.0
     if does.huge_card_gib is not None and memory >= does.huge_card_gib:
         return 16384, 1024
-    small_a100 = does.a100_is_small and "a100" in (device.name + device.title).lower()
+    small_a100 = does.a100_is_small and "a100" in name
     if does.large_card_gib is not None and memory >= does.large_card_gib and not small_a100:
         return 8192, 1024
     return (512, 256) if does.engine == "v0" else (2048, 256)

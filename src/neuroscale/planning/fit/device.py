@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -11,13 +13,38 @@ from neuroscale.core.units import GIB
 
 DeviceFamily = Literal["cuda", "rocm", "tpu", "cpu"]
 
+CONTEXT_GIB = 0.5
+"""What a driver holds on an accelerator before vLLM looks: no share of the memory may be larger than what is free. An
+RTX 3090 has 23.3 of 23.6 to 24 GiB free on a host without a desktop (syv-ai/qwen38-27b-rtx3090#83)."""
+
+SHARED_USED = (0.048, 0.083, 0.17)
+"""Of a memory that host and accelerator share: what the system and other programs hold when vLLM starts; the least, the
+common and the most that is known. On a GB10 5.8 of 121.7 GiB are in use as the kernel counts (unslothai/unsloth#10705),
+9.97 of 119.63 when vLLM asked (0.92 of it failed), and 19.5 to 20.8 of 121.69 on four hosts, headless and with the page
+cache dropped (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#47). vLLM asks the kernel for what is available since 0.13
+(utils/mem_utils.py); before, the page cache counted as used, too."""
+
+
+_OF_AMD = re.compile(r"\b(amd|radeon|instinct|mi[1-4]\d\d[a-z]?|rx ?[679]\d{3}|gfx\d+|strix)\b", re.IGNORECASE)
+
+
+def family_of(name: str) -> DeviceFamily:
+    """What kind of accelerator a name is of: CUDA where it tells no other."""
+    words = name.replace("-", " ").replace("_", " ")
+    if _OF_AMD.search(words):
+        return "rocm"
+    if re.search(r"\btpu\b", words, re.IGNORECASE):
+        return "tpu"
+    return "cpu" if re.match(r"cpu\b", words, re.IGNORECASE) else "cuda"
+
 
 @dataclass(frozen=True)
 class Device:
     """`memory_gib`: what the runtime reports as its total memory (GiB, 2^30 bytes), less than the data sheet says.
 
     `bandwidth_gb_s` of its memory and `pcie_gb_s` to the host in 10^9 bytes a second; None where nobody published them.
-    `counts`: how many of them one pod may hold (empty: any).
+    `used_gib`: what other programs hold of it when vLLM starts, beside the driver's own context; None: nothing, or what
+    is common where the host's memory is shared. `counts`: how many of them one pod may hold (empty: any).
     """
 
     name: str
@@ -28,12 +55,54 @@ class Device:
     pcie_gb_s: float | None = None
     counts: tuple[int, ...] = ()
     kv_cache_dtypes: tuple[str, ...] = ("auto", "fp8")
+    used_gib: float | None = None
 
     @cached_property
     def shared(self) -> bool:
         """Whether host and accelerator share one memory (GB10 and Jetson): vLLM's processes lie in it as well, and its
         size cannot be asked for in the common way, so that the defaults are those of a small card."""
         return any(word in f"{self.name} {self.title}".lower() for word in ("gb10", "spark", "jetson", "thor"))
+
+    @cached_property
+    def slice_of(self) -> int | None:
+        """Of seven parts of a card that NVIDIA's MIG cuts up, how many this is; None: it is a whole card."""
+        found = re.search(r"\b([1-7])g[.\-_ ]\d+ ?gb", f"{self.name} {self.title}".lower())
+        return int(found[1]) if found else None
+
+    @property
+    def may_show(self) -> bool:
+        """Whether it is a card of workstations, on which a desktop may lie that nothing was said of.
+
+        Under WSL2 30.12 of 31.84 GiB are free on an RTX 5090 (Alex8791-cyber/cognithor#318), 10.79 of 11.99 and 6.93
+        of 8.0 GiB on smaller ones, as vLLM's messages say.
+        """
+        name = f"{self.name} {self.title}".lower().replace("-", " ")
+        return self.used_gib is None and bool(re.search(r"\b(geforce|rtx ?[2-5]0[5-9]0|gtx)", name))
+
+    @property
+    def held_bytes(self) -> int:
+        """Not free when vLLM starts."""
+        if self.family not in ("cuda", "rocm"):
+            return round((self.used_gib or 0.0) * GIB)
+        if self.shared and self.used_gib is None:
+            return round(SHARED_USED[1] * self.memory_bytes)
+        # A context grows with the multiprocessors of the card.
+        return round(((self.used_gib or 0.0) + CONTEXT_GIB * (self.slice_of or 7) / 7) * GIB)
+
+    @property
+    def held_band(self) -> tuple[int, int]:
+        """The least and the most bytes that may be held, where that is not said and differs much."""
+        if self.shared and self.used_gib is None and self.family in ("cuda", "rocm"):
+            least, _, most = SHARED_USED
+            return round(least * self.memory_bytes), round(most * self.memory_bytes)
+        return self.held_bytes, self.held_bytes
+
+    @property
+    def free_share(self) -> float:
+        """The largest share of the memory, in hundredths, that is free whatever of its band is held."""
+        if not self.memory_bytes:
+            return 1.0
+        return max(math.floor(100 * (1 - self.held_band[1] / self.memory_bytes) + 1e-6) / 100, 0.01)
 
     @property
     def switched(self) -> bool:
@@ -52,10 +121,11 @@ def device(accelerator: Accelerator) -> Device:
     return Device(
         name=accelerator.name,
         title=accelerator.title,
-        family=accelerator.family,
+        family="rocm" if accelerator.resource.startswith("amd.com/") else accelerator.family,
         memory_gib=accelerator.memory_gib.value,
         bandwidth_gb_s=accelerator.bandwidth_gb_s.value,
         pcie_gb_s=accelerator.pcie_gb_s.value,
         counts=accelerator.counts,
+        used_gib=accelerator.used_gib.value if accelerator.used_gib else None,
         kv_cache_dtypes=accelerator.kv_cache_dtypes,
     )

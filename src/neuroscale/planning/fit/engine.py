@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from neuroscale.core.errors import InputError
 from neuroscale.core.units import GIB
@@ -17,15 +17,17 @@ from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, pool
 from neuroscale.planning.fit.messages import explained, log_lines
-from neuroscale.planning.fit.overhead import Overhead, overhead
-from neuroscale.planning.fit.result import Confidence, Fit, Resolved, Verdict, memory_of
+from neuroscale.planning.fit.overhead import Overhead, overhead, runner
+from neuroscale.planning.fit.result import Closeness, Confidence, Fit, Resolved, Verdict, memory_of
 from neuroscale.planning.fit.support import too_long, unsupported
-from neuroscale.planning.fit.versions import MEASURED, PINNED, Behaviour, behaviour, number
-from neuroscale.planning.fit.weights import RankWeights, rank_weights
+from neuroscale.planning.fit.versions import MEASURED, OLDEST, PINNED, Behaviour, behaviour, number
+from neuroscale.planning.fit.weights import RankWeights, loading_peak, rank_weights
 from neuroscale.vllm.engine_arguments import EngineArguments
 
-CONTEXT_GIB = 0.5
-"""What a driver holds on an accelerator before vLLM looks: no share of the memory may be larger than what is free."""
+UNMEASURED = frozenset({"tpu", "rocm"})
+"""Families whose overhead is not known. TPU: the compiler's workspace lies outside vLLM's share. ROCm: what libraries
+and kernels need was measured on CUDA alone. A Radeon RX 9070 XT left 0.8 GiB less than such figures say
+(tests/ground_truth, ds-r1-distill-qwen14b-awq-rx9070xt)."""
 
 _BAND_GIB, _BAND_OF_OVERHEAD, _BAND_SHARED_GIB = 0.35, 0.15, 1.5
 _BAND_OF_WEIGHTS = {"headers": 0.003, "config": 0.01, "estimate": 0.1}
@@ -67,21 +69,30 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     available = usable - taken if arguments.kv_cache_memory_bytes is None else arguments.kv_cache_memory_bytes
     room = available - (blocks.block_bytes if blocks and does.spare_block else 0)
     request = blocks.request_bytes(resolved.max_model_len, resolved.in_flight_tokens) if blocks else 0
-    against += too_much(device, arguments, resolved, beside, usable, taken)
-    against += too_little(arguments, resolved, request, room)
+    lacks = [
+        *too_much(device, arguments, resolved, beside, usable, taken),
+        *too_little(arguments, resolved, request, room),
+        *_too_much_to_load(device, loading_peak(facts, arguments, does), weights.total),
+    ]
+    off = band(facts, device, arguments, weights, beside, version)
+    spare = _spare(device, arguments, taken, room, request)
+    least = min([spare, *(-lack.missing for lack in lacks)])
+    decided = bool(against) or blocks is None or not device.memory_gib
+    close: Closeness = "" if decided else _by_held(device, beside, usable, arguments)
+    if not decided and not close and abs(least) < off * GIB:
+        close = "estimate"
+    against += [lack.told for lack in lacks]
     starts = not against and blocks is not None and request <= room
     concurrency = tokens = 0.0
     if starts and blocks is not None:
         per_request = blocks.blocks_per_request(resolved.max_model_len, resolved.in_flight_tokens)
         concurrency = blocks.num_blocks(available) / per_request
         tokens = printed_tokens(blocks, available, concurrency, resolved, does)
-    off = band(facts, device, weights, beside, version)
-    verdict: Verdict = "refused" if not starts else "tight" if (room - request) / GIB < off else "fits"
-    if verdict == "fits" and device.family == "tpu":
-        verdict = "tight"  # what the compiler needs outside the share is not known
-    if verdict == "fits" and facts.parts_missing:
-        verdict = "tight"
+    verdict: Verdict = "refused" if not starts else "tight" if close else "fits"
+    if verdict == "fits" and (device.family in UNMEASURED or facts.parts_missing):
+        verdict = "tight"  # part of the need is not known
     kv_cache = available if starts else request
+    said = arguments.kv_cache_memory_bytes is not None  # the cache's size is, and so what it holds
     most = facts.longest_context(windows=not arguments.disable_sliding_window)
     result = Fit(
         verdict=verdict,
@@ -102,6 +113,9 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         max_concurrency=concurrency,
         max_model_len=resolved.max_model_len,
         max_context=blocks.longest(room, resolved.in_flight_tokens, most) if blocks else 0,
+        context_band=_context_band(blocks, room, 0.0 if said else off, resolved, most),
+        band_known=device.family not in UNMEASURED,
+        close=close,
         seconds_per_step=_offload_seconds(device, weights),
         log=(),
         confidence=_confidence(facts, device, arguments, version),
@@ -111,6 +125,32 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     )
     reasons = (*explained(result, facts, device), *(one.sentence for one in arguments.unplanned))
     return replace(result, log=log_lines(result, does, weights), reasons=reasons)
+
+
+def _spare(device: Device, arguments: EngineArguments, taken: int, room: int, request: int) -> int:
+    """Bytes beyond what is needed, as far as an estimate decides them: in the share of the cache, or beside a cache
+    whose size is said."""
+    if arguments.kv_cache_memory_bytes is None:
+        return room - request
+    return device.memory_bytes - device.held_bytes - taken - arguments.kv_cache_memory_bytes
+
+
+def _by_held(device: Device, beside: Overhead, usable: int, arguments: EngineArguments) -> Closeness:
+    """Whether the share of a memory is free or not by what other programs hold of it, as far as that is not known."""
+    if arguments.kv_cache_memory_bytes is not None:
+        return ""
+    least, most = device.held_band
+    needed = usable + sum(beside.later.values())
+    return "held" if device.memory_bytes - most < needed <= device.memory_bytes - least else ""
+
+
+def _context_band(blocks: Pool | None, room: int, off: float, resolved: Resolved, most: int) -> tuple[int, int]:
+    """The longest contexts with `off` GiB less and more than `room` bytes."""
+    if blocks is None:
+        return 0, 0
+    by = round(off * GIB)
+    least, longest = (blocks.longest(room + more, resolved.in_flight_tokens, most) for more in (-by, by))
+    return least, longest
 
 
 def share(device: Device, arguments: EngineArguments, resolved: Resolved) -> float:
@@ -162,57 +202,96 @@ def _spec(facts: ModelFacts, kind: CacheLayers, arguments: EngineArguments, reso
     )
 
 
+@dataclass(frozen=True)
+class Lack:
+    """Memory that a start lacks: `missing` bytes (infinite where nothing is known), and the sentence that says so."""
+
+    missing: float
+    told: str
+
+
 def too_much(
     device: Device, arguments: EngineArguments, resolved: Resolved, beside: Overhead, usable: int, taken: int
-) -> list[str]:
+) -> list[Lack]:
     """What does not fit outside the share that vLLM takes, or beside a cache whose size is fixed."""
     if not device.memory_gib:
-        return [f"The memory of {device.title} is not known, so nothing can be fitted to it."]
-    context = round(CONTEXT_GIB * GIB) if device.family in ("cuda", "rocm") else 0
+        return [Lack(math.inf, f"The memory of {device.title} is not known, so nothing can be fitted to it.")]
     if arguments.kv_cache_memory_bytes is not None:
-        short = arguments.kv_cache_memory_bytes + taken + context - device.memory_bytes
+        short = arguments.kv_cache_memory_bytes + taken + device.held_bytes - device.memory_bytes
         if short <= 0:
             return []
-        return [
+        told = (
             f"A KV cache of {arguments.kv_cache_memory_bytes / GIB:.2f} GiB beside {taken / GIB:.2f} GiB of weights "
             f"and overhead is {short / GIB:.2f} GiB more than is free: vLLM runs out of memory while it starts."
-        ]
+        )
+        return [Lack(short, told)]
     if device.family == "cpu":
         return []
     outside = outside_bytes(device, usable)
     if outside < 0:
-        return [
+        told = (
             f"--gpu-memory-utilization={resolved.utilization:g} of {device.memory_gib:.2f} GiB is more than is free "
-            f"when vLLM starts: the driver holds about {CONTEXT_GIB:g} GiB."
-        ]
+            f"when vLLM starts: about {device.held_bytes / GIB:.1f} GiB are held by {_holders(device)}."
+        )
+        # The whole of it is never free: vLLM's own process is there when it asks.
+        return [Lack(-outside if resolved.utilization < 1 else math.inf, told)]
     later = sum(beside.later.values())
     if later > outside:
-        return [
+        told = (
             f"The {' and the '.join(beside.later)} take {later / GIB:.2f} GiB after the cache has its share, and "
             f"{max(outside, 0) / GIB:.2f} GiB are left outside it: vLLM runs out of memory while it starts."
-        ]
+        )
+        return [Lack(later - outside, told)]
     return []
 
 
-def too_little(arguments: EngineArguments, resolved: Resolved, request: int, room: int) -> list[str]:
+def _too_much_to_load(device: Device, peak: int, loaded: int) -> list[Lack]:
+    """That the weights do not fit while they are converted."""
+    lack = peak + device.held_bytes - device.memory_bytes
+    if peak <= loaded or lack <= 0:
+        return []
+    told = (
+        f"The weights take {peak / GIB:.2f} GiB while they load, before they are converted to {loaded / GIB:.2f} GiB, "
+        f"which is {lack / GIB:.2f} GiB more than is free: vLLM runs out of memory while it starts. Take a checkpoint "
+        "that is quantised already."
+    )
+    return [Lack(lack, told)]
+
+
+def too_little(arguments: EngineArguments, resolved: Resolved, request: int, room: int) -> list[Lack]:
     """That a cache whose size is fixed does not hold one request."""
     if arguments.kv_cache_memory_bytes is None or request <= room:
         return []
     blocks = arguments.num_gpu_blocks_override
     named = "" if blocks is None else f" of --num-gpu-blocks-override={blocks}"
-    return [
+    told = (
         f"One request of {resolved.max_model_len:,} tokens needs {request / GIB:.2f} GiB of KV cache, and the "
         f"cache{named} has {max(room, 0) / GIB:.2f} GiB."
-    ]
+    )
+    # A size that is said is not an estimate: what does not fit into it is sure.
+    return [Lack(math.inf, told)]
+
+
+def _holders(device: Device) -> str:
+    """What holds memory before vLLM starts."""
+    if device.used_gib is not None and device.used_gib > 0:
+        return "other programs and the driver"
+    return "the host, which shares this memory, and other programs" if device.shared else "the driver"
 
 
 def outside_bytes(device: Device, usable: int) -> int:
     """What is left of the memory outside the share that vLLM takes; negative where the share is more than is free."""
-    context = round(CONTEXT_GIB * GIB) if device.family in ("cuda", "rocm") else 0
-    return device.memory_bytes - usable - context
+    return device.memory_bytes - usable - device.held_bytes
 
 
-def band(facts: ModelFacts, device: Device, weights: RankWeights, beside: Overhead, version: str) -> float:
+def band(
+    facts: ModelFacts,
+    device: Device,
+    arguments: EngineArguments,
+    weights: RankWeights,
+    beside: Overhead,
+    version: str,
+) -> float:
     """GiB by which the memory for the cache may be off.
 
     Nine of ten starts of tests/ground_truth whose flags are known lie within it.
@@ -221,7 +300,12 @@ def band(facts: ModelFacts, device: Device, weights: RankWeights, beside: Overhe
     off = max(_BAND_GIB, of_overhead) + _BAND_OF_WEIGHTS[facts.basis] * weights.total / GIB
     if device.shared:
         off += _BAND_SHARED_GIB
-    return off + of_overhead if number(version) > MEASURED else off
+    return off + of_overhead if _unmeasured(facts, arguments, version) else off
+
+
+def _unmeasured(facts: ModelFacts, arguments: EngineArguments, version: str) -> bool:
+    """Whether no start of a version is known with its figures, or none under the model runner that it takes."""
+    return number(version) > MEASURED or runner(facts, behaviour(version), arguments) == "second"
 
 
 def _offload_seconds(device: Device, weights: RankWeights) -> float | None:
@@ -232,9 +316,11 @@ def _offload_seconds(device: Device, weights: RankWeights) -> float | None:
 
 
 def _confidence(facts: ModelFacts, device: Device, arguments: EngineArguments, version: str) -> Confidence:
-    """High: headers or a config that is known, a card and a version of which starts were measured."""
-    if arguments.unplanned or facts.basis == "estimate" or device.family == "tpu" or not device.memory_gib:
+    """High: headers or a config that is known, a card and a version of which starts were measured. Low: a part of the
+    need is not known."""
+    if arguments.unplanned or facts.basis == "estimate" or device.family in UNMEASURED or not device.memory_gib:
         return "low"
-    if device.family != "cuda" or device.shared or number(version) > MEASURED or number(version) < (0, 8, 0):
-        return "medium"
-    return "high"
+    if number(version) < OLDEST:
+        return "low"
+    known = device.family == "cuda" and not device.shared and not device.slice_of
+    return "high" if known and not _unmeasured(facts, arguments, version) else "medium"

@@ -6,7 +6,7 @@ from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.result import Fit
-from neuroscale.planning.fit.versions import Behaviour
+from neuroscale.planning.fit.versions import MEASURED, OLDEST, Behaviour, number
 from neuroscale.planning.fit.weights import RankWeights
 
 _BASIS = {
@@ -14,6 +14,12 @@ _BASIS = {
     "config": "counted from its config",
     "estimate": "estimated, because its architecture is not known here",
 }
+
+
+_HELD = (
+    "how much the host and other programs hold of the memory that they share differs by many GiB (say it by "
+    "--used-gib, or take a lower --gpu-memory-utilization)"
+)
 
 
 def log_lines(result: Fit, does: Behaviour, weights: RankWeights) -> tuple[str, ...]:
@@ -41,7 +47,7 @@ def log_lines(result: Fit, does: Behaviour, weights: RankWeights) -> tuple[str, 
 def explained(result: Fit, facts: ModelFacts, device: Device) -> tuple[str, ...]:
     """Complete sentences: what decides first, then where each number is from."""
     sentences = list(result.against)
-    sentences += _decision(result, facts, device)
+    sentences += _decision(result, device)
     sentences += _parts(result, facts)
     sentences += _context(result)
     sentences += _offload(result, device)
@@ -53,19 +59,19 @@ def _on(result: Fit, device: Device) -> str:
     return f"{result.count} x {device.title}"
 
 
-def _decision(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
+def _decision(result: Fit, device: Device) -> list[str]:
     memory = result.memory_gib
     length = f"{result.max_model_len:,} tokens"
     if result.verdict == "refused":
         if result.against and memory.free >= 0:
-            return []
+            return _close(result)
         total = memory.weights + memory.overhead + memory.kv_cache
         return [
             f"{result.model} does not fit {_on(result, device)}: weights {memory.weights:.2f} GiB + overhead "
             f"{memory.overhead:.2f} GiB + KV cache for one request of {length} {memory.kv_cache:.2f} GiB = {total:.2f} "
-            f"GiB on each accelerator, and {memory.usable:.2f} GiB are usable ({-memory.free:.2f} GiB short)."
+            f"GiB on each accelerator, and {memory.usable:.2f} GiB are usable ({-memory.free:.2f} GiB short).",
+            *_close(result),
         ]
-    spare = result.available_gib - result.request_gib
     sentences = [
         f"{result.model} starts on {_on(result, device)}: weights {memory.weights:.2f} GiB and overhead "
         f"{memory.overhead:.2f} GiB leave {result.available_gib:.2f} GiB of {memory.usable:.2f} GiB for the KV cache, "
@@ -73,15 +79,30 @@ def _decision(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
     ]
     if result.verdict == "tight":
         why = (
-            "what the compiler takes outside that share is not known"
-            if device.family == "tpu" and spare >= result.band_gib
+            f"what is left beyond the need is less than the {result.band_gib:.2f} GiB that the estimate may be off"
+            if result.close == "estimate"
+            else _HELD
+            if result.close == "held"
+            else "what the compiler takes outside that share is not known"
+            if device.family == "tpu"
+            else "what its kernels and libraries take was not measured"
+            if device.family == "rocm"
             else "the weights of a tower are not counted"
-            if facts.parts_missing and spare >= result.band_gib
-            else f"the {spare:.2f} GiB beyond one request are less than the {result.band_gib:.2f} GiB that the "
-            "estimate may be off"
         )
         sentences.append(f"Tight: {why}, so the start may fail.")
     return sentences
+
+
+def _close(result: Fit) -> list[str]:
+    """That a refusal is not sure."""
+    if not result.close:
+        return []
+    why = (
+        f"what is missing is less than the {result.band_gib:.2f} GiB that the estimate may be off"
+        if result.close == "estimate"
+        else _HELD
+    )
+    return [f"Close: {why}, so the start may succeed. Measure one before you rely on either."]
 
 
 def _parts(result: Fit, facts: ModelFacts) -> list[str]:
@@ -95,7 +116,9 @@ def _parts(result: Fit, facts: ModelFacts) -> list[str]:
         f"vLLM {result.version} computes up to {resolved.max_num_batched_tokens:,} tokens of {resolved.max_num_seqs:,} "
         f"requests in a step and keeps the KV cache as {resolved.kv_cache_dtype} in blocks of {resolved.block_size} "
         "tokens.",
-        f"The memory for the KV cache may be {result.band_gib:.2f} GiB more or less than told here.",
+        f"The memory for the KV cache may be {result.band_gib:.2f} GiB more or less than told here."
+        if result.band_known
+        else "By how much the memory for the KV cache may be less than told here is not known.",
     ]
     if result.later_gib:
         later = ", ".join(f"{name} {size:.2f} GiB" for name, size in result.later_gib.items())
@@ -106,11 +129,22 @@ def _parts(result: Fit, facts: ModelFacts) -> list[str]:
 def _context(result: Fit) -> list[str]:
     if result.max_context < 1:
         return []
-    sentence = (
-        f"The longest context that starts is {result.max_context:,} tokens. Prompt and answer share it: what is to be "
-        "answered must leave room for the answer."
-    )
-    return [sentence]
+    return [
+        f"The longest context that starts is {result.max_context:,} tokens{context_range(result)}. Prompt and answer "
+        "share it: what is to be answered must leave room for the answer."
+    ]
+
+
+def context_range(result: Fit) -> str:
+    """By how much the longest context may be off, behind its tokens; "" where the error band changes nothing."""
+    least, longest = result.context_band
+    if not result.band_known:
+        return " (by how much less is not known)"
+    if least == longest:
+        return ""
+    if least < 1:
+        return f" (within the error of the estimate: none, up to {longest:,})"
+    return f" (within the error of the estimate: {least:,} to {longest:,})"
 
 
 def _offload(result: Fit, device: Device) -> list[str]:
@@ -128,6 +162,26 @@ def _unknown(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
     sentences = list(facts.notes)
     if device.family == "tpu":
         sentences.append("Not modelled: the compiler's workspace on a TPU, which takes memory outside vLLM's share.")
-    if result.confidence == "medium" and device.family == "cuda" and not device.shared:
-        sentences.append(f"No start of vLLM {result.version} was measured: its overhead is read from its source.")
+    if device.slice_of:
+        sentences.append(
+            f"{device.title} is a slice of a card, of which no start was measured. vLLM takes the default batch of a "
+            "small card for it, whatever its memory."
+        )
+    if device.may_show:
+        sentences.append(
+            "A desktop or Windows (WSL2) holds 1 to 1.8 GiB of such a card: say so by --used-gib where there is one."
+        )
+    if device.family == "rocm":
+        sentences.append(
+            f"Not measured: activations, libraries and graphs on {device.title}. They are taken to be those of CUDA, "
+            "and measured starts on ROCm left less; trust the number of tokens only once a start has printed it."
+        )
+    if number(result.version) < OLDEST:
+        sentences.append(
+            f"vLLM {result.version} has another engine than releases since 0.8, of which a few starts are known."
+        )
+    if result.confidence == "medium" and device.family == "cuda" and not (device.shared or device.slice_of):
+        runner = "" if number(result.version) > MEASURED else " under its second model runner"
+        told = f"No start of vLLM {result.version}{runner} was measured"
+        sentences.append(f"{told}: its overhead is read from its source.")
     return sentences

@@ -84,6 +84,19 @@ LARGEST_IMAGE_PATCHES = 65536
 
 _ANY_RESOLUTION = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 
+PATCHES_OF_TOKEN = 4
+"""Four patches become one token of the language model (spatial_merge_size of these towers)."""
+
+_LARGE_VIDEOS = ("qwen2_vl", "qwen2_5_vl")
+VIDEO_PAIRS = 7
+"""Pairs of frames in the largest video of these models: 14 frames, each pair as large as the largest image, as many as
+the context holds (`_MAX_FRAMES_PER_VIDEO` and `get_num_frames_with_most_features` of models/qwen2_vl.py). Qwen2.5-VL-7B
+under 0.23 takes 15.5 GiB for it with a context of 128,000 tokens (a public log of vllm/vllm-openai:v0.23.0: 'a budget
+of 114688 tokens, and profiled with 1 video items', -14.28 GiB left of 0.22 of an A100)."""
+
+PATCH_VALUES = {"qwen2": 1176, "qwen3": 1536}
+"""Values of a patch as it goes in: two frames of 14 x 14 or 16 x 16 pixels in three colours."""
+
 
 @dataclass(frozen=True)
 class Overhead:
@@ -110,17 +123,33 @@ def overhead(
         "activations": _activations(facts, arguments, resolved, does),
         "process": round((does.process_gib if device.switched else SMALL_PROCESS_GIB) * GIB),
     }
+    if does.others_counted:
+        counted["other programs and the driver"] = device.held_bytes
     if device.shared:
         counted["host processes"] = round(HOST_GIB * GIB)
-    if arguments.tensor_parallel_size > 1:
-        counted["communication"] = round(_links(device, arguments.tensor_parallel_size, does) * GIB)
+    # Experts are shared among the ranks of data parallelism, too (`_part` of weights.py).
+    ranks = arguments.tensor_parallel_size * (arguments.data_parallel_size if facts.experts else 1)
+    if ranks > 1:
+        counted["communication"] = round(_links(device, ranks, does) * GIB)
     later: dict[str, int] = {}
     if resolved.graphs:
-        (counted if does.graphs_counted else later)["graphs"] = graphs(facts, arguments, resolved)
-    if runner(facts, does) == "second":
+        (counted if _counts_graphs(facts, device, arguments, does) else later)["graphs"] = graphs(
+            facts, arguments, resolved, does
+        )
+    if runner(facts, does, arguments) == "second":
         kept = round(COUNT_BYTES * resolved.max_num_seqs * facts.vocab_size)
         (counted if does.buffers_counted else later)["token counts"] = kept
     return Overhead(counted, later)
+
+
+def _counts_graphs(facts: ModelFacts, device: Device, arguments: EngineArguments, does: Behaviour) -> bool:
+    """Whether CUDA graphs are taken off before the cache is sized."""
+    said = arguments.graphs_estimated if does.graphs_switch else None
+    if not (does.graphs_counted if said is None else said):
+        return False
+    if device.family == "rocm" and not does.rocm_graphs_counted:
+        return False
+    return does.second_graphs_counted or runner(facts, does, arguments) == "first"
 
 
 def _links(device: Device, ranks: int, does: Behaviour) -> float:
@@ -132,8 +161,12 @@ def _links(device: Device, ranks: int, does: Behaviour) -> float:
     return FEW_LINKS_GIB if ranks <= 4 else MANY_LINKS_GIB
 
 
-def runner(facts: ModelFacts, does: Behaviour) -> Runner:
-    """Which model runner a version takes for a model."""
+def runner(facts: ModelFacts, does: Behaviour, arguments: EngineArguments) -> Runner:
+    """Which model runner a version takes for a model, where no variable says it."""
+    if arguments.second_runner is not None and does.second_runner:
+        return "second" if arguments.second_runner else "first"
+    if does.second_architectures & set(facts.architectures):
+        return "second"
     plain = facts.quantization is None and set(facts.architectures) & _PLAIN
     for kind in does.second_runner:
         if kind == facts.kind or (kind == "plain" and facts.kind == "dense" and plain):
@@ -154,11 +187,12 @@ def _graph_sizes(most: int) -> tuple[int, ...]:
     return tuple(size for size in (1, 2, 4, *range(8, 256, 8), *range(256, LARGEST_GRAPH + 1, 16)) if size <= most)
 
 
-def graphs(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> int:
+def graphs(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> int:
     """What CUDA graphs take on a rank."""
     each = EXPERT_GRAPH_BYTES if facts.experts else GRAPH_BYTES
     layers = facts.num_layers / arguments.pipeline_parallel_size
-    return round(each * layers * len(graph_sizes(resolved.max_num_seqs)))
+    times = does.lora_graphs if arguments.enable_lora else 1
+    return round(each * layers * len(graph_sizes(resolved.max_num_seqs)) * times)
 
 
 def _activations(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> int:
@@ -170,25 +204,35 @@ def _activations(facts: ModelFacts, arguments: EngineArguments, resolved: Resolv
     layer = tokens * (HIDDEN_COPIES * facts.hidden_size + MLP_COPIES * _widest(facts) / ranks) * width
     if _converts_activations(facts):
         layer += tokens * (facts.hidden_size + _widest(facts) / ranks)
-    per_entry = SAMPLER_BYTES[does.sampler] if runner(facts, does) == "first" else SECOND_SAMPLER_BYTES
+    per_entry = SAMPLER_BYTES[does.sampler] if runner(facts, does, arguments) == "first" else SECOND_SAMPLER_BYTES
     sampler = (tokens + 2 * requests) * facts.hidden_size * width + per_entry * requests * facts.vocab_size
-    inputs = _encoder(facts, arguments, tokens) * width
+    inputs = _encoder(facts, arguments, resolved, does) * width
     if does.expert_buffers_stay:
         return round(experts + inputs + max(layer, sampler))
     return round(inputs + max(experts + layer, sampler))
 
 
-def _encoder(facts: ModelFacts, arguments: EngineArguments, tokens: int) -> float:
+def _encoder(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> float:
     """Values that images leave behind while the rest is tried: a step's worth of embeddings, and their copies into the
-    input; or what a tower of any resolution needs for its largest image."""
+    input; or what a tower of any resolution needs for its largest image or video, and what comes out of it."""
     vision = loads_vision(facts, arguments)
     if not facts.multimodal or not (vision or (loads_audio(arguments) and "audio" in facts.weight_bytes)):
         return 0.0
-    kept = 2.0 * tokens * facts.hidden_size
-    if vision and facts.model_type.startswith(_ANY_RESOLUTION):
-        hidden, inner = _tower_widths(facts)
-        return kept + LARGEST_IMAGE_PATCHES * (HIDDEN_COPIES * hidden + MLP_COPIES * inner)
-    return kept
+    step = float(resolved.max_num_batched_tokens * facts.hidden_size)
+    if not vision or not facts.model_type.startswith(_ANY_RESOLUTION):
+        return 2 * step
+    hidden, inner = _tower_widths(facts)
+    patches = LARGEST_IMAGE_PATCHES * _images_of_item(facts, arguments, resolved, does)
+    each = HIDDEN_COPIES * hidden + MLP_COPIES * inner + PATCH_VALUES[facts.model_type[:5]]
+    return step + max(step, patches / PATCHES_OF_TOKEN * facts.hidden_size) + patches * each
+
+
+def _images_of_item(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> int:
+    """How many of the largest images the largest item is as large as: a video's pairs of frames."""
+    if not does.video_profiled or arguments.videos == 0 or not facts.model_type.startswith(_LARGE_VIDEOS):
+        return 1
+    tokens = LARGEST_IMAGE_PATCHES // PATCHES_OF_TOKEN
+    return max(1, min(VIDEO_PAIRS, resolved.max_model_len // tokens))
 
 
 def _tower_widths(facts: ModelFacts) -> tuple[int, int]:

@@ -13,6 +13,8 @@ from neuroscale.planning.plan import Memory
 
 Verdict = Literal["fits", "tight", "refused"]
 Confidence = Literal["high", "medium", "low"]
+Closeness = Literal["", "estimate", "held"]
+"""What may turn a verdict round: nothing, the error of the estimate, or how much other programs hold of the memory."""
 
 
 def memory_of(weights: int, kv_cache: int, overhead: int, usable: int) -> Memory:
@@ -77,7 +79,9 @@ class Fit:
     tensors, on that rank, what is offloaded included.
     `kv_cache_tokens` and `max_concurrency`: as vLLM prints them; 0 for a refusal.
     `max_context`: the longest `--max-model-len` that starts, at most what the model reads.
-    `band_gib`: how far `available_gib` may be off in either direction.
+    `band_gib`: how far `available_gib` may be off in either direction; not `band_known`, where nothing was measured on
+    a family of accelerators. `context_band`: `max_context` with that much less and more.
+    `close`: only memory decides, and what may turn the verdict round.
     `against`: what vLLM refuses whatever the memory is, or what does not fit outside its share.
     `pool`: the cache's blocks on that rank (None: the layers' pages cannot be made one size).
     `seconds_per_step`: what `--cpu-offload-gb` adds to each step (None: unknown; 0.0: nothing is offloaded).
@@ -101,6 +105,9 @@ class Fit:
     max_concurrency: float
     max_model_len: int
     max_context: int
+    context_band: tuple[int, int]
+    band_known: bool
+    close: Closeness
     seconds_per_step: float | None
     log: tuple[str, ...]
     confidence: Confidence

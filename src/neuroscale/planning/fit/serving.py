@@ -61,12 +61,13 @@ class Server:
         """What does not fit outside the share that vLLM takes; each a complete sentence."""
         resolved, beside = self._computing(held, at_once)
         usable = math.floor(self.device.memory_bytes * share(self.device, self.arguments, resolved))
-        return too_much(self.device, self.arguments, resolved, beside, usable, self._weights.total)
+        lacks = too_much(self.device, self.arguments, resolved, beside, usable, self._weights.total)
+        return [lack.told for lack in lacks]
 
     def band_gib(self, at_once: int) -> float:
         """How far the memory that is left for the cache may be off."""
         _, beside = self._computing(at_once, None)
-        return band(self.facts, self.device, self._weights, beside, self.version)
+        return band(self.facts, self.device, self.arguments, self._weights, beside, self.version)
 
     def unsupported(self, at_once: int | None = None) -> list[str]:
         """Why vLLM would not start with this on any memory."""

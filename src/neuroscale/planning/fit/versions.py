@@ -13,6 +13,9 @@ PINNED = "0.32.0"
 MEASURED = (0, 27, 99)
 """Up to here starts on accelerators are known with their figures; later versions are read from their source."""
 
+OLDEST = (0, 8, 0)
+"""From here on releases' own source was read. Before, there was another engine, of which a few starts are known."""
+
 Sampler = Literal["sorted", "filtered"]
 """How the first model runner picks tokens: by sorting all logits, or by kernels that filter them."""
 
@@ -26,20 +29,31 @@ class Behaviour:
 
     `utilization`: the default of --gpu-memory-utilization. `tokens_by_concurrency`: 'GPU KV cache size' is the number
     of requests times their length; before, blocks // groups x block size. `graphs_counted`: CUDA graphs are estimated
-    and taken off before the cache is sized; before, they came on top. `steps_in_flight`: how many steps' tokens a
-    windowed layer reserves under asynchronous scheduling. `spare_block`: the block that is never used counts when one
-    request must fit. `padding_ratio`: below it the kinds of layers are padded to the largest; None: never.
+    and taken off before the cache is sized; before, they came on top; `graphs_switch`:
+    a variable decides that; `rocm_graphs_counted`: on ROCm, too;
+    `lora_graphs`: how often each graph is captured with LoRA adapters (cudagraph_specialize_lora: with any, and none);
+    `second_graphs_counted`: under the second runner, too, which took them for nothing (vllm-project/vllm#49224, mended
+    by #53306). `steps_in_flight`: how many steps' tokens a windowed layer reserves under asynchronous scheduling.
+    `spare_block`: the block that is never used counts when one request must fit. `padding_ratio`: below it the kinds of
+    layers are padded to the largest; None: never.
+    `every_card_sequences`: requests of a step, on every card (vllm-project/vllm#16158 ended that). `large_by_name`: an
+    H100 and an H200 are large whatever memory is asked about, and no other card. `others_counted`: what other programs
+    and the driver hold is taken off the share, too.
     `large_card_gib`: from that memory on 8,192 tokens a step and 1,024 requests; `a100_is_small`: but not on an A100;
     `huge_card_gib`: from that memory on 16,384. `image_in_one_step`: tokens a step grow to hold a whole image or video
     where attention looks both ways inside it (Gemma). `windows_padded`: pages of windowed layers that do not divide
     the largest are padded; before, such models were refused. `chunked_hybrid`: chunks free what is behind them.
-    `cpu_sequences`: requests at once on a CPU. `second_runner`: for which models the second runner is the default.
+    `cpu_sequences`: requests at once on a CPU. `second_runner`: for which models the second runner is the default;
+    `second_architectures`: and for these with experts.
     `process_gib`: non-torch memory of a process. `fabric_gib`: of collectives over a switched fabric (None: by ranks).
     `expert_buffers_stay`: scratch space of experts outlives the step, so the sampler's comes on top of it.
     `buffers_counted`: what the runner keeps for good is taken off before the cache is sized; before, it came on top.
     `checkpoint_cache`: methods of quantisation whose checkpoints say how the KV cache is kept by default.
     `yarn_multiplied`: the longest context of a file with YaRN is its first positions times the factor, whatever else
     the file says.
+    `video_profiled`: the largest item that is tried may be a video as long as the context; before, as long as a step.
+    `converts`: how --quantization=fp8 converts a checkpoint in 16 bits: all of it once it is loaded, or as it loads,
+    with the 16 bits beside it until the end, or without.
     `one_line`: 'GPU KV cache size' and 'Maximum concurrency' are one line of the log.
     """
 
@@ -47,6 +61,12 @@ class Behaviour:
     utilization: float = 0.9
     tokens_by_concurrency: bool = False
     graphs_counted: bool = False
+    lora_graphs: int = 1
+    video_profiled: bool = False
+    converts: Literal["at the end", "beside", "layer by layer"] = "at the end"
+    graphs_switch: bool = False
+    rocm_graphs_counted: bool = False
+    second_graphs_counted: bool = False
     async_scheduling: bool = False
     steps_in_flight: int = 1
     spare_block: bool = False
@@ -54,6 +74,9 @@ class Behaviour:
     padding_ratio: float | None = None
     windows_padded: bool = False
     chunked_hybrid: bool = False
+    every_card_sequences: int | None = None
+    large_by_name: bool = False
+    others_counted: bool = False
     large_card_gib: float | None = None
     a100_is_small: bool = False
     huge_card_gib: float | None = None
@@ -61,6 +84,7 @@ class Behaviour:
     cpu_sequences: int = 256
     sampler: Sampler = "sorted"
     second_runner: frozenset[str] = frozenset()
+    second_architectures: frozenset[str] = frozenset()
     process_gib: float = 0.13
     fabric_gib: float | None = None
     expert_buffers_stay: bool = False
@@ -70,30 +94,43 @@ class Behaviour:
     checkpoint_cache: frozenset[str] = frozenset()
 
 
+_SECOND = frozenset({"DeepseekV2ForCausalLM", "GraniteMoeForCausalLM", "Qwen2MoeForCausalLM"})
+"""DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES of config/vllm.py in 0.25 to 0.28, as far as they are planned."""
+
 _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
-    ("0.8.0", {"engine": "v1", "large_card_gib": 70.0}),
+    ("0.8.0", {"engine": "v1", "large_by_name": True, "every_card_sequences": 1024, "others_counted": True}),
+    ("0.8.4", {"every_card_sequences": None}),
+    ("0.8.5", {"large_by_name": False, "large_card_gib": 70.0}),
     ("0.9.0", {"a100_is_small": True, "hybrid": True, "cpu_sequences": 32}),
+    ("0.9.1", {"others_counted": False}),
     ("0.10.0", {"cpu_sequences": 128}),
+    ("0.11.0", {"video_profiled": True}),
+    ("0.11.1", {"lora_graphs": 2}),
     ("0.12.0", {"padding_ratio": 1.25}),
-    ("0.13.0", {"expert_buffers_stay": True}),
+    ("0.13.0", {"expert_buffers_stay": True, "converts": "beside"}),
     ("0.14.0", {"async_scheduling": True, "chunked_hybrid": True, "checkpoint_cache": frozenset({"modelopt"})}),
     ("0.15.0", {"checkpoint_cache": frozenset({"modelopt", "compressed-tensors"})}),
+    ("0.16.0", {"converts": "layer by layer"}),
     ("0.17.0", {"sampler": "filtered"}),
-    ("0.18.0", {"padding_ratio": 1.5, "process_gib": 0.25, "fabric_gib": 1.85}),
+    ("0.18.0", {"graphs_switch": True, "padding_ratio": 1.5, "process_gib": 0.25, "fabric_gib": 1.85}),
     ("0.20.0", {"utilization": 0.92, "graphs_counted": True}),
     ("0.20.1", {"tokens_by_concurrency": True}),
+    ("0.21.0", {"rocm_graphs_counted": True}),
     ("0.22.0", {"image_in_one_step": True}),
     ("0.23.0", {"second_runner": frozenset({"plain"})}),
     ("0.24.0", {"windows_padded": True}),
-    ("0.25.0", {"second_runner": frozenset({"plain", "dense"})}),
+    ("0.25.0", {"second_runner": frozenset({"plain", "dense"}), "second_architectures": _SECOND}),
     ("0.26.0", {"steps_in_flight": 2}),
     ("0.27.0", {"buffers_counted": True}),
     ("0.28.0", {"huge_card_gib": 160.0, "one_line": True}),
-    ("0.29.0", {"spare_block": True, "second_runner": frozenset({"plain", "dense", "moe"})}),
+    (
+        "0.29.0",
+        {"spare_block": True, "second_graphs_counted": True, "second_runner": frozenset({"plain", "dense", "moe"})},
+    ),
     ("0.30.0", {"yarn_multiplied": False}),
 )
 """From which release on what holds: vllm/config, engine/arg_utils.py, v1/core/kv_cache_utils.py,
-v1/kv_cache_interface.py and v1/sample/ops of the releases 0.8.5 to 0.32.0."""
+v1/kv_cache_interface.py, v1/worker/gpu_worker.py and v1/sample/ops of the releases 0.8.2 to 0.32.0."""
 
 
 def number(version: str) -> tuple[int, int, int]:
