@@ -930,6 +930,11 @@ def test_what_leaves_little_room_is_a_remark(knowledge: Knowledge) -> None:
     rules = [tuple(one.rule for one in findings) for findings in seen.values()]
     # It fits, then it is tight, then it does not fit; and each of them at some length.
     assert list(dict.fromkeys(rules)) == [(), ("tight",), ("does-not-fit",)]
+    # What the remark says to write leaves no remark.
+    tight = next(one for findings in seen.values() for one in findings if one.rule == "tight")
+    told = re.search(r"at most ([\d,]+) tokens surely fit", tight.fix)
+    assert told is not None
+    assert found(knowledge, dense(f"--max-model-len={told[1].replace(',', '')}")) == ()
 
 
 def test_the_tiny_models_on_this_machines_cpu_fit(knowledge: Knowledge) -> None:

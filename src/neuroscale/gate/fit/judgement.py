@@ -380,4 +380,9 @@ class _Judgement:
 
 
 def _tight(result: Fit) -> str:
-    return f"Leave more room: lower --max-model-len (at most {result.max_context:,} tokens fit) or --max-num-seqs."
+    if result.close == "held":
+        return "Leave the host more of the memory that they share: lower --gpu-memory-utilization."
+    sure = result.context_band[0]
+    if not result.band_known or sure < 1:
+        return "Leave more room: lower --max-model-len or --max-num-seqs, and measure a start."
+    return f"Leave more room: lower --max-model-len (at most {sure:,} tokens surely fit) or --max-num-seqs."
