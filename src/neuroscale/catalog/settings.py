@@ -96,10 +96,18 @@ class Prometheus(Frozen):
     operator: bool = True
 
 
+class Certainty(Frozen):
+    """A choice that is tight, of low confidence, or that nobody has measured gives way to a surer one, as long as that
+    costs less than `price_factor` times as much."""
+
+    price_factor: Annotated[float, Field(gt=1, le=10)] = 2.0
+
+
 class Environment(Frozen):
     """A cluster (or part of one). `accelerators` in no order: the planner takes the cheapest that fits.
 
     `cluster`: which of platform/clusters it is given (local: none, the platform on this machine runs the programs).
+    `certainty`: what a sure choice may cost more (null: the cheapest is taken, however sure it is).
     """
 
     cluster: Literal["local", "kind", "gke", "eks"] = "local"
@@ -114,6 +122,7 @@ class Environment(Frozen):
     max_replicas: Annotated[int, Field(ge=1, le=1000)]
     max_cpu_per_pod: Annotated[int, Field(ge=1)]
     node_selector: dict[str, LabelValue] = Field(default_factory=dict)
+    certainty: Certainty | None = None
 
     @field_validator("accelerators", "price_lists")
     @classmethod

@@ -160,11 +160,20 @@ def _choice(plan: Plan, choice: Considered) -> str:
     label = f"{code(choice.label, 120)}{pods}, {price}"
     if choice.against:
         return f"{label}: {prose(choice.against)}"
+    not_sure = f" Not sure: {prose(', and '.join(choice.risks))}." if choice.risks else ""
     if choice.hourly is None or plan.cost.hourly is None:
-        return f"{label}: works, but its price cannot be compared."
+        return f"{label}: works, but its price cannot be compared.{not_sure}"
     if choice.hourly > plan.cost.hourly:
-        return f"{label}: works, but costs {phrases.amount(choice.hourly - plan.cost.hourly)} USD an hour more."
-    return f"{label}: works, but is not the choice of the override." if plan.overrides else f"{label}: works as well."
+        return (
+            f"{label}: works, but costs {phrases.amount(choice.hourly - plan.cost.hourly)} USD an hour more.{not_sure}"
+        )
+    if plan.overrides:
+        return f"{label}: works, but is not the choice of the override.{not_sure}"
+    if choice.hourly < plan.cost.hourly:
+        return (
+            f"{label}: works, and costs {phrases.amount(plan.cost.hourly - choice.hourly)} USD an hour less.{not_sure}"
+        )
+    return f"{label}: works as well.{not_sure}"
 
 
 def _look(head: RepositoryRef, branch: str) -> str:

@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
 
 from neuroscale.core.counting import plainly_counted
 from neuroscale.planning.architecture import architecture
 from neuroscale.planning.choose import Candidate, Case
 from neuroscale.planning.plan import AppliedOverride
+from neuroscale.planning.risk import Choice, confidence, risks
+from neuroscale.planning.risk import sentences as certainty_sentences
 from neuroscale.planning.startup import reasons_of, startup_of
 
-Confidence = Literal["high", "medium", "low"]
 
-
-def confidence(chosen: Candidate) -> Confidence:
-    """How far the memory, the price and the speed rest on published or measured figures.
-
-    Low: the accelerator's memory is unknown, or the compiler's workspace is not modelled. Medium: the weights are the
-    files' bytes or counted, or a price or the speed is unknown. High: the weights were measured under vLLM, and nothing
-    is missing.
-    """
-    if chosen.accelerator.memory_gib.value is None or chosen.runtime.family == "tpu":
-        return "low"
-    if chosen.weights_basis != "measured" or chosen.price is None or chosen.speed.ttft_seconds is None:
-        return "medium"
-    return "high"
-
-
-def reasons(
-    case: Case, tried: list[Candidate], chosen: Candidate, applied: tuple[AppliedOverride, ...]
-) -> tuple[str, ...]:
+def reasons(case: Case, choice: Choice, applied: tuple[AppliedOverride, ...]) -> tuple[str, ...]:
     """The choice, its numbers, what was passed over, and what is not known."""
+    tried, chosen = choice.tried, choice.chosen
     sentences: list[str] = []
     if chosen.works:
-        sentences += [_choice(case, chosen), _memory(case, chosen)]
+        sentences += [_choice(case, choice), *certainty_sentences(case, choice), _memory(case, chosen)]
         sentences += passed_over(tried, chosen)
         sentences += _settings(case, chosen)
     else:
@@ -54,7 +39,7 @@ def reasons(
     return tuple(sentences + _unknown(case, chosen))
 
 
-def passed_over(tried: list[Candidate], chosen: Candidate) -> list[str]:
+def passed_over(tried: Sequence[Candidate], chosen: Candidate) -> list[str]:
     """The next cheaper choice and why it does not do, and the next dearer one that would."""
     sentences = []
     if chosen.hourly is not None:
@@ -74,7 +59,10 @@ def passed_over(tried: list[Candidate], chosen: Candidate) -> list[str]:
     dearer = [
         candidate
         for candidate in tried
-        if candidate.works and candidate.accelerator.name != chosen.accelerator.name and candidate.hourly is not None
+        if candidate.works
+        and candidate.accelerator.name != chosen.accelerator.name
+        and candidate.hourly is not None
+        and candidate.rank > chosen.rank
     ]
     if dearer:
         sentences.append(
@@ -84,7 +72,8 @@ def passed_over(tried: list[Candidate], chosen: Candidate) -> list[str]:
     return sentences
 
 
-def _choice(case: Case, chosen: Candidate) -> str:
+def _choice(case: Case, choice: Choice) -> str:
+    chosen = choice.chosen
     kind = architecture(case.model.facts)
     what = (
         f"a mixture of experts of {_billions(kind.total_params)} parameters, {_billions(kind.active_params)} of them "
@@ -94,9 +83,12 @@ def _choice(case: Case, chosen: Candidate) -> str:
     )
     price = f" at {chosen.hourly:.4f} US dollars per hour" if chosen.hourly is not None else ""
     forced = "accelerator" in case.overrides or "accelerator_count" in case.overrides
-    why = (
-        "as the override says" if forced else "the cheapest choice that fits" if chosen.price else "the first that fits"
-    )
+    if forced:
+        why = "as the override says"
+    elif choice.cheaper is not None:
+        why = "the surest choice of those that cost little more" if risks(chosen) else "the cheapest sure choice"
+    else:
+        why = "the cheapest choice that fits" if chosen.price else "the first that fits"
     return f"{case.model.name} is {what}; it runs on {chosen.label}{price}, {why}."
 
 
@@ -174,7 +166,7 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
     return sentences
 
 
-def _other_failures(tried: list[Candidate], chosen: Candidate) -> list[str]:
+def _other_failures(tried: Sequence[Candidate], chosen: Candidate) -> list[str]:
     """One sentence for each other accelerator: its nearest attempt."""
     nearest: dict[str, Candidate] = {}
     for candidate in sorted(tried, key=lambda candidate: candidate.distance):

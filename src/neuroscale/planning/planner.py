@@ -7,11 +7,12 @@ from neuroscale.catalog.settings import Environment, Settings, check_settings
 from neuroscale.planning import vllm_flags
 from neuroscale.planning.alternatives import alternatives
 from neuroscale.planning.architecture import architecture
-from neuroscale.planning.choose import Candidate, Case, candidates
-from neuroscale.planning.explain import confidence, reasons
+from neuroscale.planning.choose import Candidate, Case
+from neuroscale.planning.explain import reasons
 from neuroscale.planning.lock_version import PLANNER_VERSION, TEMPLATE_VERSION
 from neuroscale.planning.plan import AppliedOverride, Lock, Plan, Runtime, Surroundings, Tenancy
 from neuroscale.planning.price import cost
+from neuroscale.planning.risk import best, choose, confidence
 from neuroscale.planning.startup import drain_seconds, startup_of
 from neuroscale.request.service_request import Request, check_request
 
@@ -28,18 +29,17 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
     model = catalog.models[request.model]
     case = Case(request, model, request.environment, environment, catalog, overrides)
 
-    tried = candidates(case)
-    working = [candidate for candidate in tried if candidate.works]
-    chosen = working[0] if working else min(tried, key=lambda candidate: candidate.distance)
+    choice = choose(case)
+    chosen = choice.chosen
     sure = confidence(chosen)
-    if not working:
+    if not chosen.works:
         verdict = "refused"
     elif chosen.tight or sure == "low":
         verdict = "tight"
     else:
         verdict = "fits"
     applied = _applied(case)
-    others = alternatives(case, settings.environments) if not working else ()
+    others = alternatives(case, settings.environments) if not chosen.works else ()
     kv_cache = chosen.memory.kv_cache
     start = startup_of(case, chosen)
     team = catalog.teams[request.team]
@@ -93,7 +93,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
         overrides=applied,
         alternatives=others,
         confidence=sure,
-        reasons=reasons(case, tried, chosen, applied),
+        reasons=reasons(case, choice, applied),
         lock=_lock(case, chosen, template_version),
     )
 
@@ -141,12 +141,12 @@ def _applied(case: Case) -> tuple[AppliedOverride, ...]:
     if not case.request.overrides:
         return ()
     free = Case(case.request, case.model, case.environment_name, case.environment, case.catalog, {})
-    best = next((candidate for candidate in candidates(free) if candidate.works), None)
+    chosen = best(free)
     return tuple(
         AppliedOverride(
             field=override.field,
             value=override.value,
-            planned=_planned(free, best, override.field),
+            planned=_planned(free, chosen, override.field),
             reason=override.reason,
             expires=override.expires,
         )
@@ -154,17 +154,17 @@ def _applied(case: Case) -> tuple[AppliedOverride, ...]:
     )
 
 
-def _planned(case: Case, best: Candidate | None, field: str) -> str:
+def _planned(case: Case, chosen: Candidate | None, field: str) -> str:
     if field == "max_model_len":
         return str(case.max_model_len)
-    if best is None:
+    if chosen is None:
         return "nothing that works"
     return {
-        "accelerator": best.accelerator.name,
-        "accelerator_count": str(best.count),
-        "replicas.min": str(best.replicas.min),
-        "replicas.max": str(best.replicas.max),
-        "max_num_seqs": str(best.sequences),
-        "gpu_memory_utilization": "not set" if best.utilization is None else f"{best.utilization:g}",
-        "kv_cache_dtype": best.kv_cache_dtype,
+        "accelerator": chosen.accelerator.name,
+        "accelerator_count": str(chosen.count),
+        "replicas.min": str(chosen.replicas.min),
+        "replicas.max": str(chosen.replicas.max),
+        "max_num_seqs": str(chosen.sequences),
+        "gpu_memory_utilization": "not set" if chosen.utilization is None else f"{chosen.utilization:g}",
+        "kv_cache_dtype": chosen.kv_cache_dtype,
     }[field]
