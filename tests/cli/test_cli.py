@@ -27,7 +27,7 @@ from command_line import commands
 from examples import examples
 from neuroscale.cli.new import new_service
 from neuroscale.core.errors import InputError
-from neuroscale.rendering.scaffolder.form import FORM_FIELDS
+from neuroscale.rendering.scaffolder.form import FORM_FIELDS, REQUIRED_FIELDS
 from neuroscale.rendering.service_folder import RENDERED_FILES
 from plan_factory import ANSWERS
 
@@ -180,7 +180,7 @@ def test_a_wrong_answer_is_told_with_file_line_field_and_what_to_write(
 def test_a_missing_answer_is_named(platform: Path, run: Any) -> None:
     said = run("new", "--answers", answers(platform, {"service": "x"}))
     assert said.status == 2
-    for field in FORM_FIELDS[1:]:
+    for field in REQUIRED_FIELDS[1:]:
         assert f"{field}: is missing" in said.err
 
 
@@ -245,7 +245,7 @@ def test_any_value_in_any_field_gives_a_service_or_a_message_that_names_the_fiel
     if status == 0:
         (folder,) = {file.parent for file in manifests.rglob("*.yaml")}
         assert sorted(file.name for file in folder.iterdir()) == sorted(RENDERED_FILES)
-        assert yaml.safe_load((folder / "request.yaml").read_text())[field] == value
+        assert yaml.safe_load((folder / "request.yaml").read_text()).get(field) == value
     else:
         assert not manifests.exists()
 
@@ -319,6 +319,9 @@ def test_the_form_is_filled_in_at_a_terminal_and_asks_again_after_a_wrong_answer
         ("concurrent_users", "\n"),
         ("longest_prompt_tokens", "2048\n"),
         ("longest_answer_tokens", "\n"),
+        ("typical_prompt_tokens", "4096\n"),
+        ("typical_prompt_tokens", "700\n"),
+        ("typical_answer_tokens", "\n"),
         ("p95_ttft_seconds", "nan\n"),
         ("p95_ttft_seconds", "0.5\n"),
         ("availability", "\n"),
@@ -328,6 +331,8 @@ def test_the_form_is_filled_in_at_a_terminal_and_asks_again_after_a_wrong_answer
     assert "Write 1 to 40 lower-case letters" in terminal.said
     assert "'many' is wrong" in terminal.said
     request = yaml.safe_load((platform / "manifests/prod/chat/request.yaml").read_text())
+    assert "a typical prompt of 4096 tokens is longer than the longest, which has 2048" in terminal.said
+    assert (request["typical_prompt_tokens"], "typical_answer_tokens" in request) == (700, False)
     assert (request["concurrent_users"], request["p95_ttft_seconds"]) == (8, 0.5)
     # The environment's own default, and not the form's.
     assert request["availability"] == "high"

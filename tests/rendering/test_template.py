@@ -24,7 +24,7 @@ from neuroscale.gate.runner import gate_paths
 from neuroscale.gate.verdict import Outcome
 from neuroscale.planning.planner import plan as make_real_plan
 from neuroscale.rendering.scaffolder import interpreter, plan_step
-from neuroscale.rendering.scaffolder.form import FORM_FIELDS, check_form, expected_enums
+from neuroscale.rendering.scaffolder.form import FORM_FIELDS, REQUIRED_FIELDS, check_form, expected_enums
 from neuroscale.rendering.scaffolder.interpreter import PullRequest
 from neuroscale.rendering.scaffolder.lint import lint, lint_name
 from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError
@@ -130,6 +130,28 @@ def test_a_form_with_other_fields_is_reported() -> None:
 
     found = [problem.field for problem in check_form(load_template(with_definition(apply)), CATALOG, SETTINGS)]
     assert found == ["spec.parameters[1].properties.gpus", "spec.parameters[1].properties.availability"]
+
+
+def test_a_form_that_insists_on_a_typical_length_is_reported() -> None:
+    def apply(definition: Any) -> None:
+        definition["spec"]["parameters"][1]["required"].append("typical_prompt_tokens")
+
+    (problem,) = check_form(load_template(with_definition(apply)), CATALOG, SETTINGS)
+    assert problem.field == "spec.parameters[1].properties.typical_prompt_tokens"
+    assert problem.message == "must be answered"
+
+
+def test_typical_lengths_reach_the_request_and_a_null_is_as_good_as_none() -> None:
+    sent: list[PullRequest] = []
+    scaffold({**ANSWERS, "typical_prompt_tokens": 700}, TEMPLATE, CATALOG, SETTINGS, keep(sent))
+    nothing = {"typical_prompt_tokens": None, "typical_answer_tokens": None}
+    scaffold({**ANSWERS, **nothing}, TEMPLATE, CATALOG, SETTINGS, keep(sent))
+    scaffold(ANSWERS, TEMPLATE, CATALOG, SETTINGS, keep(sent))
+    said, null, without = (one.files["manifests/dev/support-chat/request.yaml"] for one in sent)
+    assert "typical_prompt_tokens: 700\n" in said
+    assert "typical_answer_tokens" not in said
+    assert null == without
+    assert "typical" not in without
 
 
 @pytest.mark.parametrize(("field", "value"), [("repoUrl", "github.com?owner=x&repo=y"), ("targetBranchName", "trunk")])
@@ -484,6 +506,9 @@ def test_a_request_that_cannot_be_met_publishes_nothing() -> None:
         ({"concurrent_users": 1.5}, "concurrent_users"),
         ({"concurrent_users": True}, "concurrent_users"),
         ({"longest_prompt_tokens": 2**60}, "longest_prompt_tokens"),
+        ({"typical_prompt_tokens": 2049}, "typical_prompt_tokens"),
+        ({"typical_answer_tokens": 0}, "typical_answer_tokens"),
+        ({"typical_answer_tokens": ""}, "typical_answer_tokens"),
         ({"p95_ttft_seconds": float("inf")}, "p95_ttft_seconds"),
         ({"p95_ttft_seconds": "soon"}, "p95_ttft_seconds"),
         ({"availability": None}, "availability"),
@@ -501,7 +526,7 @@ def test_an_answer_that_cannot_be_used_is_named(changes: dict[str, Any], field: 
     assert {problem.where for problem in caught.value.problems} == {"the form"}
 
 
-@pytest.mark.parametrize("name", FORM_FIELDS)
+@pytest.mark.parametrize("name", REQUIRED_FIELDS)
 def test_an_answer_that_is_missing_is_named(name: str) -> None:
     answers = {field: value for field, value in ANSWERS.items() if field != name}
     with pytest.raises(InputError) as caught:

@@ -107,7 +107,8 @@ class Environment(Frozen):
     """A cluster (or part of one). `accelerators` in no order: the planner takes the cheapest that fits.
 
     `cluster`: which of platform/clusters it is given (local: none, the platform on this machine runs the programs).
-    `certainty`: what a sure choice may cost more (null: the cheapest is taken, however sure it is).
+    `certainty`: what a sure choice may cost more (null: the cheapest is taken, however sure it is). `typical_share`:
+    the typical prompt and answer, as a share of the longest, of a request that does not say them.
     """
 
     cluster: Literal["local", "kind", "gke", "eks"] = "local"
@@ -123,6 +124,7 @@ class Environment(Frozen):
     max_cpu_per_pod: Annotated[int, Field(ge=1)]
     node_selector: dict[str, LabelValue] = Field(default_factory=dict)
     certainty: Certainty | None = None
+    typical_share: Annotated[float, Field(gt=0, le=1)] = 1.0
 
     @field_validator("accelerators", "price_lists")
     @classmethod

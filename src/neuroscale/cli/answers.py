@@ -81,7 +81,7 @@ def ask(template: Template, settings: Settings, *, on_stderr: bool = False) -> A
         if name == "availability" and (environment := settings.environments.get(answers["environment"])):
             default = environment.default_availability
         try:
-            answers[name] = _ask_one(name, schema, default, on_stderr)
+            answer = _ask_one(name, schema, default, answers, on_stderr, may_be_empty=name in template.optional())
         except UnicodeDecodeError as error:
             raise InputError(Problem("the answers", name, "is not UTF-8 text", "Write plain text.")) from error
         except typer.Abort as error:
@@ -90,18 +90,34 @@ def ask(template: Template, settings: Settings, *, on_stderr: bool = False) -> A
             raise InputError(
                 Problem("the answers", name, "end here", "Answer every question, or give a file with --answers.")
             ) from error
+        if answer is not None:
+            answers[name] = answer
     typer.echo(err=on_stderr)
     return Answers(answers)
 
 
-def _ask_one(name: str, schema: Mapping[str, Any], default: Any, on_stderr: bool) -> Any:
+def _ask_one(
+    name: str,
+    schema: Mapping[str, Any],
+    default: Any,
+    before: Mapping[str, Any],
+    on_stderr: bool,
+    *,
+    may_be_empty: bool,
+) -> Any:
+    """One answer that can be used; None where it may be left empty and is."""
     choices = schema.get("enum")
     if choices:
         typer.echo(f"  One of: {', '.join(choices)}", err=on_stderr)
+    if may_be_empty and default is None:
+        default = ""
+        typer.echo("  Press Enter to leave it empty.", err=on_stderr)
     while True:
-        text = typer.prompt(f"  {name}", type=str, default=default, err=on_stderr).strip()
+        text = typer.prompt(f"  {name}", type=str, default=default, show_default=bool(default), err=on_stderr).strip()
+        if may_be_empty and not text:
+            return None
         answer = _typed(text, schema.get("type", ""))
-        problem = _problem(name, answer, choices)
+        problem = _problem(name, answer, before, choices)
         if problem is None:
             return answer
         typer.echo(f"  {problem}", err=on_stderr)
@@ -118,12 +134,12 @@ def _typed(text: str, kind: str) -> str | int | float:
     return text
 
 
-def _problem(name: str, answer: Any, choices: list[str] | None) -> str | None:
-    """What is wrong with one answer and what to write instead, by the same rules as for a file."""
+def _problem(name: str, answer: Any, before: Mapping[str, Any], choices: list[str] | None) -> str | None:
+    """What is wrong with one answer, next to those `before` it, and what to write instead: by the rules for a file."""
     if choices and answer not in choices:
         return f"{shorten(answer)} is not in the list. {suggest(str(answer), choices)}"
     try:
-        request_of({name: answer})
+        request_of({**before, name: answer})
     except InputError as error:
         for problem in error.problems:
             if problem.field == name:

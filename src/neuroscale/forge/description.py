@@ -38,6 +38,8 @@ _LABELS = {
     "concurrent_users": "Concurrent users",
     "longest_prompt_tokens": "Longest prompt (tokens)",
     "longest_answer_tokens": "Longest answer (tokens)",
+    "typical_prompt_tokens": "Typical prompt (tokens)",
+    "typical_answer_tokens": "Typical answer (tokens)",
     "p95_ttft_seconds": "Time to first token (seconds, p95)",
     "availability": "Availability",
 }
@@ -108,7 +110,11 @@ def _lead(subject: Subject, asked_by: str) -> str:
 
 def _asked(request: Request) -> str:
     answers = request.model_dump(mode="json")
-    rows = [f"- {_LABELS.get(name, name)}: {code(str(answers[name]), 120)}" for name in FORM_FIELDS if name in _LABELS]
+    rows = [
+        f"- {_LABELS.get(name, name)}: {code(str(answers[name]), 120)}"
+        for name in FORM_FIELDS
+        if name in _LABELS and name in answers
+    ]
     return _section("What is asked for", rows)
 
 

@@ -94,10 +94,13 @@ def _choice(case: Case, choice: Choice) -> str:
 
 def _memory(case: Case, chosen: Candidate) -> str:
     memory = chosen.memory
+    held = f"{plainly_counted(chosen.held, 'request')} of {case.max_model_len} tokens"
+    if case.typical_len is not None and chosen.held > 1:
+        others = plainly_counted(chosen.held - 1, "typical request")
+        held = f"one request of {case.max_model_len} tokens and {others} of {case.typical_len}"
     return (
         f"On each accelerator, of {memory.usable:.2f} GiB usable: weights {memory.weights:.2f} GiB, overhead "
-        f"{memory.overhead:.2f} GiB, KV cache of {plainly_counted(chosen.held, 'request')} of "
-        f"{case.max_model_len} tokens {memory.kv_cache:.2f} GiB, free {memory.free:.2f} GiB (more or "
+        f"{memory.overhead:.2f} GiB, KV cache of {held} {memory.kv_cache:.2f} GiB, free {memory.free:.2f} GiB (more or "
         f"less by {chosen.band_gib:.2f} GiB)."
     )
 
@@ -113,9 +116,12 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
         )
     else:
         sentences.append("Tensor parallelism is 1: the model fits one accelerator.")
-    needed = -(-request.concurrent_users // max(chosen.capacity, 1))
+    needed = -(-request.concurrent_users // max(chosen.typical_capacity, 1))
+    holds = f"{plainly_counted(chosen.capacity, 'user')} at full length"
+    if case.typical_len is not None:
+        holds = f"{plainly_counted(chosen.typical_capacity, 'user')} at typical length ({holds})"
     because = (
-        f"one replica holds {plainly_counted(chosen.capacity, 'user')} at full length, and {request.concurrent_users} "
+        f"one replica holds {holds}, and {request.concurrent_users} "
         f"{'is' if request.concurrent_users == 1 else 'are'} asked for"
     )
     if request.availability == "high" and needed < 2:
@@ -126,17 +132,19 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
         if "replicas.min" in case.overrides
         else f"Replicas: {replicas.min}, because {because}."
     )
-    if chosen.capacity < chosen.sequences:
+    sentences += _typical(case, chosen)
+    if chosen.typical_capacity < chosen.sequences:
         sentences.append(
             f"Of the {chosen.sequences} requests that the override of max_num_seqs computes at once, "
-            f"{chosen.capacity} fit the KV cache at full length: vLLM interrupts the others when it is full."
+            f"{chosen.typical_capacity} fit the KV cache: vLLM interrupts the others when it is full."
         )
     if replicas.max > replicas.min:
         sentences.append(f"Up to {replicas.max} replicas are allowed, and nothing scales between the two yet.")
-    if chosen.capacity * replicas.min < request.concurrent_users:
+    if chosen.typical_capacity * replicas.min < request.concurrent_users:
+        users = plainly_counted(chosen.typical_capacity, "user")
         sentences.append(
-            f"{replicas.min} x {chosen.capacity} users is less than the {request.concurrent_users} asked for: requests "
-            "beyond that wait in the queue."
+            f"{replicas.min} x {users} is less than the {request.concurrent_users} asked for: requests beyond that "
+            "wait in the queue."
         )
     if case.max_model_len == case.wanted_model_len:
         sentences.append(
@@ -162,6 +170,29 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
             f"Estimated on an idle replica: first token after {pace.ttft_seconds:g} s for the longest prompt "
             f"({request.p95_ttft_seconds:g} s asked for at p95), then {pace.decode_tokens_per_second:g} tokens per "
             "second for one user; queueing is not in it."
+        )
+    return sentences
+
+
+def _typical(case: Case, chosen: Candidate) -> list[str]:
+    """Which lengths the replicas are counted with, and what happens to requests that are longer."""
+    request = case.request
+    if case.typical_len is None:
+        return ["Every request is counted at full length: neither the form nor the settings say that most are shorter."]
+    share = f"{case.environment.typical_share:g} of the longest, by the settings of {case.environment_name}"
+    lengths = " and ".join(
+        f"{what} {tokens} tokens ({share if said is None else 'as the form says'})"
+        for what, tokens, said in (
+            ("prompt", case.typical[0], request.typical_prompt_tokens),
+            ("answer", case.typical[1], request.typical_answer_tokens),
+        )
+    )
+    sentences = [f"Replicas are counted with typical requests, and memory with the longest beside them: {lengths}."]
+    if chosen.capacity < chosen.held:
+        sentences.append(
+            f"Of the {plainly_counted(chosen.held, 'request')} that a replica computes at once, {chosen.capacity} fit "
+            "at full length: where more come at full length at the same moment, vLLM interrupts some and computes them "
+            "again."
         )
     return sentences
 

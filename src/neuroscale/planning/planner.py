@@ -10,7 +10,7 @@ from neuroscale.planning.architecture import architecture
 from neuroscale.planning.choose import Candidate, Case
 from neuroscale.planning.explain import reasons
 from neuroscale.planning.lock_version import PLANNER_VERSION, TEMPLATE_VERSION
-from neuroscale.planning.plan import AppliedOverride, Lock, Plan, Runtime, Surroundings, Tenancy
+from neuroscale.planning.plan import AppliedOverride, Lock, Plan, Runtime, Surroundings, Tenancy, TypicalLoad
 from neuroscale.planning.price import cost
 from neuroscale.planning.risk import best, choose, confidence
 from neuroscale.planning.startup import drain_seconds, startup_of
@@ -57,6 +57,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
         architecture=architecture(model.facts),
         max_model_len=case.max_model_len,
         max_concurrency=chosen.capacity,
+        typical=_typical(case, chosen),
         vllm_args=vllm_flags.vllm_args(
             model,
             chosen.runtime,
@@ -112,6 +113,13 @@ def _settings_digest(environment: Environment) -> str:
     """The digest of an environment's settings, whatever the order of its accelerators."""
     planned_with = environment.model_dump(mode="json", exclude={"cluster"})
     return sha256({**planned_with, "accelerators": sorted(environment.accelerators)})
+
+
+def _typical(case: Case, chosen: Candidate) -> TypicalLoad | None:
+    if case.typical_len is None:
+        return None
+    prompt, answer = case.typical
+    return TypicalLoad(prompt_tokens=prompt, answer_tokens=answer, max_concurrency=chosen.typical_capacity)
 
 
 def _lock(case: Case, chosen: Candidate, template_version: str) -> Lock:

@@ -92,8 +92,17 @@ class Override(Frozen):
         return value
 
 
+def _is_none(value: object) -> bool:
+    """For `exclude_if`: a field that came later is not written into files, or digested, where it says nothing."""
+    return value is None
+
+
 class Request(Frozen):
-    """What the form asked for. Lengths in tokens, the time to first token in seconds at p95."""
+    """What the form asked for. Lengths in tokens, the time to first token in seconds at p95.
+
+    A typical length is what most requests have at the busiest time. None: the form does not say it, and neither do the
+    service's files.
+    """
 
     schema_version: Literal[1] = 1
     service: Annotated[str, Field(pattern=SERVICE_NAME)]
@@ -103,9 +112,23 @@ class Request(Frozen):
     concurrent_users: Annotated[int, Field(ge=1, le=4096)]
     longest_prompt_tokens: Annotated[int, Field(ge=1, le=1_048_576)]
     longest_answer_tokens: Annotated[int, Field(ge=1, le=131_072)]
+    typical_prompt_tokens: Annotated[int | None, Field(ge=1, le=1_048_576, exclude_if=_is_none)] = None
+    typical_answer_tokens: Annotated[int | None, Field(ge=1, le=131_072, exclude_if=_is_none)] = None
     p95_ttft_seconds: Annotated[float, Field(ge=0.01, le=120)]
     availability: Availability
     overrides: tuple[Override, ...] = ()
+
+    @field_validator("typical_prompt_tokens", "typical_answer_tokens")
+    @classmethod
+    def _within_the_longest(cls, typical: int | None, info: ValidationInfo) -> int | None:
+        what = (info.field_name or "").split("_")[1]
+        longest = info.data.get(f"longest_{what}_tokens")
+        if typical is not None and longest is not None and typical > longest:
+            raise wrong(
+                f"a typical {what} of {typical} tokens is longer than the longest, which has {longest}",
+                f"Write at most {longest}, or raise longest_{what}_tokens.",
+            )
+        return typical
 
     @field_validator("overrides")
     @classmethod
@@ -129,6 +152,8 @@ _FIXES = {
     "concurrent_users": "Write a whole number from 1 to 4096.",
     "longest_prompt_tokens": "Write a whole number of tokens from 1 to 1048576.",
     "longest_answer_tokens": "Write a whole number of tokens from 1 to 131072.",
+    "typical_prompt_tokens": "Write a whole number of tokens from 1 to the longest prompt's, or leave it out.",
+    "typical_answer_tokens": "Write a whole number of tokens from 1 to the longest answer's, or leave it out.",
     "p95_ttft_seconds": "Write seconds from 0.01 to 120, such as 2 or 0.5.",
     "availability": "Write standard or high.",
     "reason": "Write why the exception is needed, in 1 to 500 characters.",

@@ -52,11 +52,12 @@ Publish = Callable[[PullRequest], Mapping[str, Any]]
 
 
 def run(template: Template, parameters: Mapping[str, Any], plan: Plan, publish: Publish) -> Outcome:
-    """Runs every step in order. `parameters` are the form's answers by field.
+    """Runs every step in order. `parameters` are the form's answers by field; one that may be left out is null to the
+    steps, as it is to Backstage's.
 
     Raises InputError at the first step that fails; nothing is published then, unless it follows publishing.
     """
-    context: dict[str, Any] = {"parameters": dict(parameters), "steps": {}}
+    context: dict[str, Any] = {"parameters": {**dict.fromkeys(template.optional()), **parameters}, "steps": {}}
     workspace: dict[str, str] = {}
     for step in template.steps:
         given: dict[str, Any] = expressions.evaluate(dict(step.input), context, template.where, (*step.path, "input"))

@@ -104,7 +104,8 @@ def _not_asked(name: str) -> str:
 
 
 def answers_of(request: Request) -> dict[str, Any]:
-    """A request's answers as the form gives them, without fields that a form does not ask for (overrides)."""
+    """A request's answers as the form gives them, without fields that a form does not ask for (overrides) and those
+    that were left empty."""
     answers: dict[str, Any] = request.model_dump(mode="json", include=set(FORM_FIELDS))
     return answers
 
