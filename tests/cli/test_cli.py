@@ -188,7 +188,7 @@ def test_a_thousand_wrong_fields_do_not_flood_the_terminal(platform: Path, run: 
     said = run("new", "--answers", answers(platform, {f"k{number}": 1 for number in range(1000)}))
     assert said.status == 2
     assert len(said.err.splitlines()) == 51
-    assert said.err.endswith("and 950 more\n")
+    assert said.err.endswith("and 959 more\n")
 
 
 def test_new_wants_one_source_of_answers(platform: Path, run: Any) -> None:
@@ -602,12 +602,15 @@ def test_answers_that_cannot_be_used_are_told_before_a_token_is_asked_for(
 ) -> None:
     monkeypatch.delenv("NEUROSCALE_FORGE_TOKEN", raising=False)
     monkeypatch.delenv("NEUROSCALE_FORGE_TOKEN_FILE", raising=False)
-    path = answers(tmp_path, concurrent_users="many")
+    path = answers(tmp_path, concurrent_users="many", model="gemma-9", team="ghosts", environment="moon")
     line = next(number for number, text in enumerate(path.read_text().splitlines(), 1) if "concurrent_users" in text)
     said = run("request", "--answers", path, "--repository", ROOT)
     assert (said.status, said.out) == (2, "")
     assert f"{path}:{line}: concurrent_users: " in said.err
-    assert "token" not in said.err
+    for name in ("model: 'gemma-9'", "team: 'ghosts'", "environment: 'moon'"):
+        assert f"{name} is not " in said.err
+    assert "--token" not in said.err
+    assert "NEUROSCALE_FORGE_TOKEN" not in said.err
 
 
 # serve

@@ -526,6 +526,40 @@ def test_an_answer_that_cannot_be_used_is_named(changes: dict[str, Any], field: 
     assert {problem.where for problem in caught.value.problems} == {"the form"}
 
 
+def test_unknown_names_are_refused_together_with_every_other_mistake() -> None:
+    answers = {
+        **ANSWERS,
+        "service": "Not A Name",
+        "model": "gemma-9",
+        "team": "ghosts",
+        "environment": "moon",
+        "concurrent_users": 0,
+        "availability": ["high"],
+        "gpus": 8,
+    }
+    del answers["p95_ttft_seconds"]
+    with pytest.raises(InputError) as caught:
+        scaffold(answers, TEMPLATE, CATALOG, SETTINGS, keep([]))
+    found = [problem.field for problem in caught.value.problems]
+    wrong = ["service", "model", "team", "environment", "concurrent_users", "availability", "gpus", "p95_ttft_seconds"]
+    assert sorted(found) == sorted(wrong)
+
+
+@pytest.mark.parametrize("field", ["team", "typical_prompt_tokens"])
+def test_a_template_that_sends_the_planner_other_answers_than_the_forms_publishes_nothing(field: str) -> None:
+    def swap(definition: Any) -> None:
+        definition["spec"]["steps"][0]["input"]["body"][field] = "${{ parameters.longest_prompt_tokens }}"
+
+    template = load_template(with_definition(swap))
+    sent: list[PullRequest] = []
+    with pytest.raises(InputError, match=f"send the planner other answers than the form's: {field}"):
+        scaffold(ANSWERS, template, CATALOG, SETTINGS, keep(sent))
+    request = load_request(dump({"schema_version": 1, **ANSWERS}), "request.yaml")
+    with pytest.raises(InputError, match=f"send the planner other answers than the form's: {field}"):
+        render(request, make_real_plan(request, CATALOG, SETTINGS), template)
+    assert sent == []
+
+
 @pytest.mark.parametrize("name", REQUIRED_FIELDS)
 def test_an_answer_that_is_missing_is_named(name: str) -> None:
     answers = {field: value for field, value in ANSWERS.items() if field != name}

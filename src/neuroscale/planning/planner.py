@@ -14,16 +14,16 @@ from neuroscale.planning.plan import AppliedOverride, Lock, Plan, Runtime, Surro
 from neuroscale.planning.price import cost
 from neuroscale.planning.risk import best, choose, confidence
 from neuroscale.planning.startup import drain_seconds, startup_of
-from neuroscale.request.service_request import Request, check_request
+from neuroscale.request.service_request import Request
 
 
 def plan(request: Request, catalog: Catalog, settings: Settings, template_version: str = TEMPLATE_VERSION) -> Plan:
     """The plan for a request; one that cannot be met gives a plan with the verdict `refused`.
 
-    Raises InputError where the request names a model, team or environment that does not exist.
+    Whoever reads the request checks that the catalog and the settings know its names (`check_request`). Raises
+    InputError where the settings name what the catalog lacks: the gate plans with such settings, too.
     """
     check_settings(settings, catalog)
-    check_request(request, catalog, settings, "the request")
     environment = settings.environments[request.environment]
     overrides = {override.field: override.value for override in request.overrides}
     model = catalog.models[request.model]
