@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from neuroscale.catalog.settings import Environment
-from neuroscale.core.counting import plainly_counted
+from neuroscale.core.counting import noun_for, plainly_counted
 from neuroscale.planning.choose import CHAT_TEMPLATE_TOKENS, Candidate, Case
 from neuroscale.planning.plan import Alternative
 from neuroscale.planning.price import cost
@@ -182,7 +182,8 @@ def _elsewhere(case: Case, environments: Mapping[str, Environment]) -> list[_Cho
 
 
 def _on(candidate: Candidate) -> str:
-    return candidate.label + (f" with {candidate.replicas.min} replicas" if candidate.replicas.min > 1 else "")
+    replicas = candidate.replicas.min
+    return candidate.label + (f" with {plainly_counted(replicas, 'replica')}" if replicas > 1 else "")
 
 
 def _users(number: int) -> str:
@@ -191,4 +192,4 @@ def _users(number: int) -> str:
 
 def _overrides(fields: list[str]) -> str:
     names = f"{', '.join(fields[:-1])} and {fields[-1]}" if len(fields) > 1 else fields[0]
-    return f"the override{'s' if len(fields) > 1 else ''} of {names}"
+    return f"the {noun_for(len(fields), 'override')} of {names}"

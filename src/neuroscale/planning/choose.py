@@ -223,9 +223,9 @@ def judge(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: in
         failures.append(
             Failure(
                 "replicas",
-                f"{plainly_counted(request.concurrent_users, 'user')} need {replicas.min} replicas of {count} x "
-                f"{accelerator.title} ({plainly_counted(usual, 'user')} each); the environment allows "
-                f"{case.environment.max_replicas}.",
+                f"Serving {plainly_counted(request.concurrent_users, 'user')} at once takes "
+                f"{plainly_counted(replicas.min, 'replica')} of {count} x {accelerator.title} "
+                f"({plainly_counted(usual, 'user')} each); the environment allows {case.environment.max_replicas}.",
             )
         )
     if replicas.max < replicas.min:
@@ -362,7 +362,7 @@ def _too_small(
 ) -> Failure:
     if beyond and needed.free >= 0:
         return Failure("memory", beyond[0])
-    requests = "one request" if sequences == 1 else plainly_counted(sequences, "request")
+    requests = plainly_counted(sequences, "request")
     total = needed.weights + needed.overhead + needed.kv_cache
     return Failure(
         "memory",

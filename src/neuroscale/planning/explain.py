@@ -67,7 +67,7 @@ def passed_over(tried: Sequence[Candidate], chosen: Candidate) -> list[str]:
     if dearer:
         sentences.append(
             f"The next choice that works is {dearer[0].label} at {dearer[0].hourly:.4f} US dollars per hour"
-            + (f" ({dearer[0].replicas.min} replicas)." if dearer[0].replicas.min > 1 else ".")
+            + (f" ({plainly_counted(dearer[0].replicas.min, 'replica')})." if dearer[0].replicas.min > 1 else ".")
         )
     return sentences
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
+from neuroscale.core.counting import plainly_counted
 from neuroscale.planning.choose import Candidate, Case, candidates
 
 Confidence = Literal["high", "medium", "low"]
@@ -123,7 +124,8 @@ def sentences(case: Case, choice: Choice) -> list[str]:
 
 
 def _priced(candidate: Candidate) -> str:
-    replicas = f" with {candidate.replicas.min} replicas" if candidate.replicas.min > 1 else ""
+    pods = candidate.replicas.min
+    replicas = f" with {plainly_counted(pods, 'replica')}" if pods > 1 else ""
     return f"{candidate.label}{replicas} at {candidate.hourly:.4f} US dollars per hour"
 
 

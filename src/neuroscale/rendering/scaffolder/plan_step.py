@@ -106,7 +106,8 @@ def request_of(answers: Mapping[str, Any], known: KnownNames | None, where: str 
         request = request_in(Document(usable), where, known)
     except InputError as error:
         problems += [problem for problem in error.problems if problem.field not in refused]
-        raise InputError(problems) from error
+        order = {name: index for index, name in enumerate(FORM_FIELDS)}
+        raise InputError(sorted(problems, key=lambda problem: order.get(problem.field, len(order)))) from error
     if problems:
         raise InputError(problems)
     return request
