@@ -112,6 +112,7 @@ def test_a_refused_plan_stops_backstage_with_the_reason_first() -> None:
     [
         ({"model": "gemma-9"}, ["model"]),
         ({"team": "x", "environment": "y"}, ["team", "environment"]),
+        ({"model": "gemma-9", "team": "x", "concurrent_users": 0}, ["model", "team", "concurrent_users"]),
         ({"service": "A\n---\nkind: Secret"}, ["service"]),
         ({"concurrent_users": "many"}, ["concurrent_users"]),
         ({"gpus": 8}, ["gpus"]),

@@ -27,7 +27,7 @@ from command_line import commands
 from examples import examples
 from neuroscale.cli.new import new_service
 from neuroscale.core.errors import InputError
-from neuroscale.rendering.scaffolder.form import FORM_FIELDS
+from neuroscale.rendering.scaffolder.form import FORM_FIELDS, REQUIRED_FIELDS
 from neuroscale.rendering.service_folder import RENDERED_FILES
 from plan_factory import ANSWERS
 
@@ -180,7 +180,7 @@ def test_a_wrong_answer_is_told_with_file_line_field_and_what_to_write(
 def test_a_missing_answer_is_named(platform: Path, run: Any) -> None:
     said = run("new", "--answers", answers(platform, {"service": "x"}))
     assert said.status == 2
-    for field in FORM_FIELDS[1:]:
+    for field in REQUIRED_FIELDS[1:]:
         assert f"{field}: is missing" in said.err
 
 
@@ -188,7 +188,7 @@ def test_a_thousand_wrong_fields_do_not_flood_the_terminal(platform: Path, run: 
     said = run("new", "--answers", answers(platform, {f"k{number}": 1 for number in range(1000)}))
     assert said.status == 2
     assert len(said.err.splitlines()) == 51
-    assert said.err.endswith("and 950 more\n")
+    assert said.err.endswith("and 959 more\n")
 
 
 def test_new_wants_one_source_of_answers(platform: Path, run: Any) -> None:
@@ -245,7 +245,7 @@ def test_any_value_in_any_field_gives_a_service_or_a_message_that_names_the_fiel
     if status == 0:
         (folder,) = {file.parent for file in manifests.rglob("*.yaml")}
         assert sorted(file.name for file in folder.iterdir()) == sorted(RENDERED_FILES)
-        assert yaml.safe_load((folder / "request.yaml").read_text())[field] == value
+        assert yaml.safe_load((folder / "request.yaml").read_text()).get(field) == value
     else:
         assert not manifests.exists()
 
@@ -319,6 +319,9 @@ def test_the_form_is_filled_in_at_a_terminal_and_asks_again_after_a_wrong_answer
         ("concurrent_users", "\n"),
         ("longest_prompt_tokens", "2048\n"),
         ("longest_answer_tokens", "\n"),
+        ("typical_prompt_tokens", "4096\n"),
+        ("typical_prompt_tokens", "700\n"),
+        ("typical_answer_tokens", "\n"),
         ("p95_ttft_seconds", "nan\n"),
         ("p95_ttft_seconds", "0.5\n"),
         ("availability", "\n"),
@@ -328,6 +331,8 @@ def test_the_form_is_filled_in_at_a_terminal_and_asks_again_after_a_wrong_answer
     assert "Write 1 to 40 lower-case letters" in terminal.said
     assert "'many' is wrong" in terminal.said
     request = yaml.safe_load((platform / "manifests/prod/chat/request.yaml").read_text())
+    assert "a typical prompt of 4096 tokens is longer than the longest, which has 2048" in terminal.said
+    assert (request["typical_prompt_tokens"], "typical_answer_tokens" in request) == (700, False)
     assert (request["concurrent_users"], request["p95_ttft_seconds"]) == (8, 0.5)
     # The environment's own default, and not the form's.
     assert request["availability"] == "high"
@@ -597,12 +602,15 @@ def test_answers_that_cannot_be_used_are_told_before_a_token_is_asked_for(
 ) -> None:
     monkeypatch.delenv("NEUROSCALE_FORGE_TOKEN", raising=False)
     monkeypatch.delenv("NEUROSCALE_FORGE_TOKEN_FILE", raising=False)
-    path = answers(tmp_path, concurrent_users="many")
+    path = answers(tmp_path, concurrent_users="many", model="gemma-9", team="ghosts", environment="moon")
     line = next(number for number, text in enumerate(path.read_text().splitlines(), 1) if "concurrent_users" in text)
     said = run("request", "--answers", path, "--repository", ROOT)
     assert (said.status, said.out) == (2, "")
     assert f"{path}:{line}: concurrent_users: " in said.err
-    assert "token" not in said.err
+    for name in ("model: 'gemma-9'", "team: 'ghosts'", "environment: 'moon'"):
+        assert f"{name} is not " in said.err
+    assert "--token" not in said.err
+    assert "NEUROSCALE_FORGE_TOKEN" not in said.err
 
 
 # serve

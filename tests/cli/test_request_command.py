@@ -27,6 +27,7 @@ from neuroscale.cli.replan import replan_service
 from neuroscale.core.errors import InputError
 from neuroscale.forge.branches import Access
 from neuroscale.forge.interface import PullRequest, RepositoryRef, Token
+from neuroscale.rendering.scaffolder.form import FORM_FIELDS
 from neuroscale.rendering.service_folder import RENDERED_FILES
 from plan_factory import ANSWERS
 from repositories import Repository
@@ -252,7 +253,7 @@ def test_who_may_push_gets_a_branch_in_the_repository_itself(site: Site) -> None
 
 
 def test_the_form_is_asked_on_the_error_stream_so_that_the_result_stays_readable(site: Site) -> None:
-    given = "".join(f"{value}\n" for value in ANSWERS.values())
+    given = "".join(f"{ANSWERS.get(name, '')}\n" for name in FORM_FIELDS)
     said = site.end(site.start("--json", "--interactive", stdin=subprocess.PIPE), given)
     assert said.status == 0, said.err
     assert said.json["outcome"] == "opened"

@@ -77,12 +77,15 @@ def test_each_model_of_the_catalog_as_planned_in_each_environment(model: str, en
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_whatever_is_asked_for(data: st.DataObject) -> None:
+    prompt, answer = data.draw(st.integers(1, 200_000)), data.draw(st.integers(1, 16_000))
     request = make_request(
         model=data.draw(st.sampled_from(sorted(CATALOG.models))),
         environment=data.draw(st.sampled_from(sorted(SETTINGS.environments))),
         concurrent_users=data.draw(st.integers(1, 200)),
-        longest_prompt_tokens=data.draw(st.integers(1, 200_000)),
-        longest_answer_tokens=data.draw(st.integers(1, 16_000)),
+        longest_prompt_tokens=prompt,
+        longest_answer_tokens=answer,
+        typical_prompt_tokens=data.draw(st.none() | st.integers(1, prompt)),
+        typical_answer_tokens=data.draw(st.none() | st.integers(1, answer)),
         p95_ttft_seconds=data.draw(st.sampled_from([0.5, 2, 30, 60])),
         availability=data.draw(st.sampled_from(["standard", "high"])),
     )

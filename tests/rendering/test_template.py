@@ -24,7 +24,7 @@ from neuroscale.gate.runner import gate_paths
 from neuroscale.gate.verdict import Outcome
 from neuroscale.planning.planner import plan as make_real_plan
 from neuroscale.rendering.scaffolder import interpreter, plan_step
-from neuroscale.rendering.scaffolder.form import FORM_FIELDS, check_form, expected_enums
+from neuroscale.rendering.scaffolder.form import FORM_FIELDS, REQUIRED_FIELDS, check_form, expected_enums
 from neuroscale.rendering.scaffolder.interpreter import PullRequest
 from neuroscale.rendering.scaffolder.lint import lint, lint_name
 from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError
@@ -130,6 +130,28 @@ def test_a_form_with_other_fields_is_reported() -> None:
 
     found = [problem.field for problem in check_form(load_template(with_definition(apply)), CATALOG, SETTINGS)]
     assert found == ["spec.parameters[1].properties.gpus", "spec.parameters[1].properties.availability"]
+
+
+def test_a_form_that_insists_on_a_typical_length_is_reported() -> None:
+    def apply(definition: Any) -> None:
+        definition["spec"]["parameters"][1]["required"].append("typical_prompt_tokens")
+
+    (problem,) = check_form(load_template(with_definition(apply)), CATALOG, SETTINGS)
+    assert problem.field == "spec.parameters[1].properties.typical_prompt_tokens"
+    assert problem.message == "must be answered"
+
+
+def test_typical_lengths_reach_the_request_and_a_null_is_as_good_as_none() -> None:
+    sent: list[PullRequest] = []
+    scaffold({**ANSWERS, "typical_prompt_tokens": 700}, TEMPLATE, CATALOG, SETTINGS, keep(sent))
+    nothing = {"typical_prompt_tokens": None, "typical_answer_tokens": None}
+    scaffold({**ANSWERS, **nothing}, TEMPLATE, CATALOG, SETTINGS, keep(sent))
+    scaffold(ANSWERS, TEMPLATE, CATALOG, SETTINGS, keep(sent))
+    said, null, without = (one.files["manifests/dev/support-chat/request.yaml"] for one in sent)
+    assert "typical_prompt_tokens: 700\n" in said
+    assert "typical_answer_tokens" not in said
+    assert null == without
+    assert "typical" not in without
 
 
 @pytest.mark.parametrize(("field", "value"), [("repoUrl", "github.com?owner=x&repo=y"), ("targetBranchName", "trunk")])
@@ -484,6 +506,9 @@ def test_a_request_that_cannot_be_met_publishes_nothing() -> None:
         ({"concurrent_users": 1.5}, "concurrent_users"),
         ({"concurrent_users": True}, "concurrent_users"),
         ({"longest_prompt_tokens": 2**60}, "longest_prompt_tokens"),
+        ({"typical_prompt_tokens": 2049}, "typical_prompt_tokens"),
+        ({"typical_answer_tokens": 0}, "typical_answer_tokens"),
+        ({"typical_answer_tokens": ""}, "typical_answer_tokens"),
         ({"p95_ttft_seconds": float("inf")}, "p95_ttft_seconds"),
         ({"p95_ttft_seconds": "soon"}, "p95_ttft_seconds"),
         ({"availability": None}, "availability"),
@@ -501,7 +526,41 @@ def test_an_answer_that_cannot_be_used_is_named(changes: dict[str, Any], field: 
     assert {problem.where for problem in caught.value.problems} == {"the form"}
 
 
-@pytest.mark.parametrize("name", FORM_FIELDS)
+def test_unknown_names_are_refused_together_with_every_other_mistake() -> None:
+    answers = {
+        **ANSWERS,
+        "service": "Not A Name",
+        "model": "gemma-9",
+        "team": "ghosts",
+        "environment": "moon",
+        "concurrent_users": 0,
+        "availability": ["high"],
+        "gpus": 8,
+    }
+    del answers["p95_ttft_seconds"]
+    with pytest.raises(InputError) as caught:
+        scaffold(answers, TEMPLATE, CATALOG, SETTINGS, keep([]))
+    found = [problem.field for problem in caught.value.problems]
+    wrong = ["service", "model", "team", "environment", "concurrent_users", "availability", "gpus", "p95_ttft_seconds"]
+    assert sorted(found) == sorted(wrong)
+
+
+@pytest.mark.parametrize("field", ["team", "typical_prompt_tokens"])
+def test_a_template_that_sends_the_planner_other_answers_than_the_forms_publishes_nothing(field: str) -> None:
+    def swap(definition: Any) -> None:
+        definition["spec"]["steps"][0]["input"]["body"][field] = "${{ parameters.longest_prompt_tokens }}"
+
+    template = load_template(with_definition(swap))
+    sent: list[PullRequest] = []
+    with pytest.raises(InputError, match=f"send the planner other answers than the form's: {field}"):
+        scaffold(ANSWERS, template, CATALOG, SETTINGS, keep(sent))
+    request = load_request(dump({"schema_version": 1, **ANSWERS}), "request.yaml")
+    with pytest.raises(InputError, match=f"send the planner other answers than the form's: {field}"):
+        render(request, make_real_plan(request, CATALOG, SETTINGS), template)
+    assert sent == []
+
+
+@pytest.mark.parametrize("name", REQUIRED_FIELDS)
 def test_an_answer_that_is_missing_is_named(name: str) -> None:
     answers = {field: value for field, value in ANSWERS.items() if field != name}
     with pytest.raises(InputError) as caught:

@@ -19,11 +19,13 @@ from neuroscale.core.yaml_io import dump
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import (
     OVERRIDE_FIELDS,
+    KnownNames,
     Override,
     Request,
     check_request,
     dump_request,
     load_request,
+    read_request,
 )
 
 SNAPSHOT = FolderSnapshot(Path(__file__).resolve().parents[2])
@@ -167,9 +169,23 @@ def test_a_plain_date_is_refused_with_the_way_to_write_it() -> None:
 )
 def test_a_name_that_does_not_exist_gets_the_nearest(field: str, value: Any, words: str) -> None:
     with pytest.raises(InputError) as caught:
-        check_request(load(**{field: value}), CATALOG, SETTINGS, "request.yaml")
+        check_request(load(**{field: value}), KnownNames.of(CATALOG, SETTINGS), "request.yaml")
     assert words in str(caught.value)
-    check_request(load(), CATALOG, SETTINGS, "request.yaml")
+    check_request(load(), KnownNames.of(CATALOG, SETTINGS), "request.yaml")
+
+
+def test_a_file_with_unknown_names_and_other_mistakes_is_told_all_of_them_with_their_lines() -> None:
+    text = dump(
+        GOOD | {"team": "ghosts", "concurrent_users": 0, "overrides": [override(field="accelerator", value="x")]}
+    )
+    with pytest.raises(InputError) as caught:
+        read_request(text, "request.yaml", CATALOG, SETTINGS)
+    lines = text.splitlines()
+    assert {problem.field: problem.line for problem in caught.value.problems} == {
+        "team": lines.index("team: ghosts") + 1,
+        "concurrent_users": lines.index("concurrent_users: 0") + 1,
+        "overrides[0].value": next(number for number, line in enumerate(lines, 1) if "value: x" in line),
+    }
 
 
 NASTY = st.one_of(

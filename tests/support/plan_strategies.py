@@ -98,14 +98,17 @@ def requests(draw: st.DrawFn) -> Request:
         reason=writable_text.filter(str.strip),
         expires=st.dates(),
     )
+    longest_prompt, longest_answer = draw(st.integers(1, 1_048_576)), draw(st.integers(1, 131_072))
     changes: dict[str, Any] = {
         "service": draw(st.from_regex(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?", fullmatch=True)),
         "model": draw(writable_text),
         "team": draw(writable_text),
         "environment": draw(names),
         "concurrent_users": draw(st.integers(1, 4096)),
-        "longest_prompt_tokens": draw(st.integers(1, 1_048_576)),
-        "longest_answer_tokens": draw(st.integers(1, 131_072)),
+        "longest_prompt_tokens": longest_prompt,
+        "longest_answer_tokens": longest_answer,
+        "typical_prompt_tokens": draw(st.none() | st.integers(1, longest_prompt)),
+        "typical_answer_tokens": draw(st.none() | st.integers(1, longest_answer)),
         "p95_ttft_seconds": draw(st.floats(0.01, 120)),
         "availability": draw(st.sampled_from(("standard", "high"))),
         "overrides": tuple(draw(st.lists(override, max_size=1))),

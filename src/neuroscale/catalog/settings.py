@@ -96,10 +96,19 @@ class Prometheus(Frozen):
     operator: bool = True
 
 
+class Certainty(Frozen):
+    """A choice that is tight, of low confidence, or that nobody has measured gives way to a surer one, as long as that
+    costs less than `price_factor` times as much."""
+
+    price_factor: Annotated[float, Field(gt=1, le=10)] = 2.0
+
+
 class Environment(Frozen):
     """A cluster (or part of one). `accelerators` in no order: the planner takes the cheapest that fits.
 
     `cluster`: which of platform/clusters it is given (local: none, the platform on this machine runs the programs).
+    `certainty`: what a sure choice may cost more (null: the cheapest is taken, however sure it is). `typical_share`:
+    the typical prompt and answer, as a share of the longest, of a request that does not say them.
     """
 
     cluster: Literal["local", "kind", "gke", "eks"] = "local"
@@ -114,6 +123,8 @@ class Environment(Frozen):
     max_replicas: Annotated[int, Field(ge=1, le=1000)]
     max_cpu_per_pod: Annotated[int, Field(ge=1)]
     node_selector: dict[str, LabelValue] = Field(default_factory=dict)
+    certainty: Certainty | None = None
+    typical_share: Annotated[float, Field(gt=0, le=1)] = 1.0
 
     @field_validator("accelerators", "price_lists")
     @classmethod

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from neuroscale.catalog.settings import Settings
 from neuroscale.cli.open_repository import read_file
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.validation import shorten, suggest
 from neuroscale.core.yaml_io import dotted, read_mapping
+from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.rendering.scaffolder.plan_step import FORM, RefusedPlanError, request_of
-from neuroscale.rendering.scaffolder.template import Template
+from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.request.service_request import KnownNames, Request
 
 _WHOLE = re.compile(r"-?[0-9]{1,15}")
 _DECIMAL = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,15}")
@@ -68,9 +70,29 @@ def read_answers(path: Path) -> Answers:
     return Answers(document.value, str(path), {dotted(place): line for place, line in document.lines.items() if place})
 
 
-def ask(template: Template, settings: Settings, *, on_stderr: bool = False) -> Answers:
+def written_request(answers: Answers, root: Path) -> Request:
+    """The request that written answers make, before a forge is asked for anything. Its main branch decides on names.
+
+    Raises InputError with every mistake; where there is one, names that the repository at `root` lacks are among them.
+    """
+    with answers.located():
+        try:
+            return request_of(answers.values, None)
+        except InputError:
+            try:
+                here = read_planning_inputs(FolderSnapshot(root))
+            except InputError:  # not what the user asked about
+                known = None
+            else:
+                known = KnownNames.of(here.catalog, here.settings)
+            return request_of(answers.values, known)
+
+
+def ask(inputs: PlanningInputs, *, on_stderr: bool = False) -> Answers:
     """Ask for every field of the template's form, each until its answer can be used. Raises InputError at the end of
     the input."""
+    template, settings = inputs.template, inputs.settings
+    known = KnownNames.of(inputs.catalog, settings)
     answers: dict[str, Any] = {}
     for name, schema in template.form().items():
         typer.echo(err=on_stderr)
@@ -81,7 +103,8 @@ def ask(template: Template, settings: Settings, *, on_stderr: bool = False) -> A
         if name == "availability" and (environment := settings.environments.get(answers["environment"])):
             default = environment.default_availability
         try:
-            answers[name] = _ask_one(name, schema, default, on_stderr)
+            wrong = partial(_problem, name, {**answers}, known, schema.get("enum"))
+            answer = _ask_one(name, schema, default, wrong, on_stderr, may_be_empty=name in template.optional())
         except UnicodeDecodeError as error:
             raise InputError(Problem("the answers", name, "is not UTF-8 text", "Write plain text.")) from error
         except typer.Abort as error:
@@ -90,18 +113,33 @@ def ask(template: Template, settings: Settings, *, on_stderr: bool = False) -> A
             raise InputError(
                 Problem("the answers", name, "end here", "Answer every question, or give a file with --answers.")
             ) from error
+        if answer is not None:
+            answers[name] = answer
     typer.echo(err=on_stderr)
     return Answers(answers)
 
 
-def _ask_one(name: str, schema: Mapping[str, Any], default: Any, on_stderr: bool) -> Any:
-    choices = schema.get("enum")
-    if choices:
+def _ask_one(
+    name: str,
+    schema: Mapping[str, Any],
+    default: Any,
+    wrong: Callable[[Any], str | None],
+    on_stderr: bool,
+    *,
+    may_be_empty: bool,
+) -> Any:
+    """One answer with nothing `wrong` about it; None where it may be left empty and is."""
+    if choices := schema.get("enum"):
         typer.echo(f"  One of: {', '.join(choices)}", err=on_stderr)
+    if may_be_empty and default is None:
+        default = ""
+        typer.echo("  Press Enter to leave it empty.", err=on_stderr)
     while True:
-        text = typer.prompt(f"  {name}", type=str, default=default, err=on_stderr).strip()
+        text = typer.prompt(f"  {name}", type=str, default=default, show_default=bool(default), err=on_stderr).strip()
+        if may_be_empty and not text:
+            return None
         answer = _typed(text, schema.get("type", ""))
-        problem = _problem(name, answer, choices)
+        problem = wrong(answer)
         if problem is None:
             return answer
         typer.echo(f"  {problem}", err=on_stderr)
@@ -118,12 +156,14 @@ def _typed(text: str, kind: str) -> str | int | float:
     return text
 
 
-def _problem(name: str, answer: Any, choices: list[str] | None) -> str | None:
-    """What is wrong with one answer and what to write instead, by the same rules as for a file."""
+def _problem(
+    name: str, before: Mapping[str, Any], known: KnownNames, choices: list[str] | None, answer: Any
+) -> str | None:
+    """What is wrong with one answer, next to those `before` it, and what to write instead: by the rules for a file."""
     if choices and answer not in choices:
         return f"{shorten(answer)} is not in the list. {suggest(str(answer), choices)}"
     try:
-        request_of({name: answer})
+        request_of({**before, name: answer}, known)
     except InputError as error:
         for problem in error.problems:
             if problem.field == name:

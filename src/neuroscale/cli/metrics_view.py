@@ -9,6 +9,7 @@ from typing import Any
 
 from neuroscale.cluster.metrics.chart import BLOCKS, Gap, chart
 from neuroscale.cluster.metrics.service_metrics import Quantile, Row, ServiceMetrics, Unit, Value
+from neuroscale.core.counting import counted
 from neuroscale.core.printable import terminal
 
 # The most columns of a chart that fit beside the other text of a line.
@@ -82,10 +83,10 @@ def print_metrics(found: ServiceMetrics, place: str) -> None:
             told = f"{pod.name} on {pod.node or 'no node'} does not answer{why}"
             console.print(f"  {terminal(told)}")
     if found.counted is not None:
-        counted = found.counted
+        total = found.counted
         console.print(
-            f"Counted since its servers started: {counted.requests:,.0f} requests, {counted.prompt_tokens:,.0f} tokens "
-            f"in, {counted.generation_tokens:,.0f} tokens out"
+            f"Counted since its servers started: {counted(round(total.requests), 'request')}, "
+            f"{counted(round(total.prompt_tokens), 'token')} in, {counted(round(total.generation_tokens), 'token')} out"
         )
     if all(row.now is None and row.highest is None for row in found.rows):
         return  # an empty table would not help
@@ -115,11 +116,11 @@ def _state(found: ServiceMetrics) -> str:
     elif not found.answering:
         # A model that still loads has never been up.
         told = "not up yet: " if found.age is None else "down: "
-        told += "its pod does not answer" if pods == 1 else f"none of its {pods} pods answers"
+        told += "its pod does not answer" if pods == 1 else f"none of its {counted(pods, 'pod')} answers"
     else:
-        told = "its pod answers" if pods == 1 else f"{found.answering} of {pods} pods answer"
+        told = "its pod answers" if pods == 1 else f"{found.answering} of {counted(pods, 'pod')} answer"
     if found.restarts is not None:
-        times = "no restart" if not found.restarts else f"{found.restarts} restart{'s' if found.restarts > 1 else ''}"
+        times = counted(found.restarts, "restart") if found.restarts else "no restart"
         told += f", {times} within {span_of(found.since)}"
     if found.age is None:
         return f"{told}, no data of its server yet"

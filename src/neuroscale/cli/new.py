@@ -32,7 +32,7 @@ def new_service(answers: Path | None, repository: Path | None, *, interactive: b
     check_source(answers, interactive=interactive)
     opened = open_repository(repository)
     publish = _publish_new(opened.root)
-    given = ask(opened.template, opened.settings) if answers is None else read_answers(answers)
+    given = ask(opened) if answers is None else read_answers(answers)
     try:
         with given.located():
             outcome = scaffold(given.values, opened.template, opened.catalog, opened.settings, publish)

@@ -33,7 +33,7 @@ def request_service(
     repository: RepositoryOption = None,
 ) -> int:
     """Ask for a service: plan, render, judge, and open the pull request (or bring the open one up to date)."""
-    from neuroscale.cli.answers import Answers, ask, check_source, read_answers
+    from neuroscale.cli.answers import Answers, ask, check_source, read_answers, written_request
     from neuroscale.cli.request_outcome import print_outcome
     from neuroscale.forge import request_flow
     from neuroscale.forge.branches import Access, Branches
@@ -43,18 +43,18 @@ def request_service(
     from neuroscale.rendering.scaffolder.plan_step import request_of
     from neuroscale.repo.git import Git
     from neuroscale.repo.layout import find_root
+    from neuroscale.request.service_request import KnownNames
 
     check_source(answers, interactive=interactive)
     given = Answers({}) if answers is None else read_answers(answers)
-    with given.located():
-        written = None if answers is None else request_of(given.values)
     root = find_root(repository or Path.cwd())
+    written = None if answers is None else written_request(given, root)
     token = find_token(token_file)
 
     def request(inputs: PlanningInputs) -> Request:
         if written is not None:
             return written
-        return request_of(ask(inputs.template, inputs.settings, on_stderr=True).values)
+        return request_of(ask(inputs, on_stderr=True).values, KnownNames.of(inputs.catalog, inputs.settings))
 
     with contextlib.closing(Git(root)) as git, given.located():
         address = _remote_address(git, remote)

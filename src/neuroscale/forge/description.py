@@ -38,6 +38,8 @@ _LABELS = {
     "concurrent_users": "Concurrent users",
     "longest_prompt_tokens": "Longest prompt (tokens)",
     "longest_answer_tokens": "Longest answer (tokens)",
+    "typical_prompt_tokens": "Typical prompt (tokens)",
+    "typical_answer_tokens": "Typical answer (tokens)",
     "p95_ttft_seconds": "Time to first token (seconds, p95)",
     "availability": "Availability",
 }
@@ -108,7 +110,11 @@ def _lead(subject: Subject, asked_by: str) -> str:
 
 def _asked(request: Request) -> str:
     answers = request.model_dump(mode="json")
-    rows = [f"- {_LABELS.get(name, name)}: {code(str(answers[name]), 120)}" for name in FORM_FIELDS if name in _LABELS]
+    rows = [
+        f"- {_LABELS.get(name, name)}: {code(str(answers[name]), 120)}"
+        for name in FORM_FIELDS
+        if name in _LABELS and name in answers
+    ]
     return _section("What is asked for", rows)
 
 
@@ -160,11 +166,20 @@ def _choice(plan: Plan, choice: Considered) -> str:
     label = f"{code(choice.label, 120)}{pods}, {price}"
     if choice.against:
         return f"{label}: {prose(choice.against)}"
+    not_sure = f" Not sure: {prose(', and '.join(choice.risks))}." if choice.risks else ""
     if choice.hourly is None or plan.cost.hourly is None:
-        return f"{label}: works, but its price cannot be compared."
+        return f"{label}: works, but its price cannot be compared.{not_sure}"
     if choice.hourly > plan.cost.hourly:
-        return f"{label}: works, but costs {phrases.amount(choice.hourly - plan.cost.hourly)} USD an hour more."
-    return f"{label}: works, but is not the choice of the override." if plan.overrides else f"{label}: works as well."
+        return (
+            f"{label}: works, but costs {phrases.amount(choice.hourly - plan.cost.hourly)} USD an hour more.{not_sure}"
+        )
+    if plan.overrides:
+        return f"{label}: works, but is not the choice of the override.{not_sure}"
+    if choice.hourly < plan.cost.hourly:
+        return (
+            f"{label}: works, and costs {phrases.amount(plan.cost.hourly - choice.hourly)} USD an hour less.{not_sure}"
+        )
+    return f"{label}: works as well.{not_sure}"
 
 
 def _look(head: RepositoryRef, branch: str) -> str:

@@ -6,11 +6,10 @@ Comes in: a clone, a forge, and the answers. Goes out: the outcome (`Refused`, `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import neuroscale
 from neuroscale.core.errors import ExitStatus, InputError, Problem
@@ -26,17 +25,18 @@ from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.planning.planner import plan, request_digest
 from neuroscale.planning.rejected_choices import not_chosen
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
+from neuroscale.rendering.scaffolder.actions import PUBLISH
 from neuroscale.rendering.scaffolder.interpreter import PullRequest, branch_name
-from neuroscale.rendering.scaffolder.plan_step import FORM, Existing, RefusedPlanError, answers_of
-from neuroscale.rendering.service_folder import RENDERED_FILES, scaffold
+from neuroscale.rendering.scaffolder.plan_step import FORM, Existing, RefusedPlanError, answers_of, planned
+from neuroscale.rendering.service_folder import RENDERED_FILES, run_template
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, ServicePath
 from neuroscale.repo.snapshot import GitSnapshot
-from neuroscale.request.service_request import Request, check_request, load_request
+from neuroscale.request.service_request import KnownNames, Request, check_request, load_request
 
 Answers = Callable[[PlanningInputs], Request]
 """Makes the request from a form's answers; it may ask the user for choices that the inputs leave open. It is called
-once, and raises InputError if the answers cannot be used.
+once, and raises InputError if the answers cannot be used; the stage itself refuses names that the inputs lack.
 """
 
 Say = Callable[[str], None]
@@ -119,7 +119,7 @@ def request_service(git: Git, publisher: Publisher, answers: Answers, say: Say) 
             _warn_of_old_program(git, base, say)
             if request is None:
                 request = answers(inputs)
-            check_request(request, inputs.catalog, inputs.settings, FORM)
+            check_request(request, KnownNames.of(inputs.catalog, inputs.settings), FORM)
             return _once(git, publisher, base, inputs, request, say)
         except BranchMovedError as error:
             say(f"{error} Looking again")
@@ -188,21 +188,15 @@ def _plan(git: Git, base: Base, there: OpenRequest | None, inputs: PlanningInput
         newest = _read_there(git, there.tip, path, there.pull.head_branch) or merged
     overrides = newest[0].overrides if newest else ()
     existing = Existing(overrides, merged[1] if merged else None)
-    published: list[PullRequest] = []
-
-    def publish(pull: PullRequest) -> Mapping[str, Any]:
-        published.append(pull)
-        return {"remoteUrl": "", "pullRequestNumber": 0, "targetBranchName": pull.target_branch or ""}
-
-    scaffold(answers_of(request), inputs.template, inputs.catalog, inputs.settings, publish, existing)
-    (pull,) = published
+    request, made = planned(request, inputs.catalog, inputs.settings, inputs.template.version, existing)
+    pull = run_template(request, made, inputs.template).pull_request
+    if pull is None:
+        raise InputError(Problem(inputs.template.where, "spec.steps", "open no pull request", f"Add a step {PUBLISH}."))
     wrong = [name for name in pull.files if name not in {f"{path.folder}/{file}" for file in RENDERED_FILES}]
     if wrong:
         raise InputError(
             Problem(wrong[0], "", f"is not a file of {path.folder}", "Correct the template's targetPath and skeleton.")
         )
-    made = load_plan(pull.files[f"{path.folder}/{PLAN_FILE}"], PLAN_FILE)
-    request = request.model_copy(update={"overrides": overrides})
     notes = []
     if overrides:
         fields = ", ".join(override.field for override in overrides)

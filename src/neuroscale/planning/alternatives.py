@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from neuroscale.catalog.settings import Environment
-from neuroscale.core.counting import plainly_counted
-from neuroscale.planning.choose import CHAT_TEMPLATE_TOKENS, Candidate, Case, candidates
+from neuroscale.core.counting import noun_for, plainly_counted
+from neuroscale.planning.choose import CHAT_TEMPLATE_TOKENS, Candidate, Case
 from neuroscale.planning.plan import Alternative
 from neuroscale.planning.price import cost
+from neuroscale.planning.risk import best as _best
+from neuroscale.planning.risk import choose
 
 _MOST = 5
 _SHORTEST = 256  # tokens; nobody is helped by a prompt or an answer below it
@@ -56,29 +58,26 @@ def alternatives(case: Case, environments: Mapping[str, Environment]) -> tuple[A
     )
 
 
-def _best(case: Case) -> Candidate | None:
-    return next((candidate for candidate in candidates(case) if candidate.works), None)
-
-
 def _without_overrides(case: Case) -> list[_Choice]:
     """Without what is forced, but for the context where that alone may stay.
 
-    The cheapest choice of all, and where hardware is forced the cheapest of each other accelerator, which needs
+    What the planner then chooses, and where hardware is forced the cheapest of each other accelerator, which needs
     overrides of its own.
     """
     if not case.overrides:
         return []
     kept = {field: value for field, value in case.overrides.items() if field == "max_model_len"}
     for remaining in (kept, {}) if 0 < len(kept) < len(case.overrides) else ({},):
-        best: dict[str, Candidate] = {}
-        for candidate in candidates(replace(case, overrides=dict(remaining))):
-            if candidate.works:
-                best.setdefault(candidate.accelerator.name, candidate)
-        if not best:
+        free = choose(replace(case, overrides=dict(remaining)))
+        if not free.chosen.works:
             continue
+        cheapest = {free.chosen.accelerator.name: free.chosen}
+        for candidate in free.tried:
+            if candidate.works:
+                cheapest.setdefault(candidate.accelerator.name, candidate)
         removed = [field for field in case.overrides if field not in remaining]
-        cheapest, *others = best.values()
-        found = [_Choice(cheapest, f"Remove {_overrides(removed)}: the plan is then {_on(cheapest)}.", case.model.name)]
+        chosen, *others = cheapest.values()
+        found = [_Choice(chosen, f"Remove {_overrides(removed)}: the plan is then {_on(chosen)}.", case.model.name)]
         if not _HARDWARE & set(removed):
             return found
         removed = [field for field in removed if field not in ("accelerator", "accelerator_count")]
@@ -183,7 +182,8 @@ def _elsewhere(case: Case, environments: Mapping[str, Environment]) -> list[_Cho
 
 
 def _on(candidate: Candidate) -> str:
-    return candidate.label + (f" with {candidate.replicas.min} replicas" if candidate.replicas.min > 1 else "")
+    replicas = candidate.replicas.min
+    return candidate.label + (f" with {plainly_counted(replicas, 'replica')}" if replicas > 1 else "")
 
 
 def _users(number: int) -> str:
@@ -192,4 +192,4 @@ def _users(number: int) -> str:
 
 def _overrides(fields: list[str]) -> str:
     names = f"{', '.join(fields[:-1])} and {fields[-1]}" if len(fields) > 1 else fields[0]
-    return f"the override{'s' if len(fields) > 1 else ''} of {names}"
+    return f"the {noun_for(len(fields), 'override')} of {names}"

@@ -11,6 +11,7 @@ from typing import Literal
 
 from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
 from neuroscale.catalog.settings import Environment
+from neuroscale.core.counting import plainly_counted
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning import replica_memory
 from neuroscale.planning.batched_tokens import batched_tokens
@@ -62,6 +63,30 @@ class Case:
         limit = self.model.facts.max_position_embeddings
         return limit if asked < limit < whole else whole
 
+    @cached_property
+    def typical(self) -> tuple[int, int]:
+        """Tokens of the prompt and of the answer of most requests: the form's, else the environment's share of the
+        longest. Never longer than the longest."""
+        request, share = self.request, self.environment.typical_share
+
+        def tokens(said: int | None, longest: int) -> int:
+            return min(longest, math.ceil(share * longest) if said is None else said)
+
+        return (
+            tokens(request.typical_prompt_tokens, request.longest_prompt_tokens),
+            tokens(request.typical_answer_tokens, request.longest_answer_tokens),
+        )
+
+    @property
+    def typical_len(self) -> int | None:
+        """Tokens of most requests with the chat template, in whole KV cache blocks; None where all are of full
+        length."""
+        request = self.request
+        if self.typical == (request.longest_prompt_tokens, request.longest_answer_tokens):
+            return None
+        whole = math.ceil((sum(self.typical) + CHAT_TEMPLATE_TOKENS) / BLOCK) * BLOCK
+        return min(whole, self.max_model_len)
+
     @property
     def max_model_len(self) -> int:
         value = self.overrides.get("max_model_len")
@@ -93,8 +118,11 @@ class Candidate:
     sequences: int
     """Requests that a replica computes at once: `--max-num-seqs`."""
     held: int
-    """Requests of full length that the memory is planned for."""
+    """Requests that the memory is planned for: of typical length, and one of full length."""
     capacity: int
+    """Requests of full length that a replica holds at once."""
+    typical_capacity: int
+    """Requests that a replica holds at once when one is of full length and the others are typical."""
     replicas: Replicas
     speed: Speed
     resources: Resources
@@ -184,22 +212,23 @@ def judge(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: in
     failures = _unsupported(case, accelerator, runtime, count)
     failures += [Failure("support", sentence) for sentence in server.unsupported(most)]
 
-    def fits(requests: int) -> bool:
-        return server.fits(requests, most)
+    typical = case.typical_len
 
-    capacity = _largest(fits, ceiling)
-    replicas = _replicas(case, capacity)
-    held = max(1, min(capacity, math.ceil(request.concurrent_users / replicas.min)))
+    capacity = _largest(lambda requests: server.fits(requests, most), ceiling)
+    usual = capacity if typical is None else _largest(lambda requests: server.fits(requests, most, typical), ceiling)
+    replicas = _replicas(case, usual)
+    held = max(1, min(usual, math.ceil(request.concurrent_users / replicas.min)))
     at_once = held if most is None else most
-    needed = server.memory(held, at_once)
+    needed = server.memory(held, at_once, typical)
     if capacity == 0:
         failures.append(_too_small(case, accelerator, count, needed, held, server.beyond(held, at_once)))
     elif replicas.min > case.environment.max_replicas:
         failures.append(
             Failure(
                 "replicas",
-                f"{request.concurrent_users} users need {replicas.min} replicas of {count} x {accelerator.title} "
-                f"({capacity} users each); the environment allows {case.environment.max_replicas}.",
+                f"Serving {plainly_counted(request.concurrent_users, 'user')} at once takes "
+                f"{plainly_counted(replicas.min, 'replica')} of {count} x {accelerator.title} "
+                f"({plainly_counted(usual, 'user')} each); the environment allows {case.environment.max_replicas}.",
             )
         )
     if replicas.max < replicas.min:
@@ -230,6 +259,7 @@ def judge(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: in
         sequences=at_once,
         held=held,
         capacity=capacity,
+        typical_capacity=usual,
         replicas=replicas,
         speed=pace,
         resources=resources,
@@ -335,7 +365,7 @@ def _too_small(
 ) -> Failure:
     if beyond and needed.free >= 0:
         return Failure("memory", beyond[0])
-    requests = "one request" if sequences == 1 else f"{sequences} requests"
+    requests = plainly_counted(sequences, "request")
     total = needed.weights + needed.overhead + needed.kv_cache
     return Failure(
         "memory",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
 
 from neuroscale.core.counting import plainly_counted
 from neuroscale.planning.architecture import architecture
@@ -10,32 +10,17 @@ from neuroscale.planning.choose import Candidate, Case
 from neuroscale.planning.fit.device import device
 from neuroscale.planning.fit.engine import UNMEASURED
 from neuroscale.planning.plan import AppliedOverride
+from neuroscale.planning.risk import Choice, confidence, risks
+from neuroscale.planning.risk import sentences as certainty_sentences
 from neuroscale.planning.startup import reasons_of, startup_of
 
-Confidence = Literal["high", "medium", "low"]
 
-
-def confidence(chosen: Candidate) -> Confidence:
-    """How far the memory, the price and the speed rest on published or measured figures.
-
-    Low: the accelerator's memory is unknown, or its overhead was not measured (TPU, ROCm). Medium: the weights are the
-    files' bytes or counted, or a price or the speed is unknown. High: the weights were measured under vLLM, and nothing
-    is missing.
-    """
-    if chosen.accelerator.memory_gib.value is None or device(chosen.accelerator).family in UNMEASURED:
-        return "low"
-    if chosen.weights_basis != "measured" or chosen.price is None or chosen.speed.ttft_seconds is None:
-        return "medium"
-    return "high"
-
-
-def reasons(
-    case: Case, tried: list[Candidate], chosen: Candidate, applied: tuple[AppliedOverride, ...]
-) -> tuple[str, ...]:
+def reasons(case: Case, choice: Choice, applied: tuple[AppliedOverride, ...]) -> tuple[str, ...]:
     """The choice, its numbers, what was passed over, and what is not known."""
+    tried, chosen = choice.tried, choice.chosen
     sentences: list[str] = []
     if chosen.works:
-        sentences += [_choice(case, chosen), _memory(case, chosen)]
+        sentences += [_choice(case, choice), *certainty_sentences(case, choice), _memory(case, chosen)]
         sentences += passed_over(tried, chosen)
         sentences += _settings(case, chosen)
     else:
@@ -56,7 +41,7 @@ def reasons(
     return tuple(sentences + _unknown(case, chosen))
 
 
-def passed_over(tried: list[Candidate], chosen: Candidate) -> list[str]:
+def passed_over(tried: Sequence[Candidate], chosen: Candidate) -> list[str]:
     """The next cheaper choice and why it does not do, and the next dearer one that would."""
     sentences = []
     if chosen.hourly is not None:
@@ -76,17 +61,21 @@ def passed_over(tried: list[Candidate], chosen: Candidate) -> list[str]:
     dearer = [
         candidate
         for candidate in tried
-        if candidate.works and candidate.accelerator.name != chosen.accelerator.name and candidate.hourly is not None
+        if candidate.works
+        and candidate.accelerator.name != chosen.accelerator.name
+        and candidate.hourly is not None
+        and candidate.rank > chosen.rank
     ]
     if dearer:
         sentences.append(
             f"The next choice that works is {dearer[0].label} at {dearer[0].hourly:.4f} US dollars per hour"
-            + (f" ({dearer[0].replicas.min} replicas)." if dearer[0].replicas.min > 1 else ".")
+            + (f" ({plainly_counted(dearer[0].replicas.min, 'replica')})." if dearer[0].replicas.min > 1 else ".")
         )
     return sentences
 
 
-def _choice(case: Case, chosen: Candidate) -> str:
+def _choice(case: Case, choice: Choice) -> str:
+    chosen = choice.chosen
     kind = architecture(case.model.facts)
     what = (
         f"a mixture of experts of {_billions(kind.total_params)} parameters, {_billions(kind.active_params)} of them "
@@ -96,19 +85,27 @@ def _choice(case: Case, chosen: Candidate) -> str:
     )
     price = f" at {chosen.hourly:.4f} US dollars per hour" if chosen.hourly is not None else ""
     forced = "accelerator" in case.overrides or "accelerator_count" in case.overrides
-    why = (
-        "as the override says" if forced else "the cheapest choice that fits" if chosen.price else "the first that fits"
-    )
+    if forced:
+        why = "as the override says"
+    elif choice.cheaper is not None:
+        why = "the surest choice of those that cost little more" if risks(chosen) else "the cheapest sure choice"
+    else:
+        why = "the cheapest choice that fits" if chosen.price else "the first that fits"
     return f"{case.model.name} is {what}; it runs on {chosen.label}{price}, {why}."
 
 
 def _memory(case: Case, chosen: Candidate) -> str:
     memory = chosen.memory
+    held = f"{plainly_counted(chosen.held, 'request')} of {case.max_model_len} tokens"
+    if case.typical_len is not None and chosen.held > 1:
+        others = plainly_counted(chosen.held - 1, "typical request")
+        held = f"one request of {case.max_model_len} tokens and {others} of {case.typical_len}"
+    off = f"more or less by {chosen.band_gib:.2f} GiB"
+    if device(chosen.accelerator).family in UNMEASURED:
+        off = "how far that is off is not known"
     return (
         f"On each accelerator, of {memory.usable:.2f} GiB usable: weights {memory.weights:.2f} GiB, overhead "
-        f"{memory.overhead:.2f} GiB, KV cache of {plainly_counted(chosen.held, 'request')} of "
-        f"{case.max_model_len} tokens {memory.kv_cache:.2f} GiB, free {memory.free:.2f} GiB (more or "
-        f"less by {chosen.band_gib:.2f} GiB)."
+        f"{memory.overhead:.2f} GiB, KV cache of {held} {memory.kv_cache:.2f} GiB, free {memory.free:.2f} GiB ({off})."
     )
 
 
@@ -123,9 +120,12 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
         )
     else:
         sentences.append("Tensor parallelism is 1: the model fits one accelerator.")
-    needed = -(-request.concurrent_users // max(chosen.capacity, 1))
+    needed = -(-request.concurrent_users // max(chosen.typical_capacity, 1))
+    holds = f"{plainly_counted(chosen.capacity, 'user')} at full length"
+    if case.typical_len is not None:
+        holds = f"{plainly_counted(chosen.typical_capacity, 'user')} at typical length ({holds})"
     because = (
-        f"one replica holds {plainly_counted(chosen.capacity, 'user')} at full length, and {request.concurrent_users} "
+        f"one replica holds {holds}, and {request.concurrent_users} "
         f"{'is' if request.concurrent_users == 1 else 'are'} asked for"
     )
     if request.availability == "high" and needed < 2:
@@ -136,17 +136,19 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
         if "replicas.min" in case.overrides
         else f"Replicas: {replicas.min}, because {because}."
     )
-    if chosen.capacity < chosen.sequences:
+    sentences += _typical(case, chosen)
+    if chosen.typical_capacity < chosen.sequences:
         sentences.append(
             f"Of the {chosen.sequences} requests that the override of max_num_seqs computes at once, "
-            f"{chosen.capacity} fit the KV cache at full length: vLLM interrupts the others when it is full."
+            f"{chosen.typical_capacity} fit the KV cache: vLLM interrupts the others when it is full."
         )
     if replicas.max > replicas.min:
         sentences.append(f"Up to {replicas.max} replicas are allowed, and nothing scales between the two yet.")
-    if chosen.capacity * replicas.min < request.concurrent_users:
+    if chosen.typical_capacity * replicas.min < request.concurrent_users:
+        users = plainly_counted(chosen.typical_capacity, "user")
         sentences.append(
-            f"{replicas.min} x {chosen.capacity} users is less than the {request.concurrent_users} asked for: requests "
-            "beyond that wait in the queue."
+            f"{replicas.min} x {users} is less than the {request.concurrent_users} asked for: requests beyond that "
+            "wait in the queue."
         )
     if case.max_model_len == case.wanted_model_len:
         sentences.append(
@@ -176,7 +178,30 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
     return sentences
 
 
-def _other_failures(tried: list[Candidate], chosen: Candidate) -> list[str]:
+def _typical(case: Case, chosen: Candidate) -> list[str]:
+    """Which lengths the replicas are counted with, and what happens to requests that are longer."""
+    request = case.request
+    if case.typical_len is None:
+        return ["Every request is counted at full length: neither the form nor the settings say that most are shorter."]
+    share = f"{case.environment.typical_share:g} of the longest, by the settings of {case.environment_name}"
+    lengths = " and ".join(
+        f"{what} {tokens} tokens ({share if said is None else 'as the form says'})"
+        for what, tokens, said in (
+            ("prompt", case.typical[0], request.typical_prompt_tokens),
+            ("answer", case.typical[1], request.typical_answer_tokens),
+        )
+    )
+    sentences = [f"Replicas are counted with typical requests, and memory with the longest beside them: {lengths}."]
+    if chosen.capacity < chosen.held:
+        sentences.append(
+            f"Of the {plainly_counted(chosen.held, 'request')} that a replica computes at once, {chosen.capacity} fit "
+            "at full length: where more come at full length at the same moment, vLLM interrupts some and computes them "
+            "again."
+        )
+    return sentences
+
+
+def _other_failures(tried: Sequence[Candidate], chosen: Candidate) -> list[str]:
     """One sentence for each other accelerator: its nearest attempt."""
     nearest: dict[str, Candidate] = {}
     for candidate in sorted(tried, key=lambda candidate: candidate.distance):

@@ -85,6 +85,15 @@ class Speed(Frozen):
     decode_tokens_per_second: float | None
 
 
+class TypicalLoad(Frozen):
+    """What replicas are counted with: tokens of most requests at the busiest time, and how many requests one replica
+    holds at once when one of them is of full length and the others are typical."""
+
+    prompt_tokens: int
+    answer_tokens: int
+    max_concurrency: int
+
+
 class Runtime(Frozen):
     """The serving runtime: `image` is the complete reference, `version` vLLM's; it runs as `uid` and `gid`."""
 
@@ -164,7 +173,11 @@ class Lock(Frozen):
 
 
 class Plan(Frozen):
-    """The resolved plan. A refused plan keeps the numbers of the nearest attempt, with the reasons."""
+    """The resolved plan. A refused plan keeps the numbers of the nearest attempt, with the reasons.
+
+    `max_concurrency`: requests of full length that one replica holds at once. `typical`: what replicas are counted with
+    (None: with requests of full length).
+    """
 
     schema_version: Literal[1] = 1
     verdict: Literal["fits", "tight", "refused"]
@@ -180,6 +193,7 @@ class Plan(Frozen):
     architecture: Architecture
     max_model_len: int
     max_concurrency: int
+    typical: TypicalLoad | None = None
     vllm_args: tuple[str, ...]
     environment_variables: dict[str, str]
     needs_hugging_face_token: bool
@@ -204,4 +218,8 @@ def load_plan(text: str, where: str) -> Plan:
 
 def dump_plan(plan: Plan) -> str:
     """`plan.yaml` for a plan: the same bytes for equal plans; `load_plan` gives the same value back."""
-    return dump(plan.model_dump(mode="json"))
+    written = plan.model_dump(mode="json")
+    if plan.typical is None:
+        # Files that plans from before this field were written to stay as they are.
+        del written["typical"]
+    return dump(written)

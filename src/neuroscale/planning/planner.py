@@ -7,39 +7,39 @@ from neuroscale.catalog.settings import Environment, Settings, check_settings
 from neuroscale.planning import vllm_flags
 from neuroscale.planning.alternatives import alternatives
 from neuroscale.planning.architecture import architecture
-from neuroscale.planning.choose import Candidate, Case, candidates
-from neuroscale.planning.explain import confidence, reasons
+from neuroscale.planning.choose import Candidate, Case
+from neuroscale.planning.explain import reasons
 from neuroscale.planning.lock_version import PLANNER_VERSION, TEMPLATE_VERSION
-from neuroscale.planning.plan import AppliedOverride, Lock, Plan, Runtime, Surroundings, Tenancy
+from neuroscale.planning.plan import AppliedOverride, Lock, Plan, Runtime, Surroundings, Tenancy, TypicalLoad
 from neuroscale.planning.price import cost
+from neuroscale.planning.risk import best, choose, confidence
 from neuroscale.planning.startup import drain_seconds, startup_of
-from neuroscale.request.service_request import Request, check_request
+from neuroscale.request.service_request import Request
 
 
 def plan(request: Request, catalog: Catalog, settings: Settings, template_version: str = TEMPLATE_VERSION) -> Plan:
     """The plan for a request; one that cannot be met gives a plan with the verdict `refused`.
 
-    Raises InputError where the request names a model, team or environment that does not exist.
+    Whoever reads the request checks that the catalog and the settings know its names (`check_request`). Raises
+    InputError where the settings name what the catalog lacks: the gate plans with such settings, too.
     """
     check_settings(settings, catalog)
-    check_request(request, catalog, settings, "the request")
     environment = settings.environments[request.environment]
     overrides = {override.field: override.value for override in request.overrides}
     model = catalog.models[request.model]
     case = Case(request, model, request.environment, environment, catalog, overrides)
 
-    tried = candidates(case)
-    working = [candidate for candidate in tried if candidate.works]
-    chosen = working[0] if working else min(tried, key=lambda candidate: candidate.distance)
+    choice = choose(case)
+    chosen = choice.chosen
     sure = confidence(chosen)
-    if not working:
+    if not chosen.works:
         verdict = "refused"
     elif chosen.tight or sure == "low":
         verdict = "tight"
     else:
         verdict = "fits"
     applied = _applied(case)
-    others = alternatives(case, settings.environments) if not working else ()
+    others = alternatives(case, settings.environments) if not chosen.works else ()
     kv_cache = chosen.memory.kv_cache
     start = startup_of(case, chosen)
     team = catalog.teams[request.team]
@@ -57,6 +57,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
         architecture=architecture(model.facts),
         max_model_len=case.max_model_len,
         max_concurrency=chosen.capacity,
+        typical=_typical(case, chosen),
         vllm_args=vllm_flags.vllm_args(
             model,
             chosen.runtime,
@@ -93,7 +94,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
         overrides=applied,
         alternatives=others,
         confidence=sure,
-        reasons=reasons(case, tried, chosen, applied),
+        reasons=reasons(case, choice, applied),
         lock=_lock(case, chosen, template_version),
     )
 
@@ -112,6 +113,13 @@ def _settings_digest(environment: Environment) -> str:
     """The digest of an environment's settings, whatever the order of its accelerators."""
     planned_with = environment.model_dump(mode="json", exclude={"cluster"})
     return sha256({**planned_with, "accelerators": sorted(environment.accelerators)})
+
+
+def _typical(case: Case, chosen: Candidate) -> TypicalLoad | None:
+    if case.typical_len is None:
+        return None
+    prompt, answer = case.typical
+    return TypicalLoad(prompt_tokens=prompt, answer_tokens=answer, max_concurrency=chosen.typical_capacity)
 
 
 def _lock(case: Case, chosen: Candidate, template_version: str) -> Lock:
@@ -141,12 +149,12 @@ def _applied(case: Case) -> tuple[AppliedOverride, ...]:
     if not case.request.overrides:
         return ()
     free = Case(case.request, case.model, case.environment_name, case.environment, case.catalog, {})
-    best = next((candidate for candidate in candidates(free) if candidate.works), None)
+    chosen = best(free)
     return tuple(
         AppliedOverride(
             field=override.field,
             value=override.value,
-            planned=_planned(free, best, override.field),
+            planned=_planned(free, chosen, override.field),
             reason=override.reason,
             expires=override.expires,
         )
@@ -154,17 +162,17 @@ def _applied(case: Case) -> tuple[AppliedOverride, ...]:
     )
 
 
-def _planned(case: Case, best: Candidate | None, field: str) -> str:
+def _planned(case: Case, chosen: Candidate | None, field: str) -> str:
     if field == "max_model_len":
         return str(case.max_model_len)
-    if best is None:
+    if chosen is None:
         return "nothing that works"
     return {
-        "accelerator": best.accelerator.name,
-        "accelerator_count": str(best.count),
-        "replicas.min": str(best.replicas.min),
-        "replicas.max": str(best.replicas.max),
-        "max_num_seqs": str(best.sequences),
-        "gpu_memory_utilization": "not set" if best.utilization is None else f"{best.utilization:g}",
-        "kv_cache_dtype": best.kv_cache_dtype,
+        "accelerator": chosen.accelerator.name,
+        "accelerator_count": str(chosen.count),
+        "replicas.min": str(chosen.replicas.min),
+        "replicas.max": str(chosen.replicas.max),
+        "max_num_seqs": str(chosen.sequences),
+        "gpu_memory_utilization": "not set" if chosen.utilization is None else f"{chosen.utilization:g}",
+        "kv_cache_dtype": chosen.kv_cache_dtype,
     }[field]

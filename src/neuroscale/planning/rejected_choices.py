@@ -11,6 +11,7 @@ from neuroscale.catalog.settings import Settings
 from neuroscale.planning.choose import Candidate, Case, OverrideValue, candidates
 from neuroscale.planning.explain import passed_over
 from neuroscale.planning.plan import Plan
+from neuroscale.planning.risk import risks
 from neuroscale.request.service_request import Request
 
 _FORCED = frozenset({"accelerator", "accelerator_count"})
@@ -19,12 +20,14 @@ _FORCED = frozenset({"accelerator", "accelerator_count"})
 @dataclass(frozen=True)
 class Considered:
     """A choice that was not taken. `hourly` in US dollars with its fewest replicas (None: no price is known);
-    `against` says as complete sentences why it does not do, and is empty for one that works."""
+    `against` says as complete sentences why it does not do, and is empty for one that works; `risks` says as clauses
+    why one that works is not sure to."""
 
     label: str
     replicas: int
     hourly: Decimal | None
     against: str
+    risks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ def not_chosen(request: Request, catalog: Catalog, settings: Settings, plan: Pla
             candidate.replicas.min,
             candidate.hourly,
             candidate.failures[0].sentence if candidate.failures else "",
+            risks(candidate) if candidate.works else (),
         )
         for candidate in sorted(best.values(), key=lambda candidate: (not candidate.works, candidate.rank))
     )

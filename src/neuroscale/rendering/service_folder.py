@@ -1,7 +1,7 @@
 """Turns a request and its plan into the exact files of a service folder.
 
-There is one way: the steps of the template (`scaffolder.interpreter`). `render` runs them with an existing plan and
-keeps the files in memory; `scaffold` runs them from a form's answers and publishes the result.
+There is one way: the steps of the template (`scaffolder.interpreter`). `run_template` runs them for a request and its
+plan; `render` keeps the files in memory, and `scaffold` begins with a form's answers and publishes the result.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.planning.plan import Plan
+from neuroscale.planning.planner import plan as make_plan
 from neuroscale.rendering.scaffolder import interpreter, plan_step
 from neuroscale.rendering.scaffolder.interpreter import Outcome, Publish, PullRequest
-from neuroscale.rendering.scaffolder.plan_step import Existing, RefusedPlanError
+from neuroscale.rendering.scaffolder.plan_step import FORM, RefusedPlanError
 from neuroscale.rendering.scaffolder.skeleton_values import TemplateValues, template_values
 from neuroscale.rendering.scaffolder.template import Template, load_template
 from neuroscale.repo.layout import PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, ServicePath
-from neuroscale.request.service_request import Request
+from neuroscale.request.service_request import KnownNames, Request
 
 __all__ = [
     "RENDERED_FILES",
-    "Existing",
     "Outcome",
     "PullRequest",
     "RefusedPlanError",
@@ -35,6 +35,7 @@ __all__ = [
     "TemplateValues",
     "load_template",
     "render",
+    "run_template",
     "scaffold",
     "template_values",
     "to_work_tree",
@@ -50,16 +51,7 @@ def render(request: Request, plan: Plan, template: Template) -> dict[str, str]:
 
     Raises InputError for a plan that is refused or belongs to another request.
     """
-
-    def published(request: PullRequest) -> Mapping[str, Any]:
-        return {"remoteUrl": "", "pullRequestNumber": 0, "targetBranchName": request.target_branch or ""}
-
-    outcome = interpreter.run(
-        template,
-        plan_step.answers_of(request),
-        plan=lambda _: plan_step.body(request, plan, PLAN_FILE),
-        publish=published,
-    )
+    outcome = run_template(request, plan, template, plan_where=PLAN_FILE)
     folder = f"{ServicePath(request.environment, request.service).folder}/"
     files = {path.removeprefix(folder): text for path, text in outcome.files.items()}
     if sorted(files) != sorted(RENDERED_FILES):
@@ -74,29 +66,47 @@ def render(request: Request, plan: Plan, template: Template) -> dict[str, str]:
     return {name: files[name] for name in RENDERED_FILES}
 
 
-def scaffold(
-    answers: Mapping[str, Any],
+def run_template(
+    request: Request,
+    plan: Plan,
     template: Template,
-    catalog: Catalog,
-    settings: Settings,
-    publish: Publish,
-    there: Existing | None = None,
+    publish: Publish = interpreter.not_published,
+    plan_where: str = FORM,
+) -> Outcome:
+    """Runs the template for a request that has its plan. `plan_where` names the plan's file in messages.
+
+    Raises InputError where the template sends anything but the form's answers to the planner, and for a plan that is
+    refused or belongs to another request; nothing is published then.
+    """
+    answers = plan_step.answers_of(request)
+
+    def answer(sent: Mapping[str, Any]) -> Mapping[str, Any]:
+        given = {name: value for name, value in sent.items() if value is not None}
+        if wrong := [name for name in sorted(given.keys() | answers) if given.get(name) != answers.get(name)]:
+            raise InputError(
+                Problem(
+                    template.where,
+                    "spec.steps",
+                    f"send the planner other answers than the form's: {', '.join(wrong)}",
+                    f"Write `{wrong[0]}: ${{{{ parameters.{wrong[0]} }}}}` into the body of that step.",
+                )
+            )
+        return plan_step.body(request, plan, plan_where)
+
+    return interpreter.run(template, answers, answer, publish)
+
+
+def scaffold(
+    answers: Mapping[str, Any], template: Template, catalog: Catalog, settings: Settings, publish: Publish
 ) -> Outcome:
     """Runs the template for a form's answers: plan, files, pull request (or whatever `publish` does instead).
-
-    `there` is the existing service: its overrides stay, and so does its plan if the answers are the same.
 
     Raises InputError naming the fields for answers that cannot be used, and RefusedPlanError for a refused plan;
     nothing is published then.
     """
-    # Read once before the steps, so that the message blames a missing answer, not the template.
-    request = plan_step.request_of(answers)
-    return interpreter.run(
-        template,
-        plan_step.answers_of(request),
-        plan=lambda body: plan_step.answer(body, catalog, settings, template.version, there),
-        publish=publish,
-    )
+    request = plan_step.request_of(answers, KnownNames.of(catalog, settings))
+    made = plan_step.served(make_plan(request, catalog, settings, template.version))
+    return run_template(request, made, template, publish)
 
 
 def to_work_tree(root: Path) -> Publish:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.frozen import Frozen
 from neuroscale.core.validation import from_document, parse, shorten, suggest, wrong
-from neuroscale.core.yaml_io import dotted, dump, read_mapping
+from neuroscale.core.yaml_io import Document, dotted, dump, read_mapping
 
 Availability = Literal["standard", "high"]
 SERVICE_NAME = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
@@ -92,8 +92,17 @@ class Override(Frozen):
         return value
 
 
+def _is_none(value: object) -> bool:
+    """For `exclude_if`: a field that came later is not written into files, or digested, where it says nothing."""
+    return value is None
+
+
 class Request(Frozen):
-    """What the form asked for. Lengths in tokens, the time to first token in seconds at p95."""
+    """What the form asked for. Lengths in tokens, the time to first token in seconds at p95.
+
+    A typical length is what most requests have at the busiest time. None: the form does not say it, and neither do the
+    service's files.
+    """
 
     schema_version: Literal[1] = 1
     service: Annotated[str, Field(pattern=SERVICE_NAME)]
@@ -103,9 +112,23 @@ class Request(Frozen):
     concurrent_users: Annotated[int, Field(ge=1, le=4096)]
     longest_prompt_tokens: Annotated[int, Field(ge=1, le=1_048_576)]
     longest_answer_tokens: Annotated[int, Field(ge=1, le=131_072)]
+    typical_prompt_tokens: Annotated[int | None, Field(ge=1, le=1_048_576, exclude_if=_is_none)] = None
+    typical_answer_tokens: Annotated[int | None, Field(ge=1, le=131_072, exclude_if=_is_none)] = None
     p95_ttft_seconds: Annotated[float, Field(ge=0.01, le=120)]
     availability: Availability
     overrides: tuple[Override, ...] = ()
+
+    @field_validator("typical_prompt_tokens", "typical_answer_tokens")
+    @classmethod
+    def _within_the_longest(cls, typical: int | None, info: ValidationInfo) -> int | None:
+        what = (info.field_name or "").split("_")[1]
+        longest = info.data.get(f"longest_{what}_tokens")
+        if typical is not None and longest is not None and typical > longest:
+            raise wrong(
+                f"a typical {what} of {typical} tokens is longer than the longest, which has {longest}",
+                f"Write at most {longest}, or raise longest_{what}_tokens.",
+            )
+        return typical
 
     @field_validator("overrides")
     @classmethod
@@ -129,6 +152,8 @@ _FIXES = {
     "concurrent_users": "Write a whole number from 1 to 4096.",
     "longest_prompt_tokens": "Write a whole number of tokens from 1 to 1048576.",
     "longest_answer_tokens": "Write a whole number of tokens from 1 to 131072.",
+    "typical_prompt_tokens": "Write a whole number of tokens from 1 to the longest prompt's, or leave it out.",
+    "typical_answer_tokens": "Write a whole number of tokens from 1 to the longest answer's, or leave it out.",
     "p95_ttft_seconds": "Write seconds from 0.01 to 120, such as 2 or 0.5.",
     "availability": "Write standard or high.",
     "reason": "Write why the exception is needed, in 1 to 500 characters.",
@@ -171,6 +196,43 @@ def fault_of(reason: str, expires: date, today: date, longest_days: int) -> Faul
     return None
 
 
+@dataclass(frozen=True)
+class KnownNames:
+    """What a request may name."""
+
+    models: Collection[str]
+    teams: Collection[str]
+    environments: Collection[str]
+    accelerators: Collection[str]
+
+    @classmethod
+    def of(cls, catalog: Catalog, settings: Settings) -> KnownNames:
+        """The names of a repository's catalog and settings."""
+        return cls(catalog.models, catalog.teams, settings.environments, catalog.accelerators)
+
+    def problems(self, values: Mapping[str, Any], where: str) -> list[Problem]:
+        """The names in a request's values that are not known. What is not text is not a name: reading refuses it."""
+        found = [
+            Problem(where, field, f"{shorten(name)} is not {what}", suggest(name, names))
+            for field, names, what in (
+                ("model", self.models, "a model of the catalog"),
+                ("team", self.teams, "a team of the catalog"),
+                ("environment", self.environments, "an environment of the settings"),
+            )
+            if isinstance(name := values.get(field), str) and name not in names
+        ]
+        overrides = values.get("overrides")
+        for index, override in enumerate(overrides if isinstance(overrides, list) else []):
+            if not isinstance(override, dict) or override.get("field") != "accelerator":
+                continue
+            name = override.get("value")
+            if isinstance(name, str) and name not in self.accelerators:
+                place = f"overrides[{index}].value"
+                told = f"{shorten(name)} is not an accelerator of the catalog"
+                found.append(Problem(where, place, told, suggest(name, self.accelerators)))
+        return found
+
+
 def load_request(text: str, where: str) -> Request:
     """The request in a `request.yaml`. Raises InputError with file, field, line and what to write instead."""
     return parse(Request, text, where, _FIXES)
@@ -178,13 +240,28 @@ def load_request(text: str, where: str) -> Request:
 
 def read_request(text: str, where: str, catalog: Catalog, settings: Settings) -> Request:
     """As `load_request`, and names only what the catalog and the settings have: problems carry their lines."""
-    document = read_mapping(text, where)
-    request = from_document(Request, document, where, _FIXES)
+    return request_in(read_mapping(text, where), where, KnownNames.of(catalog, settings))
+
+
+def request_in(document: Document, where: str, known: KnownNames | None) -> Request:
+    """The request that a document holds. Raises InputError with every mistake at once: values that no request may have,
+    and names that are not `known` (None: somebody else checks the names)."""
+    problems: list[Problem] = []
+    request = None
     try:
-        check_request(request, catalog, settings, where)
+        request = from_document(Request, document, where, _FIXES)
     except InputError as error:
+        problems += error.problems
+    if known is not None:
+        refused = {problem.field for problem in problems}
         lines = {dotted(path): line for path, line in document.lines.items()}
-        raise InputError([replace(problem, line=lines.get(problem.field)) for problem in error.problems]) from error
+        problems += [
+            replace(problem, line=lines.get(problem.field))
+            for problem in known.problems(document.value, where)
+            if problem.field not in refused
+        ]
+    if problems or request is None:
+        raise InputError(problems)
     return request
 
 
@@ -193,26 +270,7 @@ def dump_request(request: Request) -> str:
     return dump(request.model_dump(mode="json"))
 
 
-def check_request(request: Request, catalog: Catalog, settings: Settings, where: str) -> None:
+def check_request(request: Request, known: KnownNames, where: str) -> None:
     """Raises InputError where the request names what the catalog or the settings do not have."""
-    problems = [
-        Problem(where, field, f"{shorten(name)} is not {what}", suggest(name, known))
-        for field, name, known, what in (
-            ("model", request.model, catalog.models, "a model of the catalog"),
-            ("team", request.team, catalog.teams, "a team of the catalog"),
-            ("environment", request.environment, settings.environments, "an environment of the settings"),
-        )
-        if name not in known
-    ]
-    for index, override in enumerate(request.overrides):
-        if override.field == "accelerator" and override.value not in catalog.accelerators:
-            problems.append(
-                Problem(
-                    where,
-                    f"overrides[{index}].value",
-                    f"{shorten(override.value)} is not an accelerator of the catalog",
-                    suggest(str(override.value), catalog.accelerators),
-                )
-            )
-    if problems:
+    if problems := known.problems(request.model_dump(mode="json"), where):
         raise InputError(problems)

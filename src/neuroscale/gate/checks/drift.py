@@ -22,7 +22,7 @@ from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE
 from neuroscale.repo.snapshot import Snapshot
-from neuroscale.request.service_request import Request, check_request, fault_of, load_request
+from neuroscale.request.service_request import KnownNames, Request, check_request, fault_of, load_request
 
 if TYPE_CHECKING:
     from neuroscale.gate.run_state import Run
@@ -133,7 +133,7 @@ def _service(
         return [], None  # the files gate reports that it is missing
     findings = _belongs(service, request, locked)
     try:
-        check_request(request, platform.catalog, platform.settings, f"{folder}/{REQUEST_FILE}")
+        check_request(request, KnownNames.of(platform.catalog, platform.settings), f"{folder}/{REQUEST_FILE}")
     except InputError as error:
         return [*findings, *problem_findings(GATE, "request", error)], locked
     if locked.lock.request_digest != request_digest(request):

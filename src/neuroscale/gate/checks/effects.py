@@ -34,7 +34,7 @@ from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import CATALOG, EXAMPLES, RENDERED_KINDS, REQUEST_FILE, SETTINGS, TEMPLATE
 from neuroscale.repo.snapshot import MemorySnapshot
-from neuroscale.request.service_request import Request, check_request
+from neuroscale.request.service_request import KnownNames, Request, check_request
 
 if TYPE_CHECKING:
     from neuroscale.gate.run_state import Run
@@ -238,7 +238,7 @@ class _Work:
 
     def _side(self, platform: PlanningInputs, request: Request, locked: Plan | None) -> _Side:
         try:
-            check_request(request, platform.catalog, platform.settings, REQUEST_FILE)
+            check_request(request, KnownNames.of(platform.catalog, platform.settings), REQUEST_FILE)
             version = platform.template.version
             made = locked or plan(request, platform.catalog, platform.settings, version)
             if made.verdict == "refused":

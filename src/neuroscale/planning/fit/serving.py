@@ -44,15 +44,18 @@ class Server:
     version: str = PINNED
     whole_gib: bool = False
 
-    def memory(self, held: int, at_once: int | None = None) -> Memory:
-        """GiB of the fullest rank with the cache that `held` requests of full length need, while `at_once` (None: the
-        same number) are computed. `free` is negative where that does not fit."""
-        parts = self._need(held, at_once)
+    def memory(self, held: int, at_once: int | None = None, typical: int | None = None) -> Memory:
+        """GiB of the fullest rank with the cache that `held` requests need, while `at_once` (None: the same number) are
+        computed. `free` is negative where that does not fit.
+
+        `typical`: tokens of each request but one, which is of full length (None: all are).
+        """
+        parts = self._need(held, at_once, typical)
         return memory_of(parts.weights, parts.cache, parts.beside, parts.usable)
 
-    def fits(self, held: int, at_once: int | None = None) -> bool:
-        """Whether that many requests of full length fit, exactly."""
-        need = self._need(held, at_once)
+    def fits(self, held: int, at_once: int | None = None, typical: int | None = None) -> bool:
+        """Whether that many requests fit, exactly; `typical` as in `memory`."""
+        need = self._need(held, at_once, typical)
         if self._pool is None or need.weights + need.cache + need.beside > need.usable:
             return False
         return not self.beyond(held, at_once)
@@ -77,11 +80,15 @@ class Server:
             found.append(f"The layers of {self.facts.name} keep caches that vLLM cannot put into one.")
         return found
 
-    def _need(self, held: int, at_once: int | None) -> _Need:
+    def _need(self, held: int, at_once: int | None, typical: int | None) -> _Need:
         resolved, beside = self._computing(held, at_once)
         cache = 0
         if self._pool is not None:
-            cache = self._pool.held_bytes(held, resolved.max_model_len, resolved.in_flight_tokens)
+            length, in_flight = resolved.max_model_len, resolved.in_flight_tokens
+            cache = self._pool.held_bytes(held, length, in_flight)
+            if typical is not None and typical < length:
+                others = self._pool.held_bytes(held - 1, typical, in_flight)
+                cache = min(cache, self._pool.held_bytes(1, length, in_flight) + others)
             cache += self._pool.block_bytes if self._does.spare_block else 0
         if self.whole_gib:
             cache = math.ceil(cache / GIB) * GIB

@@ -21,6 +21,9 @@ _LIMITS = ("pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximu
 FORM_FIELDS = tuple(name for name in Request.model_fields if name not in _NOT_ASKED)
 """The fields that a form asks for, in the order of `request.yaml`."""
 
+REQUIRED_FIELDS = tuple(name for name in FORM_FIELDS if Request.model_fields[name].is_required())
+"""Those that must be answered."""
+
 
 def expected_enums(catalog: Catalog, settings: Settings) -> dict[str, list[str]]:
     """The names that the form's lists must hold, by field, sorted."""
@@ -48,13 +51,17 @@ def check_form(template: Template, catalog: Catalog, settings: Settings) -> list
             refuse(root, f"does not ask for {name}", f"Add `{name}:` to the properties.")
     required = {name for page in template.pages() for name in page.get("required", [])}
     for name in FORM_FIELDS:
-        if name in form and name not in required:
+        if name in form and name in REQUIRED_FIELDS and name not in required:
             refuse(_place(template, name), "may be left out", "List it under `required:` of its page.")
+        if name in form and name in required and name not in REQUIRED_FIELDS:
+            refuse(_place(template, name), "must be answered", "Take it out of `required:` of its page.")
 
     enums = expected_enums(catalog, settings)
     schema = Request.model_json_schema()["properties"]
     for name in (name for name in FORM_FIELDS if name in form):
         field, wanted = form[name], schema[name]
+        # A field that may be left out is a number or null; a form leaves it out instead.
+        wanted = next((one for one in wanted.get("anyOf", []) if one["type"] != "null"), wanted)
         place = _place(template, name)
         if field.get("type") != wanted["type"]:
             refuse(place, f"has the type {field.get('type')!r}", f"Write `type: {wanted['type']}`.")

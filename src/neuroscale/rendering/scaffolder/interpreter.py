@@ -38,10 +38,12 @@ class PullRequest:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a run: the files of its workspace, and the template's `output` with every reference replaced."""
+    """The result of a run: the files of its workspace, the template's `output` with every reference replaced, and the
+    pull request that its last publishing step asked for (None: it has no such step)."""
 
     files: Mapping[str, str]
     output: Any
+    pull_request: PullRequest | None
 
 
 Plan = Callable[[dict[str, Any]], Mapping[str, Any]]
@@ -51,13 +53,20 @@ Publish = Callable[[PullRequest], Mapping[str, Any]]
 """Makes a pull request, and returns the action's outputs: remoteUrl, pullRequestNumber, targetBranchName."""
 
 
-def run(template: Template, parameters: Mapping[str, Any], plan: Plan, publish: Publish) -> Outcome:
-    """Runs every step in order. `parameters` are the form's answers by field.
+def not_published(request: PullRequest) -> Mapping[str, Any]:
+    """A `Publish` that leaves the pull request to whoever looks at the outcome."""
+    return {"remoteUrl": "", "pullRequestNumber": 0, "targetBranchName": request.target_branch or ""}
+
+
+def run(template: Template, parameters: Mapping[str, Any], plan: Plan, publish: Publish = not_published) -> Outcome:
+    """Runs every step in order. `parameters` are the form's answers by field; one that may be left out is null to the
+    steps, as it is to Backstage's.
 
     Raises InputError at the first step that fails; nothing is published then, unless it follows publishing.
     """
-    context: dict[str, Any] = {"parameters": dict(parameters), "steps": {}}
+    context: dict[str, Any] = {"parameters": {**dict.fromkeys(template.optional()), **parameters}, "steps": {}}
     workspace: dict[str, str] = {}
+    pull_request: PullRequest | None = None
     for step in template.steps:
         given: dict[str, Any] = expressions.evaluate(dict(step.input), context, template.where, (*step.path, "input"))
         output: Mapping[str, Any] = {}
@@ -66,7 +75,8 @@ def run(template: Template, parameters: Mapping[str, Any], plan: Plan, publish: 
         elif step.action == FETCH:
             _fetch(template, step, given, workspace)
         elif step.action == PUBLISH:
-            output = publish(_pull_request(given, workspace))
+            pull_request = _pull_request(given, workspace)
+            output = publish(pull_request)
         else:
             raise InputError(
                 Problem(
@@ -77,7 +87,8 @@ def run(template: Template, parameters: Mapping[str, Any], plan: Plan, publish: 
                 )
             )
         context["steps"][step.id] = {"output": output}
-    return Outcome(workspace, expressions.evaluate(template.output, context, template.where, ("spec", "output")))
+    output = expressions.evaluate(template.output, context, template.where, ("spec", "output"))
+    return Outcome(workspace, output, pull_request)
 
 
 def branch_name(template: Template, parameters: Mapping[str, Any]) -> str:

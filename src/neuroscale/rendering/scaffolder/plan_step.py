@@ -7,7 +7,7 @@ values.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from neuroscale.catalog import Catalog
@@ -15,12 +15,13 @@ from neuroscale.catalog.settings import Settings
 from neuroscale.core import yaml_io
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.validation import shorten, suggest
+from neuroscale.core.yaml_io import Document
 from neuroscale.planning.plan import Alternative, Plan
 from neuroscale.planning.planner import plan, request_digest
 from neuroscale.rendering.scaffolder.form import FORM_FIELDS
 from neuroscale.rendering.scaffolder.skeleton_values import template_values
 from neuroscale.repo.layout import REQUEST_FILE
-from neuroscale.request.service_request import Override, Request, check_request, load_request
+from neuroscale.request.service_request import KnownNames, Override, Request, check_request, request_in
 
 SCHEMA_VERSION = 1
 FORM = "the form"
@@ -48,34 +49,44 @@ class Existing:
     lock: Plan | None = None
 
 
-def answer(
-    answers: Mapping[str, Any],
-    catalog: Catalog,
-    settings: Settings,
-    template_version: str,
-    there: Existing | None = None,
-) -> dict[str, Any]:
-    """The body of the answer to a form, for a new service or one that exists (`there`).
-
-    Raises InputError naming the fields, and RefusedPlanError.
-    """
-    request = request_of(answers)
-    check_request(request, catalog, settings, FORM)
-    if there is not None:
-        request = request.model_copy(update={"overrides": there.overrides})
-        check_request(request, catalog, settings, REQUEST_FILE)
-        if there.lock is not None and there.lock.lock.request_digest == request_digest(request):
-            return body(request, there.lock)
+def answer(answers: Mapping[str, Any], catalog: Catalog, settings: Settings, template_version: str) -> dict[str, Any]:
+    """The body of the answer to a form, for a new service. Raises InputError naming the fields, and
+    RefusedPlanError."""
+    request = request_of(answers, KnownNames.of(catalog, settings))
     return body(request, plan(request, catalog, settings, template_version))
 
 
-def request_of(answers: Mapping[str, Any], where: str = FORM) -> Request:
-    """The request that a form's answers make. Raises InputError naming the fields."""
+def planned(
+    request: Request, catalog: Catalog, settings: Settings, template_version: str, there: Existing
+) -> tuple[Request, Plan]:
+    """A checked request with the overrides of the service that is `there` already, and its plan: the one that is there
+    where the answers are the same, else a new one.
+
+    Raises InputError where an override names what the catalog lacks, and RefusedPlanError.
+    """
+    request = request.model_copy(update={"overrides": there.overrides})
+    check_request(request, KnownNames.of(catalog, settings), REQUEST_FILE)
+    if there.lock is not None and there.lock.lock.request_digest == request_digest(request):
+        return request, served(there.lock)
+    return request, served(plan(request, catalog, settings, template_version))
+
+
+def served(made: Plan, where: str = FORM) -> Plan:
+    """The plan, which serves the request. Raises RefusedPlanError for a refused one."""
+    if made.verdict == "refused":
+        raise RefusedPlanError(made, where)
+    return made
+
+
+def request_of(answers: Mapping[str, Any], known: KnownNames | None, where: str = FORM) -> Request:
+    """The request that a form's answers make. Raises InputError with every mistake, by its field: what a form does not
+    ask for, values that no request may have, and names that are not `known` (None: somebody else checks the names)."""
     problems = [
         Problem(where, yaml_io.dotted((name[:60],)), "is not a field of the form", _not_asked(name))
         for name in answers
         if name not in FORM_FIELDS
     ]
+    usable: dict[str, Any] = {}
     for name, value in answers.items():
         if name not in FORM_FIELDS:
             continue
@@ -88,13 +99,18 @@ def request_of(answers: Mapping[str, Any], where: str = FORM) -> Request:
             problems.append(
                 Problem(where, name, f"{shorten(value)} is not a value that a file can hold", "Write plain text.")
             )
+            continue
+        usable[name] = value
+    refused = {problem.field for problem in problems}
+    try:
+        request = request_in(Document(usable), where, known)
+    except InputError as error:
+        problems += [problem for problem in error.problems if problem.field not in refused]
+        order = {name: index for index, name in enumerate(FORM_FIELDS)}
+        raise InputError(sorted(problems, key=lambda problem: order.get(problem.field, len(order)))) from error
     if problems:
         raise InputError(problems)
-    try:
-        # Written as in `request.yaml`: files and forms are read by the same rules.
-        return load_request(yaml_io.dump(dict(answers)), where)
-    except InputError as error:
-        raise InputError([replace(problem, line=None) for problem in error.problems]) from error
+    return request
 
 
 def _not_asked(name: str) -> str:
@@ -104,37 +120,37 @@ def _not_asked(name: str) -> str:
 
 
 def answers_of(request: Request) -> dict[str, Any]:
-    """A request's answers as the form gives them, without fields that a form does not ask for (overrides)."""
+    """A request's answers as the form gives them, without fields that a form does not ask for (overrides) and those
+    that were left empty."""
     answers: dict[str, Any] = request.model_dump(mode="json", include=set(FORM_FIELDS))
     return answers
 
 
-def body(request: Request, planned: Plan, where: str = FORM) -> dict[str, Any]:
+def body(request: Request, made: Plan, where: str = FORM) -> dict[str, Any]:
     """The answer for a request and its plan. Raises RefusedPlanError for a refused plan."""
-    if planned.verdict == "refused":
-        raise RefusedPlanError(planned, where)
+    made = served(made, where)
     return {
         "schema_version": SCHEMA_VERSION,
-        "verdict": planned.verdict,
-        "summary": summary(planned),
-        "plan": planned.model_dump(mode="json"),
-        "values": template_values(request, planned),
+        "verdict": made.verdict,
+        "summary": summary(made),
+        "plan": made.model_dump(mode="json"),
+        "values": template_values(request, made),
     }
 
 
-def summary(planned: Plan) -> str:
+def summary(made: Plan) -> str:
     """A plan in a few lines of Markdown, for the description of a pull request."""
-    replicas = planned.replicas
+    replicas = made.replicas
     pods = f"{replicas.min}" if replicas.min == replicas.max else f"{replicas.min} to {replicas.max}"
-    price = "unknown" if planned.cost.monthly_min is None else f"US$ {planned.cost.monthly_min:,.2f} per month"
+    price = "unknown" if made.cost.monthly_min is None else f"US$ {made.cost.monthly_min:,.2f} per month"
     lines = [
-        f"- Model: `{planned.model}` ({planned.verdict}, confidence {planned.confidence})",
-        f"- Accelerators per replica: {planned.accelerator_count} x `{planned.accelerator}`",
+        f"- Model: `{made.model}` ({made.verdict}, confidence {made.confidence})",
+        f"- Accelerators per replica: {made.accelerator_count} x `{made.accelerator}`",
         f"- Replicas: {pods}",
         f"- Price at the fewest replicas: {price}",
-        f"- Owner: `{planned.tenancy.owner}`, cost centre `{planned.tenancy.cost_center}`",
+        f"- Owner: `{made.tenancy.owner}`, cost centre `{made.tenancy.cost_center}`",
         "",
-        *[f"- {reason}" for reason in planned.reasons],
+        *[f"- {reason}" for reason in made.reasons],
     ]
     return "\n".join(lines) + "\n"
 

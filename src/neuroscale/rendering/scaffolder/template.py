@@ -77,6 +77,11 @@ class Template:
         """The JSON schema of every field of the form, by its name."""
         return {name: schema for page in self.pages() for name, schema in page.get("properties", {}).items()}
 
+    def optional(self) -> list[str]:
+        """The fields of the form that may be left empty."""
+        required = {name for page in self.pages() for name in page.get("required", [])}
+        return [name for name in self.form() if name not in required]
+
     def pages(self) -> list[dict[str, Any]]:
         """The JSON schemas of the form's pages."""
         parameters = self.document.value["spec"]["parameters"]

@@ -1,0 +1,135 @@
+"""How sure a choice is, and which one an environment takes that asks for certainty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+from neuroscale.core.counting import plainly_counted
+from neuroscale.planning.choose import Candidate, Case, candidates
+from neuroscale.planning.fit.device import device
+from neuroscale.planning.fit.engine import UNMEASURED
+
+Confidence = Literal["high", "medium", "low"]
+
+
+def confidence(candidate: Candidate) -> Confidence:
+    """How far the memory, the price and the speed rest on published or measured figures.
+
+    Low: the accelerator's memory is unknown, or its overhead was not measured (TPU, ROCm). Medium: the weights are the
+    files' bytes or counted, or a price or the speed is unknown. High: the weights were measured under vLLM, and nothing
+    is missing.
+    """
+    if candidate.accelerator.memory_gib.value is None or device(candidate.accelerator).family in UNMEASURED:
+        return "low"
+    if candidate.weights_basis != "measured" or candidate.price is None or candidate.speed.ttft_seconds is None:
+        return "medium"
+    return "high"
+
+
+def risks(candidate: Candidate) -> tuple[str, ...]:
+    """Why a choice that works is not sure to, each as a clause; empty for a sure one."""
+    found = []
+    if candidate.tight:
+        found.append(
+            f"it is tight ({candidate.memory.free:.2f} GiB free, and the estimate of the memory may be off by "
+            f"{candidate.band_gib:.2f} GiB)"
+        )
+    if confidence(candidate) == "low":
+        why = (
+            f"the memory of {candidate.accelerator.title} is not known"
+            if candidate.accelerator.memory_gib.value is None
+            else "vLLM's overhead on such an accelerator was not measured"
+        )
+        found.append(f"its confidence is low ({why})")
+    if candidate.weights_basis != "measured":
+        found.append("nobody has measured what the model takes once loaded")
+    if candidate.speed.ttft_seconds is None:
+        found.append("its speed is not known")
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a case comes to. `tried` holds every candidate, cheapest first.
+
+    `chosen`: what the plan takes, or where nothing works the candidate that is nearest to working. `cheaper`: the
+    cheapest choice that works, where the environment asks for certainty and `chosen` was taken in its place. `surer`:
+    the cheapest choice of fewer risks, where it costs too much to be taken in the place of `chosen`.
+    """
+
+    tried: tuple[Candidate, ...]
+    chosen: Candidate
+    cheaper: Candidate | None = None
+    surer: Candidate | None = None
+
+
+def choose(case: Case) -> Choice:
+    """The choice for a case: the cheapest that works; where the environment asks for certainty, the one of fewest
+    risks, and of those the cheapest, as long as it costs less than `price_factor` times the cheapest.
+
+    Costs are those of the fewest replicas. Where no price is known they cannot be compared, and the first that works
+    stays.
+    """
+    tried = tuple(candidates(case))
+    working = [candidate for candidate in tried if candidate.works]
+    if not working:
+        return Choice(tried, min(tried, key=lambda candidate: candidate.distance))
+    cheapest = working[0]
+    certainty = case.environment.certainty
+    least = cheapest.hourly
+    if certainty is None or least is None:
+        return Choice(tried, cheapest)
+    most = least * Decimal(str(certainty.price_factor))
+    surer = [
+        candidate
+        for candidate in working
+        if candidate.hourly is not None and len(risks(candidate)) < len(risks(cheapest))
+    ]
+    # A sort keeps the order of equals: the cheapest first.
+    taken = sorted(
+        (one for one in surer if one.hourly is not None and one.hourly < most), key=lambda one: len(risks(one))
+    )
+    if taken:
+        return Choice(tried, taken[0], cheaper=cheapest)
+    return Choice(tried, cheapest, surer=surer[0] if surer else None)
+
+
+def best(case: Case) -> Candidate | None:
+    """What `choose` takes; None where nothing works."""
+    chosen = choose(case).chosen
+    return chosen if chosen.works else None
+
+
+def sentences(case: Case, choice: Choice) -> list[str]:
+    """What a reviewer of the choice must know about certainty; nothing where the environment does not ask for it."""
+    certainty = case.environment.certainty
+    if certainty is None or not choice.chosen.works:
+        return []
+    asks = f"The environment {case.environment_name} asks for certainty"
+    factor = f"{certainty.price_factor:g} times"
+    if choice.cheaper is not None:
+        return [
+            f"A cheaper choice works, and is not sure: {_priced(choice.cheaper)}, because "
+            f"{_joined(risks(choice.cheaper))}. {asks}, and a surer choice costs less than {factor} as much."
+        ]
+    found = risks(choice.chosen)
+    if not found:
+        return []
+    if choice.surer is not None:
+        return [
+            f"Not sure: {_joined(found)}. {asks}; the cheapest surer choice, {_priced(choice.surer)}, costs {factor} "
+            "as much or more, so it is not taken."
+        ]
+    return [f"Not sure: {_joined(found)}. {asks}, and no choice with a known price is surer."]
+
+
+def _priced(candidate: Candidate) -> str:
+    pods = candidate.replicas.min
+    replicas = f" with {plainly_counted(pods, 'replica')}" if pods > 1 else ""
+    return f"{candidate.label}{replicas} at {candidate.hourly:.4f} US dollars per hour"
+
+
+def _joined(clauses: tuple[str, ...]) -> str:
+    return ", and ".join(clauses)
