@@ -3,102 +3,30 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from checkpoints import LLAMA, llama_tensors, safetensors, write_checkpoint
+from hub_server import COMMIT, NAME, Hub, hub_environment, serving
 from neuroscale.models.config import read_config
 
 ROOT = Path(__file__).resolve().parents[2]
-NAME = "someone/Some-Model"
-COMMIT = "1" * 40
-
-
-@dataclass
-class Hub:
-    """A stand-in for the Hub: one repository with these files, and what was asked of it."""
-
-    files: dict[str, bytes]
-    status: int = 200
-    error: str = ""
-    asked: list[str] = field(default_factory=list)
-    sent: int = 0
-    url: str = ""
-
-
-@contextmanager
-def serving(hub: Hub) -> Iterator[Hub]:
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            pass
-
-        def do_HEAD(self) -> None:
-            self._answer(with_body=False)
-
-        def do_GET(self) -> None:
-            self._answer(with_body=True)
-
-        def _answer(self, *, with_body: bool) -> None:
-            path = self.path.split("?")[0]
-            hub.asked.append(path)
-            name = path.split(f"/resolve/{COMMIT}/")[-1].split("/resolve/main/")[-1]
-            headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{name}"'}
-            status, body = 200, b""
-            if hub.status != 200:
-                status, headers["X-Error-Code"], headers["X-Error-Message"] = hub.status, hub.error, "no"
-            elif path.startswith("/api/models/"):
-                siblings = [{"rfilename": file, "size": len(data)} for file, data in hub.files.items()]
-                body = json.dumps({"id": NAME, "sha": COMMIT, "siblings": siblings}).encode()
-            elif name in hub.files:
-                body = hub.files[name]
-                if asked := self.headers.get("Range"):
-                    first, last = asked.removeprefix("bytes=").split("-")
-                    status, body = 206, body[int(first) : int(last) + 1]
-            else:
-                status, headers["X-Error-Code"] = 404, "EntryNotFound"
-            self.send_response(status)
-            for key, value in headers.items():
-                self.send_header(key, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if with_body:
-                self.wfile.write(body)
-                hub.sent += len(body)
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    hub.url = f"http://127.0.0.1:{server.server_port}"
-    try:
-        yield hub
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def model(
     name: str | Path, home: Path, *, url: str = "http://127.0.0.1:9", folder: Path | None = None, offline: bool = False
 ) -> Any:
     """What `neuroscale model --json` says, in a process of its own: the Hub's library reads its address then."""
-    environment = {**os.environ, "HF_ENDPOINT": url, "HF_HOME": str(home / "hub"), "NO_PROXY": "127.0.0.1"}
-    environment["HF_HUB_OFFLINE"] = "1" if offline else "0"
     return subprocess.run(
         [sys.executable, "-m", "neuroscale", "model", str(name), "--json"],
         capture_output=True,
         text=True,
         cwd=folder or home,
-        env=environment,
+        env=hub_environment(home, url=url, offline=offline),
         timeout=120,
         check=False,
     )

@@ -11,7 +11,7 @@ from xdist.scheduler import LoadScopeScheduling
 _FORGE = (
     *("test_request_command.py", "test_revert.py", "test_pull_request_gate.py", "test_forge_adapters.py"),
     *("test_pull_request_trust.py", "test_smoke_workflow.py", "test_local_runner.py", "test_local_forge.py"),
-    "test_comment_command.py",
+    *("test_comment_command.py", "test_catalog_request.py"),
 )
 _API_SERVER = (
     *("test_metrics_command.py", "test_endpoint_access.py", "test_platform_install.py", "test_node_agent.py"),

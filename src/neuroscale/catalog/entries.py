@@ -19,7 +19,7 @@ from neuroscale.core.validation import Money, wrong
 from neuroscale.models.config import read_entry
 from neuroscale.models.facts import ModelFacts
 
-Quantization = Literal["none", "compressed-tensors-w4a16", "fp8", "mxfp4"]
+Quantization = Literal["none", "awq", "compressed-tensors-w4a16", "fp8", "gptq", "int8", "mxfp4", "nvfp4"]
 KvCacheDtype = Literal["auto", "fp8"]
 Family = Literal["cuda", "tpu", "cpu"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")]
@@ -40,10 +40,10 @@ class Figure(Frozen):
 
 
 class Parameters(Frozen):
-    """What the publisher says, in parameters. The plan counts from `config`; tests compare the two."""
+    """What the publisher says, in parameters (null: unknown). The plan counts from `config`; tests compare the two."""
 
-    published_total: Annotated[int, Field(ge=1)]
-    published_active: Annotated[int, Field(ge=1)]
+    published_total: Annotated[int, Field(ge=1)] | None
+    published_active: Annotated[int, Field(ge=1)] | None
     active_excludes_embedding: bool
     source: Source
 
@@ -64,7 +64,11 @@ class Checkpoint(Frozen):
 
 
 class Weights(Frozen):
-    """Where the files are: a Hugging Face repository, or a folder in the environment's own model store."""
+    """Where the files are: a Hugging Face repository, or a folder in the environment's own model store.
+
+    `gated`: the Hub gives them only to whom the publisher lets in (null: unknown). `read_on`: the day on which
+    `neuroscale catalog add` read revision, licence and sizes.
+    """
 
     kind: Literal["hub", "store"]
     path: Name
@@ -72,13 +76,15 @@ class Weights(Frozen):
     gated: bool | None
     license: str | None
     source: Source
+    read_on: date | None = None
 
 
 class Serving(Frozen):
     """How vLLM serves this model. A parser is null where there is none.
 
     `families`: kinds of accelerators on which it is known to run; a kind that is not listed is not planned with.
-    `multimodal`: it takes images or sound as well as text.
+    `multimodal`: it takes images or sound as well as text. `chat_template`: the files hold one (null: unknown); vLLM
+    refuses chats with a model that has none.
     """
 
     families: Annotated[tuple[Family, ...], Field(min_length=1)]
@@ -87,10 +93,20 @@ class Serving(Frozen):
     multimodal: bool
     minimum_vllm_version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")] | None
     source: Source
+    chat_template: bool | None = None
+
+
+class GoodAt(Frozen):
+    """What the model's publisher says that it is good at, in a few words."""
+
+    text: Annotated[str, Field(min_length=3, max_length=80, pattern=r"^[^\n]+$")]
+    source: Source
 
 
 class ModelEntry(Frozen):
     """One servable checkpoint. `variant_of` names the model that this is a quantised copy of.
+
+    `family`: the heading that the form lists it under (null: the family that its name tells, see catalog/families.py).
 
     `config`: the keys of its config.json, as they stand there; those that say nothing about memory may be left out.
     """
@@ -98,6 +114,8 @@ class ModelEntry(Frozen):
     name: Name
     title: str
     variant_of: Name | None = None
+    family: Annotated[str, Field(min_length=2, max_length=40, pattern=r"^[^\n]+$")] | None = None
+    good_at: GoodAt | None = None
     weights: Weights
     config: dict[str, Any]
     config_source: Source

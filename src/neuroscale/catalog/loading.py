@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from neuroscale.catalog.entries import Accelerator, ModelEntry, Price, PriceList, RuntimeEntry, Team
+from neuroscale.catalog.quantization_kinds import kind_of
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.units import MIB
 from neuroscale.core.validation import from_document, suggest
@@ -207,22 +208,13 @@ def _check_config(model: ModelEntry, document: Document, where: str) -> None:
     else:
         for field, fix in unread:
             found(f"config.{field}", "is a key that nothing reads", fix)
-        said, told = model.checkpoint.quantization, facts.quantization
-        method, bits = (told.method, told.bits) if told else ("none", 0)
-        if (method, bits) != _STORED_AS[said]:
+        said = model.checkpoint.quantization
+        if said != kind_of(facts):
+            method = facts.quantization.method if facts.quantization else "none"
             message = f"{said!r} is not what the config's quantization_config says ({method})"
             found("checkpoint.quantization", message, "Correct one of the two.")
     if problems:
         raise InputError(problems)
-
-
-_STORED_AS = {
-    "none": ("none", 0),
-    "compressed-tensors-w4a16": ("compressed-tensors", 4),
-    "fp8": ("fp8", 8),
-    "mxfp4": ("mxfp4", 4),
-}
-"""Method and bits of each kind of checkpoint."""
 
 
 def _dangling(kinds: dict[str, dict[str, Any]], places: dict[tuple[str, str], tuple[str, Document]]) -> list[Problem]:

@@ -17,6 +17,7 @@ from neuroscale.models.keys import LARGEST_CONFIG, parse_config
 
 if TYPE_CHECKING:
     from neuroscale.catalog import Catalog
+    from neuroscale.models.hub import HubModel
 
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 
@@ -64,7 +65,11 @@ def read_hub(name: str, revision: str | None = None) -> ModelFacts:
     """The facts of a model of the Hub."""
     from neuroscale.models.hub import HubModel
 
-    model = HubModel(name, revision)
+    return facts_of_hub_model(HubModel(name, revision))
+
+
+def facts_of_hub_model(model: HubModel) -> ModelFacts:
+    """The facts of a model of the Hub that was asked for already."""
     text = model.text("config.json")
     if text is None:
         raise InputError(Problem(model.source, "", "has no config.json", "Name a model that transformers can read."))
@@ -72,7 +77,7 @@ def read_hub(name: str, revision: str | None = None) -> ModelFacts:
     beside = model.text(_QUANTIZED)
     if beside is not None:
         config = with_quantization(config, parse_config(beside, f"{model.source}: {_QUANTIZED}"))
-    return read_config(config, name, f"{model.source}: config.json", model.headers())
+    return read_config(config, model.name, f"{model.source}: config.json", model.headers())
 
 
 def with_quantization(config: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from neuroscale import __version__
 from neuroscale.cli import (
     accuracy,
     after_merge,
+    catalog,
     comment,
     demo,
     fit,
@@ -92,6 +93,7 @@ app.command("smoke")(smoke.look_at_services)
 app.command("metrics")(metrics.show_metrics)
 app.command("query")(query.query_service)
 app.command("key")(key.manage_key)
+app.add_typer(catalog.app)
 app.add_typer(local.app)
 app.add_typer(platform.app)
 app.add_typer(policy.app)

@@ -29,6 +29,17 @@ ClusterStateOption = Annotated[Path | None, typer.Option("--state", help="The fo
 ServiceArgument = Annotated[str, typer.Argument(help="A service: its name, or ENVIRONMENT/SERVICE.")]
 ServiceEnvironmentOption = Annotated[str, typer.Option("--environment", help="The service's environment.")]
 
+# ----------------------------------------------------------------------------------------------------- the forge
+
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        help="A file of mode 0600 with the forge's token. Default: $NEUROSCALE_FORGE_TOKEN, or the file that "
+        "$NEUROSCALE_FORGE_TOKEN_FILE names.",
+    ),
+]
+
 # -------------------------------------------------------------------------------------------------- a form's answers
 
 AnswersOption = Annotated[Path | None, typer.Option("--answers", help="A YAML file with the form's answers.")]

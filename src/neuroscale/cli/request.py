@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuroscale.cli.options import AnswersOption, InteractiveOption, JsonOption, RepositoryOption
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.cli.options import AnswersOption, InteractiveOption, JsonOption, RepositoryOption, TokenFileOption
 
 if TYPE_CHECKING:
     from neuroscale.rendering.planning_inputs import PlanningInputs
-    from neuroscale.repo.git import Git
     from neuroscale.request.service_request import Request
 
 
@@ -21,19 +19,13 @@ def request_service(
     answers: AnswersOption = None,
     interactive: InteractiveOption = False,
     remote: Annotated[str, typer.Option("--remote", help="The git remote whose forge gets the request.")] = "origin",
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file",
-            help="A file of mode 0600 with the forge's token. Default: $NEUROSCALE_FORGE_TOKEN, or the file that "
-            "$NEUROSCALE_FORGE_TOKEN_FILE names.",
-        ),
-    ] = None,
+    token_file: TokenFileOption = None,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
     """Ask for a service: plan, render, judge, and open the pull request (or bring the open one up to date)."""
     from neuroscale.cli.answers import Answers, ask, check_source, read_answers, written_request
+    from neuroscale.cli.remote_address import remote_address
     from neuroscale.cli.request_outcome import print_outcome
     from neuroscale.forge import request_flow
     from neuroscale.forge.branches import Access, Branches
@@ -57,27 +49,11 @@ def request_service(
         return request_of(ask(inputs, on_stderr=True).values, KnownNames.of(inputs.catalog, inputs.settings))
 
     with contextlib.closing(Git(root)) as git, given.located():
-        address = _remote_address(git, remote)
+        address = remote_address(git, remote)
         _say(f"Looking at {remote}")
         publisher = Publisher(connect(address, token), Branches(git, Access(address, token)))
         outcome = request_flow.request_service(git, publisher, request, _say)
     return print_outcome(outcome, as_json=as_json)
-
-
-def _remote_address(git: Git, remote: str) -> str:
-    """The address of a git remote, by the remote's name."""
-    done = git.run("remote", "get-url", "--", remote, check=False)
-    if done.returncode != 0:
-        named = git.text("remote").split()
-        raise InputError(
-            Problem(
-                "the command line",
-                "--remote",
-                f"{remote!a} is not a git remote of this clone",
-                f"Name one of {', '.join(named)}." if named else "Add one: git remote add origin URL.",
-            )
-        )
-    return done.stdout.decode(errors="replace").strip()
 
 
 def _say(text: str) -> None:

@@ -11,6 +11,7 @@ import typer
 from neuroscale.cli.json_output import print_json
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import terminal
+from neuroscale.forge.catalog_change import Outcome as CatalogOutcome
 from neuroscale.forge.request_flow import Change, NoDifference, NotPassed, Outcome, Refused, Requested
 
 _DONE = {
@@ -92,6 +93,34 @@ def _requested(outcome: Requested, *, as_json: bool) -> int:
     typer.echo(f"  branch {outcome.change.branch} of {published.repository.slug}, commit {published.commit}")
     _print_notes(outcome.notes)
     return ExitStatus.PASSED
+
+
+def print_proposal(outcome: CatalogOutcome, facts: dict[str, Any], *, as_json: bool) -> int:
+    """Print what became of a change of the catalog; `facts` go with it for programs."""
+    published, verdict = outcome.published, outcome.verdict
+    if as_json:
+        from neuroscale.report.json_report import to_json
+
+        result = published.result if published else "not_passed" if verdict else "no_difference"
+        told: dict[str, Any] = {"branch": outcome.branch, "base_commit": outcome.base.commit}
+        if published:
+            told |= {"url": published.pull.url, "number": published.pull.number, "commit": published.commit}
+        if verdict:
+            told["verdict"] = json.loads(to_json(verdict))
+        print_json({**facts, "outcome": result, **told})
+    elif published:
+        typer.echo(f"{_DONE[published.result]} {published.pull.number}: {terminal(published.pull.url)}")
+        _print_notes(published.notes)
+    elif verdict:
+        from rich.console import Console
+
+        from neuroscale.report.terminal import print_verdict
+
+        print_verdict(verdict, Console(highlight=False))
+        typer.echo("Nothing was pushed.")
+    else:
+        typer.echo(f"{outcome.base.branch} has it already: nothing to do, no pull request.")
+    return verdict.exit_status if verdict else ExitStatus.PASSED
 
 
 def _facts(change: Change) -> dict[str, str]:

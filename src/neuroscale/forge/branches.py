@@ -10,7 +10,7 @@ import random
 import re
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -226,19 +226,26 @@ def is_ancestor(git: Git, old: str, new: str) -> bool:
     return git.run("merge-base", "--is-ancestor", old, new, check=False).returncode == 0
 
 
-def holds(git: Git, tree: str, folder: str, files: Mapping[str, str]) -> bool:
-    """Whether the folder of a tree (or a commit) holds exactly these plain files, by their path in the repository."""
+def holds(git: Git, tree: str, folder: str | None, files: Mapping[str, str]) -> bool:
+    """Whether the folder of a tree (or commit) holds exactly these plain files, by their path in the repository.
+
+    Without a folder: whether the tree holds these files, beside whatever others.
+    """
     snapshot = GitSnapshot(git, tree)
-    entries = snapshot.entries(folder)
+    entries = snapshot.entries(*files) if folder is None else snapshot.entries(folder)
     if any(entry.kind != "file" for entry in entries) or {entry.path for entry in entries} != set(files):
         return False
     return all(snapshot.read(path) == text.encode() for path, text in files.items())
 
 
-def with_folder(git: Git, tree: str, folder: str, files: Mapping[str, str]) -> str:
-    """The tree in which `folder` holds exactly `files` (path in the repository to text). Returns its id."""
+def with_files(git: Git, tree: str, folder: str | None, files: Mapping[str, str]) -> str:
+    """The tree in which `folder` holds exactly `files` (path in the repository to text). Returns its id.
+
+    Without a folder: the tree with these files, and all others as they are.
+    """
+    there = [] if folder is None else GitSnapshot(git, tree).entries(folder)
     # The mode 0 removes a path.
-    records = [f"0 {entry.object_id}\t{entry.path}" for entry in GitSnapshot(git, tree).entries(folder)]
+    records = [f"0 {entry.object_id}\t{entry.path}" for entry in there]
     for path, text in files.items():
         blob = git.run("hash-object", "-w", "--stdin", "--no-filters", data=text.encode()).stdout.decode().strip()
         records.append(f"100644 {blob}\t{path}")
@@ -250,8 +257,8 @@ def with_folder(git: Git, tree: str, folder: str, files: Mapping[str, str]) -> s
         return git.run("write-tree", environment=index).stdout.decode().strip()
 
 
-def merged_tree(git: Git, ours: str, theirs: str, folder: str) -> tuple[str, bool]:
-    """The tree of a merge of two commits, and whether it is clean. It may hold conflicts inside `folder`.
+def merged_tree(git: Git, ours: str, theirs: str, places: Collection[str]) -> tuple[str, bool]:
+    """The tree of merging two commits, and whether it is clean. Conflicts in these files and folders may stand in it.
 
     Raises InputError for conflicts elsewhere.
     """
@@ -260,15 +267,16 @@ def merged_tree(git: Git, ours: str, theirs: str, folder: str) -> tuple[str, boo
         text = one_line(done.stderr.decode(errors="replace"), 400)
         raise GitError(f"git cannot merge {theirs[:12]} into {ours[:12]}: {text}")
     tree, *conflicts = [part for part in done.stdout.decode(errors="surrogateescape").split("\0") if part]
-    outside = sorted({path for path in conflicts if not path.startswith(f"{folder}/")})
+    within = tuple(f"{place}/" for place in places)
+    outside = sorted({path for path in conflicts if path not in places and not path.startswith(within)})
     if outside:
         named = ", ".join(outside[:5]) + (" and others" if len(outside) > 5 else "")
         raise InputError(
             Problem(
                 "the pull request's branch",
                 "",
-                f"conflicts with its base outside {folder}: {one_line(named, 400)}",
-                "Merge the base into the branch by hand, resolve these conflicts, push, and run the command again.",
+                f"conflicts with its base outside {', '.join(places)}: {one_line(named, 400)}",
+                "Merge the base into the branch by hand, resolve these conflicts, push, and run it again.",
             )
         )
     return tree, done.returncode == 0

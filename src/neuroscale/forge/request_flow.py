@@ -167,7 +167,7 @@ def _once(git: Git, publisher: Publisher, base: Base, inputs: PlanningInputs, re
     prepared = publisher.prepare(base, there, wanted)
     if prepared.is_new:
         say("Judging the change")
-        verdict = _judge(git, base.commit, prepared.commit)
+        verdict = judge(git, base.commit, prepared.commit)
         if verdict.exit_status != ExitStatus.PASSED.value:
             return NotPassed(change, verdict)
         say(f"{terminal(verdict.headline)}. Publishing")
@@ -237,9 +237,9 @@ def _differs(locked: Plan, fresh: Plan) -> bool:
     return locked.model_copy(update={"lock": fresh.lock}) != fresh
 
 
-def _judge(git: Git, base: str, head: str) -> Verdict:
-    """The verdict on the commit, by the base's policies and, if the change alters the gate, by the base's gate."""
-    # If nothing will be pushed, nothing is judged, and the checks need not be loaded.
+def judge(git: Git, base: str, head: str) -> Verdict:
+    """The verdict on the commit, by the base's policies and, where the change alters the gate, by the base's gate."""
+    # Where nothing is to be pushed, nothing is judged, and the checks need not be loaded.
     from neuroscale.gate.base_gate import judge_by_base, needs_judges
     from neuroscale.gate.merged_change import find_change
     from neuroscale.gate.runner import gate_change

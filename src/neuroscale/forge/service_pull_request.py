@@ -21,7 +21,7 @@ from neuroscale.forge.branches import (
     make_commit,
     merged_tree,
     same_commit,
-    with_folder,
+    with_files,
 )
 from neuroscale.forge.interface import (
     Account,
@@ -65,11 +65,10 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Wanted(Proposal):
-    """The content that the pull request brings: the folder of one service with all its files, by path in the
-    repository.
-    """
+    """What the pull request is to bring: files by path in the repository. `folder`: it then holds these and no others
+    (None: other files stay as they are)."""
 
-    folder: str
+    folder: str | None
     files: Mapping[str, str]
     message: str
 
@@ -159,13 +158,15 @@ class Publisher:
                 return Prepared(there.tip, is_new=False)
             tree, parents = there.tip, [there.tip]
         else:
-            tree, clean = merged_tree(git, there.tip, base.commit, wanted.folder)
-            # A branch that merges cleanly needs no merge commit.
+            tree, clean = merged_tree(
+                git, there.tip, base.commit, [wanted.folder] if wanted.folder else [*wanted.files]
+            )
+            # What merges as it is needs no merge of its own.
             if clean and all(holds(git, one, wanted.folder, wanted.files) for one in (tree, there.tip)):
                 return Prepared(there.tip, is_new=False)
             parents = [there.tip, base.commit]
             message = f"{message}\n\nMerges {base.branch} ({base.commit[:12]})."
-        made = with_folder(git, tree, wanted.folder, wanted.files)
+        made = with_files(git, tree, wanted.folder, wanted.files)
         return Prepared(make_commit(git, made, parents, message, self.account), is_new=True)
 
     def publish(self, base: Base, there: OpenRequest | None, prepared: Prepared, wanted: Proposal) -> Published:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +38,31 @@ class HubModel:
         )
         self.revision: str = info.sha or revision or "main"
         self._sizes = {file.rfilename: file.size for file in info.siblings or ()}
+        gated: bool | str | None = info.gated
+        self.gated: bool | None = None if gated is None else gated is not False
+        """Whether the Hub gives the files only to whom the publisher lets in; None where it does not say."""
+        tags = info.tags or []
+        self.license: str | None = _tagged(tags, "license:")
+        self.quantized_from: str | None = _tagged(tags, "base_model:quantized:")
+        """The model that this is a quantised copy of, where its card says so."""
 
     @property
     def source(self) -> str:
         """Where the facts are from."""
         return f"{self.name}@{self.revision[:12]} on the Hub"
+
+    @property
+    def weight_files_bytes(self) -> int | None:
+        """Bytes of the safetensors files that vLLM loads; None where there are none or a size is not told."""
+        files = [file for file in self._sizes if file.endswith(".safetensors") and "/" not in file]
+        own = [file for file in files if not file.startswith("consolidated")] or files
+        sizes = [self._sizes[file] for file in own]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if known and len(known) == len(sizes) else None
+
+    def has(self, file: str) -> bool:
+        """Whether the repository holds the file."""
+        return file in self._sizes
 
     def text(self, file: str) -> bytes | None:
         """A small file of the repository; None where it has none."""
@@ -96,3 +117,9 @@ class HubModel:
 
     def _problem(self, message: str, fix: str) -> InputError:
         return InputError(Problem(self.name, "", message, fix))
+
+
+def _tagged(tags: Iterable[str], prefix: str) -> str | None:
+    """What follows the prefix in the one tag that has it; None without one, or with several."""
+    found = [tag.removeprefix(prefix) for tag in tags if tag.startswith(prefix)]
+    return found[0] if len(found) == 1 else None

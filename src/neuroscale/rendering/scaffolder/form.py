@@ -10,12 +10,14 @@ from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import Problem
 from neuroscale.core.yaml_io import Path, dotted
 from neuroscale.rendering.scaffolder.actions import PUBLISH
+from neuroscale.rendering.scaffolder.model_list import label, model_names
 from neuroscale.rendering.scaffolder.template import Template
 from neuroscale.repo.layout import SETTINGS
 from neuroscale.request.service_request import Request
 
 # The fields of a request beside the form's answers.
 _NOT_ASKED = frozenset({"schema_version", "overrides"})
+_ADD = {"model": "Run `neuroscale catalog form`, and commit its change."}
 _LIMITS = ("pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 FORM_FIELDS = tuple(name for name in Request.model_fields if name not in _NOT_ASKED)
@@ -73,15 +75,37 @@ def check_form(template: Template, catalog: Catalog, settings: Settings) -> list
             given = field.get("enum")
             offered = given if isinstance(given, list) else []
             if missing := [item for item in names if item not in offered]:
-                refuse((*place, "enum"), f"lacks {', '.join(missing)}", "Add what is missing.")
+                refuse((*place, "enum"), f"lacks {', '.join(missing)}", _ADD.get(name, "Add what is missing."))
             if extra := [str(item) for item in offered if item not in names]:
                 refuse(
                     (*place, "enum"),
                     f"offers {', '.join(extra)}, which the repository lacks",
                     "Remove it.",
                 )
+    problems += _check_models(template, catalog)
     problems += _check_repository(template, settings)
     return problems
+
+
+def _check_models(template: Template, catalog: Catalog) -> list[Problem]:
+    """What the form says of each model must be what the catalog says."""
+    field = template.form().get("model", {})
+    given, names = field.get("enum"), field.get("enumNames")
+    if not isinstance(given, list) or set(map(str, given)) != set(catalog.models):
+        return []  # told already
+    wanted = [label(catalog.models[name], catalog) for name in given]
+    if names == wanted and given == model_names(catalog):
+        return []
+    place = (*_place(template, "model"), "enumNames")
+    return [
+        Problem(
+            template.where,
+            dotted(place),
+            "the list of models is not as the catalog renders it",
+            "Run `neuroscale catalog form`, and commit its change.",
+            template.document.line(*place),
+        )
+    ]
 
 
 def _check_repository(template: Template, settings: Settings) -> list[Problem]:

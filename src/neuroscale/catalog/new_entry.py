@@ -1,0 +1,176 @@
+"""An entry of the catalog made from a model that was found, as the text of its file.
+
+What a person wrote into an entry that is there already stays: only what the model's files say is renewed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from neuroscale.catalog.families import RECIPES, UNKNOWN, parsers_of
+from neuroscale.catalog.found_model import FoundModel
+from neuroscale.catalog.quantization_kinds import kind_of
+from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.units import GIB
+from neuroscale.core.yaml_io import dump
+from neuroscale.models.config import read_entry
+from neuroscale.repo.layout import CATALOG
+
+_UNMEASURED: dict[str, Any] = {"value": None, "source": "not published and not measured here"}
+_GROUPED = frozenset({"awq", "compressed-tensors-w4a16", "gptq"})
+
+
+def entry_path(name: str) -> str:
+    """The path of a model's entry in the repository."""
+    return f"{CATALOG}/models/{name.rsplit('/', 1)[-1]}.yaml"
+
+
+def entry_values(found: FoundModel, there: Mapping[str, Any] | None, said: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the entry's file, in its order.
+
+    `there`: those of the entry as it is. `said`: fields that a person gives beside the model's files; they win.
+    Raises InputError where the catalog has no word for how the weights are stored.
+    """
+    values = _merged(_made(found) if there is None else _renewed(found, there), said)
+    if there is not None and _undated(values) == _undated(there):
+        return dict(there)
+    return {key: values[key] for key in sorted(values, key=_place)}
+
+
+def _renewed(found: FoundModel, there: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry that is there, with what the model's files say."""
+    made = _made(found)
+    weights = {key: made["weights"][key] for key in ("revision", "gated", "license", "read_on")}
+    checkpoint = {key: made["checkpoint"][key] for key in made["checkpoint"] if key in ("dtype", "quantization")}
+    if found.weight_bytes:
+        checkpoint["download_gib"] = made["checkpoint"]["download_gib"]
+    files: dict[str, Any] = {
+        "weights": {key: value for key, value in weights.items() if value is not None},
+        "checkpoint": checkpoint,
+    }
+    if there.get("config") != made["config"]:
+        files |= {"config": made["config"], "config_source": made["config_source"]}
+    if found.chat_template is not None:
+        files["serving"] = {"chat_template": found.chat_template}
+    return _merged(there, files)
+
+
+def entry_text(values: Mapping[str, Any]) -> str:
+    """The text of an entry's file."""
+    return dump(dict(values))
+
+
+_ORDER = (
+    *("name", "title", "variant_of", "family", "good_at", "weights", "config", "config_source"),
+    *("parameters", "checkpoint", "serving"),
+)
+
+
+def _place(key: str) -> int:
+    return _ORDER.index(key) if key in _ORDER else len(_ORDER)
+
+
+def _made(found: FoundModel) -> dict[str, Any]:
+    facts = found.facts
+    kind = kind_of(facts)
+    if kind is None:
+        method = facts.quantization.method if facts.quantization else "none"
+        raise InputError(
+            Problem(found.where, "quantization_config", f"{method!r} is stored in a way that no entry can name", "")
+        )
+    values: dict[str, Any] = {
+        "name": found.name,
+        "title": found.name.rsplit("/", 1)[-1].replace("-", " "),
+    }
+    if found.quantized_from:
+        values["variant_of"] = found.quantized_from
+    checkpoint: dict[str, Any] = {"dtype": facts.dtype, "quantization": kind}
+    if kind in _GROUPED and facts.quantization and facts.quantization.group_size:
+        checkpoint["quantization_group_size"] = facts.quantization.group_size
+    size: dict[str, Any] = _UNMEASURED
+    if found.weight_bytes:
+        size = {
+            "value": float(f"{found.weight_bytes / GIB:.5g}"),
+            "source": f"{found.sizes}: {found.weight_bytes:,} bytes",
+        }
+    parsers = parsers_of(found.name, facts.model_type, *_outer_type(facts.config))
+    serving: dict[str, Any] = {
+        "families": ["cuda"],
+        "tool_call_parser": parsers.tool_call if parsers else None,
+        "reasoning_parser": parsers.reasoning if parsers else None,
+        "multimodal": facts.multimodal,
+        "minimum_vllm_version": None,
+        "source": RECIPES if parsers else UNKNOWN,
+    }
+    if found.chat_template is not None:
+        serving["chat_template"] = found.chat_template
+    return {
+        **values,
+        "weights": {
+            "kind": "hub" if found.on_hub else "store",
+            "path": found.name,
+            "revision": found.revision,
+            "gated": found.gated,
+            "license": found.license,
+            "source": f"https://huggingface.co/{found.name}" if found.on_hub else found.where,
+            "read_on": str(found.read_on),
+        },
+        "config": _read_keys(found),
+        "config_source": f"{found.where}: the keys that planning reads",
+        "parameters": {
+            "published_total": None,
+            "published_active": None,
+            "active_excludes_embedding": False,
+            "source": "not looked up",
+        },
+        "checkpoint": {
+            **checkpoint,
+            "download_gib": size,
+            "resident_gib": _UNMEASURED,
+            "host_memory_gib": _UNMEASURED,
+        },
+        "serving": serving,
+    }
+
+
+def _outer_type(config: Mapping[str, Any] | None) -> tuple[str, ...]:
+    outer = (config or {}).get("model_type")
+    return (outer,) if isinstance(outer, str) else ()
+
+
+def _read_keys(found: FoundModel) -> dict[str, Any]:
+    """The config without the keys that nothing reads. The same facts follow from it."""
+    config = dict(found.facts.config or {})
+    _, unread = read_entry(config, found.name, found.where)
+    paths = {path for path, _ in unread}
+    return _without(config, paths, "")
+
+
+def _without(values: Mapping[str, Any], paths: set[str], at: str) -> dict[str, Any]:
+    kept = {}
+    for key, value in values.items():
+        path = f"{at}.{key}".strip(".")
+        if path in paths or key == "transformers_version":
+            continue
+        kept[key] = _without(value, paths, path) if isinstance(value, Mapping) else value
+    return kept
+
+
+def _merged(values: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with those that are said in their place, section by section; lists and texts as a whole."""
+    merged = dict(values)
+    for key, value in said.items():
+        there = merged.get(key)
+        # The keys of a config belong together, and a figure belongs to its source.
+        together = key == "config" or (isinstance(value, Mapping) and {"value", "source"} <= value.keys())
+        if isinstance(there, Mapping) and isinstance(value, Mapping) and not together:
+            merged[key] = _merged(there, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _undated(values: Mapping[str, Any]) -> dict[str, Any]:
+    weights = values.get("weights") or {}
+    return {**values, "weights": {key: value for key, value in weights.items() if key != "read_on"}}

@@ -1,0 +1,225 @@
+"""What `neuroscale catalog add` does: find the model, make its entry, show what it fits on, write or propose it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from neuroscale.cli.json_output import print_json
+from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.printable import terminal
+
+if TYPE_CHECKING:
+    from neuroscale.catalog import Catalog
+    from neuroscale.catalog.found_model import FoundModel
+    from neuroscale.catalog.settings import Settings
+    from neuroscale.planning.model_fit import AcceleratorFit
+    from neuroscale.repo.snapshot import Snapshot
+
+_MOST_BYTES = 64 * 1024  # of a file of fields
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command line asks for: the model, its name, a file of fields, and the environment to show."""
+
+    model: str
+    name: str | None
+    fields: Path | None
+    environment: str | None
+
+
+@dataclass(frozen=True)
+class Made:
+    """The entry with what surrounds it: the files that change, by path, and what it fits on in each environment."""
+
+    name: str
+    path: str
+    files: Mapping[str, str]
+    fits: Mapping[str, list[AcceleratorFit]]
+    catalog: Catalog
+
+
+def add(wanted: Wanted, repository: Path | None, remote: str | None, token_file: Path | None, *, as_json: bool) -> int:
+    """Write the entry, or open its pull request where a remote is named. Raises InputError."""
+    from neuroscale.catalog.found_model import find_model
+    from neuroscale.repo.layout import find_root
+    from neuroscale.repo.snapshot import FolderSnapshot
+
+    root = find_root(repository or Path.cwd())
+    said = _fields(wanted.fields)
+    found = find_model(wanted.model, wanted.name, datetime.now(UTC).date())
+    if remote is not None:
+        return _propose(root, found, said, wanted.environment, remote, token_file, as_json=as_json)
+    snapshot = FolderSnapshot(root)
+    made = _make(found, said, wanted.environment, snapshot, snapshot)
+    changed = _write(root, snapshot, made.files)
+    if as_json:
+        print_json({**_mapping(made), "changed": changed})
+        return ExitStatus.PASSED
+    _print(made)
+    for path in changed:
+        typer.echo(f"{path}: written")
+    if not changed:
+        typer.echo(f"{made.path}: is up to date")
+    return ExitStatus.PASSED
+
+
+def _make(
+    found: FoundModel, said: Mapping[str, Any], environment: str | None, base: Snapshot, newest: Snapshot
+) -> Made:
+    """The entry, checked as a part of the base's catalog, and the form's list with it."""
+    from neuroscale.catalog import load_catalog
+    from neuroscale.catalog.new_entry import entry_path, entry_text, entry_values
+    from neuroscale.catalog.settings import load_settings
+    from neuroscale.core.yaml_io import decode, read_mapping
+    from neuroscale.planning.model_fit import fits_of
+    from neuroscale.rendering.scaffolder.model_list import with_models
+    from neuroscale.rendering.scaffolder.template import load_template
+    from neuroscale.repo.layout import CATALOG
+    from neuroscale.repo.snapshot import MemorySnapshot
+
+    path = entry_path(found.name)
+    data = newest.read(path)
+    there = None if data is None else read_mapping(decode(data, path), path).value
+    if there is not None and there.get("name") != found.name:
+        raise InputError(
+            Problem(path, "name", f"is {there.get('name')!r}, not {found.name!r}", "Rename one of the two models.")
+        )
+    values = entry_values(found, there, said)
+    text = decode(data, path) if data is not None and values == there else entry_text(values)
+    files = {entry.path: base.read(entry.path) or b"" for entry in base.entries(CATALOG)}
+    catalog = load_catalog(MemorySnapshot({**files, path: text.encode()}))
+    settings = load_settings(base)
+    template = load_template(base)
+    changes = {path: text, template.where: with_models(template, catalog)}
+    fits = {
+        name: fits_of(found.name, name, catalog, settings.environments[name])
+        for name in _environments(settings, environment)
+    }
+    return Made(found.name, path, changes, fits, catalog)
+
+
+def _environments(settings: Settings, named: str | None) -> list[str]:
+    from neuroscale.core.validation import suggest
+
+    if named is not None and named not in settings.environments:
+        fix = suggest(named, settings.environments)
+        raise InputError(Problem("the command line", "--environment", f"{named!a} is not in the settings", fix))
+    return list(settings.environments) if named is None else [named]
+
+
+def _fields(path: Path | None) -> Mapping[str, Any]:
+    from neuroscale.core.files import read_bounded
+    from neuroscale.core.yaml_io import decode, read_mapping
+
+    if path is None:
+        return {}
+    text = decode(read_bounded(path, _MOST_BYTES, "Name a file that holds fields of the entry."), str(path))
+    values: Mapping[str, Any] = read_mapping(text, str(path)).value
+    for key in ("name", "config"):
+        if key in values:
+            raise InputError(
+                Problem(str(path), key, "comes from the model's files", "Remove it; --name gives another name.")
+            )
+    return values
+
+
+def _write(root: Path, snapshot: Snapshot, files: Mapping[str, str]) -> list[str]:
+    """Write what differs; returns its paths. Raises InputError, before anything is written, where a path is a link."""
+    from neuroscale.core.files import write_public
+
+    for path in files:
+        for place in [path, *map(str, [*Path(path).parents][:-1])]:
+            if (root / place).is_symlink():
+                raise InputError(Problem(place, "", "is a symlink", "Replace it by a plain file or folder."))
+    changed = [path for path, text in files.items() if snapshot.read(path) != text.encode()]
+    for path in changed:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        write_public(root / path, files[path])
+    return changed
+
+
+def _propose(
+    root: Path,
+    found: FoundModel,
+    said: Mapping[str, Any],
+    environment: str | None,
+    remote: str,
+    token_file: Path | None,
+    *,
+    as_json: bool,
+) -> int:
+    from neuroscale.cli.remote_address import remote_address
+    from neuroscale.cli.request_outcome import print_proposal
+    from neuroscale.forge.branches import Access, Branches
+    from neuroscale.forge.catalog_change import CatalogChange, propose
+    from neuroscale.forge.connect import connect
+    from neuroscale.forge.service_pull_request import Publisher
+    from neuroscale.forge.token import find_token
+    from neuroscale.repo.git import Git
+
+    token = find_token(token_file)
+    last: list[Made] = []
+
+    def make(base: Snapshot, newest: Snapshot) -> CatalogChange:
+        made = _make(found, said, environment, base, newest)
+        last[:] = [made]
+        return CatalogChange(made.files, f"Add {found.name} to the catalog", _sentences(made, found))
+
+    def say(text: str) -> None:
+        typer.echo(f"{text} ...", err=True)
+
+    with contextlib.closing(Git(root)) as git:
+        address = remote_address(git, remote)
+        say(f"Looking at {remote}")
+        publisher = Publisher(connect(address, token), Branches(git, Access(address, token)))
+        outcome = propose(git, publisher, found.name.rsplit("/", 1)[-1], make, say)
+    if not as_json:
+        _print(last[0])
+    return print_proposal(outcome, _mapping(last[0]), as_json=as_json)
+
+
+def _sentences(made: Made, found: FoundModel) -> tuple[str, ...]:
+    """What a reviewer of the entry needs."""
+    from neuroscale.rendering.scaffolder.model_list import label
+
+    entry = made.catalog.models[made.name]
+    told = [f"{label(entry, made.catalog)}.", f"Read from {found.where}."]
+    for name, fits in made.fits.items():
+        told.append(f"In {name}: {'; '.join(_line(made, fit) for fit in fits)}.")
+    return tuple(told)
+
+
+def _print(made: Made) -> None:
+    from neuroscale.rendering.scaffolder.model_list import label
+
+    typer.echo(terminal(label(made.catalog.models[made.name], made.catalog)))
+    for name, fits in made.fits.items():
+        typer.echo(f"In {name}:")
+        for fit in fits:
+            typer.echo(f"  {terminal(_line(made, fit))}")
+
+
+def _line(made: Made, fit: AcceleratorFit) -> str:
+    title = made.catalog.accelerators[fit.accelerator].title
+    if not fit.count:
+        return f"{title}: not served. {fit.reason}"
+    tight = " (tight)" if fit.tight else ""
+    return f"{fit.count} x {title}{tight}: {fit.users} requests of {fit.context:,} tokens at once"
+
+
+def _mapping(made: Made) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "model": made.name,
+        "path": made.path,
+        "fits": {name: [dataclasses.asdict(fit) for fit in fits] for name, fits in made.fits.items()},
+    }

@@ -1,0 +1,60 @@
+"""On which accelerators of an environment a model can be served, for the form's own example of a request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neuroscale.catalog import Catalog
+from neuroscale.catalog.settings import Environment
+from neuroscale.planning.choose import Candidate, Case, candidates
+from neuroscale.request.service_request import Request
+
+_USERS, _PROMPT, _ANSWER = 8, 4096, 1024  # what the form offers
+_SECONDS = 120.0  # the longest that may be asked for: speed is not the question
+
+
+@dataclass(frozen=True)
+class AcceleratorFit:
+    """The smallest number of an accelerator that serves the model (0: none does, for `reason`)."""
+
+    accelerator: str
+    count: int
+    tight: bool
+    users: int
+    """Requests at once that one replica holds."""
+    context: int
+    """Tokens of a request that this was asked for."""
+    reason: str
+
+
+def fits_of(model: str, environment: str, catalog: Catalog, settings: Environment) -> list[AcceleratorFit]:
+    """For each accelerator of the environment, whether it serves the model with the form's example of traffic.
+
+    A model that reads less than the example's prompt and answer is asked for half of what it reads.
+    """
+    entry = catalog.models[model]
+    longest = entry.facts.max_position_embeddings
+    prompt, answer = (_PROMPT, _ANSWER) if longest >= _PROMPT + _ANSWER else (longest // 4, longest // 4)
+    request = Request(
+        service="example",
+        model=model,
+        team="example",
+        environment=environment,
+        concurrent_users=_USERS,
+        longest_prompt_tokens=max(prompt, 1),
+        longest_answer_tokens=max(answer, 1),
+        p95_ttft_seconds=_SECONDS,
+        availability="standard",
+    )
+    case = Case(request, entry, environment, settings, catalog, {})
+    tried = candidates(case)
+    return [_of(name, case, [one for one in tried if one.accelerator.name == name]) for name in settings.accelerators]
+
+
+def _of(name: str, case: Case, tried: list[Candidate]) -> AcceleratorFit:
+    working = [one for one in tried if one.works]
+    if not working:
+        nearest = min(tried, key=lambda one: one.distance)
+        return AcceleratorFit(name, 0, False, 0, case.max_model_len, nearest.failures[0].sentence)
+    best = min(working, key=lambda one: (one.count, one.tight, one.kv_cache_dtype != "auto"))
+    return AcceleratorFit(name, best.count, best.tight, best.capacity, case.max_model_len, "")
