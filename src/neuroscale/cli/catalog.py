@@ -48,6 +48,15 @@ def add_model(
     return add(wanted, repository, remote if pull_request else None, token_file, as_json=as_json)
 
 
+@app.command("check")
+def check_catalog(as_json: JsonOption = False, repository: RepositoryOption = None) -> int:
+    """List what is out of date: a model's revision that is not the Hub's newest, prices of more than 90 days, an image
+    without a digest. Exit status 0: nothing is; 1: something is; 3: the Hub did not tell every revision."""
+    from neuroscale.cli.catalog_check import check
+
+    return check(repository, as_json=as_json)
+
+
 @app.command("form")
 def render_form(repository: RepositoryOption = None) -> int:
     """Write the form's list of models as the catalog has them, grouped by family."""

@@ -20,6 +20,10 @@ TIMEOUT_SECONDS = 20.0
 _ELSEWHERE = "Name a folder that holds the model, or its config.json."
 
 
+class HubOutOfReachError(InputError):
+    """The Hub itself does not answer, so that asking it for another model is of no use."""
+
+
 class HubModel:
     """A repository of the Hub at the newest commit of its default branch, or at `revision`.
 
@@ -106,14 +110,17 @@ class HubModel:
         except errors.RevisionNotFoundError as error:
             raise self._problem("has no such revision", "Correct the revision.") from error
         except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
-            raise self._problem("was not looked up: the Hub is off limits or out of reach", _ELSEWHERE) from error
+            raise self._out_of_reach("the Hub is off limits or out of reach") from error
         except errors.HfHubHTTPError as error:
             status = error.response.status_code if error.response is not None else "an error"
             raise self._problem(f"was not told: the Hub answered {status}", _ELSEWHERE) from error
         except (httpx.HTTPError, OSError) as error:
-            raise self._problem(f"was not looked up: the Hub cannot be reached ({error})", _ELSEWHERE) from error
+            raise self._out_of_reach(f"the Hub cannot be reached ({error})") from error
         except (errors.SafetensorsParsingError, errors.NotASafetensorsRepoError, json.JSONDecodeError) as error:
             raise self._problem("has safetensors files whose headers cannot be read", _ELSEWHERE) from error
+
+    def _out_of_reach(self, why: str) -> HubOutOfReachError:
+        return HubOutOfReachError(Problem(self.name, "", f"was not looked up: {why}", _ELSEWHERE))
 
     def _problem(self, message: str, fix: str) -> InputError:
         return InputError(Problem(self.name, "", message, fix))

@@ -1,0 +1,91 @@
+"""What in the catalog is out of date: a revision, a price, an image. What nobody could tell is unknown, never fresh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from typing import Literal
+
+from neuroscale.catalog.loading import Catalog
+from neuroscale.core.errors import InputError
+from neuroscale.models.hub import HubOutOfReachError
+
+OLDEST_PRICE_DAYS = 90
+"""Days after which a price is looked up again: providers change theirs several times a year."""
+
+Newest = Callable[[str], str]
+"""The newest commit of a repository of the Hub, by its name. Raises InputError where the Hub does not tell it."""
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One entry (`model/NAME`, `price/NAME`, `runtime/NAME`), what is wrong or not known, and what to do."""
+
+    entry: str
+    state: Literal["stale", "unknown"]
+    message: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class Staleness:
+    """What was found, and how many revisions (with the Hub's), price lists and images were compared."""
+
+    remarks: tuple[Remark, ...]
+    revisions: int
+    prices: int
+    images: int
+
+    def of(self, state: Literal["stale", "unknown"]) -> list[Remark]:
+        """The remarks of one state."""
+        return [remark for remark in self.remarks if remark.state == state]
+
+
+def staleness(catalog: Catalog, today: date, newest: Newest) -> Staleness:
+    """Everything that is out of date. The Hub is asked for models until it is out of reach."""
+    remarks, revisions = _revisions(catalog, newest)
+    for price_list in catalog.prices.values():
+        days = (today - price_list.date).days
+        if days > OLDEST_PRICE_DAYS:
+            message = f"the prices are of {price_list.date}, {days} days ago: more than {OLDEST_PRICE_DAYS}"
+            fix = "Look them up again, and write the new date with them."
+            remarks.append(Remark(f"price/{price_list.name}", "stale", message, fix))
+    for runtime in catalog.runtimes.values():
+        if runtime.digest is None:
+            message = f"{runtime.image} is pinned by its tag alone, which may come to name another image"
+            fix = "Write the digest that the registry tells: `digest: sha256:...`."
+            remarks.append(Remark(f"runtime/{runtime.name}", "stale", message, fix))
+    return Staleness(tuple(remarks), revisions, len(catalog.prices), len(catalog.runtimes))
+
+
+def _revisions(catalog: Catalog, newest: Newest) -> tuple[list[Remark], int]:
+    """The remarks about models of the Hub, and how many revisions could be compared."""
+    remarks: list[Remark] = []
+    compared, out_of_reach = 0, ""
+
+    def remark(state: Literal["stale", "unknown"], message: str, fix: str) -> None:
+        remarks.append(Remark(f"model/{model.name}", state, message, fix))
+
+    for model in catalog.models.values():
+        if model.weights.kind != "hub":
+            continue
+        renew = f"Run `neuroscale catalog add {model.weights.path}`."
+        if model.weights.revision is None:
+            remark("stale", "names no revision: each start loads whatever is newest", renew)
+        elif out_of_reach:
+            remark("unknown", out_of_reach, "Run it again where the Hub can be reached.")
+        else:
+            try:
+                commit = newest(model.weights.path)
+            except HubOutOfReachError as error:
+                out_of_reach = error.problems[0].message
+                remark("unknown", out_of_reach, "Run it again where the Hub can be reached.")
+            except InputError as error:
+                remark("unknown", error.problems[0].message, error.problems[0].fix)
+            else:
+                compared += 1
+                if commit != model.weights.revision:
+                    message = f"the revision is {model.weights.revision[:12]}, and the Hub has {commit[:12]}"
+                    remark("stale", message, renew)
+    return remarks, compared
