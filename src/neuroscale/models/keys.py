@@ -60,6 +60,7 @@ class Keys:
         self.asked = {} if asked is None else asked
         self._here = self.asked.setdefault(path, set())
         self._defaults, self._aliases = class_defaults(model_type)
+        self._spelled: dict[str, str] = {}
 
     def problem(self, key: str, message: str, fix: str = _FIX) -> InputError:
         """An error about one key."""
@@ -174,6 +175,12 @@ class Keys:
 
     def _name(self, key: str) -> str:
         """The spelling under which the file, or else the class, has the key."""
+        found = self._spelled.get(key)
+        if found is None:
+            found = self._spelled[key] = self._look_up(key)
+        return found
+
+    def _look_up(self, key: str) -> str:
         names = [key]
         for alias, meant in self._aliases.items():
             if key == alias:

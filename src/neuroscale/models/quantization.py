@@ -23,6 +23,7 @@ _FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_pro
 _MOST_PATTERNS = 100_000
 _LONGEST_PATTERN = 300
 _NUMBER = re.compile(r"[0-9]|\\d")
+_WILD = re.compile(r"[*?\[]")
 _REPEATED_GROUP = re.compile(r"\)\s*[*+{]")
 
 
@@ -44,6 +45,7 @@ class Patterns:
         self.all = tuple(patterns)
         self._exact: dict[str, list[tuple[str, ...]]] = defaultdict(list)
         self._wild: list[str] = []
+        self._beginnings: list[str] = []
         self._expressions: list[re.Pattern[str]] = []
         for pattern in self.all:
             self._add(c, key, pattern)
@@ -58,6 +60,8 @@ class Patterns:
                 self._expressions.append(re.compile(pattern[3:]))
             except (re.error, OverflowError) as error:
                 raise c.problem(key, f"{pattern!r} is not a regular expression: {error}") from error
+        elif pattern.endswith("*") and not _WILD.search(pattern[:-1]):
+            self._beginnings.append(_core(pattern)[:-1])  # most are so, and there may be hundreds
         elif "*" in pattern:
             self._wild.append(_core(pattern))
         else:
@@ -73,6 +77,8 @@ class Patterns:
             for wanted in self._exact.get(parts[length - 1], ()):
                 if parts[max(0, length - len(wanted)) : length] == wanted:
                     return True
+        if any(core.startswith(start) or f".{start}" in core for start in self._beginnings):
+            return True
         if any(fnmatchcase(core, wild) or fnmatchcase(core, f"*.{wild}") for wild in self._wild):
             return True
         if self._expressions:
@@ -163,7 +169,10 @@ def converted(
         if quantization is not None:
             held[quantization] += math.prod(weight.shape) * weight.copies
     most = held.most_common(1)[0][0] if held else scheme.rules[0].quantization
-    made = [(replace(weight, linear=quantization is not None), quantization) for weight, quantization in stored]
+    made = []
+    for weight, quantization in stored:
+        linear = quantization is not None
+        made.append((weight if weight.linear == linear else replace(weight, linear=linear), quantization))
     facts = replace(most, method=scheme.method, ignored=scheme.ignored.all, kv_cache=scheme.kv_cache)
     return made, replace(scheme, facts=facts)
 

@@ -1,0 +1,19 @@
+"""Patterns that name a quantised model's modules: one that ends with a star matches as `fnmatch` reads it."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neuroscale.models.keys import Keys
+from neuroscale.models.quantization import Patterns
+
+_WORDS = st.text("ab.*", min_size=1, max_size=6)
+
+
+@given(st.lists(_WORDS.map(lambda text: f"{text}*"), min_size=1, max_size=3), st.text("ab.", min_size=1, max_size=8))
+def test_a_pattern_with_stars_matches_from_a_parts_beginning(patterns: list[str], module: str) -> None:
+    found = Patterns(Keys({}, "test"), "ignore", patterns).match(module)
+    assert found == any(fnmatchcase(module, one) or fnmatchcase(module, f"*.{one}") for one in patterns)
