@@ -101,7 +101,7 @@ def test_the_catalog_of_this_repository_loads_and_suits_the_settings() -> None:
         (
             PRICES,
             "accelerator: nvidia-l4",
-            "accelerator: nvidia-l40",
+            "accelerator: nvdia-l4",
             "prices[0].accelerator",
             "Did you mean 'nvidia-l4'?",
         ),

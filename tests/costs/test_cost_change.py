@@ -66,7 +66,7 @@ _PODS = st.builds(
     st.sampled_from([0, 1, 2, 3]),
     _QUANTITIES,
     _MEMORY,
-    st.sampled_from(["nvidia-l4", "nvidia-h100-80gb", "nvidia-h200-141gb", "nvidia-tesla-t4"]),
+    st.sampled_from(["nvidia-l4", "nvidia-h100-80gb", "nvidia-h200-141gb", "nvidia-tesla-p100"]),
 )
 _LABELS = st.sampled_from([{}, {"cost-center": "a"}, {"cost-center": "b"}])
 _OBJECTS = st.one_of(

@@ -486,10 +486,10 @@ def test_the_accelerator_is_found_by_the_nodes_that_the_pod_selects(nodes: dict[
     ("nodes", "words"),
     [
         ({"nodeSelector": {}}, "may have any of nvidia-a100-80gb, nvidia-h100-80gb, nvidia-l4, nvidia-rtx-pro-6000"),
-        ({"nodeSelector": {SELECTOR: "nvidia-tesla-t4"}}, "no accelerator for nodes with .*=nvidia-tesla-t4"),
+        ({"nodeSelector": {SELECTOR: "nvidia-tesla-p100"}}, "no accelerator for nodes with .*=nvidia-tesla-p100"),
         (affinity({SELECTOR: ["nvidia-l4", "nvidia-h100-80gb"]}), "may have any of nvidia-h100-80gb, nvidia-l4"),
         (affinity({SELECTOR: ["nvidia-l4"]}, {"zone": ["a"]}), "may have any of"),
-        (affinity({SELECTOR: ["nvidia-l4", "nvidia-tesla-t4"]}), "no accelerator for nodes with"),
+        (affinity({SELECTOR: ["nvidia-l4", "nvidia-tesla-p100"]}), "no accelerator for nodes with"),
         (affinity({SELECTOR: []}), "may have any of"),
     ],
 )

@@ -20,6 +20,7 @@ from neuroscale.models.config import read_entry
 from neuroscale.models.facts import ModelFacts
 
 Quantization = Literal["none", "awq", "compressed-tensors-w4a16", "fp8", "gptq", "int8", "mxfp4", "nvfp4"]
+Dtype = Literal["bfloat16", "float16", "float32"]
 KvCacheDtype = Literal["auto", "fp8"]
 Family = Literal["cuda", "tpu", "cpu"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")]
@@ -55,7 +56,7 @@ class Checkpoint(Frozen):
     parallel size 1. `host_memory_gib`: peak of the process while loading.
     """
 
-    dtype: Literal["bfloat16", "float16", "float32"]
+    dtype: Dtype
     quantization: Quantization
     quantization_group_size: int | None = None
     download_gib: Figure
@@ -141,8 +142,18 @@ class ModelEntry(Frozen):
         return copy
 
 
+class AskedFor(Frozen):
+    """How a pod asks for an accelerator on one kind of cluster. `resource`: where it is not the entry's own."""
+
+    resource: Annotated[str, Field(pattern=r"^[a-z0-9.-]+/[a-z0-9-]+$")] | None = None
+    node_selector: dict[str, LabelValue]
+
+
 class Accelerator(Frozen):
     """One kind of accelerator as a pod can ask for it.
+
+    `resource` and `node_selector`: how, where `asked_for` says nothing else of the environment's kind of cluster (kind:
+    a cluster of one's own). `dtypes`: of weights that vLLM starts with there.
 
     `counts`: how many one pod may hold. `memory_gib`: what the runtime sees of one. `bandwidth_gb_s`: of its memory.
     `used_gib`: what other programs hold of one when vLLM starts (none: nothing, or what is common where the host's
@@ -164,6 +175,22 @@ class Accelerator(Frozen):
     quantizations: tuple[Quantization, ...]
     kv_cache_dtypes: Annotated[tuple[KvCacheDtype, ...], Field(min_length=1)]
     support_source: Source
+    dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("bfloat16", "float16", "float32")
+    asked_for: dict[Literal["kind", "gke", "eks"], AskedFor] = Field(default_factory=dict)
+
+    def on(self, cluster: str) -> Accelerator:
+        """It as a pod asks for it on that kind of cluster."""
+        for name, how in self.asked_for.items():
+            if name == cluster:
+                return self.model_copy(
+                    update={"resource": how.resource or self.resource, "node_selector": how.node_selector}
+                )
+        return self
+
+    @property
+    def ways(self) -> tuple[Accelerator, ...]:
+        """It in every way in which a pod may ask for it."""
+        return (self, *(self.on(name) for name in self.asked_for))
 
     @field_validator("counts")
     @classmethod

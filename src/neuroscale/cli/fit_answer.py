@@ -19,6 +19,7 @@ from neuroscale.planning.fit.device import family_of
 from neuroscale.planning.fit.versions import number
 from neuroscale.planning.price import pod_price
 from neuroscale.planning.replica_memory import facts_of, served_facts
+from neuroscale.vllm.accelerator_rules import check_dtype
 from neuroscale.vllm.arguments import Parsed, parse_arguments
 from neuroscale.vllm.command_rules import check_command
 from neuroscale.vllm.memory_variables import with_variables
@@ -66,6 +67,9 @@ def answer(question: Question, catalog: Catalog) -> Fit:
         raise InputError(Problem("--vllm-args", "", message, fix))
     refusals, remarks = _faults(parsed, facts, catalog.models.get(question.model))
     problems += refusals
+    card = catalog.accelerators.get(question.accelerator or "")
+    if card is not None:
+        problems += tuple(f"{fault.message}. {fault.fix}" for fault in check_dtype(parsed, facts, card))
     arguments = with_variables(parsed.arguments.in_range(), _environment(question))
     result = fit(facts, where, arguments, version=question.vllm_version)
     if problems:

@@ -38,7 +38,8 @@ def demand(plan: Plan, rendered: Mapping[str, str], runtimes: Iterable[Object] =
 
 def others(plan: Plan, environment: Environment, catalog: Catalog) -> list[Other]:
     """The environment's accelerators that the plan does not use."""
-    entries = [catalog.accelerators[name] for name in environment.accelerators if name != plan.accelerator]
+    names = [name for name in environment.accelerators if name != plan.accelerator]
+    entries = [catalog.accelerators[name].on(environment.cluster) for name in names]
     return [
         Other(entry.name, entry.resource, {**environment.node_selector, **entry.node_selector}) for entry in entries
     ]

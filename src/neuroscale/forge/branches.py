@@ -227,7 +227,7 @@ def is_ancestor(git: Git, old: str, new: str) -> bool:
 
 
 def holds(git: Git, tree: str, folder: str | None, files: Mapping[str, str]) -> bool:
-    """Whether the folder of a tree (or commit) holds exactly these plain files, by their path in the repository.
+    """Whether the folder of a tree (or a commit) holds exactly these plain files, by their path in the repository.
 
     Without a folder: whether the tree holds these files, beside whatever others.
     """
@@ -258,7 +258,7 @@ def with_files(git: Git, tree: str, folder: str | None, files: Mapping[str, str]
 
 
 def merged_tree(git: Git, ours: str, theirs: str, places: Collection[str]) -> tuple[str, bool]:
-    """The tree of merging two commits, and whether it is clean. Conflicts in these files and folders may stand in it.
+    """The tree of a merge of two commits, and whether it is clean. It may hold conflicts in these files and folders.
 
     Raises InputError for conflicts elsewhere.
     """
@@ -276,7 +276,7 @@ def merged_tree(git: Git, ours: str, theirs: str, places: Collection[str]) -> tu
                 "the pull request's branch",
                 "",
                 f"conflicts with its base outside {', '.join(places)}: {one_line(named, 400)}",
-                "Merge the base into the branch by hand, resolve these conflicts, push, and run it again.",
+                "Merge the base into the branch by hand, resolve these conflicts, push, and run the command again.",
             )
         )
     return tree, done.returncode == 0

@@ -238,8 +238,8 @@ def _differs(locked: Plan, fresh: Plan) -> bool:
 
 
 def judge(git: Git, base: str, head: str) -> Verdict:
-    """The verdict on the commit, by the base's policies and, where the change alters the gate, by the base's gate."""
-    # Where nothing is to be pushed, nothing is judged, and the checks need not be loaded.
+    """The verdict on the commit, by the base's policies and, if the change alters the gate, by the base's gate."""
+    # If nothing will be pushed, nothing is judged, and the checks need not be loaded.
     from neuroscale.gate.base_gate import judge_by_base, needs_judges
     from neuroscale.gate.merged_change import find_change
     from neuroscale.gate.runner import gate_change

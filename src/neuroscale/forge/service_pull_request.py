@@ -161,7 +161,7 @@ class Publisher:
             tree, clean = merged_tree(
                 git, there.tip, base.commit, [wanted.folder] if wanted.folder else [*wanted.files]
             )
-            # What merges as it is needs no merge of its own.
+            # A branch that merges cleanly needs no merge commit.
             if clean and all(holds(git, one, wanted.folder, wanted.files) for one in (tree, there.tip)):
                 return Prepared(there.tip, is_new=False)
             parents = [there.tip, base.commit]

@@ -51,7 +51,7 @@ def named_cards(pod: Pod, spec: Mapping[str, Any] | None, accelerators: Iterable
     nodes = tuple(node for labels in pod.nodes for node in _with_card(labels, cards))
     if not nodes:
         raise ValueError(f"no node has all the labels that it selects: {PRODUCT} names another card than the rest")
-    known = {key for card in cards for key in card.node_selector}
+    known = {key for card in cards for way in card.ways for key in way.node_selector}
     if pod.devices and not all(known & set(labels) for labels in nodes):
         for key, _, _ in rules:
             if _OTHER_NAMES.search(key) and key not in known:

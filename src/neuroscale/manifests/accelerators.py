@@ -25,7 +25,7 @@ def find_accelerator(pod: Pod, catalog: Catalog, usual: Sequence[str]) -> tuple[
     if len(pod.devices) > 1:
         raise ValueError(f"it asks for several kinds of devices: {', '.join(sorted(pod.devices))}")
     ((resource, amount),) = pod.devices.items()
-    known = [one for one in catalog.accelerators.values() if one.resource == resource]
+    known = [way for one in catalog.accelerators.values() for way in one.ways if way.resource == resource]
     if not known:
         raise ValueError(f"no accelerator of the catalog has the resource {resource}")
     if amount != int(amount):
@@ -71,7 +71,12 @@ def _fitting(node: dict[str, str], known: Sequence[Accelerator]) -> list[Acceler
     if whole:
         most = max(len(one.node_selector) for one in whole)
         return [one for one in whole if len(one.node_selector) == most]
-    possible = [one for one in known if all(node.get(key, value) == value for key, value in one.node_selector.items())]
+    possible = [
+        one
+        for one in known
+        if one.node_selector.keys() & node.keys()
+        and all(node.get(key, value) == value for key, value in one.node_selector.items())
+    ]
     if not possible:
         selected = ", ".join(f"{key}={value}" for key, value in node.items())
         raise ValueError(f"the catalog has no accelerator for nodes with {selected}")

@@ -175,7 +175,7 @@ def candidates(case: Case) -> list[Candidate]:
     names = (str(forced),) if forced is not None else case.environment.accelerators
     found = []
     for name in names:
-        accelerator = case.catalog.accelerators[name]
+        accelerator = case.catalog.accelerators[name].on(case.environment.cluster)
         runtime = case.catalog.runtime(accelerator.family, case.model.facts)
         count = case.overrides.get("accelerator_count")
         counts = (count,) if isinstance(count, int) else accelerator.counts
@@ -338,6 +338,12 @@ def _unsupported(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, co
     if quantization not in accelerator.quantizations:
         what = "16-bit" if quantization == "none" else quantization
         against("support", f"{accelerator.title} cannot serve {what} weights under vLLM {runtime.version}.")
+    if model.checkpoint.dtype not in accelerator.dtypes:
+        against(
+            "support",
+            f"{accelerator.title} computes no {model.checkpoint.dtype}, in which {model.name} is stored: vLLM does not "
+            "start with it.",
+        )
     if not model_source(model, case.environment) or (model.weights.kind == "hub" and not case.environment.models.hub):
         origin = "the Hugging Face hub" if model.weights.kind == "hub" else "a model store of the organisation's own"
         against("support", f"{model.name} comes from {origin}, which the environment {case.environment_name} lacks.")

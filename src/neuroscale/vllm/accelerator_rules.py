@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from neuroscale.catalog import Accelerator, ModelEntry
+from neuroscale.models.facts import ModelFacts
 from neuroscale.vllm.arguments import Parsed
 from neuroscale.vllm.command_faults import Fault
 from neuroscale.vllm.parallel_sizes import pod_ranks, reaches_all_pods
@@ -72,6 +73,19 @@ def _count(parsed: Parsed, place: Place) -> Iterator[Fault]:
             f"the command runs on {used} accelerators and the pod asks for {there}: "
             + ("vLLM ends" if more else f"{there - used} of them idle and cost"),
             f"Ask for {used}, or change the parallel sizes to {there}.",
+        )
+
+
+def check_dtype(parsed: Parsed, facts: ModelFacts, accelerator: Accelerator) -> Iterator[Fault]:
+    """Whether the accelerator computes the dtype that the command asks for, or else the model's own."""
+    asked = parsed.arguments.dtype
+    dtype = facts.dtype if asked == "auto" else asked
+    if dtype not in accelerator.dtypes:
+        yield Fault(
+            "dtype",
+            "dtype",
+            f"{accelerator.title} computes no {dtype}, in which {facts.name} would run: vLLM ends",
+            f"Write --dtype={accelerator.dtypes[0]}, or choose another accelerator.",
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from neuroscale.catalog import ModelEntry
 from neuroscale.models.facts import ModelFacts
-from neuroscale.vllm.accelerator_rules import Place, check_accelerator, check_support
+from neuroscale.vllm.accelerator_rules import Place, check_accelerator, check_dtype, check_support
 from neuroscale.vllm.argument_rules import check_arguments, check_batch
 from neuroscale.vllm.arguments import Parsed
 from neuroscale.vllm.command_faults import Fault
@@ -40,6 +40,8 @@ def check_command(
         faults += check_shares(parsed, facts)
     if place is not None:
         faults += check_accelerator(parsed, place)
+        if facts is not None:
+            faults += check_dtype(parsed, facts, place.accelerator)
         if entry is not None:
             faults += check_support(entry, place.accelerator)
     return tuple(faults)

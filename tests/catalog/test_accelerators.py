@@ -1,0 +1,88 @@
+"""The catalog's accelerators: how a pod asks for each, by kind of cluster, and what a card does not compute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neuroscale.catalog import load_catalog
+from neuroscale.catalog.settings import load_settings
+from neuroscale.cli.fit_answer import Question, answer
+from neuroscale.manifests.accelerators import find_accelerator
+from neuroscale.manifests.pod_resources import Pod
+from neuroscale.planning.planner import plan
+from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.request.service_request import Request
+
+ROOT = Path(__file__).resolve().parents[2]
+CATALOG = load_catalog(FolderSnapshot(ROOT))
+SETTINGS = load_settings(FolderSnapshot(ROOT))
+WAYS = [(name, way) for name, one in CATALOG.accelerators.items() if one.resource for way in one.ways]
+
+
+def a_request(model: str) -> Request:
+    return Request(
+        service="chat",
+        model=model,
+        team="team-alpha",
+        environment="dev",
+        concurrent_users=2,
+        longest_prompt_tokens=1024,
+        longest_answer_tokens=256,
+        p95_ttft_seconds=60.0,
+        availability="standard",
+    )
+
+
+def planned(model: str, accelerator: str, cluster: Any) -> Any:
+    environment = SETTINGS.environments["dev"].model_copy(update={"accelerators": (accelerator,), "cluster": cluster})
+    return plan(a_request(model), CATALOG, SETTINGS.model_copy(update={"environments": {"dev": environment}}))
+
+
+def test_no_two_accelerators_are_asked_for_alike() -> None:
+    asked = [(way.resource, tuple(sorted(way.node_selector.items()))) for _, way in WAYS]
+    assert sorted(asked) == sorted(set(asked))
+
+
+@pytest.mark.parametrize(("name", "way"), WAYS, ids=lambda one: one if isinstance(one, str) else "")
+def test_a_pod_that_asks_in_any_way_is_known_by_its_accelerator(name: str, way: Any) -> None:
+    labels = {key: frozenset({value}) for key, value in way.node_selector.items()}
+    pod = Pod(devices={way.resource: Decimal(way.counts[0])}, nodes=(labels,))
+    assert find_accelerator(pod, CATALOG, ()) == (name, way.counts[0])
+
+
+@pytest.mark.parametrize(
+    ("cluster", "label"),
+    [
+        ("gke", "cloud.google.com/gke-accelerator"),
+        ("eks", "karpenter.k8s.aws/instance-gpu-name"),
+        ("kind", "nvidia.com/gpu.product"),
+    ],
+)
+def test_a_plan_asks_in_the_way_of_its_cluster(cluster: str, label: str) -> None:
+    made = planned("Qwen/Qwen3-0.6B", "nvidia-l4", cluster)
+    assert made.verdict != "refused"
+    assert set(made.resources.node_selector) == {label}
+
+
+def test_a_card_without_bfloat16_is_not_planned_for_weights_in_it() -> None:
+    refused = planned("Qwen/Qwen3-0.6B", "tesla-t4", "gke")
+    assert refused.verdict == "refused"
+    assert "computes no bfloat16" in refused.reasons[0]
+    question = Question("Qwen/Qwen3-0.6B", "tesla-t4", None, "", "0.32.0", None, None)
+    found = answer(question, CATALOG)
+    assert found.verdict == "refused"
+    assert "--dtype=float16" in found.reasons[0]
+    assert answer(replace(question, vllm_args="--dtype half --max-model-len 2048"), CATALOG).verdict != "refused"
+
+
+def test_environments_get_no_accelerator_that_their_settings_do_not_name() -> None:
+    named = {name for environment in SETTINGS.environments.values() for name in environment.accelerators}
+    assert named == {
+        *("cpu", "nvidia-a100-80gb", "nvidia-h100-80gb", "nvidia-h200-141gb", "nvidia-l4", "nvidia-rtx-pro-6000"),
+        *("tpu-v6e-1", "tpu-v6e-4"),
+    }
