@@ -14,6 +14,7 @@ import typer
 
 from neuroscale.cli.open_repository import read_file
 from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.printable import terminal
 from neuroscale.core.validation import shorten, suggest
 from neuroscale.core.yaml_io import dotted, read_mapping
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
@@ -129,7 +130,13 @@ def _ask_one(
     may_be_empty: bool,
 ) -> Any:
     """One answer with nothing `wrong` about it; None where it may be left empty and is."""
-    if choices := schema.get("enum"):
+    choices = schema.get("enum")
+    shown = schema.get("enumNames")
+    if choices and shown:
+        typer.echo("  One of:", err=on_stderr)
+        for choice, words in zip(choices, shown, strict=False):
+            typer.echo(f"    {choice}  ({terminal(words)})", err=on_stderr)
+    elif choices:
         typer.echo(f"  One of: {', '.join(choices)}", err=on_stderr)
     if may_be_empty and default is None:
         default = ""

@@ -14,7 +14,7 @@ def model_names(catalog: Catalog) -> list[str]:
     """The models in the form's order: by family, the smaller first, the quantised copies behind their model."""
 
     def place(model: ModelEntry) -> tuple[bool, str, int, str, bool, str]:
-        root = catalog.models[model.variant_of] if model.variant_of else model
+        root = _root(model, catalog)
         family = heading(model, catalog)
         return family == TRIAL, family.lower(), root.facts.total_params, root.name, model is not root, model.name
 
@@ -23,8 +23,12 @@ def model_names(catalog: Catalog) -> list[str]:
 
 def heading(model: ModelEntry, catalog: Catalog) -> str:
     """The family that the form lists a model under. A quantised copy stands with its model."""
-    root = catalog.models[model.variant_of] if model.variant_of else model
+    root = _root(model, catalog)
     return root.family or heading_of(root.name)
+
+
+def _root(model: ModelEntry, catalog: Catalog) -> ModelEntry:
+    return catalog.models[model.variant_of] if model.variant_of else model
 
 
 def label(model: ModelEntry, catalog: Catalog) -> str:
@@ -42,8 +46,9 @@ def label(model: ModelEntry, catalog: Catalog) -> str:
     ]
     if model.weights.gated:
         told.append("its publisher lets you in first")
-    if model.good_at:
-        told.append(f"good at {model.good_at.text}")
+    good_at = model.good_at or _root(model, catalog).good_at
+    if good_at:
+        told.append(f"good at {good_at.text}")
     return f"{heading(model, catalog)}: {model.title} ({'; '.join(told)})"
 
 
