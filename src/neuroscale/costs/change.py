@@ -9,6 +9,7 @@ from datetime import date, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Literal
 
+from neuroscale.catalog.staleness import OLDEST_PRICE_DAYS
 from neuroscale.costs.bill import (
     CenterCost,
     CostChange,
@@ -24,7 +25,7 @@ from neuroscale.costs.pricing import Prices, price_workload
 from neuroscale.manifests.workloads import Unpriced, read_workloads
 from neuroscale.planning.plan import Plan
 
-PRICES_ARE_OLD_AFTER = timedelta(days=90)
+PRICES_ARE_OLD_AFTER = timedelta(days=OLDEST_PRICE_DAYS)
 
 _NOTHING = Decimal("0.00")
 _SECONDS_AN_HOUR = 3600
