@@ -45,10 +45,11 @@ class Patterns:
         self.all = tuple(patterns)
         self._exact: dict[str, list[tuple[str, ...]]] = defaultdict(list)
         self._wild: list[str] = []
-        self._beginnings: list[str] = []
+        self._beginnings: set[str] = set()
         self._expressions: list[re.Pattern[str]] = []
         for pattern in self.all:
             self._add(c, key, pattern)
+        self._lengths = {len(start) for start in self._beginnings}
 
     def _add(self, c: Keys, key: str, pattern: str) -> None:
         if len(pattern) > _LONGEST_PATTERN:
@@ -61,7 +62,7 @@ class Patterns:
             except (re.error, OverflowError) as error:
                 raise c.problem(key, f"{pattern!r} is not a regular expression: {error}") from error
         elif pattern.endswith("*") and not _WILD.search(pattern[:-1]):
-            self._beginnings.append(_core(pattern)[:-1])  # most are so, and there may be hundreds
+            self._beginnings.add(_core(pattern)[:-1])  # most are so, and there may be hundreds
         elif "*" in pattern:
             self._wild.append(_core(pattern))
         else:
@@ -77,7 +78,8 @@ class Patterns:
             for wanted in self._exact.get(parts[length - 1], ()):
                 if parts[max(0, length - len(wanted)) : length] == wanted:
                     return True
-        if any(core.startswith(start) or f".{start}" in core for start in self._beginnings):
+        rests = [core, *(core[at + 1 :] for at, letter in enumerate(core) if letter == ".")]
+        if any(rest[:length] in self._beginnings for length in self._lengths for rest in rests):
             return True
         if any(fnmatchcase(core, wild) or fnmatchcase(core, f"*.{wild}") for wild in self._wild):
             return True
