@@ -204,7 +204,7 @@ def _plan(git: Git, base: Base, there: OpenRequest | None, inputs: PlanningInput
     if merged and merged[1] == made and _differs(made, plan(request, inputs.catalog, inputs.settings)):
         notes.append(
             "The service keeps its plan, since its answers are the same. The catalog, the settings or the planner "
-            "changed since: `neuroscale replan {path.folder}` renews it."
+            f"changed since: `neuroscale replan {path.folder}` renews it."
         )
     return _Service(pull, request, made, merged[1] if merged else None, merged is None, tuple(notes))
 
