@@ -24,6 +24,7 @@ from neuroscale.cli import (
     keys,
     local,
     metrics,
+    milestones,
     model,
     new,
     plan,
@@ -92,6 +93,7 @@ app.command("smoke")(smoke.look_at_services)
 app.command("metrics")(metrics.show_metrics)
 app.command("query")(query.query_service)
 app.command("key")(key.manage_key)
+app.command("milestones")(milestones.run_milestones)
 app.add_typer(local.app)
 app.add_typer(platform.app)
 app.add_typer(policy.app)

@@ -1,0 +1,233 @@
+"""What the programs `before` and `after` of the lessons are written with.
+
+A program writes files into a folder of its own, runs commands there, and claims what their output shows. It prints each
+command as a person would type it, then its output and its exit status. It ends with 0 when every claim is true, with
+REFUTED when one is false, and with 3 when a tool is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from neuroscale.core import schemas, tools
+from neuroscale.core.errors import ExitStatus, NeuroscaleError, UntrustedError
+from neuroscale.core.tool_cache import REPOSITORY
+
+REFUTED = 4
+"""Exit status of a program with a false claim. Python ends with 1, a shell with 126 and more for their own faults."""
+HOLDS, FALSE = "✔ ", "✘ NOT SO: "
+SERVICE = "service/inferenceservice.yaml"
+"""What Program.service renders."""
+
+_EXAMPLE = "templates/examples/gemma-4-26b-a4b-qat.yaml"
+_COPIED = ("platform", "policies", "templates")
+_COMMAND_SECONDS = 100
+_TIMES = re.compile(r" +\d+(?:\.\d+)? s(?=  |$)", re.MULTILINE)
+_SYMBOLS = ("✔", "✘", "⊘", "‼")
+Section = Literal["Findings", "Notices", "Not checked", "checks"]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that ended: its exit status and its output, standard error behind standard output."""
+
+    status: int
+    output: str
+
+    def says(self, *texts: str) -> bool:
+        """Whether the output holds all of these texts, however its lines are broken."""
+        words = " ".join(self.output.split())
+        return all(" ".join(text.split()) in words for text in texts)
+
+
+class Program:
+    """The scratch folder of a program, and the claims it made so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.repository = REPOSITORY
+        self.false_claims = 0
+        self.claims = 0
+
+    def say(self, text: str) -> None:
+        """Print a sentence of the program's own."""
+        print(textwrap.fill(" ".join(text.split()), 118), flush=True)  # noqa: T201
+
+    def file(self, name: str, text: str, *, show: bool = True) -> Path:
+        """Write a file, and print it as `cat` would; text may be indented as a whole."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
+        if show:
+            self._print(f"$ cat {name}\n{path.read_text(encoding='utf-8')}")
+        return path
+
+    def claim(self, text: str, is_true: bool) -> None:
+        """Claim what an output showed; a false claim is printed as such, and the program goes on."""
+        self.claims += 1
+        self.false_claims += not is_true
+        self._print(f"{HOLDS if is_true else FALSE}{' '.join(text.split())}")
+
+    def tool(self, name: tools.ToolName, *arguments: str) -> Done:
+        """Run an upstream tool. Raises UntrustedError where it is missing."""
+        return self._run(name, [str(tools.find(name)), *arguments], arguments)
+
+    def shell(self, line: str, *programs: tools.ToolName) -> Done:
+        """Run a line of shell as people write it, with these upstream tools on its path."""
+        folders = [str(tools.find(name).parent) for name in programs]
+        path = os.pathsep.join([*folders, os.environ.get("PATH", os.defpath)])
+        return self._run(line, ["/bin/sh", "-c", line], (), {"PATH": path})
+
+    def kubectl(self, *arguments: str) -> Done:
+        """Run kubectl. Raises UntrustedError where it is missing."""
+        binary = Path(sys.executable).with_name("kubectl")
+        if not binary.exists():
+            raise UntrustedError(f"{binary} is missing. Run `make setup`.")
+        return self._run("kubectl", [str(binary), *arguments], arguments)
+
+    def neuroscale(self, *arguments: str, only: Sequence[str] = (), repository: Path | None = None) -> Done:
+        """Run a command of this project in this repository, or in a copy of it.
+
+        `only`: print those lines alone that hold one of these texts; Done.output has all.
+        """
+        where = ("--repository", str(repository or self.repository))
+        argv = [sys.executable, "-m", "neuroscale", *arguments, *where]
+        return self._run("neuroscale", argv, arguments, only=only)
+
+    def gate(self, *arguments: str, show: Sequence[Section] = ("Findings",), repository: Path | None = None) -> Done:
+        """Run the gate and print these sections of its report, and the verdict."""
+        where = ("--repository", str(repository or self.repository))
+        argv = [sys.executable, "-m", "neuroscale", "gate", *arguments, *where]
+        return self._run("neuroscale gate", argv, arguments, cut=lambda text: _sections(text, show))
+
+    def repository_copy(self) -> Path:
+        """A copy of what the gate judges by: the policies, the catalog and the template."""
+        copy = self.folder / "platform-repository"
+        for name in _COPIED:
+            shutil.copytree(self.repository / name, copy / name, ignore=shutil.ignore_patterns("local"))
+        return copy
+
+    def service(self, example: str = _EXAMPLE) -> Path:
+        """The InferenceService that the platform renders of an example, at SERVICE; the gate passes it as it is."""
+        done = self.neuroscale("render", str(self.repository / example), "--out", str(Path(SERVICE).parent))
+        if done.status:
+            raise UntrustedError(f"{example} cannot be rendered: {done.output.strip()}")
+        return self.folder / SERVICE
+
+    def schemas(self, *groups: str) -> str:
+        """The value of kubeconform's -schema-location for these groups of kinds ("v1" is Kubernetes' core).
+
+        Raises UntrustedError where set-up has not written the schemas.
+        """
+        known = schemas.find()
+        (self.folder / "schemas").mkdir()
+        for group in groups:
+            (self.folder / "schemas" / group).symlink_to(known.folder / group)
+        return f"schemas/{schemas.LAYOUT}"
+
+    def replace(self, name: str, old: str, new: str) -> None:
+        """Change a file of the scratch folder, and print the line before and after; `old` must be there once."""
+        path = self.folder / name
+        text = path.read_text(encoding="utf-8")
+        if text.count(old) != 1:
+            raise ValueError(f"{name} holds {old!r} {text.count(old)} times, and the program expects it once")
+        path.write_text(text.replace(old, new), encoding="utf-8")
+        self._print("\n".join([f"$ edit {name}", *(f"- {line}" for line in old.strip("\n").splitlines())]))
+        self._print("\n".join(f"+ {line}" for line in new.strip("\n").splitlines()) or "+ (nothing)")
+
+    def read_json(self, done: Done) -> Any:
+        """The JSON that a command printed."""
+        return json.loads(done.output)
+
+    def _run(
+        self,
+        shown: str,
+        argv: Sequence[str],
+        arguments: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        only: Sequence[str] = (),
+        cut: Callable[[str], str] | None = None,
+    ) -> Done:
+        done = subprocess.run(
+            argv,
+            cwd=self.folder,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_COMMAND_SECONDS,
+            check=False,
+        )
+        text = done.stdout
+        if cut is not None:
+            text = cut(text)
+        if only:
+            text = "".join(f"{line}\n" for line in text.splitlines() if any(part in line for part in only))
+        line = shlex.join(arguments).replace(f"{self.folder}/", "").replace(f"{self.repository}/", "")
+        self._print("\n".join([f"$ {shown} {line}".rstrip(), text.strip("\n")]))
+        self._print(f"exit status {done.returncode}")
+        return Done(done.returncode, done.stdout)
+
+    def _print(self, text: str) -> None:
+        """Print text without the names of this machine's folders."""
+        for place, name in ((self.folder, ""), (self.repository, "")):
+            text = text.replace(f"{place}/", name).replace(str(place), name or ".")
+        print("\n".join(line.rstrip() for line in text.splitlines() if line.strip()), flush=True)  # noqa: T201
+
+
+def run(program: Callable[[Program], None]) -> NoReturn:
+    """Run the program in a folder of its own, and end with what its claims came to."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="neuroscale-milestone-") as folder:
+            made = Program(Path(folder).resolve())
+            program(made)
+    except NeuroscaleError as error:
+        print(error, flush=True)  # noqa: T201
+        sys.exit(error.exit_status)
+    if not made.claims:
+        print("The program claims nothing.", flush=True)  # noqa: T201
+        sys.exit(ExitStatus.UNUSABLE)
+    sys.exit(REFUTED if made.false_claims else ExitStatus.PASSED)
+
+
+def _sections(report: str, wanted: Sequence[Section]) -> str:
+    """Some sections of the gate's report, without run times, and the verdict at its end.
+
+    Of the checks, only those that did not pass: how many tripwires others caught changes with every new policy.
+    """
+    shown: list[str] = []
+    section: str = "checks"
+    for number, block in enumerate(report.strip("\n").split("\n\n")):
+        first = block.splitlines()[0] if block else ""
+        if number and first and not first.startswith(" "):
+            section = "verdict" if first.startswith(_SYMBOLS) else first
+        if section == "checks" and section in wanted:
+            shown.append(_TIMES.sub("", _bad_checks(block)))
+        elif section == "verdict" or section in wanted:
+            shown.append(block)
+    return "\n".join(shown)
+
+
+def _bad_checks(block: str) -> str:
+    """The checks that neither passed nor stayed away, with the lines that explain them."""
+    shown: list[str] = []
+    bad = False
+    for line in block.splitlines():
+        bad = bad if line.startswith(" ") else not line.startswith(("✔", "-"))
+        if bad:
+            shown.append(line)
+    return "\n".join(shown)
