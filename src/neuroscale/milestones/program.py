@@ -28,9 +28,6 @@ from neuroscale.core.tool_cache import REPOSITORY
 REFUTED = 4
 """Exit status of a program with a false claim. Python ends with 1, a shell with 126 and more for their own faults."""
 HOLDS, FALSE = "✔ ", "✘ NOT SO: "
-SERVICE = "service/inferenceservice.yaml"
-"""What Program.service renders."""
-
 _EXAMPLE = "templates/examples/gemma-4-26b-a4b-qat.yaml"
 _COPIED = ("platform", "policies", "templates")
 _COMMAND_SECONDS = 100
@@ -106,11 +103,17 @@ class Program:
         argv = [sys.executable, "-m", "neuroscale", *arguments, *where]
         return self._run("neuroscale", argv, arguments, only=only)
 
-    def gate(self, *arguments: str, show: Sequence[Section] = ("Findings",), repository: Path | None = None) -> Done:
-        """Run the gate and print these sections of its report, and the verdict."""
+    def gate(
+        self,
+        *arguments: str,
+        show: Sequence[Section] = ("Findings",),
+        only: Sequence[str] = (),
+        repository: Path | None = None,
+    ) -> Done:
+        """Run the gate and print these sections of its report, and the verdict; `only` as for `neuroscale`."""
         where = ("--repository", str(repository or self.repository))
         argv = [sys.executable, "-m", "neuroscale", "gate", *arguments, *where]
-        return self._run("neuroscale gate", argv, arguments, cut=lambda text: _sections(text, show))
+        return self._run("neuroscale gate", argv, arguments, only=only, cut=lambda text: _sections(text, show))
 
     def repository_copy(self) -> Path:
         """A copy of what the gate judges by: the policies, the catalog and the template."""
@@ -119,12 +122,12 @@ class Program:
             shutil.copytree(self.repository / name, copy / name, ignore=shutil.ignore_patterns("local"))
         return copy
 
-    def service(self, example: str = _EXAMPLE) -> Path:
-        """The InferenceService that the platform renders of an example, at SERVICE; the gate passes it as it is."""
-        done = self.neuroscale("render", str(self.repository / example), "--out", str(Path(SERVICE).parent))
+    def service(self, folder: str = "service", example: str = _EXAMPLE) -> str:
+        """Render an example as the platform does; returns the name of its InferenceService, which the gate passes."""
+        done = self.neuroscale("render", str(self.repository / example), "--out", folder)
         if done.status:
             raise UntrustedError(f"{example} cannot be rendered: {done.output.strip()}")
-        return self.folder / SERVICE
+        return f"{folder}/inferenceservice.yaml"
 
     def schemas(self, *groups: str) -> str:
         """The value of kubeconform's -schema-location for these groups of kinds ("v1" is Kubernetes' core).
@@ -137,15 +140,18 @@ class Program:
             (self.folder / "schemas" / group).symlink_to(known.folder / group)
         return f"schemas/{schemas.LAYOUT}"
 
-    def replace(self, name: str, old: str, new: str) -> None:
-        """Change a file of the scratch folder, and print the line before and after; `old` must be there once."""
+    def replace(self, name: str, old: str, new: str, *, show: bool = True) -> None:
+        """Change a file of the scratch folder, and print both texts; `old` must be there once."""
         path = self.folder / name
         text = path.read_text(encoding="utf-8")
         if text.count(old) != 1:
             raise ValueError(f"{name} holds {old!r} {text.count(old)} times, and the program expects it once")
         path.write_text(text.replace(old, new), encoding="utf-8")
-        self._print("\n".join([f"$ edit {name}", *(f"- {line}" for line in old.strip("\n").splitlines())]))
-        self._print("\n".join(f"+ {line}" for line in new.strip("\n").splitlines()) or "+ (nothing)")
+        if show:
+            removed, added = (
+                [f"{sign} {line}" for line in part.splitlines()] for sign, part in (("-", old), ("+", new))
+            )
+            self._print("\n".join([f"In {name}:", *removed, *added]))
 
     def read_json(self, done: Done) -> Any:
         """The JSON that a command printed."""
