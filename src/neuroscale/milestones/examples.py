@@ -1,4 +1,8 @@
-"""Manifests that several lessons share."""
+"""Manifests and requests that several lessons share."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
 
 OWNER_POLICY = """
     apiVersion: policies.kyverno.io/v1
@@ -47,3 +51,27 @@ GOOD_POD = """
           securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
     """
 """A pod that the gate passes."""
+
+
+def request_on_one_gpu(service: str, model: str) -> str:
+    """A request for a model on one RTX PRO 6000, which holds both a 26B and a 31B in 16 bits."""
+    expires = datetime.now(UTC).date() + timedelta(days=30)
+    override = '{{field: {field}, value: {value}, reason: "The team has this card.", expires: "{expires}"}}'
+    overrides = [("accelerator", "nvidia-rtx-pro-6000"), ("accelerator_count", "1")]
+    answers = {
+        "service": service,
+        "model": model,
+        "team": "team-alpha",
+        "environment": "dev",
+        "concurrent_users": "4",
+        "longest_prompt_tokens": "4096",
+        "longest_answer_tokens": "1024",
+        "p95_ttft_seconds": "5",
+        "availability": "standard",
+    }
+    lines = [f"{field}: {value}" for field, value in answers.items()]
+    lines += [
+        "overrides:",
+        *(f"  - {override.format(field=field, value=value, expires=expires)}" for field, value in overrides),
+    ]
+    return "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@ REFUTED when one is false, and with 3 when a tool is missing.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -24,13 +25,18 @@ from typing import Any, Literal, NoReturn
 from neuroscale.core import schemas, tools
 from neuroscale.core.errors import ExitStatus, NeuroscaleError, UntrustedError
 from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.kube.apply import apply_all
+from neuroscale.kube.client import Cluster
+from neuroscale.kube.ephemeral import EphemeralServer
 
 REFUTED = 4
 """Exit status of a program with a false claim. Python ends with 1, a shell with 126 and more for their own faults."""
 HOLDS, FALSE = "✔ ", "✘ NOT SO: "
 _EXAMPLE = "templates/examples/gemma-4-26b-a4b-qat.yaml"
 _COPIED = ("platform", "policies", "templates")
-_COMMAND_SECONDS = 100
+_INFERENCE_SERVICES = "inferenceservices.serving.kserve.io"
+_COMMAND_SECONDS = 150
+_PORT = re.compile(r"127\.0\.0\.1:\d+")
 _TIMES = re.compile(r" +\d+(?:\.\d+)? s(?=  |$)", re.MULTILINE)
 _SYMBOLS = ("✔", "✘", "⊘", "‼")
 Section = Literal["Findings", "Notices", "Not checked", "checks"]
@@ -55,6 +61,7 @@ class Program:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.repository = REPOSITORY
+        self.kubeconfig: Path | None = None
         self.false_claims = 0
         self.claims = 0
 
@@ -81,18 +88,35 @@ class Program:
         """Run an upstream tool. Raises UntrustedError where it is missing."""
         return self._run(name, [str(tools.find(name)), *arguments], arguments)
 
-    def shell(self, line: str, *programs: tools.ToolName) -> Done:
-        """Run a line of shell as people write it, with these upstream tools on its path."""
+    def shell(self, line: str, *programs: tools.ToolName, user: int | None = None) -> Done:
+        """Run a line of shell as people write it, with these upstream tools and kubectl on its path.
+
+        `user`: as this user and without groups, which only root may ask for.
+        """
         folders = [str(tools.find(name).parent) for name in programs]
-        path = os.pathsep.join([*folders, os.environ.get("PATH", os.defpath)])
-        return self._run(line, ["/bin/sh", "-c", line], (), {"PATH": path})
+        path = os.pathsep.join([*folders, str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        return self._run(line, ["/bin/sh", "-c", line], (), {**self._environment, "PATH": path}, user=user)
+
+    @contextlib.contextmanager
+    def cluster(self, *, definitions: bool = False) -> Iterator[Cluster]:
+        """A Kubernetes API server for kubectl and for this project's commands, with KServe's definitions where asked.
+
+        It has no controllers: an object is what was applied. Raises UntrustedError where its programs are missing.
+        """
+        with EphemeralServer() as server:
+            cluster = server.start()
+            if definitions:
+                known = schemas.find().crds()
+                apply_all(cluster, [one for one in known if one["metadata"]["name"] == _INFERENCE_SERVICES])
+            self.kubeconfig = server.kubeconfig
+            yield cluster
 
     def kubectl(self, *arguments: str) -> Done:
-        """Run kubectl. Raises UntrustedError where it is missing."""
+        """Run kubectl on the cluster, where there is one. Raises UntrustedError where it is missing."""
         binary = Path(sys.executable).with_name("kubectl")
         if not binary.exists():
             raise UntrustedError(f"{binary} is missing. Run `make setup`.")
-        return self._run("kubectl", [str(binary), *arguments], arguments)
+        return self._run("kubectl", [str(binary), *arguments], arguments, self._environment)
 
     def neuroscale(self, *arguments: str, only: Sequence[str] = (), repository: Path | None = None) -> Done:
         """Run a command of this project in this repository, or in a copy of it.
@@ -101,7 +125,7 @@ class Program:
         """
         where = ("--repository", str(repository or self.repository))
         argv = [sys.executable, "-m", "neuroscale", *arguments, *where]
-        return self._run("neuroscale", argv, arguments, only=only)
+        return self._run("neuroscale", argv, arguments, self._environment, only=only)
 
     def gate(
         self,
@@ -110,10 +134,12 @@ class Program:
         only: Sequence[str] = (),
         repository: Path | None = None,
     ) -> Done:
-        """Run the gate and print these sections of its report, and the verdict; `only` as for `neuroscale`."""
+        """Run the gate and print these sections of its report and the verdict, or `only` lines as for `neuroscale`."""
         where = ("--repository", str(repository or self.repository))
         argv = [sys.executable, "-m", "neuroscale", "gate", *arguments, *where]
-        return self._run("neuroscale gate", argv, arguments, only=only, cut=lambda text: _sections(text, show))
+        return self._run(
+            "neuroscale gate", argv, arguments, only=only, cut=lambda text: text if only else _sections(text, show)
+        )
 
     def repository_copy(self) -> Path:
         """A copy of what the gate judges by: the policies, the catalog and the template."""
@@ -121,6 +147,12 @@ class Program:
         for name in _COPIED:
             shutil.copytree(self.repository / name, copy / name, ignore=shutil.ignore_patterns("local"))
         return copy
+
+    def git(self, repository: Path, *arguments: str) -> None:
+        """Run git in a copy of the repository, and print the command alone."""
+        identity = ("-c", "user.name=Milestone", "-c", "user.email=milestone@example.org", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", "-C", str(repository), *identity, *arguments], check=True, capture_output=True)
+        self._print(f"$ git {shlex.join(arguments)}")
 
     def service(self, folder: str = "service", example: str = _EXAMPLE) -> str:
         """Render an example as the platform does; returns the name of its InferenceService, which the gate passes."""
@@ -157,6 +189,11 @@ class Program:
         """The JSON that a command printed."""
         return json.loads(done.output)
 
+    @property
+    def _environment(self) -> dict[str, str]:
+        """Variables by which commands find the program's own cluster, and no other."""
+        return {"KUBECONFIG": str(self.kubeconfig or self.folder / "no-cluster")}
+
     def _run(
         self,
         shown: str,
@@ -166,6 +203,7 @@ class Program:
         *,
         only: Sequence[str] = (),
         cut: Callable[[str], str] | None = None,
+        user: int | None = None,
     ) -> Done:
         done = subprocess.run(
             argv,
@@ -177,6 +215,8 @@ class Program:
             text=True,
             timeout=_COMMAND_SECONDS,
             check=False,
+            user=user,
+            extra_groups=None if user is None else [],
         )
         text = done.stdout
         if cut is not None:
@@ -189,9 +229,10 @@ class Program:
         return Done(done.returncode, done.stdout)
 
     def _print(self, text: str) -> None:
-        """Print text without the names of this machine's folders."""
+        """Print text without the names of this machine's folders and ports."""
         for place, name in ((self.folder, ""), (self.repository, "")):
             text = text.replace(f"{place}/", name).replace(str(place), name or ".")
+        text = _PORT.sub("127.0.0.1:PORT", text)
         print("\n".join(line.rstrip() for line in text.splitlines() if line.strip()), flush=True)  # noqa: T201
 
 
