@@ -67,7 +67,7 @@ class Program:
 
     def say(self, text: str) -> None:
         """Print a sentence of the program's own."""
-        print(textwrap.fill(" ".join(text.split()), 118), flush=True)  # noqa: T201
+        print(textwrap.fill(" ".join(text.split()), 118, break_on_hyphens=False), flush=True)  # noqa: T201
 
     def file(self, name: str, text: str, *, show: bool = True) -> Path:
         """Write a file, and print it as `cat` would; text may be indented as a whole."""
