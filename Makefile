@@ -15,7 +15,7 @@ QUICKLY := NEUROSCALE_TEST_QUICK=1 $(BIN)/pytest --quiet --numprocesses $(WORKER
 BESIDE_TYPES := $(MAKE) --no-print-directory --jobs 2 types
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-all lint style types workflows quick-tests every-test lock clean
+.PHONY: help setup demo milestones check test test-all lint style types workflows quick-tests every-test lock clean
 
 help: ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
@@ -28,6 +28,9 @@ demo: ## Set up, then the main job, from a form's answers to a service in a clus
 	@command -v $(PYTHON) >/dev/null || { echo "set-up: $(PYTHON) is not installed. Install Python 3.11 or newer."; exit 1; }
 	@$(PYTHON) scripts/setup.py --for demo
 	@$(BIN)/neuroscale demo
+
+milestones: setup ## Set up, then run every lesson: each failure with the real tool, and how it is prevented
+	@$(BIN)/neuroscale milestones
 
 check: ## Check style and types, and run the tests that need no cluster, model or network: before each commit
 	@command -v $(PYTHON) >/dev/null || { echo "set-up: $(PYTHON) is not installed. Install Python 3.11 or newer."; exit 1; }

@@ -10,7 +10,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
     path
-    for pattern in ("*.md", "docs/*.md", "platform/**/*.md", "policies/**/*.md", "smoke-tests/*.md")
+    for pattern in (
+        "*.md",
+        "docs/*.md",
+        "platform/**/*.md",
+        "policies/**/*.md",
+        "smoke-tests/*.md",
+        "milestones/**/*.md",
+    )
     for path in ROOT.glob(pattern)
 )
 

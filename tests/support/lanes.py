@@ -35,7 +35,7 @@ _ON_THE_SHARED_PLATFORM = (
 _DEAREST = (
     *("test_demo.py", "test_kv_oracle.py", "test_admission.py", "test_metrics_command.py", "test_local_life.py"),
     *("test_vllm_arguments.py", "test_gate_server.py", "test_gateway.py", "test_gate_attacks.py", "test_policies.py"),
-    *("test_gate_runner.py", "test_gate_fit.py", "test_cli.py", "test_parameter_oracle.py"),
+    *("test_gate_runner.py", "test_milestones.py", "test_gate_fit.py", "test_cli.py", "test_parameter_oracle.py"),
 )
 """The longest files by `scripts/test-times`; all other files follow, those with most tests first."""
 

@@ -25,6 +25,7 @@ from neuroscale.cli import (
     keys,
     local,
     metrics,
+    milestones,
     model,
     new,
     plan,
@@ -94,6 +95,7 @@ app.command("metrics")(metrics.show_metrics)
 app.command("query")(query.query_service)
 app.command("key")(key.manage_key)
 app.add_typer(catalog.app)
+app.command("milestones")(milestones.run_milestones)
 app.add_typer(local.app)
 app.add_typer(platform.app)
 app.add_typer(policy.app)

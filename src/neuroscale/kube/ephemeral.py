@@ -90,6 +90,15 @@ class EphemeralServer:
             life.end()  # removes the files that this thread wrote after the end
             raise KubernetesError(_ENDED) from error
 
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's, for other programs. Raises KubernetesError before it."""
+        with self._lock:
+            life = self._life
+        if life is None:
+            raise KubernetesError("The API server was not started, so it has no kubeconfig.")
+        return life.kubeconfig
+
     def logs(self) -> str:
         """The ends of the processes' logs, for a message on a failure, and which of them ended."""
         with self._lock:
@@ -137,6 +146,10 @@ class _Life:
         except OSError as error:  # its folder or its keeper is gone
             raise KubernetesError(f"The API server could not be started: {error}.{self.logs()}") from error
         return self._cluster
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self._plane.kubeconfig
 
     def end(self) -> None:
         """End everything, and leave nothing behind."""

@@ -1,0 +1,114 @@
+"""The lessons of `milestones/`: a folder each, with two pages and two programs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+from neuroscale.core import tools
+from neuroscale.core.errors import InputError, Problem, UntrustedError
+from neuroscale.core.tool_cache import PinError
+from neuroscale.local.model_server import ModelServer
+
+FOLDER = "milestones"
+Part = Literal["before", "after"]
+PARTS: tuple[Part, ...] = get_args(Part)
+PAGES: dict[Part, str] = {"before": "BEFORE.md", "after": "AFTER.md"}
+
+PLATFORM = "platform"
+"""A lesson needs the local platform."""
+VLLM = "vllm"
+"""A lesson runs the vLLM that set-up installs for this machine's processors."""
+
+_TITLE = re.compile(r"^# (?P<title>\S.*)$", re.MULTILINE)
+_NEEDS = re.compile(r"^<!-- needs: (?P<names>[a-z0-9, -]+) -->$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A lesson in its `folder`; `needs` are names of upstream tools, PLATFORM or VLLM."""
+
+    name: str
+    folder: Path
+    title: str
+    needs: tuple[str, ...]
+
+    @property
+    def needs_platform(self) -> bool:
+        return PLATFORM in self.needs
+
+    def page(self, part: Part) -> Path:
+        return self.folder / PAGES[part]
+
+    def program(self, part: Part) -> Path:
+        return self.folder / part
+
+    def missing(self) -> str | None:
+        """Why the lesson cannot be run on this machine, in a sentence, or None.
+
+        The platform is not looked for here: a program that needs it finds it, or says that it is not there.
+        """
+        try:
+            for name in self.needs:
+                if name == VLLM:
+                    problem = ModelServer.find().problem()
+                    if problem is not None:
+                        return problem
+                elif name != PLATFORM:
+                    tools.find(cast("tools.ToolName", name))
+        except (UntrustedError, PinError) as error:
+            return str(error)
+        return None
+
+
+def find_lessons(root: Path) -> list[Lesson]:
+    """Every lesson of a platform repository, by name.
+
+    Raises InputError for a folder that lacks one of its four files, a page without a title, and an unknown need.
+    """
+    folder = root / FOLDER
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    if not names:
+        raise InputError(Problem(str(folder), "", "holds no lesson", "Name a complete clone with --repository."))
+    problems: list[Problem] = []
+    lessons = [_read(folder / name, problems) for name in names]
+    if problems:
+        raise InputError(problems)
+    return lessons
+
+
+def choose(lessons: Sequence[Lesson], wanted: Sequence[str], *, without_platform: bool) -> list[Lesson]:
+    """The lessons of these names, or all. Raises InputError for a name that no lesson has, and where none is left."""
+    known = {lesson.name for lesson in lessons}
+    for name in wanted:
+        if name not in known:
+            message = "is not a lesson"
+            raise InputError(Problem("the command line", name, message, f"Write one of {', '.join(sorted(known))}."))
+    chosen = [lesson for lesson in lessons if not wanted or lesson.name in wanted]
+    if without_platform:
+        chosen = [lesson for lesson in chosen if not lesson.needs_platform]
+    if not chosen:
+        message = "leaves no lesson: what you name needs the platform"
+        raise InputError(Problem("the command line", "--without-platform", message, "Leave the option out."))
+    return chosen
+
+
+def _read(folder: Path, problems: list[Problem]) -> Lesson:
+    for name in (*PARTS, *PAGES.values()):
+        if not (folder / name).is_file():
+            fix = "A lesson has BEFORE.md, AFTER.md, before and after."
+            problems.append(Problem(str(folder), name, "is missing", fix))
+    page = folder / PAGES["before"]
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    title, needs = _TITLE.search(text), _NEEDS.search(text)
+    if text and title is None:
+        problems.append(Problem(str(page), "", "has no title", "Begin the page with a line `# What went wrong`."))
+    names = tuple(part.strip() for part in needs["names"].split(",")) if needs else ()
+    known = {*get_args(tools.ToolName), PLATFORM, VLLM}
+    for name in names:
+        if name not in known:
+            problems.append(Problem(str(page), "needs", f"names {name}", f"Write names of {', '.join(sorted(known))}."))
+    return Lesson(folder.name, folder, title["title"] if title else folder.name, names)

@@ -1,0 +1,280 @@
+"""What the programs `before` and `after` of the lessons are written with.
+
+A program writes files into a folder of its own, runs commands there, and claims what their output shows. It prints each
+command as a person would type it, then its output and its exit status. It ends with 0 when every claim is true, with
+REFUTED when one is false, and with 3 when a tool is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from neuroscale.core import schemas, tools
+from neuroscale.core.errors import ExitStatus, NeuroscaleError, UntrustedError
+from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.kube.apply import apply_all
+from neuroscale.kube.client import Cluster
+from neuroscale.kube.ephemeral import EphemeralServer
+
+REFUTED = 4
+"""Exit status of a program with a false claim. Python ends with 1, a shell with 126 and more for their own faults."""
+HOLDS, FALSE = "✔ ", "✘ NOT SO: "
+_EXAMPLE = "templates/examples/gemma-4-26b-a4b-qat.yaml"
+_COPIED = ("platform", "policies", "templates")
+_INFERENCE_SERVICES = "inferenceservices.serving.kserve.io"
+_COMMAND_SECONDS = 150
+_PORT = re.compile(r"127\.0\.0\.1:\d+")
+_TIMES = re.compile(r" +\d+(?:\.\d+)? s(?=  |$)", re.MULTILINE)
+_SYMBOLS = ("✔", "✘", "⊘", "‼")
+Section = Literal["Findings", "Notices", "Not checked", "checks"]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that ended: its exit status and its output, standard error behind standard output."""
+
+    status: int
+    output: str
+
+    def says(self, *texts: str) -> bool:
+        """Whether the output holds all of these texts, however its lines are broken."""
+        words = " ".join(self.output.split())
+        return all(" ".join(text.split()) in words for text in texts)
+
+
+class Program:
+    """The scratch folder of a program, and the claims it made so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.repository = REPOSITORY
+        self.kubeconfig: Path | None = None
+        self.false_claims = 0
+        self.claims = 0
+
+    def say(self, text: str) -> None:
+        """Print a sentence of the program's own."""
+        print(textwrap.fill(" ".join(text.split()), 118, break_on_hyphens=False), flush=True)  # noqa: T201
+
+    def file(self, name: str, text: str, *, show: bool = True) -> Path:
+        """Write a file, and print it as `cat` would; text may be indented as a whole."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
+        if show:
+            self._print(f"$ cat {name}\n{path.read_text(encoding='utf-8')}")
+        return path
+
+    def claim(self, text: str, is_true: bool) -> None:
+        """Claim what an output showed; a false claim is printed as such, and the program goes on."""
+        self.claims += 1
+        self.false_claims += not is_true
+        self._print(f"{HOLDS if is_true else FALSE}{' '.join(text.split())}")
+
+    def tool(self, name: tools.ToolName, *arguments: str) -> Done:
+        """Run an upstream tool. Raises UntrustedError where it is missing."""
+        return self._run(name, [str(tools.find(name)), *arguments], arguments)
+
+    def shell(self, line: str, *programs: tools.ToolName, user: int | None = None) -> Done:
+        """Run a line of shell as people write it, with these upstream tools and kubectl on its path.
+
+        `user`: as this user and without groups, which only root may ask for.
+        """
+        folders = [str(tools.find(name).parent) for name in programs]
+        path = os.pathsep.join([*folders, str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        return self._run(line, ["/bin/sh", "-c", line], (), {**self._environment, "PATH": path}, user=user)
+
+    @contextlib.contextmanager
+    def cluster(self, *, definitions: bool = False) -> Iterator[Cluster]:
+        """A Kubernetes API server for kubectl and for this project's commands, with KServe's definitions where asked.
+
+        It has no controllers: an object is what was applied. Raises UntrustedError where its programs are missing.
+        """
+        with EphemeralServer() as server:
+            cluster = server.start()
+            if definitions:
+                known = schemas.find().crds()
+                apply_all(cluster, [one for one in known if one["metadata"]["name"] == _INFERENCE_SERVICES])
+            self.kubeconfig = server.kubeconfig
+            yield cluster
+
+    def kubectl(self, *arguments: str) -> Done:
+        """Run kubectl on the cluster, where there is one. Raises UntrustedError where it is missing."""
+        binary = Path(sys.executable).with_name("kubectl")
+        if not binary.exists():
+            raise UntrustedError(f"{binary} is missing. Run `make setup`.")
+        return self._run("kubectl", [str(binary), *arguments], arguments, self._environment)
+
+    def neuroscale(self, *arguments: str, only: Sequence[str] = (), repository: Path | None = None) -> Done:
+        """Run a command of this project in this repository, or in a copy of it.
+
+        `only`: print those lines alone that hold one of these texts; Done.output has all.
+        """
+        where = ("--repository", str(repository or self.repository))
+        argv = [sys.executable, "-m", "neuroscale", *arguments, *where]
+        return self._run("neuroscale", argv, arguments, self._environment, only=only)
+
+    def gate(
+        self,
+        *arguments: str,
+        show: Sequence[Section] = ("Findings",),
+        only: Sequence[str] = (),
+        repository: Path | None = None,
+    ) -> Done:
+        """Run the gate and print these sections of its report and the verdict, or `only` lines as for `neuroscale`."""
+        where = ("--repository", str(repository or self.repository))
+        argv = [sys.executable, "-m", "neuroscale", "gate", *arguments, *where]
+        return self._run(
+            "neuroscale gate", argv, arguments, only=only, cut=lambda text: text if only else _sections(text, show)
+        )
+
+    def repository_copy(self) -> Path:
+        """A copy of what the gate judges by: the policies, the catalog and the template."""
+        copy = self.folder / "platform-repository"
+        for name in _COPIED:
+            shutil.copytree(self.repository / name, copy / name, ignore=shutil.ignore_patterns("local"))
+        return copy
+
+    def git(self, repository: Path, *arguments: str) -> None:
+        """Run git in a copy of the repository, and print the command alone."""
+        identity = ("-c", "user.name=Milestone", "-c", "user.email=milestone@example.org", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", "-C", str(repository), *identity, *arguments], check=True, capture_output=True)
+        self._print(f"$ git {shlex.join(arguments)}")
+
+    def service(self, folder: str = "service", example: str = _EXAMPLE) -> str:
+        """Render an example as the platform does; returns the name of its InferenceService, which the gate passes."""
+        done = self.neuroscale("render", str(self.repository / example), "--out", folder)
+        if done.status:
+            raise UntrustedError(f"{example} cannot be rendered: {done.output.strip()}")
+        return f"{folder}/inferenceservice.yaml"
+
+    def schemas(self, *groups: str) -> str:
+        """The value of kubeconform's -schema-location for these groups of kinds ("v1" is Kubernetes' core).
+
+        Raises UntrustedError where set-up has not written the schemas.
+        """
+        known = schemas.find()
+        (self.folder / "schemas").mkdir()
+        for group in groups:
+            (self.folder / "schemas" / group).symlink_to(known.folder / group)
+        return f"schemas/{schemas.LAYOUT}"
+
+    def replace(self, name: str, old: str, new: str, *, show: bool = True) -> None:
+        """Change a file of the scratch folder, and print both texts; `old` must be there once."""
+        path = self.folder / name
+        text = path.read_text(encoding="utf-8")
+        if text.count(old) != 1:
+            raise ValueError(f"{name} holds {old!r} {text.count(old)} times, and the program expects it once")
+        path.write_text(text.replace(old, new), encoding="utf-8")
+        if show:
+            removed, added = (
+                [f"{sign} {line}" for line in part.splitlines()] for sign, part in (("-", old), ("+", new))
+            )
+            self._print("\n".join([f"In {name}:", *removed, *added]))
+
+    def read_json(self, done: Done) -> Any:
+        """The JSON that a command printed."""
+        return json.loads(done.output)
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        """Variables by which commands find the program's own cluster, and no other."""
+        return {"KUBECONFIG": str(self.kubeconfig or self.folder / "no-cluster")}
+
+    def _run(
+        self,
+        shown: str,
+        argv: Sequence[str],
+        arguments: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        only: Sequence[str] = (),
+        cut: Callable[[str], str] | None = None,
+        user: int | None = None,
+    ) -> Done:
+        done = subprocess.run(
+            argv,
+            cwd=self.folder,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_COMMAND_SECONDS,
+            check=False,
+            user=user,
+            extra_groups=None if user is None else [],
+        )
+        text = done.stdout
+        if cut is not None:
+            text = cut(text)
+        if only:
+            text = "".join(f"{line}\n" for line in text.splitlines() if any(part in line for part in only))
+        line = shlex.join(arguments).replace(f"{self.folder}/", "").replace(f"{self.repository}/", "")
+        self._print("\n".join([f"$ {shown} {line}".rstrip(), text.strip("\n")]))
+        self._print(f"exit status {done.returncode}")
+        return Done(done.returncode, done.stdout)
+
+    def _print(self, text: str) -> None:
+        """Print text without the names of this machine's folders and ports."""
+        for place, name in ((self.folder, ""), (self.repository, "")):
+            text = text.replace(f"{place}/", name).replace(str(place), name or ".")
+        text = _PORT.sub("127.0.0.1:PORT", text)
+        print("\n".join(line.rstrip() for line in text.splitlines() if line.strip()), flush=True)  # noqa: T201
+
+
+def run(program: Callable[[Program], None]) -> NoReturn:
+    """Run the program in a folder of its own, and end with what its claims came to."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="neuroscale-milestone-") as folder:
+            made = Program(Path(folder).resolve())
+            program(made)
+    except NeuroscaleError as error:
+        print(error, flush=True)  # noqa: T201
+        sys.exit(error.exit_status)
+    if not made.claims:
+        print("The program claims nothing.", flush=True)  # noqa: T201
+        sys.exit(ExitStatus.UNUSABLE)
+    sys.exit(REFUTED if made.false_claims else ExitStatus.PASSED)
+
+
+def _sections(report: str, wanted: Sequence[Section]) -> str:
+    """Some sections of the gate's report, without run times, and the verdict at its end.
+
+    Of the checks, only those that did not pass: how many tripwires others caught changes with every new policy.
+    """
+    shown: list[str] = []
+    section: str = "checks"
+    for number, block in enumerate(report.strip("\n").split("\n\n")):
+        first = block.splitlines()[0] if block else ""
+        if number and first and not first.startswith(" "):
+            section = "verdict" if first.startswith(_SYMBOLS) else first
+        if section == "checks" and section in wanted:
+            shown.append(_TIMES.sub("", _bad_checks(block)))
+        elif section == "verdict" or section in wanted:
+            shown.append(block)
+    return "\n".join(shown)
+
+
+def _bad_checks(block: str) -> str:
+    """The checks that neither passed nor stayed away, with the lines that explain them."""
+    shown: list[str] = []
+    bad = False
+    for line in block.splitlines():
+        bad = bad if line.startswith(" ") else not line.startswith(("✔", "-"))
+        if bad:
+            shown.append(line)
+    return "\n".join(shown)

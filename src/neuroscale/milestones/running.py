@@ -1,0 +1,139 @@
+"""Runs a lesson's programs, and says what came of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from neuroscale.core.errors import ExitStatus
+from neuroscale.milestones.lessons import PARTS, Lesson, Part
+from neuroscale.milestones.program import FALSE, HOLDS, REFUTED
+
+SECONDS = 180.0
+"""A program that takes longer is ended: each takes a few seconds on two idle cores."""
+PLATFORM_SECONDS = 600.0
+
+
+class State(StrEnum):
+    """What came of a program."""
+
+    HOLDS = "holds"
+    """Every claim of the program is true."""
+    REFUTED = "refuted"
+    """A claim is false: of `before` the tool no longer fails, of `after` nothing prevents the failure."""
+    NOT_RUN = "not run"
+    """What the program needs is not on this machine."""
+    BROKEN = "broken"
+    """The program crashed, took too long, or claimed nothing."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a program ended: its output, its run time in seconds, and the reason where it did not hold."""
+
+    state: State
+    output: str
+    seconds: float
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of both programs of a lesson."""
+
+    lesson: Lesson
+    before: Ending
+    after: Ending
+
+    @property
+    def endings(self) -> dict[Part, Ending]:
+        return {"before": self.before, "after": self.after}
+
+    @property
+    def seconds(self) -> float:
+        return self.before.seconds + self.after.seconds
+
+    @property
+    def green(self) -> bool:
+        """Whether the failure still happens, and is prevented here."""
+        return self.before.state is self.after.state is State.HOLDS
+
+    @property
+    def red(self) -> bool:
+        """Whether something is wrong; a lesson that was not run is neither green nor red."""
+        return any(ending.state in (State.REFUTED, State.BROKEN) for ending in (self.before, self.after))
+
+
+def run_lesson(lesson: Lesson, *, seconds: float | None = None) -> Outcome:
+    """Run `before`, then `after`. Nothing is run where a tool that the lesson needs is missing."""
+    missing = lesson.missing()
+    if missing is not None:
+        ending = Ending(State.NOT_RUN, "", 0.0, missing)
+        return Outcome(lesson, ending, ending)
+    limit = seconds or (PLATFORM_SECONDS if lesson.needs_platform else SECONDS)
+    before, after = (run_part(lesson, part, limit) for part in PARTS)
+    return Outcome(lesson, before, after)
+
+
+def run_part(lesson: Lesson, part: Part, limit: float) -> Ending:
+    """Run one program of a lesson for at most `limit` seconds, and read its claims from what it prints."""
+    began = time.monotonic()
+    status, output = _run([sys.executable, str(lesson.program(part))], lesson.folder, limit)
+    took = time.monotonic() - began
+    if status is None:
+        return Ending(State.BROKEN, output, took, f"It was ended after {limit:.0f} s.")
+    lines = output.splitlines()
+    true, false = (sum(line.startswith(mark) for line in lines) for mark in (HOLDS, FALSE))
+    if status == ExitStatus.UNTRUSTED and not true and not false:
+        return Ending(State.NOT_RUN, output, took, lines[-1] if lines else "It did not say why.")
+    if status == REFUTED and false:
+        return Ending(State.REFUTED, output, took, next(line for line in lines if line.startswith(FALSE)))
+    if status != ExitStatus.PASSED:
+        return Ending(State.BROKEN, output, took, f"Exit status {status}: {lines[-1] if lines else 'no output'}")
+    if false or not true:
+        return Ending(State.BROKEN, output, took, "It ended with 0 and claimed nothing that is true.")
+    return Ending(State.HOLDS, output, took)
+
+
+def _run(argv: list[str], folder: Path, limit: float) -> tuple[int | None, str]:
+    """The exit status (None when it was ended) and the output, both streams in one."""
+    # The width of tables must not depend on the terminal.
+    environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
+    environment.pop("FORCE_COLOR", None)
+    process = subprocess.Popen(
+        argv,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=limit)
+        status: int | None = process.returncode
+    except subprocess.TimeoutExpired:
+        _end(process)
+        output, _ = process.communicate()
+        status = None
+    except BaseException:
+        _end(process)
+        raise
+    return status, output
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End the program and what it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
