@@ -249,8 +249,9 @@ def test_an_embedding_that_computes_the_output_too_is_counted_once() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"]},
-        {"model_type": "nemotron_h", "architectures": ["NemotronHForCausalLM"]},
+        {"model_type": "jamba", "architectures": ["JambaForCausalLM"]},
+        {"model_type": "zamba2", "architectures": ["Zamba2ForCausalLM"]},
+        {"model_type": "kimi_k3", "architectures": ["LlamaForCausalLM"]},
         {"layer_types": ["linear_attention", "full_attention"] * 2},
         {"layer_types": ["mamba", "attention"] * 2},
         {"attn_layer_period": 8},

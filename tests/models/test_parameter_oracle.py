@@ -31,6 +31,7 @@ GROUPS = (
     ("shared_experts", r"shared_expert"),
     ("router", r"router|(mlp|block_sparse_moe)\.gate\."),
     ("routed_experts", r"experts|block_sparse_moe\.(input|output)_linear"),
+    ("recurrent", r"linear_attn|mamba\."),
     ("attention", r"self_attn|self_attention"),
     ("dense_mlp", r"mlp|feed_forward|per_layer_(input_gate|projection|model_projection)"),
 )

@@ -88,6 +88,11 @@ _VARIANTS = [
     _start("a vocabulary that is no multiple of 64", "llama", {"vocab_size": 500}),
     _start("latent attention without a query rank", "deepseek_v2", {"q_lora_rank": None}),
     _start("dense layers among the experts", "qwen3_moe", {"mlp_only_layers": [1]}),
+    _start("states without prefix caching", "qwen3_5", enable_prefix_caching=False),
+    _start("states of Mamba-2 without prefix caching", "nemotron_h", enable_prefix_caching=False),
+    _start("states in 16 bits", "qwen3_next", mamba_cache_dtype="bfloat16", mamba_ssm_cache_dtype="bfloat16"),
+    _start("blocks of the CPU's own size beside states", "granite_hybrid", block_size=None),
+    _start("the longest context that fits, states", "qwen3_5", max_model_len=-1, kv_cache_memory_bytes=_MIB),
     _start("the longest context that fits, full", "llama", max_model_len=-1, kv_cache_memory_bytes=_MIB),
     _start("the longest context that fits, windows", "gemma3", max_model_len=-1, kv_cache_memory_bytes=_MIB),
     _start("the longest context that fits, latent", "deepseek_v3", max_model_len=-1, kv_cache_memory_bytes=8 * _MIB),
@@ -100,7 +105,9 @@ VARIANTS = KV_CACHE.sample(
         *("blocks of the CPU's own size", "8-bit cache with windows", "float32", "llama4 without the hybrid manager"),
         *("a context that ends inside a block", "a number of blocks", "a vocabulary that is no multiple of 64"),
         *("latent attention without a query rank", "dense layers among the experts"),
-        "the longest context that fits, windows",
+        *("the longest context that fits, windows", "states of Mamba-2 without prefix caching"),
+        *("states in 16 bits", "blocks of the CPU's own size beside states"),
+        "the longest context that fits, states",
     ),
 )
 _TWO_PROCESSES = [
@@ -149,6 +156,9 @@ _FULL_SIZE = [
     _build("DeepSeek-V3 in steps that do not overlap", "DeepSeek-V3", 8, async_scheduling=False),
     _build("gpt-oss-20b in steps that do not overlap", "gpt-oss-20b", 1, async_scheduling=False),
     _build("DeepSeek-V3 whose ranks share a context", "DeepSeek-V3", 8, decode_context_parallel_size=8),
+    _build("Qwen3.5-27B without prefix caching", "Qwen3.5-27B", 2, enable_prefix_caching=False),
+    _build("Qwen3.5-27B with an 8-bit cache", "Qwen3.5-27B", 1, kv_cache_dtype="fp8_e4m3", max_model_len=131072),
+    _build("Qwen3-Next-80B-A3B with blocks of 64", "Qwen3-Next-80B-A3B", 1, block_size=64),
     _build("Llama-4-Scout with blocks of 32", "Llama-4-Scout", 8, block_size=32, max_model_len=131072),
 ]
 # What several cards split, replicate or pad differs from model to model; what one card holds, `ARCHITECTURES` show.
@@ -160,7 +170,8 @@ FULL_SIZE = KV_CACHE.sample(
         *("gemma-4-E2B on 8 cards", "DeepSeek-V2-Lite on 8 cards", "gpt-oss-20b on 2 cards"),
         *("granite-3.0-1b-a400m on 8 cards", "gemma-4-E2B without the hybrid manager"),
         *("gpt-oss-20b in steps that do not overlap", "DeepSeek-V3 whose ranks share a context"),
-        "Llama-4-Scout with blocks of 32",
+        *("Qwen3-Next-80B-A3B on 8 cards", "Qwen3.5-27B on 8 cards", "Nemotron-3-Super-120B-A12B on 8 cards"),
+        *("granite-4.0-h-small on 8 cards", "Qwen3.5-27B with an 8-bit cache", "Llama-4-Scout with blocks of 32"),
     ),
 )
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import oracle_hybrids
+
 Config = dict[str, Any]
 
 _SLIDING, _FULL = "sliding_attention", "full_attention"
@@ -250,6 +252,7 @@ TINY: dict[str, Config] = {
         attention_multiplier=0.0156,
         tie_word_embeddings=True,
     ),
+    **oracle_hybrids.TINY,
 }
 
 
@@ -606,4 +609,5 @@ FULL: dict[str, Config] = {
         logits_scaling=6.0,
         tie_word_embeddings=True,
     ),
+    **oracle_hybrids.FULL,
 }

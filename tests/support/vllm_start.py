@@ -52,9 +52,13 @@ from vllm import logger as vllm_logger
 from vllm.config import set_current_vllm_config
 from vllm.distributed import cleanup_dist_env_and_memory, parallel_state
 from vllm.model_executor.layers import rotary_embedding
+from vllm.model_executor.layers.fused_moe import config as fused_moe
+from vllm.model_executor.layers.fused_moe import unquantized_fused_moe_method as unquantized_experts
+from vllm.model_executor.layers.fused_moe.oracle.unquantized import UnquantizedMoeBackend
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.model_executor.model_loader.utils import initialize_model
 from vllm.model_executor.models import registry
+from vllm.platforms import current_platform
 from vllm.utils.torch_utils import set_default_torch_dtype
 from vllm.v1.attention.backend import MultipleOf
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
@@ -77,7 +81,8 @@ _create = BaseModelLoader.create_model
 
 def _held(model: torch.nn.Module) -> tuple[int, int]:
     """Bytes of all parameters, and of all buffers that are no single number; what two names share counts once."""
-    tables = [buffer for buffer in model.buffers() if buffer.dim()]
+    # A view is another shape of a parameter.
+    tables = [buffer for buffer in model.buffers() if buffer.dim() and not buffer._is_view()]
     return sum(one.nbytes for one in model.parameters()), sum(one.nbytes for one in tables)
 
 
@@ -137,12 +142,36 @@ def _config(folder: str, arguments: dict[str, Any]) -> Any:
     ).create_engine_config()
 
 
+class _AnyExperts:
+    """This platform, which takes experts of every kind."""
+
+    def is_xpu(self) -> bool:
+        """What such experts ask for."""
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(current_platform, name)
+
+
+_select_kernel = unquantized_experts.select_unquantized_moe_backend
+
+
+def _kernel_of_experts(moe_config: Any) -> Any:
+    """The kernel of experts; of those without one here, none: nothing is computed."""
+    return _select_kernel(moe_config) if moe_config.is_act_and_mul else (UnquantizedMoeBackend.OOT, None)
+
+
 @contextlib.contextmanager
 def _as_on_a_gpu() -> Iterator[None]:
     """Block sizes of FlashAttention, and no refusal of quantised weights that this processor is too old for."""
     with (
         mock.patch.object(CPUAttentionBackend, "get_supported_kernel_block_sizes", return_value=[MultipleOf(16)]),
         mock.patch.object(torch.cpu, "_is_amx_tile_supported", return_value=True),
+        # With them the CPU's platform keeps states in float32, whatever the model says.
+        mock.patch.object(torch.cpu, "_is_avx512_bf16_supported", return_value=False),
+        # Experts of two matrices have kernels on GPUs alone.
+        mock.patch.object(fused_moe, "current_platform", _AnyExperts()),
+        mock.patch.object(unquantized_experts, "select_unquantized_moe_backend", _kernel_of_experts),
     ):
         yield
 
@@ -169,6 +198,8 @@ def build(folder: str, arguments: dict[str, Any], rank: int, memory: int) -> dic
         with set_default_torch_dtype(config.model_config.dtype), torch.device("meta"):
             model = initialize_model(vllm_config=config)
         config.cache_config.kv_cache_layout = _GPU_LAYOUT
+        # Blocks grow with the states of hybrids; others stay as they are.
+        current_platform.update_block_size_for_backend(config)
         return {"held": [_held(model)], **_capacity(config, [get_kv_cache_spec(config)] * ranks, memory)}
 
 

@@ -25,7 +25,7 @@ def show_model(
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Show what is known of a model: parameters, active ones in both conventions, weights by group, KV cache."""
+    """Show what is known of a model: parameters, active ones in both conventions, weights by group, KV cache, state."""
     from neuroscale.catalog.model_lookup import load_model
 
     facts = load_model(name, _catalog(repository))

@@ -6,24 +6,22 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from neuroscale.core.validation import suggest
 from neuroscale.models.context import context_of
-from neuroscale.models.facts import Basis, Group, ModelFacts, Quantization
+from neuroscale.models.facts import Basis, Dtype, Group, ModelFacts, Quantization
 from neuroscale.models.families import Decoder
 from neuroscale.models.families.common import layer_count, routed_experts
 from neuroscale.models.headers import Header
 from neuroscale.models.keys import Keys, parse_config, unknown_choice
-from neuroscale.models.layers import Attention, Experts, LatentAttention, Layer, Mlp, cache_of
+from neuroscale.models.layers import Attention, Experts, LatentAttention, Layer, Mlp, cache_of, states_of
 from neuroscale.models.measured import Measured, measure
 from neuroscale.models.quantization import converted, read_scheme, stored_bytes
 from neuroscale.models.registry import estimate, family_of, refuse_unplanned, text_keys
 from neuroscale.models.rotary import rotary_tables
 from neuroscale.models.towers.counting import towers
 from neuroscale.models.weights import Weight, Weights, together
-
-Dtype = Literal["bfloat16", "float16", "float32"]
 
 
 def read_config(
@@ -68,8 +66,8 @@ def _read(
 ) -> tuple[ModelFacts, Keys]:
     c = Keys(values, source, model_type=Keys(values, source).text("model_type"))
     text = text_keys(c)
-    refuse_unplanned(c, text)
     family = family_of(c, text)
+    refuse_unplanned(c, text, family)
     decoder = family(text) if family else estimate(text)
     scheme = read_scheme(c, text)
     counted = Weights(apart=scheme is not None and scheme.by_layer)
@@ -97,7 +95,8 @@ def _read(
     basis: Basis = "estimate" if decoder.estimated else "headers" if headers else "config"
     if certainty != "known" and not headers:
         basis = "estimate"
-    attention, context = decoder.layers[0].attention, context_of(text)
+    attentions = [layer.attention for layer in decoder.layers if layer.attention is not None]
+    attention, context = attentions[0] if attentions else None, context_of(text)
     if context.default < context.longest:
         notes.append(
             f"Without --max-model-len vLLM reads {context.default:,} tokens: with the factors for up to "
@@ -109,12 +108,12 @@ def _read(
         architectures=c.texts("architectures", 100) or (),
         kind="moe" if routed_experts(text) else "dense",
         dtype=dtype,
-        num_layers=layer_count(text),
+        num_layers=len(decoder.layers),
         hidden_size=decoder.hidden,
         vocab_size=_vocabulary(text),
-        heads=attention.heads,
-        kv_heads=text.integer("num_key_value_heads", default=_kv_heads(attention), high=2**16),
-        head_dim=_head_dim(attention),
+        heads=attention.heads if attention else 0,
+        kv_heads=text.integer("num_key_value_heads", default=_kv_heads(attention), high=2**16) if attention else 0,
+        head_dim=_head_dim(attention) if attention else 0,
         intermediate_size=_dense_width(text, decoder),
         max_position_embeddings=context.longest,
         experts=decoder.experts,
@@ -129,7 +128,8 @@ def _read(
         source=source,
         notes=tuple(notes),
         bytes_by_dtype=measured.bytes_by_dtype,
-        rotary=rotary_tables(text, [layer.attention for layer in decoder.layers], context.positions),
+        rotary=rotary_tables(text, attentions, context.positions),
+        states=states_of(decoder.layers),
         parts_missing=certainty == "missing" and not headers,
         config=values,
         default_length=context.default,

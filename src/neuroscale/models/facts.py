@@ -13,6 +13,7 @@ Group = Literal[
     "per_layer_embedding",
     "lm_head",
     "attention",
+    "recurrent",
     "dense_mlp",
     "routed_experts",
     "shared_experts",
@@ -24,13 +25,16 @@ Group = Literal[
     "mtp",
 ]
 """What a tensor is for. `lm_head` is absent where it is the embedding's own matrix (tied); `mtp`: layers that predict
-several tokens at once, which vLLM loads for speculative decoding alone."""
+several tokens at once, which vLLM loads for speculative decoding alone; `recurrent`: of layers that keep a state."""
 
 TOWERS: tuple[Group, ...] = ("vision", "audio", "projector")
 
-Sharding = Literal["replicated", "split", "vocabulary", "kv_heads", "experts"]
+Sharding = Literal["replicated", "split", "vocabulary", "kv_heads", "experts", "state_groups"]
 """How vLLM lays a tensor over the ranks of tensor parallelism: whole on each, split evenly, by rows of the vocabulary
-(padded), by KV heads (replicated where there are fewer heads than ranks), or by experts or their width."""
+(padded), by KV heads (replicated where there are fewer heads than ranks), by experts or their width, or by the groups
+of a Mamba-2 layer (a group on each rank where the ranks do not divide them)."""
+
+Dtype = Literal["bfloat16", "float16", "float32"]
 
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "half": 2, "float": 4}
 """Of a value, by vLLM's names."""
@@ -76,6 +80,31 @@ class CacheLayers:
     window: int | None = None
 
 
+StateKind = Literal["mamba2", "gated_delta"]
+"""Mamba-2's state space, or a gated delta rule (Qwen3-Next)."""
+
+
+@dataclass(frozen=True)
+class StateLayers:
+    """`layers` layers that keep a state of one size for each request, however long the request is.
+
+    The state is `heads` matrices of `rows` x `columns` values, and what a convolution over `kernel` tokens looks back
+    at: `channels` values of each token before the last, and twice `group_width` for each of the `groups` that heads
+    share. `dtype`: of the matrices, where the model says so and no argument does (None: as the convolution's).
+    """
+
+    kind: StateKind
+    layers: int
+    heads: int
+    rows: int
+    columns: int
+    channels: int
+    kernel: int
+    groups: int = 0
+    group_width: int = 0
+    dtype: Dtype | None = None
+
+
 @dataclass(frozen=True)
 class RotaryTable:
     """Sines and cosines of `rows` positions, `width` values each, in the model's dtype or in float32."""
@@ -112,7 +141,8 @@ class ModelFacts:
     `max_position_embeddings`: the longest context that vLLM allows; `default_length`: what it takes where none is asked
     for (None: the longest); `length_by_yarn`: what releases allow that multiply YaRN's first positions by its factor
     (None: the same). `parts_missing`: a tower is not in `weight_bytes`. `file_dtype`: of the weights in the files,
-    where their headers are known. `config`: what all this was read from.
+    where their headers are known. `states`: what layers keep in place of, or beside, keys and values. `config`: what
+    all this was read from.
     `experts_per_token`: 0 for dense models. `notes`: what was assumed or left out, as sentences. `bytes_by_dtype`: the
     same bytes by the names that safetensors gives dtypes, or by the quantisation method's where they are counted.
     """
@@ -121,7 +151,7 @@ class ModelFacts:
     model_type: str
     architectures: tuple[str, ...]
     kind: Literal["moe", "dense"]
-    dtype: Literal["bfloat16", "float16", "float32"]
+    dtype: Dtype
     num_layers: int
     hidden_size: int
     vocab_size: int
@@ -147,6 +177,7 @@ class ModelFacts:
     length_by_yarn: int | None = None
     file_dtype: str | None = None
     parts_missing: bool = False
+    states: tuple[StateLayers, ...] = ()
     config: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     def longest_context(self, *, windows: bool = True) -> int:

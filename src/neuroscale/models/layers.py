@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from neuroscale.models.facts import CacheLayers, Group, Sharding
+from neuroscale.models.facts import CacheLayers, Group, Sharding, StateLayers
+from neuroscale.models.mixers import Mixer
 from neuroscale.models.weights import Weights
 
 Reach = Literal["full", "sliding", "chunked"]
@@ -23,8 +24,9 @@ class Attention:
 
     `reads_other`: it uses an earlier layer's keys and values, and has no matrices for them. `own_values`: false where
     the keys serve as values. `norm`: of queries and keys, by `head` or over `all` heads, or for each head its own
-    (`heads`); `norm_bias`: it has one. `gate`: how many values weigh what comes out. `fused`: queries, keys and values
-    are one tensor of the checkpoint.
+    (`heads`); `norm_bias`: it has one. `gate`: how many values weigh what comes out; `gated_queries`: as many as
+    queries, out of their matrix. `turned`: false where positions turn neither queries nor keys. `fused`: queries, keys
+    and values are one tensor of the checkpoint.
     """
 
     heads: int
@@ -41,6 +43,8 @@ class Attention:
     own_values: bool = True
     sinks: bool = False
     gate: int = 0
+    gated_queries: bool = False
+    turned: bool = True
     fused: str = ""
     output: str = "o_proj"
     block: str = "self_attn"
@@ -54,7 +58,8 @@ class Attention:
             out.linear(at + self.fused, "attention", (hidden, queries), "split", bias=self.bias)
             out.linear(at + self.fused, "attention", (hidden, 2 * keys), "kv_heads", bias=self.bias)
         else:
-            out.linear(f"{at}q_proj", "attention", (hidden, queries), "split", bias=self.bias)
+            asked = 2 * queries if self.gated_queries else queries
+            out.linear(f"{at}q_proj", "attention", (hidden, asked), "split", bias=self.bias)
             if not self.reads_other:
                 out.linear(f"{at}k_proj", "attention", (hidden, keys), "kv_heads", bias=self.bias)
                 if self.own_values:
@@ -160,7 +165,8 @@ class Experts:
 
     `fused`: names of the two tensors that hold all experts (gate and up in the first); else `names` of each one's.
     `correction`: the name of a bias that only choosing uses, kept in float32. `shared`: an expert that every token
-    takes, `shared_gate` the vector that weighs it.
+    takes, `shared_gate` the vector that weighs it. `latent`: values of a token that the routed experts compute with,
+    made and brought back by two matrices with `latent_names`.
     """
 
     count: int
@@ -176,6 +182,8 @@ class Experts:
     shared: Mlp | None = None
     shared_gate: str = ""
     gated: bool = True
+    latent: int | None = None
+    latent_names: tuple[str, str] = ("", "")
 
     def weights(self, out: Weights, at: str, hidden: int) -> None:
         """Add them below `at`, such as `model.layers.0.`."""
@@ -183,15 +191,20 @@ class Experts:
         out.linear(at + self.router, "router", (hidden, self.count), "replicated", bias=self.router_bias, convert=False)
         if self.correction:
             out.add(at + self.correction, "router", (self.count,))
+        inner = self.latent or hidden
+        if self.latent:
+            into, back = self.latent_names
+            out.linear(at + into, "router", (hidden, inner), "replicated")
+            out.linear(at + back, "router", (inner, hidden), "replicated")
         if self.fused:
             first, second = self.fused
-            self._expert(out, at + first, (hidden, 2 * self.width))
-            self._expert(out, at + second, (self.width, hidden))
+            self._expert(out, at + first, (inner, 2 * self.width))
+            self._expert(out, at + second, (self.width, inner))
         else:
             gate, up, down = self.names
             for name in (gate, up) if self.gated else (up,):
-                self._expert(out, f"{at}experts.{{}}.{name}", (hidden, self.width))
-            self._expert(out, f"{at}experts.{{}}.{down}", (self.width, hidden))
+                self._expert(out, f"{at}experts.{{}}.{name}", (inner, self.width))
+            self._expert(out, f"{at}experts.{{}}.{down}", (self.width, inner))
         if self.shared:
             self.shared.weights(out, at, hidden)
         if self.shared_gate:
@@ -222,17 +235,24 @@ class Extra:
 
 @dataclass(frozen=True)
 class Layer:
-    """A decoder layer. `norms`: of `hidden` values, by name; `norm_bias`: they have one."""
+    """A decoder layer. `norms`: of `hidden` values, by name; `norm_bias`: they have one.
 
-    attention: Attention | LatentAttention
+    `attention`: None where the layer has none; `mixer`: what keeps a state in its place, or beside it.
+    """
+
+    attention: Attention | LatentAttention | None
     blocks: tuple[Mlp | Experts, ...]
     norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
     norm_bias: bool = False
     extras: tuple[Extra, ...] = ()
+    mixer: Mixer | None = None
 
     def weights(self, out: Weights, at: str, hidden: int) -> None:
         """Add them below `at`, such as `model.layers.0.`."""
-        self.attention.weights(out, at, hidden)
+        if self.attention is not None:
+            self.attention.weights(out, at, hidden)
+        if self.mixer is not None:
+            self.mixer.weights(out, at, hidden)
         for block in self.blocks:
             block.weights(out, at, hidden)
         for norm in self.norms:
@@ -244,8 +264,15 @@ class Layer:
 
 def cache_of(layers: Iterable[Layer]) -> tuple[CacheLayers, ...]:
     """What the layers keep, equal ones put together; the most layers first."""
-    found: Counter[CacheLayers] = Counter(cache for layer in layers if (cache := layer.attention.cache()) is not None)
+    attentions = (layer.attention for layer in layers if layer.attention is not None)
+    found: Counter[CacheLayers] = Counter(cache for one in attentions if (cache := one.cache()) is not None)
     return tuple(
         CacheLayers(kind.kind, count, kind.kv_heads, kind.head_dim, kind.value_head_dim, kind.window)
         for kind, count in found.most_common()
     )
+
+
+def states_of(layers: Iterable[Layer]) -> tuple[StateLayers, ...]:
+    """The states that the layers keep, equal ones put together; the most layers first."""
+    found = Counter(layer.mixer.state() for layer in layers if layer.mixer is not None)
+    return tuple(replace(state, layers=count) for state, count in found.most_common())

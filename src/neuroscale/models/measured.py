@@ -20,6 +20,7 @@ _SHARDING: Mapping[Group, Sharding] = {
     "lm_head": "vocabulary",
     "attention": "split",
     "dense_mlp": "split",
+    "recurrent": "split",
     "shared_experts": "split",
     "routed_experts": "experts",
 }

@@ -24,6 +24,7 @@ ARCHITECTURES = {
     "GptOssForCausalLM": "gpt_oss",
     "GraniteForCausalLM": "granite",
     "GraniteMoeForCausalLM": "granitemoe",
+    "GraniteMoeHybridForCausalLM": "granitemoehybrid",
     "GraniteMoeSharedForCausalLM": "granitemoeshared",
     "IQuestCoderForCausalLM": "llama",
     "InternLM3ForCausalLM": "llama",
@@ -34,6 +35,7 @@ ARCHITECTURES = {
     "Ministral3ForCausalLM": "ministral3",
     "MistralForCausalLM": "mistral",
     "MixtralForCausalLM": "mixtral",
+    "NemotronHForCausalLM": "nemotron_h",
     "Olmo2ForCausalLM": "olmo2",
     "Olmo3ForCausalLM": "olmo3",
     "OlmoForCausalLM": "olmo",
@@ -46,6 +48,9 @@ ARCHITECTURES = {
     "Qwen2MoeForCausalLM": "qwen2_moe",
     "Qwen3ForCausalLM": "qwen3",
     "Qwen3MoeForCausalLM": "qwen3_moe",
+    "Qwen3NextForCausalLM": "qwen3_next",
+    "Qwen3_5ForCausalLM": "qwen3_5_text",
+    "Qwen3_5MoeForCausalLM": "qwen3_5_moe_text",
 }
 """What vLLM goes by: the class that a file names decides, whatever its model type."""
 
@@ -66,11 +71,18 @@ TEXT_TYPES = {
     "qwen2_5_vl": "qwen2_5_vl_text",
     "qwen2_audio": "qwen2",
     "qwen2_vl": "qwen2_vl_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
     "qwen3_vl": "qwen3_vl_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
 }
 """The text tower of models with several towers, where `text_config` does not name its type."""
 
+_WITH_STATES = frozenset(
+    FAMILIES[model_type]
+    for model_type in ("granitemoehybrid", "nemotron_h", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next")
+)
+"""Families that plan layers with a state."""
 _HYBRID_TYPES = frozenset(
     {
         "bailing_hybrid",
@@ -78,7 +90,6 @@ _HYBRID_TYPES = frozenset(
         "bamba",
         "falcon_h1",
         "falcon_mamba",
-        "granitemoehybrid",
         "jamba",
         "jet_nemotron",
         "kimi_k3",
@@ -89,14 +100,8 @@ _HYBRID_TYPES = frozenset(
         "mamba2",
         "minimax",
         "minimax_text_01",
-        "nemotron_h",
         "olmo_hybrid",
         "plamo2",
-        "qwen3_5",
-        "qwen3_5_moe",
-        "qwen3_5_moe_text",
-        "qwen3_5_text",
-        "qwen3_next",
         "recurrent_gemma",
         "rwkv",
         "rwkv5",
@@ -187,7 +192,7 @@ def family_of(c: Keys, text: Keys) -> Family | None:
     return FAMILIES.get(text.model_type)
 
 
-def refuse_unplanned(c: Keys, text: Keys) -> None:
+def refuse_unplanned(c: Keys, text: Keys, family: Family | None) -> None:
     """Raises InputError for models that keep more, or something else, than keys and values of tokens."""
     for keys in (c, text):
         if keys.model_type in _ENCODERS:
@@ -201,7 +206,8 @@ def refuse_unplanned(c: Keys, text: Keys) -> None:
         if keys.values.get("per_layer_config") and not keys.model_type.startswith("gemma4"):
             message = "says that its layers differ one by one, which is not planned"
             raise keys.problem("per_layer_config", message, _MEASURE)
-        _refuse_hybrid(keys)
+        if family not in _WITH_STATES:
+            _refuse_hybrid(keys)
 
 
 def _refuse_hybrid(c: Keys) -> None:

@@ -14,6 +14,8 @@ _IN_FULL_PRECISION = ("gpt_oss",)
 """vLLM keeps the table of these in float32 whatever the model's dtype (model_executor/models/gpt_oss.py)."""
 _WINDOWS_APART = ("gemma3", "gemma3_text", "gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gemma4_unified_text")
 """Windowed layers turn by a table of their own: another base, and nothing stretched."""
+_TURNED_PART = {"qwen3_next": 0.25, "qwen3_5_text": 0.25, "qwen3_5_moe_text": 0.25}
+"""Of a head, where the file does not say: their classes in transformers say so."""
 _STRETCHED = ("linear",)
 """Scalings that keep a row for each position times their factor."""
 _FROM_THE_ORIGINAL = ("yarn", "deepseek_yarn")
@@ -27,6 +29,8 @@ def rotary_tables(
     apart = text.model_type in _WINDOWS_APART
     found: dict[tuple[bool, int, int], RotaryTable] = {}
     for attention in attentions:
+        if isinstance(attention, Attention) and not attention.turned:
+            continue
         windowed = apart and isinstance(attention, Attention) and attention.reach == "sliding"
         rows = positions if windowed else _rows(text, positions)
         width = _width(text, attention)
@@ -75,4 +79,4 @@ def _width(text: Keys, attention: Attention | LatentAttention) -> int:
         part = said.raw("partial_rotary_factor") if said is not None else None
         if isinstance(part, int | float) and 0 < part <= 1:
             return int(attention.head_dim * part)
-    return attention.head_dim
+    return int(attention.head_dim * _TURNED_PART.get(text.model_type, 1.0))

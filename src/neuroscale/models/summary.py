@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from neuroscale.models.cache_bytes import bytes_per_token
-from neuroscale.models.facts import CacheLayers, ModelFacts
+from neuroscale.models.facts import CacheLayers, Dtype, ModelFacts, StateLayers
+from neuroscale.models.state_bytes import state_bytes
 
 
 def as_mapping(facts: ModelFacts) -> dict[str, Any]:
@@ -37,6 +38,7 @@ def as_mapping(facts: ModelFacts) -> dict[str, Any]:
         "weight_bytes_by_group": dict(facts.weight_bytes),
         "weight_bytes_by_dtype": dict(facts.bytes_by_dtype),
         "kv_groups": [kv_group(layers) for layers in facts.cache],
+        "state_groups": [state_group(layers, facts.dtype) for layers in facts.states],
         "layers": facts.num_layers,
         "max_position_embeddings": facts.max_position_embeddings,
         "experts": facts.experts,
@@ -56,6 +58,18 @@ def kv_group(layers: CacheLayers) -> dict[str, Any]:
         "window": layers.window,
         "kv_heads": layers.kv_heads,
         "head_dim": layers.head_dim,
+    }
+
+
+def state_group(layers: StateLayers, dtype: Dtype) -> dict[str, Any]:
+    """`bytes_per_request` of all its layers together, of one copy of the state on one accelerator, as long as no
+    argument of vLLM asks for another dtype. vLLM keeps two or three copies while it caches prefixes."""
+    return {
+        "kind": layers.kind,
+        "layers": layers.layers,
+        "bytes_per_request": layers.layers * state_bytes(layers, dtype),
+        "dtype": layers.dtype or dtype,
+        "heads": layers.heads,
     }
 
 

@@ -35,6 +35,7 @@ _PREFIXES = (
     "thinker.model.",
     "thinker.",
     "llm.model.",
+    "backbone.",
     "model.",
     "llm.",
 )
@@ -48,7 +49,7 @@ _TEXT: tuple[tuple[Group, re.Pattern[str]], ...] = (
     ("mtp", re.compile(r"(^|\.)(mtp|mtp_layers|nextn|eh_proj|enorm|hnorm|shared_head)(\.|$)")),
     ("per_layer_embedding", re.compile(r"(^|\.)embed_tokens_per_layer(\.|$)")),
     ("embedding", re.compile(r"(^|\.)(embed_tokens|tok_embeddings|word_embeddings|wte|wpe|embed_positions|embed_in|"
-                             r"embedding)(\.|$)")),
+                             r"embeddings?)(\.|$)")),
     ("lm_head", re.compile(r"(^|\.)(lm_head|embed_out|output_layer)(\.|$)|^output\.")),
     ("shared_experts", re.compile(r"(^|\.)(shared_experts?|shared_expert_gate|shared_mlp)(\.|$)")),
     ("routed_experts", re.compile(r"(^|\.)(experts|input_linear|output_linear)(\.|$)")),
@@ -56,6 +57,7 @@ _TEXT: tuple[tuple[Group, re.Pattern[str]], ...] = (
     ("norm", re.compile(r"(^|\.|_)(layer_?norm|norm\d?|layernorm|rmsnorm|ln_\w+|\w*_layernorm\w*|\w+_norm\w*|"
                         r"layer_scalar)(\.|$)")),
     ("attention", re.compile(r"(^|\.)(self_attn|attention|attn|self_attention)(\.|$)")),
+    ("recurrent", re.compile(r"(^|\.)(linear_attn|mamba)(\.|$)")),
 )  # fmt: skip
 _UNUSED = re.compile(r"(\.inv_freq|\.masked_bias|\.attn\.bias|position_ids|rotary_emb\.\w+_cached)$")
 

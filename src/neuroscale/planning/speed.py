@@ -32,9 +32,11 @@ def speed(model: ModelEntry, accelerator: Accelerator, count: int, prompt_tokens
     # Two operations per active parameter and token, and two products over the context in each attention layer.
     operations = 2.0 * facts.active_params * prompt_tokens
     windows = [layers.window for layers in facts.cache for _ in range(layers.layers)]
-    # Layers that read another one's cache compute, too: as the others do on average.
-    seen = sum(prompt_tokens if window is None else min(prompt_tokens, window) for window in windows) / len(windows)
-    operations += 2.0 * facts.heads * facts.head_dim * prompt_tokens * seen * facts.num_layers
+    if windows:
+        # Layers that read another one's cache compute, too: as the others do on average; those with a state do not.
+        seen = sum(prompt_tokens if window is None else min(prompt_tokens, window) for window in windows) / len(windows)
+        attending = len(windows) if facts.states else facts.num_layers
+        operations += 2.0 * facts.heads * facts.head_dim * prompt_tokens * seen * attending
     compute = operations / (peak * 1e12 * PREFILL_EFFICIENCY * count)
     read = math.ceil(prompt_tokens / batched_tokens) * weights(model).gib * GIB / (bandwidth * 1e9 * count)
     share = facts.active_params / facts.total_params

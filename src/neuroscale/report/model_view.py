@@ -9,7 +9,7 @@ from rich.text import Text
 from neuroscale.core.printable import terminal
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
-from neuroscale.models.summary import kv_group, params_by_group
+from neuroscale.models.summary import kv_group, params_by_group, state_group
 from neuroscale.report.plan_view import field, line
 
 _BASIS = {
@@ -18,6 +18,7 @@ _BASIS = {
     "estimate": "an estimate: this version does not know its architecture",
 }
 _KINDS = {"full": "whole context", "sliding": "sliding window", "chunked": "chunks", "latent": "whole context, latent"}
+_STATES = {"mamba2": "Mamba-2", "gated_delta": "gated delta rule"}
 
 
 def print_model(facts: ModelFacts, console: Console) -> None:
@@ -37,7 +38,11 @@ def print_model(facts: ModelFacts, console: Console) -> None:
     console.print()
     console.print(_weights(facts))
     console.print()
-    console.print(_cache(facts))
+    if facts.cache:
+        console.print(_cache(facts))
+    if facts.states:
+        console.print()
+        console.print(_states(facts))
     for note in facts.notes:
         line(console, f"- {terminal(note)}", 2)
 
@@ -74,6 +79,17 @@ def _cache(facts: ModelFacts) -> Table:
         told = kv_group(layers)
         window = "" if layers.window is None else f"{layers.window:,}"
         table.add_row(f"  {_KINDS[layers.kind]}", str(layers.layers), window, f"{told['bytes_per_token']:,}")
+    return table
+
+
+def _states(facts: ModelFacts) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    for name in ("  state, whatever the length", "layers", "dtype", "bytes per request"):
+        table.add_column(name, justify="left" if name.startswith(" ") else "right")
+    for layers in facts.states:
+        told = state_group(layers, facts.dtype)
+        row = (str(layers.layers), str(told["dtype"]), f"{told['bytes_per_request']:,}")
+        table.add_row(f"  {_STATES[layers.kind]}", *row)
     return table
 
 

@@ -44,6 +44,11 @@ class EngineArguments:
     audios: int | None = None
     speculative: str | None = None
     """The method or model of `--speculative-config`: of its weights those in the model's own files are counted."""
+    speculative_tokens: int = 0
+    """Guessed in a step, where `--speculative-config` says how many."""
+    enable_prefix_caching: bool | None = None
+    mamba_cache_dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    mamba_ssm_cache_dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     enable_chunked_prefill: bool | None = None
     num_gpu_blocks_override: int | None = None
     decode_context_parallel_size: int = 1
@@ -103,7 +108,7 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
             *("async_scheduling", "disable_hybrid_kv_cache_manager", "disable_sliding_window", "language_model_only"),
             *("enable_chunked_prefill", "num_gpu_blocks_override", "decode_context_parallel_size"),
             *("prefill_context_parallel_size", "performance_mode", "mm_encoder_tp_mode", "enable_eplb"),
-            *("max_loras", "max_lora_rank"),
+            *("max_loras", "max_lora_rank", "enable_prefix_caching", "mamba_cache_dtype", "mamba_ssm_cache_dtype"),
         )
         if values.get(name) is not None
     }
@@ -119,6 +124,7 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
         videos=_limit(limits, "video"),
         audios=_limit(limits, "audio"),
         speculative=str(method) if method else None,
+        speculative_tokens=_guessed(values, speculative),
         redundant_experts=redundant if isinstance(redundant, int) and redundant > 0 else 0,
         # Of fewer matrices, or split otherwise, the room for adapters is not counted.
         enable_lora=bool(values.get("enable_lora"))
@@ -126,6 +132,14 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
         hf_overrides=values["hf_overrides"] if of_context(values.get("hf_overrides")) else None,
         unplanned=unplanned(values),
     )
+
+
+def _guessed(values: Mapping[str, Any], speculative: Any) -> int:
+    """Tokens that are guessed in a step; 0 where the command does not say how many."""
+    said = values.get("spec_tokens")
+    if said is None and isinstance(speculative, dict):
+        said = speculative.get("num_speculative_tokens")
+    return said if isinstance(said, int) and said > 0 else 0
 
 
 def _limit(limits: Any, kind: str) -> int | None:

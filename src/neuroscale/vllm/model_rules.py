@@ -8,6 +8,7 @@ from neuroscale.catalog import ModelEntry
 from neuroscale.core.errors import InputError
 from neuroscale.models.facts import ModelFacts
 from neuroscale.models.overrides import with_overrides
+from neuroscale.models.state_bytes import undivided
 from neuroscale.vllm.arguments import Parsed
 from neuroscale.vllm.command_faults import Fault, of_version
 from neuroscale.vllm.output_parsers import reasoning_of, tools_of
@@ -201,6 +202,9 @@ def check_shares(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
     for heads in sorted({layers.kv_heads for layers in facts.cache if layers.kind != "latent"}):
         if heads and heads % size and size % heads:
             yield _undivided("kv-heads", f"the {heads} KV heads of {facts.name}", size)
+    for what in dict.fromkeys(undivided(state, size) for state in facts.states):
+        if what:
+            yield _undivided("states", f"the {what} of {facts.name}", size)
     spread = read.enable_expert_parallel
     for what, width in (
         ("MLP", facts.intermediate_size),

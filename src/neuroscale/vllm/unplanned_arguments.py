@@ -33,6 +33,8 @@ class Unplanned:
 _GRAPHS = "the CUDA graphs and the compiled code that it asks for"
 _MOVED = "which weights it moves to host memory, and when"
 _ARGUMENTS: tuple[tuple[str, Told, str], ...] = (
+    ("use_replayssm", bool, "the inputs that it keeps beside each state"),
+    ("mamba_block_size", lambda size: size is not None, "states at other places than the ends of blocks"),
     ("enable_lora", bool, "the memory of its LoRA adapters outside attention and dense MLPs"),
     ("lora_target_modules", bool, "the memory of its LoRA adapters"),
     ("fully_sharded_loras", bool, "the memory of its LoRA adapters"),

@@ -17,14 +17,16 @@ from neuroscale.models.families.ernie import ernie, ernie_moe
 from neuroscale.models.families.gemma import gemma, gemma2, gemma3, gemma3n, gemma4
 from neuroscale.models.families.glm import glm, glm4, glm4_moe
 from neuroscale.models.families.gpt_oss import gpt_oss
-from neuroscale.models.families.granite import granitemoe
+from neuroscale.models.families.granite import granitemoe, granitemoehybrid
 from neuroscale.models.families.laguna import laguna
 from neuroscale.models.families.llama import exaone4, hunyuan, llama, llama4, minicpm, seed_oss, stablelm
 from neuroscale.models.families.minimax import minimax_m2
 from neuroscale.models.families.mistral import mistral, mixtral
+from neuroscale.models.families.nemotron_h import nemotron_h
 from neuroscale.models.families.olmo import molmo, olmo, olmo2, olmo3, olmoe
 from neuroscale.models.families.phi import phi3, phimoe
 from neuroscale.models.families.qwen import qwen1, qwen2, qwen2_moe, qwen3, qwen3_moe
+from neuroscale.models.families.qwen_next import qwen3_5, qwen3_5_moe, qwen3_next
 from neuroscale.models.families.two_matrices import apertus, arcee, falcon, nemotron, opt, starcoder2
 from neuroscale.models.families.unknown import estimated
 
@@ -58,6 +60,7 @@ FAMILIES: dict[str, Family] = {
     "gpt_oss": gpt_oss,
     "granite": llama,
     "granitemoe": granitemoe,
+    "granitemoehybrid": granitemoehybrid,
     "granitemoeshared": granitemoe,
     "hunyuan_v1_dense": hunyuan,
     "kimi_k2": deepseek,
@@ -73,6 +76,7 @@ FAMILIES: dict[str, Family] = {
     "mixtral": mixtral,
     "molmo": molmo,
     "nemotron": nemotron,
+    "nemotron_h": nemotron_h,
     "olmo": olmo,
     "olmo2": olmo2,
     "olmo3": olmo3,
@@ -87,7 +91,10 @@ FAMILIES: dict[str, Family] = {
     "qwen2_moe": qwen2_moe,
     "qwen2_vl_text": qwen2,
     "qwen3": qwen3,
+    "qwen3_5_moe_text": qwen3_5_moe,
+    "qwen3_5_text": qwen3_5,
     "qwen3_moe": qwen3_moe,
+    "qwen3_next": qwen3_next,
     "qwen3_omni_moe_text": qwen3_moe,
     "qwen3_vl_moe_text": qwen3_moe,
     "qwen3_vl_text": qwen3,

@@ -1,19 +1,41 @@
-"""Granite with experts; without them it has Llama's layout."""
+"""Granite with experts, and Granite 4 with Mamba-2 layers; without both it has Llama's layout."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from neuroscale.models.families.common import attentions_of, mixed_decoder, mlp_width, needed_experts
+from neuroscale.core.validation import shorten
+from neuroscale.models.families.common import (
+    attentions_of,
+    head_shape,
+    hidden_size,
+    layer_count,
+    mixed_decoder,
+    mlp_width,
+    needed_experts,
+    per_token,
+    routed_experts,
+)
 from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.keys import Keys
-from neuroscale.models.layers import Experts, Mlp
+from neuroscale.models.keys import MOST_LAYERS, Keys
+from neuroscale.models.layers import Attention, Experts, Layer, Mlp
+from neuroscale.models.mixers import Mamba2
 
 
 def granitemoe(c: Keys) -> Decoder:
     """Granite with experts, and with a shared one beside them."""
     count, chosen = needed_experts(c)
-    experts = Experts(
+    experts = _experts(c, count, chosen)
+    bias = c.flag("attention_bias")
+    made = mixed_decoder(c, attentions_of(c, bias=bias, output_bias=bias), experts, None)
+    shared = _shared(c)
+    if shared is None:
+        return made
+    return replace(made, layers=tuple(replace(layer, blocks=(*layer.blocks, shared)) for layer in made.layers))
+
+
+def _experts(c: Keys, count: int, chosen: int) -> Experts:
+    return Experts(
         count,
         chosen,
         mlp_width(c),
@@ -21,16 +43,69 @@ def granitemoe(c: Keys) -> Decoder:
         block="block_sparse_moe",
         router="router.layer",
     )
-    bias = c.flag("attention_bias")
-    made = mixed_decoder(c, attentions_of(c, bias=bias, output_bias=bias), experts, None)
+
+
+def _shared(c: Keys) -> Mlp | None:
     shared_width = c.optional("shared_intermediate_size", low=0) or 0
     if not shared_width:
-        return made
-    shared = Mlp(
+        return None
+    return Mlp(
         shared_width,
         ("gate_proj", "up_proj", "output_linear"),
         fused="input_linear",
         block="shared_mlp",
         group="shared_experts",
     )
-    return replace(made, layers=tuple(replace(layer, blocks=(*layer.blocks, shared)) for layer in made.layers))
+
+
+def granitemoehybrid(c: Keys) -> Decoder:
+    """Granite 4: Mamba-2 layers between those with attention, experts in all of them where it has any."""
+    count = routed_experts(c)
+    experts = _experts(c, count, per_token(c, count)) if count else None
+    shared = _shared(c)
+    if shared is not None and experts is None:
+        # Every token's only feed-forward block.
+        shared = replace(shared, group="dense_mlp")
+    blocks = tuple(block for block in (experts, shared) if block is not None)
+    heads, kv_heads, _ = head_shape(c)
+    bias = c.flag("attention_bias")
+    attention = Attention(
+        heads,
+        kv_heads,
+        hidden_size(c) // heads,
+        bias=bias,
+        output_bias=bias,
+        turned=c.text("position_embedding_type") == "rope",
+    )
+    mixer = Mamba2(
+        c.integer("mamba_expand") * hidden_size(c),
+        c.integer("mamba_n_heads", high=2**16),
+        _head(c),
+        c.integer("mamba_d_state", high=2**16),
+        c.integer("mamba_n_groups", high=2**16),
+        c.integer("mamba_d_conv", high=2**10),
+        conv_bias=c.flag("mamba_conv_bias", True),
+        bias=c.flag("mamba_proj_bias"),
+    )
+    kinds = _kinds(c)
+    layers = tuple(Layer(attention, blocks) if whole else Layer(None, blocks, mixer=mixer) for whole in kinds)
+    return Decoder(layers, hidden_size(c), count, experts.per_token if experts else 0)
+
+
+def _head(c: Keys) -> int:
+    """Values of a head of Mamba-2, which "auto" makes of the width and the heads."""
+    if c.raw("mamba_d_head") == "auto":
+        return c.integer("mamba_expand") * hidden_size(c) // c.integer("mamba_n_heads", high=2**16)
+    return c.integer("mamba_d_head", high=2**16)
+
+
+def _kinds(c: Keys) -> list[bool]:
+    """Which layers have attention."""
+    count = layer_count(c)
+    types = c.texts("layer_types", MOST_LAYERS) or c.texts("layers_block_type", MOST_LAYERS)
+    if types is None or len(types) < count:
+        raise c.problem("layer_types", f"must name the kind of each of the {count} layers")
+    for kind in types:
+        if kind not in ("mamba", "linear_attention", "attention", "full_attention"):
+            raise c.problem("layer_types", f"a layer of the kind {shorten(kind)} is not planned")
+    return [kind.endswith("attention") and kind != "linear_attention" for kind in types[:count]]

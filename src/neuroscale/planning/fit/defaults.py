@@ -6,6 +6,7 @@ from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.result import Resolved
+from neuroscale.planning.fit.states import block_of_states, state_caches
 from neuroscale.planning.fit.versions import Behaviour
 from neuroscale.vllm.engine_arguments import EngineArguments
 from neuroscale.vllm.model_rules import LARGEST_ITEM
@@ -50,6 +51,9 @@ def resolve(
     if asked_sequences is None:
         sequences = min(sequences, tokens)
     overlap = _overlaps(device, arguments, does)
+    states = state_caches(facts, device, arguments)
+    cache_dtype = _cache_dtype(facts, arguments, does)
+    block = _block_size(facts, device, arguments)
     steps = arguments.pipeline_parallel_size
     if overlap:
         steps += 1
@@ -58,15 +62,16 @@ def resolve(
         max_model_len=length,
         max_num_seqs=sequences,
         max_num_batched_tokens=tokens,
-        block_size=_block_size(facts, device, arguments),
+        block_size=block_of_states(facts, device, arguments, states, cache_dtype, block),
         in_flight_tokens=tokens * (steps if does.steps_in_flight > 1 else 1),
-        kv_cache_dtype=_cache_dtype(facts, arguments, does),
+        kv_cache_dtype=cache_dtype,
         async_scheduling=overlap,
         hybrid=does.hybrid
         and device.family != "tpu"  # tpu-inference keeps the whole context in windowed layers, too
         and not arguments.disable_hybrid_kv_cache_manager
         and (does.chunked_hybrid or not any(layers.kind == "chunked" for layers in facts.cache)),
         graphs=not arguments.enforce_eager and device.family in ("cuda", "rocm"),
+        states=states,
     )
 
 

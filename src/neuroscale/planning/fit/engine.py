@@ -165,6 +165,9 @@ def cache_pool(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved
     stages = arguments.pipeline_parallel_size
     kinds = without_windows(facts.cache) if arguments.disable_sliding_window else facts.cache
     layers = [(_spec(facts, kind, arguments, resolved), math.ceil(kind.layers / stages)) for kind in kinds]
+    for state in resolved.states:
+        spec = LayerSpec("state", resolved.block_size, 0, padded=state.page_bytes, held=state.blocks)
+        layers.append((spec, math.ceil(state.layers / stages)))
     return pool(layers, hybrid=resolved.hybrid, padding_ratio=does.padding_ratio, padded=does.windows_padded)
 
 
@@ -322,5 +325,7 @@ def _confidence(facts: ModelFacts, device: Device, arguments: EngineArguments, v
         return "low"
     if number(version) < OLDEST:
         return "low"
+    if facts.states and (device.family not in ("cuda", "cpu") or number(version) < number(PINNED)):
+        return "low"  # how states are kept is read from the pinned version's source
     known = device.family == "cuda" and not device.shared and not device.slice_of
     return "high" if known and not _unmeasured(facts, arguments, version) else "medium"

@@ -21,14 +21,17 @@ class PagesDiffer(Exception):  # noqa: N818
 @dataclass(frozen=True)
 class LayerSpec:
     """What one layer keeps on one rank. `window`: tokens of a sliding window or chunk. `padded`: bytes of a page that
-    is larger than its `block_size` tokens need. `shards`: ranks that share the tokens of a request among them."""
+    is larger than its `block_size` tokens need. `shards`: ranks that share the tokens of a request among them.
 
-    kind: Literal["full", "sliding", "chunked", "latent"]
+    `held`: of a state, pages that a request holds, however long it is; such a page has the size `padded`."""
+
+    kind: Literal["full", "sliding", "chunked", "latent", "state"]
     block_size: int
     bytes_per_token: int
     window: int | None = None
     padded: int | None = None
     shards: int = 1
+    held: int = 0
 
     @property
     def page_bytes(self) -> int:
@@ -37,6 +40,8 @@ class LayerSpec:
 
     def blocks(self, length: int, in_flight: int) -> int:
         """Blocks that a request of `length` tokens may hold while `in_flight` tokens are computed."""
+        if self.kind == "state":
+            return self.held
         if self.kind == "sliding" and self.window is not None:
             # One more: the window need not start where a block does.
             return math.ceil(min(self.window - 1 + in_flight, length) / self.block_size) + 1
@@ -156,6 +161,8 @@ def _uniform(specs: list[LayerSpec]) -> bool:
     if len({spec.block_size for spec in specs}) > 1:
         return False
     first = specs[0]
+    if first.kind == "state":
+        return all(spec.kind == "state" and spec.page_bytes == first.page_bytes for spec in specs)
     if first.kind in ("full", "latent"):
         return all(spec.kind in ("full", "latent") for spec in specs)
     return all(spec.kind == first.kind and spec.window == first.window for spec in specs)
@@ -167,6 +174,9 @@ def _promoted(layers: Sequence[tuple[LayerSpec, int]]) -> list[tuple[LayerSpec, 
         # One table keeps one window.
         raise PagesDiffer
     full = [spec for spec, _ in layers if spec.kind in ("full", "latent")]
+    if 0 < sum(spec.kind == "state" for spec, _ in layers) < len(layers):
+        # States and tokens have no table in common.
+        raise PagesDiffer
     if not full or len(full) == len(layers):
         return list(layers)
     sizes = {spec.block_size for spec in full}
@@ -187,6 +197,8 @@ def _one_page(layers: dict[LayerSpec, int], padded: bool) -> dict[LayerSpec, int
         page = spec.page_bytes
         if page == largest:
             new = spec
+        elif spec.kind == "state":
+            new = replace(spec, padded=largest)
         elif largest % page == 0:
             new = replace(spec, block_size=spec.block_size * (largest // page))
         elif padded and spec.kind != "latent":

@@ -9,6 +9,7 @@ from typing import Literal
 
 from neuroscale.core.units import GIB
 from neuroscale.planning.fit.kv_cache import Pool
+from neuroscale.planning.fit.states import StateCache
 from neuroscale.planning.plan import Memory
 
 Verdict = Literal["fits", "tight", "refused"]
@@ -36,6 +37,7 @@ class Resolved:
     """The arguments with every default of the version and the card filled in.
 
     `in_flight_tokens`: what may be scheduled and not yet settled; windowed layers hold that much more of a request.
+    `states`: what layers keep in place of keys and values, by kind; `block_size` is what they make of it.
     """
 
     utilization: float
@@ -48,6 +50,7 @@ class Resolved:
     async_scheduling: bool
     hybrid: bool
     graphs: bool
+    states: tuple[StateCache, ...] = ()
 
 
 @dataclass(frozen=True)

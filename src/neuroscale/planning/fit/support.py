@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from neuroscale.models.facts import ModelFacts
+from neuroscale.models.state_bytes import undivided
 from neuroscale.planning.fit.defaults import VIDEO_TOKENS, looks_both_ways
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.result import Resolved
+from neuroscale.planning.fit.states import prefix_caching
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 
@@ -21,6 +23,7 @@ def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, r
                 f"The {heads} KV heads of {facts.name} can neither be split over {ranks} ranks nor be copied to them "
                 "evenly."
             )
+    found += _states(facts, arguments)
     if arguments.pipeline_parallel_size > facts.num_layers:
         found.append(
             f"The {facts.num_layers} layers of {facts.name} cannot be dealt to {arguments.pipeline_parallel_size} "
@@ -47,6 +50,30 @@ def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, r
     if resolved.kv_cache_dtype.startswith("fp8") and "fp8" not in device.kv_cache_dtypes:
         found.append(f"{device.title} cannot keep its KV cache as fp8.")
     return found
+
+
+def _states(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
+    """What layers that keep a state do not allow."""
+    ranks, found = arguments.tensor_parallel_size, []
+    for state in facts.states:
+        if what := undivided(state, ranks):
+            found.append(f"The {what} of {facts.name} cannot be split over {ranks} ranks.")
+    if facts.states and arguments.disable_hybrid_kv_cache_manager and facts.cache:
+        found.append(
+            f"--disable-hybrid-kv-cache-manager cannot serve {facts.name}: its states and its KV cache need that "
+            "manager."
+        )
+    if facts.states and arguments.decode_context_parallel_size > 1:
+        found.append(
+            f"--decode-context-parallel-size={arguments.decode_context_parallel_size} cannot share the states that "
+            f"layers of {facts.name} keep."
+        )
+    if facts.states and arguments.enable_chunked_prefill is False and prefix_caching(arguments):
+        found.append(
+            f"--no-enable-chunked-prefill cannot serve {facts.name} with prefix caching, which keeps states at the "
+            "ends of blocks: add --no-enable-prefix-caching."
+        )
+    return list(dict.fromkeys(found))
 
 
 def too_long(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> list[str]:

@@ -147,6 +147,9 @@ def _part(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> floa
         rows = facts.vocab_size
         padded = math.ceil(rows / VOCABULARY_STEP) * VOCABULARY_STEP
         return math.ceil(padded / ranks) / rows
+    if tensor.sharding == "state_groups":
+        groups = [state.groups for state in facts.states if state.groups]
+        return 1.0 / ranks if all(count % ranks == 0 for count in groups) else 1.0 / min(groups)
     if tensor.sharding == "experts":
         # Over the ranks of data and context parallelism, too.
         ranks *= arguments.data_parallel_size * arguments.prefill_context_parallel_size

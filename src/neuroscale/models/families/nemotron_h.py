@@ -1,0 +1,126 @@
+"""Nemotron-H and Nemotron-3: each layer is one block, a Mamba-2 layer, attention, a feed-forward block or experts."""
+
+from __future__ import annotations
+
+from neuroscale.core.validation import shorten
+from neuroscale.models.facts import Dtype
+from neuroscale.models.families.common import head_shape, hidden_size, mlp_width, needed_experts
+from neuroscale.models.families.decoder import Decoder
+from neuroscale.models.keys import MOST_LAYERS, Keys
+from neuroscale.models.layers import Attention, Experts, Layer, Mlp
+from neuroscale.models.mixers import Mamba2
+
+_KINDS = {
+    "M": "M",
+    "mamba": "M",
+    "linear_attention": "M",
+    "*": "*",
+    "attention": "*",
+    "full_attention": "*",
+    "-": "-",
+    "mlp": "-",
+    "E": "E",
+    "moe": "E",
+}
+"""Of a layer, in the pattern of letters and in the lists of older and newer files."""
+
+
+def nemotron_h(c: Keys) -> Decoder:
+    """Nemotron-H, and Nemotron-3 with experts that compute in a smaller space (`moe_latent_size`)."""
+    kinds = _pattern(c)
+    experts = _experts(c) if "E" in kinds else None
+    made = {
+        "M": lambda: _layer(None, (), _mamba(c)),
+        "*": lambda: _layer(_attention(c), ()),
+        "-": lambda: _layer(
+            None,
+            (Mlp(mlp_width(c), ("", "up_proj", "down_proj"), gated=False, bias=c.flag("mlp_bias"), block="mixer"),),
+        ),
+        "E": lambda: _layer(None, (experts,) if experts else ()),
+    }
+    by_kind = {kind: made[kind]() for kind in sorted(set(kinds))}
+    return Decoder(
+        tuple(by_kind[kind] for kind in kinds),
+        hidden_size(c),
+        experts.count if experts else 0,
+        experts.per_token if experts else 0,
+        final_norm=("norm_f.weight",),
+    )
+
+
+def _layer(attention: Attention | None, blocks: tuple[Mlp | Experts, ...], mixer: Mamba2 | None = None) -> Layer:
+    return Layer(attention, blocks, ("norm",), mixer=mixer)
+
+
+def _pattern(c: Keys) -> list[str]:
+    said = c.text("hybrid_override_pattern") if c.written("hybrid_override_pattern") else ""
+    key = "hybrid_override_pattern" if said else "layers_block_type"
+    names = tuple(said) or c.texts(key, MOST_LAYERS)
+    if not names:
+        raise c.problem("hybrid_override_pattern", "is missing: nothing says what each layer is")
+    for name in names:
+        if name not in _KINDS:
+            raise c.problem(key, f"a layer of the kind {shorten(name)} is not known")
+    return [_KINDS[name] for name in names]
+
+
+def _attention(c: Keys) -> Attention:
+    heads, kv_heads, head_dim = head_shape(c)
+    window = c.optional("sliding_window", low=0) or None
+    return Attention(
+        heads,
+        kv_heads,
+        head_dim,
+        reach="sliding" if window else "full",
+        window=window,
+        turned=False,
+        block="mixer",
+    )
+
+
+def _mamba(c: Keys) -> Mamba2:
+    heads = c.integer("mamba_num_heads", high=2**16)
+    head_dim = c.integer("mamba_head_dim", high=2**16)
+    return Mamba2(
+        heads * head_dim,
+        heads,
+        head_dim,
+        c.integer("ssm_state_size", high=2**16),
+        c.integer("n_groups", "mamba_n_groups", high=2**16),
+        c.integer("conv_kernel", "mamba_d_conv", high=2**10),
+        conv_bias=c.flag("use_conv_bias", True),
+        bias=c.flag("use_bias"),
+        block="mixer",
+        dtype=_dtype(c),
+    )
+
+
+def _dtype(c: Keys) -> Dtype:
+    """float32 where the file says nothing (`NemotronHForCausalLMConfig` of vLLM's model_executor/models/config.py)."""
+    said = c.text("mamba_ssm_cache_dtype", "float32")
+    if said not in ("bfloat16", "float16", "float32"):
+        raise c.problem("mamba_ssm_cache_dtype", f"{shorten(said)} is not bfloat16, float16 or float32")
+    return said  # type: ignore[return-value]
+
+
+def _experts(c: Keys) -> Experts:
+    count, chosen = needed_experts(c)
+    beside = c.optional("n_shared_experts", low=0) or 0
+    width = beside * (c.optional("moe_shared_expert_intermediate_size", low=0, high=2**22) or 0)
+    shared = (
+        Mlp(width, ("", "up_proj", "down_proj"), gated=False, block="shared_experts", group="shared_experts")
+        if width
+        else None
+    )
+    return Experts(
+        count,
+        chosen,
+        mlp_width(c, "moe_intermediate_size"),
+        ("", "up_proj", "down_proj"),
+        block="mixer",
+        correction="gate.e_score_correction_bias",
+        shared=shared,
+        gated=False,
+        latent=c.optional("moe_latent_size", high=2**20),
+        latent_names=("fc1_latent_proj", "fc2_latent_proj"),
+    )

@@ -1,0 +1,127 @@
+"""Layers that keep a state of one size for a request in place of keys and values: their weights and their state.
+
+Shapes and shardings as in vLLM 0.32: model_executor/layers/mamba (mamba_mixer2.py, gdn/qwen_gdn_linear_attn.py) and
+mamba_utils.py, which computes the states.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neuroscale.models.facts import Dtype, StateLayers
+from neuroscale.models.weights import Weights
+
+
+@dataclass(frozen=True)
+class GatedDelta:
+    """A gated delta rule over `value_heads` matrices of `value_dim` x `key_dim` values (Qwen3-Next, Qwen3.5).
+
+    `fused`: the checkpoint has one matrix for queries, keys, values and the gate, and one for the two vectors of each
+    head; else four. `dtype`: as in `StateLayers`.
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    kernel: int
+    fused: bool
+    dtype: Dtype | None = None
+
+    @property
+    def channels(self) -> int:
+        """Values of a token that the convolution reads: queries, keys and values."""
+        return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+
+    def weights(self, out: Weights, at: str, hidden: int) -> None:
+        """Add them below `at`, such as `model.layers.0.`."""
+        at = f"{at}linear_attn."
+        values = self.value_heads * self.value_dim
+        parts = (
+            (("in_proj_qkvz", self.channels + values), ("in_proj_ba", 2 * self.value_heads))
+            if self.fused
+            else (
+                ("in_proj_qkv", self.channels),
+                ("in_proj_z", values),
+                ("in_proj_b", self.value_heads),
+                ("in_proj_a", self.value_heads),
+            )
+        )
+        for name, width in parts:
+            out.linear(at + name, "recurrent", (hidden, width), "split")
+        out.add(f"{at}conv1d.weight", "recurrent", (self.channels, 1, self.kernel), "split")
+        for name in ("A_log", "dt_bias"):
+            out.add(at + name, "recurrent", (self.value_heads,), "split")
+        out.add(f"{at}norm.weight", "norm", (self.value_dim,))
+        out.linear(f"{at}out_proj", "recurrent", (values, hidden), "split")
+
+    def state(self) -> StateLayers:
+        """Of this layer."""
+        return StateLayers(
+            "gated_delta",
+            1,
+            self.value_heads,
+            self.value_dim,
+            self.key_dim,
+            self.channels,
+            self.kernel,
+            dtype=self.dtype,
+        )
+
+
+@dataclass(frozen=True)
+class Mamba2:
+    """Mamba-2: `heads` matrices of `head_dim` x `state` values; `groups` of heads share what goes in and out of them.
+
+    `inner`: values of a token inside. `bias`: of the two matrices, `conv_bias`: of the convolution. `norm`: what comes
+    out is normed. `dtype`: as in `StateLayers`.
+    """
+
+    inner: int
+    heads: int
+    head_dim: int
+    state_size: int
+    groups: int
+    kernel: int
+    conv_bias: bool = True
+    bias: bool = False
+    norm: bool = True
+    block: str = "mamba"
+    dtype: Dtype | None = None
+
+    def weights(self, out: Weights, at: str, hidden: int) -> None:
+        """Add them below `at`, such as `model.layers.0.`."""
+        at = f"{at}{self.block}."
+        shared = 2 * self.groups * self.state_size
+        # One tensor of the file, two kinds of rows to vLLM.
+        out.linear(f"{at}in_proj", "recurrent", (hidden, 2 * self.inner + self.heads), "split", bias=self.bias)
+        out.linear(f"{at}in_proj", "recurrent", (hidden, shared), "state_groups", bias=self.bias)
+        for rows, sharding in ((self.inner, "split"), (shared, "state_groups")):
+            out.add(f"{at}conv1d.weight", "recurrent", (rows, 1, self.kernel), sharding)  # type: ignore[arg-type]
+            if self.conv_bias:
+                out.add(f"{at}conv1d.bias", "recurrent", (rows,), sharding)  # type: ignore[arg-type]
+        for name in ("A_log", "D", "dt_bias"):
+            out.add(at + name, "recurrent", (self.heads,), "split")
+        if self.norm:
+            out.add(f"{at}norm.weight", "norm", (self.inner,), "split")
+        out.linear(
+            f"{at}out_proj", "recurrent", (self.inner, hidden), "split", bias=self.bias, bias_sharding="replicated"
+        )
+
+    def state(self) -> StateLayers:
+        """Of this layer."""
+        return StateLayers(
+            "mamba2",
+            1,
+            self.heads,
+            self.head_dim,
+            self.state_size,
+            self.inner,
+            self.kernel,
+            self.groups,
+            self.state_size,
+            self.dtype,
+        )
+
+
+Mixer = GatedDelta | Mamba2

@@ -1,0 +1,45 @@
+"""Bytes of the state that layers keep for a request: `state_bytes`.
+
+Shapes as `MambaStateShapeCalculator` of vLLM 0.32 has them (model_executor/layers/mamba/mamba_utils.py).
+"""
+
+from __future__ import annotations
+
+from neuroscale.models.facts import DTYPE_BYTES, StateLayers
+
+
+def state_bytes(
+    kind: StateLayers,
+    dtype: str = "bfloat16",
+    recurrent_dtype: str = "auto",
+    *,
+    ranks: int = 1,
+    speculative_tokens: int = 0,
+) -> int:
+    """Of one layer, on one of `ranks` ranks of tensor parallelism, of one request.
+
+    `dtype`: of what the convolution looks back at; `recurrent_dtype`: of the matrices (auto: as the model says, or
+    else the same). `speculative_tokens`: that are checked in a step, which the convolution keeps, too.
+    """
+    if recurrent_dtype == "auto":
+        recurrent_dtype = kind.dtype or dtype
+    looked_back = kind.kernel - 1 + speculative_tokens
+    channels = kind.channels + 2 * kind.group_width * groups_on_all(kind, ranks)
+    matrices = kind.heads // ranks * kind.rows * kind.columns
+    return channels // ranks * looked_back * DTYPE_BYTES[dtype] + matrices * DTYPE_BYTES[recurrent_dtype]
+
+
+def groups_on_all(kind: StateLayers, ranks: int) -> int:
+    """Groups that all ranks hold together: one on each where the ranks do not divide them."""
+    return kind.groups if kind.groups % ranks == 0 else ranks
+
+
+def undivided(kind: StateLayers, ranks: int) -> str:
+    """What of a state `ranks` ranks cannot divide, in words; empty where they can."""
+    if kind.heads % ranks:
+        return f"{kind.heads} heads of the layers that keep a state"
+    if kind.groups > 1 and kind.groups % ranks:
+        return f"{kind.groups} groups of the layers that keep a state"
+    if kind.channels % ranks:
+        return f"{kind.channels} channels of the layers that keep a state"
+    return ""

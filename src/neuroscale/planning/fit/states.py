@@ -1,0 +1,104 @@
+"""What layers with a state add to the cache: a page for each state, and blocks of attention that are as large.
+
+Follows `_align_hybrid_block_size` (platforms/interface.py), `MambaModelConfig` (model_executor/models/config.py) and
+`MambaSpec` (v1/kv_cache_interface.py) of vLLM 0.32. All sizes are bytes of one rank.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from neuroscale.models.cache_bytes import bytes_per_token
+from neuroscale.models.facts import ModelFacts, StateLayers
+from neuroscale.models.state_bytes import state_bytes
+from neuroscale.planning.fit.device import Device
+from neuroscale.planning.fit.dtype import served_dtype
+from neuroscale.vllm.engine_arguments import EngineArguments
+
+_KERNEL = 16
+"""Tokens of the smallest block that attention takes on accelerators."""
+_CPU_KERNEL = 32
+_LATENT_KERNEL = 128
+"""Blocks beside states are multiples of this under multi-head latent attention."""
+
+_WITH_CHECKPOINT = frozenset({"mamba2"})
+"""Kinds that keep a state at a block's end while a prompt goes on (`num_prefill_checkpoint_blocks`)."""
+
+
+@dataclass(frozen=True)
+class StateCache:
+    """Of `layers` layers. `page_bytes`: of one state; `blocks`: how many a request holds."""
+
+    page_bytes: int
+    blocks: int
+    layers: int
+
+
+def state_caches(facts: ModelFacts, device: Device, arguments: EngineArguments) -> tuple[StateCache, ...]:
+    """What each kind of state takes.
+
+    With prefix caching (vLLM's default) a request holds the state before the last block's end and the one that it
+    computes, Mamba-2 one more; without it, one. Tokens that are guessed add one each.
+    """
+    guessed = arguments.speculative_tokens
+    found = []
+    for kind in facts.states:
+        blocks = 1 + guessed
+        if prefix_caching(arguments):
+            blocks = 2 + guessed + (kind.kind in _WITH_CHECKPOINT)
+        found.append(StateCache(_page(facts, kind, device, arguments), blocks, kind.layers))
+    return tuple(found)
+
+
+def prefix_caching(arguments: EngineArguments) -> bool:
+    """Whether prefixes are cached: unless the command says no."""
+    return arguments.enable_prefix_caching is not False
+
+
+def block_of_states(
+    facts: ModelFacts,
+    device: Device,
+    arguments: EngineArguments,
+    states: tuple[StateCache, ...],
+    cache_dtype: str,
+    block: int,
+) -> int:
+    """Tokens of a block of attention beside states: so many that it is as large as the largest state's page.
+
+    `block`: what the block would be without states; `cache_dtype`: of keys and values.
+    """
+    if not states or not facts.cache:
+        return block
+    latent = any(layers.kind == "latent" for layers in facts.cache)
+    kernel = _CPU_KERNEL if device.family == "cpu" else _KERNEL
+    step = max(kernel, block, _LATENT_KERNEL if latent else 0)
+    token = max(
+        bytes_per_token(
+            layers,
+            cache_dtype,
+            ranks=arguments.tensor_parallel_size,
+            model_dtype=served_dtype(facts, arguments),
+            model_layers=facts.num_layers,
+        )
+        for layers in facts.cache
+    )
+    largest = max(state.page_bytes for state in states)
+    aligned = step * math.ceil(largest / (step * token))
+    return max(block, kernel * math.ceil(aligned / kernel))
+
+
+def _page(facts: ModelFacts, kind: StateLayers, device: Device, arguments: EngineArguments) -> int:
+    dtype = served_dtype(facts, arguments)
+    looked_back = dtype if arguments.mamba_cache_dtype == "auto" else arguments.mamba_cache_dtype
+    recurrent = arguments.mamba_ssm_cache_dtype
+    if device.family == "cpu" and recurrent == "auto" and kind.dtype is None:
+        # Where the processor has AVX-512 for bfloat16 (platforms/cpu.py), and never too little without it.
+        recurrent = "float32"
+    return state_bytes(
+        kind,
+        looked_back,
+        recurrent,
+        ranks=arguments.tensor_parallel_size,
+        speculative_tokens=arguments.speculative_tokens,
+    )

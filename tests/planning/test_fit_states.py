@@ -1,0 +1,106 @@
+"""The cache of models with states: pages that fit both, what a request holds, and what vLLM refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fit_models import H100, RTX_3090, V6E
+from neuroscale.models.config import read_config
+from neuroscale.models.facts import ModelFacts
+from neuroscale.planning.fit import Fit, PagesDiffer, fit
+from neuroscale.planning.fit.kv_cache import LayerSpec, pool
+from neuroscale.vllm.engine_arguments import EngineArguments, engine_arguments
+from oracle_hybrids import FULL
+
+GIB = 2**30
+
+
+def qwen() -> ModelFacts:
+    return read_config(FULL["Qwen3.5-27B"], "Qwen3.5-27B")
+
+
+def planned(**arguments: Any) -> Fit:
+    told = {"max_model_len": 32768, "tensor_parallel_size": 4, "kv_cache_memory_bytes": 10 * GIB, **arguments}
+    return fit(qwen(), H100, EngineArguments(**told))
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "block"),
+    [
+        # 'Setting attention block size to ... tokens' of public logs.
+        ("Qwen3.5-27B", {}, 784),
+        ("Qwen3-Next-80B-A3B", {}, 544),
+        ("Qwen3-Next-80B-A3B", {"mamba_ssm_cache_dtype": "float32"}, 1056),
+        ("Qwen3.5-27B", {"kv_cache_dtype": "fp8"}, 1568),
+    ],
+)
+def test_blocks_grow_until_they_are_as_large_as_a_state(model: str, arguments: Any, block: int) -> None:
+    told = EngineArguments(max_model_len=8192, tensor_parallel_size=2, **arguments)
+    assert fit(read_config(FULL[model], model), H100, told).resolved.block_size == block
+
+
+def test_a_request_holds_two_states_while_prefixes_are_cached_and_one_without() -> None:
+    # 42 blocks of 784 tokens; three groups of 16 layers with a state beside the 16 with attention.
+    page = 784 * 2 * 256 * 2
+    with_prefixes, without = planned(), planned(enable_prefix_caching=False)
+    assert with_prefixes.request_gib * GIB == 16 * page * (42 + 3 * 2)
+    assert without.request_gib * GIB == 16 * page * (42 + 3)
+    assert with_prefixes.max_concurrency < without.max_concurrency
+
+
+def test_guessed_tokens_take_a_state_each() -> None:
+    plain, guessing = planned(), planned(speculative="mtp", speculative_tokens=2)
+    assert guessing.request_gib > plain.request_gib
+    assert guessing.resolved.states[0].blocks == plain.resolved.states[0].blocks + 2
+
+
+def test_the_command_says_how_many_tokens_are_guessed_and_how_states_are_kept() -> None:
+    said = engine_arguments(
+        {
+            "speculative_config": {"method": "mtp", "num_speculative_tokens": 3},
+            "mamba_ssm_cache_dtype": "float32",
+            "enable_prefix_caching": False,
+        }
+    )
+    assert (said.speculative_tokens, said.mamba_ssm_cache_dtype, said.enable_prefix_caching) == (3, "float32", False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"tensor_parallel_size": 3}, "48 heads of the layers that keep a state"),
+        ({"disable_hybrid_kv_cache_manager": True}, "--disable-hybrid-kv-cache-manager"),
+        ({"decode_context_parallel_size": 2}, "cannot share the states"),
+        ({"enable_chunked_prefill": False}, "--no-enable-prefix-caching"),
+    ],
+)
+def test_what_vllm_does_not_do_with_states_is_refused(arguments: Any, words: str) -> None:
+    facts = qwen()
+    if arguments.get("tensor_parallel_size") == 3:
+        facts = replace(facts, states=tuple(replace(state, heads=40) for state in facts.states))
+        words = "40 heads of the layers that keep a state"
+    told = EngineArguments(**{"max_model_len": 4096, "tensor_parallel_size": 4, **arguments})
+    result = fit(facts, H100, told)
+    assert result.verdict == "refused"
+    assert any(words in sentence for sentence in result.against)
+
+
+def test_only_the_version_and_the_cards_whose_states_were_read_are_planned_with_confidence() -> None:
+    arguments = EngineArguments(max_model_len=8192, tensor_parallel_size=4)
+    assert fit(qwen(), H100, arguments).confidence == "medium"
+    assert fit(qwen(), RTX_3090, arguments, version="0.19.0").confidence == "low"
+    assert fit(qwen(), V6E, arguments).confidence == "low"
+
+
+def test_states_are_padded_to_the_page_of_other_layers_and_have_no_table_with_them() -> None:
+    state = LayerSpec("state", 16, 0, padded=1000, held=2)
+    full = LayerSpec("full", 16, 128)
+    made = pool([(full, 2), (state, 6)], hybrid=True)
+    assert [group.page_bytes for group in made.groups] == [2 * 2048] * 4
+    assert made.blocks_per_request(100, 1) == 7 + 3 * 2
+    assert pool([(state, 6)], hybrid=True).request_bytes(10**6, 1) == 6 * 1000 * 2
+    with pytest.raises(PagesDiffer):
+        pool([(full, 2), (state, 6)], hybrid=False)
