@@ -80,8 +80,8 @@ class CacheLayers:
     window: int | None = None
 
 
-StateKind = Literal["mamba2", "gated_delta"]
-"""Mamba-2's state space, or a gated delta rule (Qwen3-Next)."""
+StateKind = Literal["mamba1", "mamba2", "gated_delta", "short_conv"]
+"""Mamba's and Mamba-2's state space, a gated delta rule (Qwen3-Next), or a convolution alone (LFM2)."""
 
 
 @dataclass(frozen=True)

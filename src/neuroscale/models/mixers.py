@@ -124,4 +124,74 @@ class Mamba2:
         )
 
 
-Mixer = GatedDelta | Mamba2
+@dataclass(frozen=True)
+class Mamba1:
+    """Mamba: `inner` rows of `state` values. `rank`: of what makes the steps; `norms`: of it and of the two inputs.
+
+    vLLM quantises none of its matrices.
+    """
+
+    inner: int
+    state_size: int
+    rank: int
+    kernel: int
+    conv_bias: bool = True
+    bias: bool = False
+    norms: bool = False
+    block: str = "mamba"
+
+    def weights(self, out: Weights, at: str, hidden: int) -> None:
+        """Add them below `at`, such as `model.layers.0.`."""
+        at = f"{at}{self.block}."
+        made = self.rank + 2 * self.state_size
+        out.linear(f"{at}in_proj", "recurrent", (hidden, 2 * self.inner), "split", bias=self.bias, convert=False)
+        out.add(f"{at}conv1d.weight", "recurrent", (self.inner, 1, self.kernel), "split")
+        if self.conv_bias:
+            out.add(f"{at}conv1d.bias", "recurrent", (self.inner,), "split")
+        out.linear(f"{at}x_proj", "recurrent", (self.inner, made), "split", convert=False)
+        out.linear(f"{at}dt_proj", "recurrent", (self.rank, self.inner), "split", bias=True, convert=False)
+        out.add(f"{at}A_log", "recurrent", (self.inner, self.state_size), "split")
+        out.add(f"{at}D", "recurrent", (self.inner,), "split")
+        out.linear(
+            f"{at}out_proj",
+            "recurrent",
+            (self.inner, hidden),
+            "split",
+            bias=self.bias,
+            bias_sharding="replicated",
+            convert=False,
+        )
+        if self.norms:
+            for name, width in (("dt", self.rank), ("b", self.state_size), ("c", self.state_size)):
+                out.add(f"{at}{name}_layernorm.weight", "norm", (width,))
+
+    def state(self) -> StateLayers:
+        """Of this layer."""
+        return StateLayers("mamba1", 1, self.inner, 1, self.state_size, self.inner, self.kernel)
+
+
+@dataclass(frozen=True)
+class ShortConv:
+    """A gated convolution of `channels` values over `kernel` tokens, and nothing that lasts longer (LFM2)."""
+
+    channels: int
+    kernel: int
+    bias: bool = False
+
+    def weights(self, out: Weights, at: str, hidden: int) -> None:
+        """Add them below `at`, such as `model.layers.0.`."""
+        at = f"{at}conv."
+        out.linear(f"{at}in_proj", "recurrent", (hidden, 3 * self.channels), "split", bias=self.bias)
+        out.add(f"{at}conv.weight", "recurrent", (self.channels, 1, self.kernel), "split")
+        if self.bias:
+            out.add(f"{at}conv.bias", "recurrent", (self.channels,), "split")
+        out.linear(
+            f"{at}out_proj", "recurrent", (self.channels, hidden), "split", bias=self.bias, bias_sharding="replicated"
+        )
+
+    def state(self) -> StateLayers:
+        """Of this layer."""
+        return StateLayers("short_conv", 1, 0, 0, 0, self.channels, self.kernel)
+
+
+Mixer = GatedDelta | Mamba1 | Mamba2 | ShortConv

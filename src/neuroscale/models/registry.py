@@ -12,6 +12,7 @@ from neuroscale.models.keys import Keys
 ARCHITECTURES = {
     "DeepseekV2ForCausalLM": "deepseek_v2",
     "DeepseekV3ForCausalLM": "deepseek_v3",
+    "FalconH1ForCausalLM": "falcon_h1",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3_text",
     "Gemma3nForCausalLM": "gemma3n_text",
@@ -28,7 +29,10 @@ ARCHITECTURES = {
     "GraniteMoeSharedForCausalLM": "granitemoeshared",
     "IQuestCoderForCausalLM": "llama",
     "InternLM3ForCausalLM": "llama",
+    "JambaForCausalLM": "jamba",
     "LLaMAForCausalLM": "llama",
+    "Lfm2ForCausalLM": "lfm2",
+    "Lfm2MoeForCausalLM": "lfm2_moe",
     "Llama4ForCausalLM": "llama4_text",
     "LlamaForCausalLM": "llama",
     "MiniMaxM2ForCausalLM": "minimax_m2",
@@ -80,7 +84,10 @@ TEXT_TYPES = {
 
 _WITH_STATES = frozenset(
     FAMILIES[model_type]
-    for model_type in ("granitemoehybrid", "nemotron_h", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next")
+    for model_type in (
+        *("falcon_h1", "granitemoehybrid", "jamba", "lfm2", "lfm2_moe", "nemotron_h"),
+        *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
+    )
 )
 """Families that plan layers with a state."""
 _HYBRID_TYPES = frozenset(
@@ -88,14 +95,10 @@ _HYBRID_TYPES = frozenset(
         "bailing_hybrid",
         "bailing_moe_linear",
         "bamba",
-        "falcon_h1",
         "falcon_mamba",
-        "jamba",
         "jet_nemotron",
         "kimi_k3",
         "kimi_linear",
-        "lfm2",
-        "lfm2_moe",
         "mamba",
         "mamba2",
         "minimax",
@@ -208,6 +211,11 @@ def refuse_unplanned(c: Keys, text: Keys, family: Family | None) -> None:
             raise keys.problem("per_layer_config", message, _MEASURE)
         if family not in _WITH_STATES:
             _refuse_hybrid(keys)
+
+
+def refused_type(model_type: str) -> bool:
+    """Whether every file of a model type is refused."""
+    return model_type in (_HYBRID_TYPES | _UNLIKE_ESTIMATES | _ENCODERS)
 
 
 def _refuse_hybrid(c: Keys) -> None:

@@ -23,7 +23,9 @@ def state_bytes(
     """
     if recurrent_dtype == "auto":
         recurrent_dtype = kind.dtype or dtype
-    looked_back = kind.kernel - 1 + speculative_tokens
+    # Mamba keeps no inputs of guessed tokens; LFM2's layers do, and vLLM makes their pages without (models/lfm2.py).
+    guessed = 0 if kind.kind in ("mamba1", "short_conv") else speculative_tokens
+    looked_back = kind.kernel - 1 + guessed
     channels = kind.channels + 2 * kind.group_width * groups_on_all(kind, ranks)
     matrices = kind.heads // ranks * kind.rows * kind.columns
     return channels // ranks * looked_back * DTYPE_BYTES[dtype] + matrices * DTYPE_BYTES[recurrent_dtype]

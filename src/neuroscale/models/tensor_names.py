@@ -57,7 +57,7 @@ _TEXT: tuple[tuple[Group, re.Pattern[str]], ...] = (
     ("norm", re.compile(r"(^|\.|_)(layer_?norm|norm\d?|layernorm|rmsnorm|ln_\w+|\w*_layernorm\w*|\w+_norm\w*|"
                         r"layer_scalar)(\.|$)")),
     ("attention", re.compile(r"(^|\.)(self_attn|attention|attn|self_attention)(\.|$)")),
-    ("recurrent", re.compile(r"(^|\.)(linear_attn|mamba)(\.|$)")),
+    ("recurrent", re.compile(r"(^|\.)(linear_attn|mamba|conv)(\.|$)")),
 )  # fmt: skip
 _UNUSED = re.compile(r"(\.inv_freq|\.masked_bias|\.attn\.bias|position_ids|rotary_emb\.\w+_cached)$")
 

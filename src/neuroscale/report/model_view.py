@@ -18,7 +18,12 @@ _BASIS = {
     "estimate": "an estimate: this version does not know its architecture",
 }
 _KINDS = {"full": "whole context", "sliding": "sliding window", "chunked": "chunks", "latent": "whole context, latent"}
-_STATES = {"mamba2": "Mamba-2", "gated_delta": "gated delta rule"}
+_STATES = {
+    "mamba1": "Mamba",
+    "mamba2": "Mamba-2",
+    "gated_delta": "gated delta rule",
+    "short_conv": "short convolution",
+}
 
 
 def print_model(facts: ModelFacts, console: Console) -> None:

@@ -19,7 +19,9 @@ from neuroscale.models.families.glm import glm, glm4, glm4_moe
 from neuroscale.models.families.gpt_oss import gpt_oss
 from neuroscale.models.families.granite import granitemoe, granitemoehybrid
 from neuroscale.models.families.laguna import laguna
+from neuroscale.models.families.lfm2 import lfm2, lfm2_moe
 from neuroscale.models.families.llama import exaone4, hunyuan, llama, llama4, minicpm, seed_oss, stablelm
+from neuroscale.models.families.mamba_mixed import falcon_h1, jamba
 from neuroscale.models.families.minimax import minimax_m2
 from neuroscale.models.families.mistral import mistral, mixtral
 from neuroscale.models.families.nemotron_h import nemotron_h
@@ -45,6 +47,7 @@ FAMILIES: dict[str, Family] = {
     "exaone": llama,
     "exaone4": exaone4,
     "falcon": falcon,
+    "falcon_h1": falcon_h1,
     "gemma": gemma,
     "gemma2": gemma2,
     "gemma3_text": gemma3,
@@ -63,8 +66,11 @@ FAMILIES: dict[str, Family] = {
     "granitemoehybrid": granitemoehybrid,
     "granitemoeshared": granitemoe,
     "hunyuan_v1_dense": hunyuan,
+    "jamba": jamba,
     "kimi_k2": deepseek,
     "laguna": laguna,
+    "lfm2": lfm2,
+    "lfm2_moe": lfm2_moe,
     "llama": llama,
     "llama4_text": llama4,
     "mimo": qwen2,

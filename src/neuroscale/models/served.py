@@ -1,0 +1,105 @@
+"""What planning makes of each architecture that the pinned vLLM serves: `supported`.
+
+The list is vLLM's own registry, which scripts/snapshot_vllm_models.py writes to architectures.json. What a file of a
+planned architecture says of itself still decides: a key that the rules do not know is refused by its name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from neuroscale.models.families import FAMILIES
+from neuroscale.models.registry import ARCHITECTURES, TEXT_TYPES, refused_type
+from neuroscale.models.towers.known import WRAPPERS
+
+Status = Literal["planned", "estimated", "refused"]
+
+_REFUSED: Mapping[str, str] = {
+    "DeepseekV32ForCausalLM": "its indexer has a cache of its own",
+    "DeepseekV41ForCausalLM": "it attends over compressed caches",
+    "DeepseekV4ForCausalLM": "it attends over compressed caches",
+    "DeepseekV4ForConditionalGeneration": "it attends over compressed caches",
+    "DeciLMForCausalLM": "its layers differ one by one",
+    "DbrxForCausalLM": "its keys mean something else than Llama's",
+    "DiffusionGemmaForBlockDiffusion": "it writes blocks of text by diffusion",
+    "Glm5NextForCausalLM": "its layers keep states",
+    "GlmMoeDsaForCausalLM": "its indexer has a cache of its own",
+    "HYV4ForCausalLM": "its layers are not known here",
+    "InklingForCausalLM": "its layers keep the inputs of convolutions beside keys and values",
+    "InklingForConditionalGeneration": "its layers keep the inputs of convolutions beside keys and values",
+    "KimiK3ForConditionalGeneration": "its layers keep states",
+    "MiMoV2FlashForCausalLM": "its layers differ one by one",
+    "MiMoV2ForCausalLM": "its layers differ one by one",
+    "MiniMaxM3SparseForCausalLM": "its sparse attention keeps an index",
+    "MiniMaxM3SparseForConditionalGeneration": "its sparse attention keeps an index",
+    "NemotronHPuzzleForCausalLM": "its layers differ one by one",
+    "Qwen4ExpForCausalLM": "its layers keep states of several sizes",
+    "Qwen4ExpForConditionalGeneration": "its layers keep states of several sizes",
+    "UnlimitedOCRForCausalLM": "its windows are of the written tokens alone",
+}
+"""By what vLLM's own classes of these names do."""
+
+
+_OF_REMOTE_CODE: Mapping[str, tuple[str, ...]] = {
+    "ExaoneForCausalLM": ("exaone",),
+    "InternVLChatModel": ("internvl_chat",),
+    "MiMoForCausalLM": ("mimo",),
+    "MiniCPMForCausalLM": ("minicpm",),
+    "MolmoForCausalLM": ("molmo",),
+}
+"""Model types of classes that come with their models."""
+
+
+@dataclass(frozen=True)
+class Support:
+    """`status` of an architecture, and `why`, as a sentence's end; empty for what is planned by known rules alone."""
+
+    status: Status
+    why: str
+
+
+def version() -> str:
+    """The vLLM whose registry it is."""
+    return str(_snapshot()["vllm"])
+
+
+def supported() -> dict[str, Support]:
+    """By the name of the architecture, in alphabetical order."""
+    return {name: _support(name, entry) for name, entry in _snapshot()["architectures"].items()}
+
+
+def _support(name: str, entry: Mapping[str, Any]) -> Support:
+    if entry["part"] == "draft":
+        return Support("refused", "it guesses tokens for another model, and is not served alone")
+    if entry["part"] == "other":
+        return Support("refused", "it does not generate text")
+    if name in _REFUSED:
+        return Support("refused", _REFUSED[name])
+    if entry["part"] == "transformers":
+        return Support("estimated", "vLLM runs Transformers' own code; layers are counted as Llama's")
+    types = [*entry["model_types"], *_OF_REMOTE_CODE.get(name, ())]
+    if name in ARCHITECTURES or any(one in FAMILIES for one in types):
+        return Support("planned", "")
+    if any(one in TEXT_TYPES or one in WRAPPERS for one in types):
+        towers = any(one in WRAPPERS for one in types)
+        why = "" if towers else "its language model is known; its towers are not"
+        return Support("planned" if towers else "estimated", why)
+    if entry["keeps"] == "encoder_decoder":
+        return Support("refused", "it keeps a cache of the encoder's output")
+    if entry["keeps"] or any(refused_type(one) for one in types):
+        return Support("refused", "its layers keep states that are not planned")
+    if entry["part"] == "multimodal":
+        return Support("estimated", "its towers are not known, and its language model only where its type is")
+    return Support("estimated", "layers are counted as Llama's, unless a key says that they are unlike them")
+
+
+@lru_cache(maxsize=1)
+def _snapshot() -> Mapping[str, Any]:
+    text = files("neuroscale.models").joinpath("architectures.json").read_text(encoding="utf-8")
+    snapshot: Mapping[str, Any] = json.loads(text)
+    return snapshot
