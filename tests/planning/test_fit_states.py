@@ -23,8 +23,8 @@ def qwen() -> ModelFacts:
 
 
 def planned(**arguments: Any) -> Fit:
-    told = {"max_model_len": 32768, "tensor_parallel_size": 4, "kv_cache_memory_bytes": 10 * GIB, **arguments}
-    return fit(qwen(), H100, EngineArguments(**told))
+    told = {"max_model_len": 32768, "tensor_parallel_size": 4, "kv_cache_memory_bytes": 10 * GIB, "max_num_seqs": 64}
+    return fit(qwen(), H100, EngineArguments(**{**told, **arguments}))
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,32 @@ def test_what_vllm_does_not_do_with_states_is_refused(arguments: Any, words: str
     result = fit(facts, H100, told)
     assert result.verdict == "refused"
     assert any(words in sentence for sentence in result.against)
+
+
+def test_more_requests_than_blocks_that_hold_states_are_refused_with_the_most_that_start() -> None:
+    facts = qwen()
+    told = EngineArguments(max_model_len=8192, kv_cache_memory_bytes=10 * GIB, tensor_parallel_size=4)
+    refused = fit(facts, H100, told)
+    assert refused.pool is not None
+    most = 10 * GIB // refused.pool.block_bytes
+    assert (refused.verdict, most < refused.resolved.max_num_seqs) == ("refused", True)
+    assert any(f"Write --max-num-seqs={most} or less" in sentence for sentence in refused.against)
+    assert fit(facts, H100, replace(told, max_num_seqs=most)).verdict != "refused"
+    assert fit(facts, H100, replace(told, enforce_eager=True)).verdict != "refused"
+
+
+def test_layers_that_guess_tokens_keep_their_own_keys_and_values_and_weights() -> None:
+    config = {**FULL["Qwen3.5-27B"]}
+    config["text_config"] = {**config["text_config"], "mtp_num_hidden_layers": 1}
+    facts = read_config(config, "Qwen3.5-27B")
+    told = EngineArguments(max_model_len=8192, tensor_parallel_size=2, kv_cache_memory_bytes=10 * GIB, max_num_seqs=64)
+    plain, guessing = fit(facts, H100, told), fit(facts, H100, replace(told, speculative="mtp", speculative_tokens=1))
+    assert plain.pool is not None
+    assert guessing.pool is not None
+    assert [group.layers for group in plain.pool.groups] == [16] * 4
+    assert [group.layers for group in guessing.pool.groups] == [17, 16, 16, 16]
+    assert "mtp" in guessing.weights_gib
+    assert "mtp" not in plain.weights_gib
 
 
 def test_only_the_version_and_the_cards_whose_states_were_read_are_planned_with_confidence() -> None:

@@ -91,6 +91,12 @@ _VARIANTS = [
     _start("a vocabulary that is no multiple of 64", "llama", {"vocab_size": 500}),
     _start("latent attention without a query rank", "deepseek_v2", {"q_lora_rank": None}),
     _start("dense layers among the experts", "qwen3_moe", {"mlp_only_layers": [1]}),
+    _start(
+        "states of guessed tokens",
+        "qwen3_5",
+        {"mtp_num_hidden_layers": 1},
+        speculative_config={"method": "mtp", "num_speculative_tokens": 2},
+    ),
     _start("states without prefix caching", "qwen3_5", enable_prefix_caching=False),
     _start("states of Mamba-2 without prefix caching", "nemotron_h", enable_prefix_caching=False),
     _start("states in 16 bits", "qwen3_next", mamba_cache_dtype="bfloat16", mamba_ssm_cache_dtype="bfloat16"),
@@ -109,7 +115,7 @@ VARIANTS = KV_CACHE.sample(
         *("a context that ends inside a block", "a number of blocks", "a vocabulary that is no multiple of 64"),
         *("latent attention without a query rank", "dense layers among the experts"),
         *("the longest context that fits, windows", "states of Mamba-2 without prefix caching"),
-        *("states in 16 bits", "blocks of the CPU's own size beside states"),
+        *("states of guessed tokens", "states in 16 bits", "blocks of the CPU's own size beside states"),
         "the longest context that fits, states",
     ),
 )
@@ -257,7 +263,11 @@ def test_the_planned_kv_tokens_and_requests_are_those_that_vllm_prints(
     assert planned.verdict != "refused"
 
 
-@_named([*ARCHITECTURES, *VARIANTS, *TWO_PROCESSES])
+# Two models are loaded where tokens are guessed, and what they share is told of each.
+_ONE_MODEL = [one for one in (*ARCHITECTURES, *VARIANTS, *TWO_PROCESSES) if "speculative_config" not in one.arguments]
+
+
+@_named(_ONE_MODEL)
 def test_the_planned_weights_are_the_bytes_that_every_rank_of_a_started_vllm_holds(
     question: Question, answers: dict[str, Answer]
 ) -> None:

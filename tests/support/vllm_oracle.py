@@ -37,8 +37,11 @@ class Question:
 
     def engine_arguments(self) -> EngineArguments:
         """The same question to the planner."""
+        told = {key: value for key, value in self.arguments.items() if key != "speculative_config"}
+        if guessing := self.arguments.get("speculative_config"):
+            told |= {"speculative": guessing["method"], "speculative_tokens": guessing["num_speculative_tokens"]}
         fixed = {"kv_cache_memory_bytes": self.memory} if self.how != "start" else {}
-        return EngineArguments(**{**self.arguments, **fixed})
+        return EngineArguments(**{**told, **fixed})
 
 
 @dataclass(frozen=True)

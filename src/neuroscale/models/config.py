@@ -130,6 +130,7 @@ def _read(
         bytes_by_dtype=measured.bytes_by_dtype,
         rotary=rotary_tables(text, attentions, context.positions),
         states=states_of(decoder.layers),
+        predicting=cache_of(decoder.predicting),
         parts_missing=certainty == "missing" and not headers,
         config=values,
         default_length=context.default,
@@ -160,6 +161,9 @@ def _text_weights(c: Keys, text: Keys, decoder: Decoder, out: Weights) -> None:
         out.add("lm_head.weight", "lm_head", (vocabulary, hidden), "vocabulary")
     if decoder.lm_head_bias:
         out.add("lm_head.bias", "lm_head", (vocabulary,), "vocabulary")
+    if decoder.predicting_at:
+        _predicting_apart(decoder, hidden, out)
+        return
     for number, layer in enumerate(decoder.predicting, start=len(decoder.layers)):
         _predicting(layer, f"model.layers.{number}.", hidden, vocabulary, out)
 
@@ -177,6 +181,18 @@ def _predicting(layer: Layer, at: str, hidden: int, vocabulary: int, out: Weight
         own.add(f"{at}{norm}.weight", "mtp", (hidden,))
     for name in ("embed_tokens", "shared_head.head"):
         own.add(f"{at}{name}.weight", "mtp", (vocabulary, hidden), "vocabulary")
+    out.all += [replace(weight, group="mtp") for weight in own.all]
+
+
+def _predicting_apart(decoder: Decoder, hidden: int, out: Weights) -> None:
+    """Layers of multi-token prediction behind one matrix that joins a token's embedding to what the others made."""
+    own, at = Weights(), decoder.predicting_at
+    for number, layer in enumerate(decoder.predicting):
+        layer.weights(own, f"{at}layers.{number}.", hidden)
+    if decoder.predicting:
+        own.linear(f"{at}fc", "mtp", (2 * hidden, hidden), "split")
+        for norm in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
+            own.add(f"{at}{norm}.weight", "mtp", (hidden,))
     out.all += [replace(weight, group="mtp") for weight in own.all]
 
 

@@ -141,8 +141,9 @@ class ModelFacts:
     `max_position_embeddings`: the longest context that vLLM allows; `default_length`: what it takes where none is asked
     for (None: the longest); `length_by_yarn`: what releases allow that multiply YaRN's first positions by its factor
     (None: the same). `parts_missing`: a tower is not in `weight_bytes`. `file_dtype`: of the weights in the files,
-    where their headers are known. `states`: what layers keep in place of, or beside, keys and values. `config`: what
-    all this was read from.
+    where their headers are known. `states`: what layers keep in place of, or beside, keys and values.
+    `predicting`: what layers of multi-token prediction keep, where they are served. `config`: what all this was read
+    from.
     `experts_per_token`: 0 for dense models. `notes`: what was assumed or left out, as sentences. `bytes_by_dtype`: the
     same bytes by the names that safetensors gives dtypes, or by the quantisation method's where they are counted.
     """
@@ -178,6 +179,7 @@ class ModelFacts:
     file_dtype: str | None = None
     parts_missing: bool = False
     states: tuple[StateLayers, ...] = ()
+    predicting: tuple[CacheLayers, ...] = ()
     config: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     def longest_context(self, *, windows: bool = True) -> int:

@@ -14,7 +14,8 @@ class Decoder:
     """The text tower: its layers, and the tensors around them.
 
     `extras`: below `model.`. `predicting`: layers of multi-token prediction, which a checkpoint numbers behind the
-    others. `final_norm`: the names of its tensors. `estimated`: the layout is an assumption.
+    others, or has below `predicting_at` with the embedding and the LM head of the others. `final_norm`: the names of
+    its tensors. `estimated`: the layout is an assumption.
     """
 
     layers: tuple[Layer, ...]
@@ -23,6 +24,7 @@ class Decoder:
     experts_per_token: int = 0
     extras: tuple[Extra, ...] = ()
     predicting: tuple[Layer, ...] = ()
+    predicting_at: str = ""
     final_norm: tuple[str, ...] = ("norm.weight",)
     lm_head_bias: bool = False
     embedding_width: int | None = None

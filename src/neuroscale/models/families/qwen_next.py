@@ -12,6 +12,10 @@ from neuroscale.models.keys import MOST_LAYERS, Keys
 from neuroscale.models.layers import Attention, Experts, Layer, Mlp
 from neuroscale.models.mixers import GatedDelta
 
+_UNSAID = (
+    "The file has no mamba_ssm_dtype, so vLLM keeps states in the model's dtype; published files of Qwen3.5 ask for "
+    "float32, which takes twice as much."
+)
 _PERIOD = 4
 """Layers, of which the last has attention, where the file does not say (transformers' class)."""
 
@@ -85,11 +89,16 @@ def _decoder(c: Keys, block: Callable[[int], Mlp | Experts], *, fused: bool, dty
         for number, whole in enumerate(_whole(c))
     )
     chosen = [one for layer in layers for one in layer.blocks if isinstance(one, Experts)]
+    unsaid = not fused and dtype is None
+    predicting = c.optional("mtp_num_hidden_layers", "num_nextn_predict_layers", low=0, high=100) or 0
     return Decoder(
         layers,
         hidden_size(c),
         chosen[0].count if chosen else 0,
         chosen[0].per_token if chosen else 0,
+        predicting=(Layer(attention, (block(len(layers) - 1),)),) * predicting,
+        predicting_at="mtp.",
+        notes=(_UNSAID,) if unsaid else (),
     )
 
 

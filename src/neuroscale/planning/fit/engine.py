@@ -21,7 +21,7 @@ from neuroscale.planning.fit.overhead import Overhead, overhead, runner
 from neuroscale.planning.fit.result import Closeness, Confidence, Fit, Resolved, Verdict, memory_of
 from neuroscale.planning.fit.support import too_long, unsupported
 from neuroscale.planning.fit.versions import MEASURED, OLDEST, PINNED, Behaviour, behaviour, number
-from neuroscale.planning.fit.weights import RankWeights, loading_peak, rank_weights
+from neuroscale.planning.fit.weights import RankWeights, loading_peak, predicts, rank_weights
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 UNMEASURED = frozenset({"tpu", "rocm"})
@@ -73,10 +73,11 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         *too_much(device, arguments, resolved, beside, usable, taken),
         *too_little(arguments, resolved, request, room),
         *_too_much_to_load(device, loading_peak(facts, arguments, does), weights.total),
+        *too_few_states(resolved, blocks, available, version),
     ]
     off = band(facts, device, arguments, weights, beside, version)
     spare = _spare(device, arguments, taken, room, request)
-    least = min([spare, *(-lack.missing for lack in lacks)])
+    least = min([spare, *(-lack.missing for lack in lacks), *_spare_states(resolved, blocks, available, version)])
     decided = bool(against) or blocks is None or not device.memory_gib
     close: Closeness = "" if decided else _by_held(device, beside, usable, arguments)
     if not decided and not close and abs(least) < off * GIB:
@@ -165,6 +166,9 @@ def cache_pool(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved
     stages = arguments.pipeline_parallel_size
     kinds = without_windows(facts.cache) if arguments.disable_sliding_window else facts.cache
     layers = [(_spec(facts, kind, arguments, resolved), math.ceil(kind.layers / stages)) for kind in kinds]
+    if predicts(arguments):
+        # The last stage has them all.
+        layers += [(_spec(facts, kind, arguments, resolved), kind.layers) for kind in facts.predicting]
     for state in resolved.states:
         spec = LayerSpec("state", resolved.block_size, 0, padded=state.page_bytes, held=state.blocks)
         layers.append((spec, math.ceil(state.layers / stages)))
@@ -259,6 +263,28 @@ def _too_much_to_load(device: Device, peak: int, loaded: int) -> list[Lack]:
         "that is quantised already."
     )
     return [Lack(lack, told)]
+
+
+def _spare_states(resolved: Resolved, blocks: Pool | None, available: int, version: str) -> list[int]:
+    """Bytes of the blocks beside those that hold a state of each request, for which CUDA graphs are captured: negative
+    where there are too few (`resolve_cudagraph_mode_and_sizes` of vLLM's config/compilation.py, read in the pinned
+    version alone). Empty where nothing asks for them."""
+    if blocks is None or not resolved.states or not resolved.graphs or number(version) < number(PINNED):
+        return []
+    return [(blocks.num_blocks(available) - resolved.max_num_seqs) * blocks.block_bytes]
+
+
+def too_few_states(resolved: Resolved, blocks: Pool | None, available: int, version: str) -> list[Lack]:
+    """That CUDA graphs are captured for more requests than there are blocks to hold a state of each."""
+    (spare, *_) = (*_spare_states(resolved, blocks, available, version), 0)
+    # Without a block there is no room for one request, which is told elsewhere.
+    if blocks is None or spare >= 0 or not (held := blocks.num_blocks(available)):
+        return []
+    told = (
+        f"--max-num-seqs={resolved.max_num_seqs} is more than the {held} blocks that hold states: vLLM captures CUDA "
+        f"graphs for a state of each request. Write --max-num-seqs={held} or less."
+    )
+    return [Lack(-spare, told)]
 
 
 def too_little(arguments: EngineArguments, resolved: Resolved, request: int, room: int) -> list[Lack]:

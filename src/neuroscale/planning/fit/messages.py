@@ -6,7 +6,7 @@ from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.result import Fit
-from neuroscale.planning.fit.versions import MEASURED, OLDEST, Behaviour, number
+from neuroscale.planning.fit.versions import MEASURED, OLDEST, PINNED, Behaviour, number
 from neuroscale.planning.fit.weights import RankWeights
 
 _BASIS = {
@@ -120,6 +120,15 @@ def _parts(result: Fit, facts: ModelFacts) -> list[str]:
         if result.band_known
         else "By how much the memory for the KV cache may be less than told here is not known.",
     ]
+    if resolved.states and result.pool is not None:
+        # With what fills their pages up.
+        held = result.pool.block_bytes * sum(spec.held * groups for spec, groups in result.pool.kinds) / GIB
+        copies = max(state.blocks for state in resolved.states)
+        sentences.append(
+            f"{sum(state.layers for state in resolved.states)} layers keep a state in place of, or beside, keys and "
+            f"values: {held:.2f} GiB for each request, however long it is, in {copies} "
+            f"{'copies' if copies > 1 else 'copy'}. A block is as large as the largest state."
+        )
     if result.later_gib:
         later = ", ".join(f"{name} {size:.2f} GiB" for name, size in result.later_gib.items())
         sentences.append(f"On top of the share that vLLM takes come {later}.")
@@ -184,4 +193,9 @@ def _unknown(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
         runner = "" if number(result.version) > MEASURED else " under its second model runner"
         told = f"No start of vLLM {result.version}{runner} was measured"
         sentences.append(f"{told}: its overhead is read from its source.")
+    if facts.states and (device.family not in ("cuda", "cpu") or number(result.version) < number(PINNED)):
+        sentences.append(
+            f"How states are kept is read from the source of vLLM {PINNED} on CUDA devices and CPUs; {device.title} or "
+            f"vLLM {result.version} may keep them otherwise."
+        )
     return sentences

@@ -10,7 +10,7 @@ from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.defaults import resolve
 from neuroscale.planning.fit.device import Device
-from neuroscale.planning.fit.engine import band, cache_pool, share, too_much
+from neuroscale.planning.fit.engine import band, cache_pool, share, too_few_states, too_much
 from neuroscale.planning.fit.kv_cache import PagesDiffer, Pool
 from neuroscale.planning.fit.overhead import Overhead, overhead
 from neuroscale.planning.fit.result import Resolved, memory_of
@@ -58,7 +58,11 @@ class Server:
         need = self._need(held, at_once, typical)
         if self._pool is None or need.weights + need.cache + need.beside > need.usable:
             return False
-        return not self.beyond(held, at_once)
+        return not self.beyond(held, at_once) and not self._few_states(held, at_once, need)
+
+    def _few_states(self, held: int, at_once: int | None, need: _Need) -> bool:
+        resolved, _ = self._computing(held, at_once)
+        return bool(too_few_states(resolved, self._pool, need.usable - need.weights - need.beside, self.version))
 
     def beyond(self, held: int, at_once: int | None = None) -> list[str]:
         """What does not fit outside the share that vLLM takes; each a complete sentence."""

@@ -59,7 +59,7 @@ def rank_weights(facts: ModelFacts, arguments: EngineArguments) -> RankWeights:
     """The weights of the rank that holds most: of pipeline stages the one with the embedding or the LM head."""
     by_group: dict[str, int] = {}
     for group, size in facts.weight_bytes.items():
-        if group == "mtp" and not _predicts(arguments):
+        if group == "mtp" and not predicts(arguments):
             continue
         if held := math.ceil(size * _share(facts, group, arguments)):
             by_group[group] = held
@@ -104,7 +104,7 @@ def _adapters(facts: ModelFacts, arguments: EngineArguments) -> int:
     return math.ceil(values * arguments.max_lora_rank * arguments.max_loras * width)
 
 
-def _predicts(arguments: EngineArguments) -> bool:
+def predicts(arguments: EngineArguments) -> bool:
     """Whether layers of the model's own files that predict several tokens are loaded: by their method's name, or where
     the model itself is named for it."""
     said = arguments.speculative
