@@ -105,9 +105,8 @@ def _decoder(c: Keys, block: Callable[[int], Mlp | Experts], *, fused: bool, dty
 def _whole(c: Keys) -> list[bool]:
     """Which layers have attention over the whole context."""
     count = layer_count(c)
-    types = c.texts("layer_types", MOST_LAYERS)
+    types, period = c.texts("layer_types", MOST_LAYERS), c.integer("full_attention_interval", default=_PERIOD)
     if types is None:
-        period = c.integer("full_attention_interval", default=_PERIOD)
         return [(layer + 1) % period == 0 for layer in range(count)]
     if len(types) < count:
         raise c.problem("layer_types", f"names {len(types)} layers of {count}")
