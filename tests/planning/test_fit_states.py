@@ -106,6 +106,7 @@ def test_layers_that_guess_tokens_keep_their_own_keys_and_values_and_weights() -
     facts = read_config(config, "Qwen3.5-27B")
     told = EngineArguments(max_model_len=8192, tensor_parallel_size=2, kv_cache_memory_bytes=10 * GIB, max_num_seqs=64)
     plain, guessing = fit(facts, H100, told), fit(facts, H100, replace(told, speculative="mtp", speculative_tokens=1))
+    assert fit(facts, H100, replace(told, speculative="mtp")).resolved.states == guessing.resolved.states
     assert plain.pool is not None
     assert guessing.pool is not None
     assert [group.layers for group in plain.pool.groups] == [16] * 4

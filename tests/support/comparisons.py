@@ -63,7 +63,8 @@ KV_CACHE = Comparison(
     "kv-cache",
     (
         *(*_VLLM, "src/neuroscale/planning", "tests/planning/test_kv_oracle.py"),
-        *("tests/support/oracle_configs.py", "tests/support/vllm_oracle.py", "tests/support/vllm_start.py"),
+        *("tests/support/oracle_configs.py", "tests/support/oracle_hybrids.py"),
+        *("tests/support/vllm_oracle.py", "tests/support/vllm_start.py"),
     ),
 )
 """Compares planned KV tokens and weights with those of started engines."""

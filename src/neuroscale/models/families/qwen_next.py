@@ -90,7 +90,9 @@ def _decoder(c: Keys, block: Callable[[int], Mlp | Experts], *, fused: bool, dty
     )
     chosen = [one for layer in layers for one in layer.blocks if isinstance(one, Experts)]
     unsaid = not fused and dtype is None
-    predicting = c.optional("mtp_num_hidden_layers", "num_nextn_predict_layers", low=0, high=100) or 0
+    predicting = c.optional("mtp_num_hidden_layers", "num_nextn_predict_layers", low=0, high=100)
+    if predicting is None:
+        predicting = 1 if fused else 0  # Qwen3-Next's files have one layer, and its config.json does not say so
     return Decoder(
         layers,
         hidden_size(c),

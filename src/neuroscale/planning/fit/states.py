@@ -14,6 +14,7 @@ from neuroscale.models.facts import ModelFacts, StateLayers
 from neuroscale.models.state_bytes import state_bytes
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.dtype import served_dtype
+from neuroscale.planning.fit.weights import predicts
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 _KERNEL = 16
@@ -41,7 +42,7 @@ def state_caches(facts: ModelFacts, device: Device, arguments: EngineArguments) 
     With prefix caching (vLLM's default) a request holds the state before the last block's end and the one that it
     computes, Mamba-2 one more; without it, one. Tokens that are guessed add one each.
     """
-    guessed = arguments.speculative_tokens
+    guessed = guessed_tokens(facts, arguments)
     found = []
     for kind in facts.states:
         blocks = 1 + guessed
@@ -49,6 +50,13 @@ def state_caches(facts: ModelFacts, device: Device, arguments: EngineArguments) 
             blocks = 2 + guessed + (kind.kind in _WITH_CHECKPOINT)
         found.append(StateCache(_page(facts, kind, device, arguments), blocks, kind.layers))
     return tuple(found)
+
+
+def guessed_tokens(facts: ModelFacts, arguments: EngineArguments) -> int:
+    """Tokens that are guessed in a step: as many as the model's own layers for it where the command does not say."""
+    if arguments.speculative_tokens or not predicts(arguments):
+        return arguments.speculative_tokens
+    return sum(layers.layers for layers in facts.predicting)
 
 
 def prefix_caching(arguments: EngineArguments) -> bool:
@@ -100,5 +108,5 @@ def _page(facts: ModelFacts, kind: StateLayers, device: Device, arguments: Engin
         looked_back,
         recurrent,
         ranks=arguments.tensor_parallel_size,
-        speculative_tokens=arguments.speculative_tokens,
+        speculative_tokens=guessed_tokens(facts, arguments),
     )
