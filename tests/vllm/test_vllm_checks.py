@@ -18,6 +18,7 @@ from neuroscale.vllm.command_faults import Fault
 from neuroscale.vllm.command_rules import check_command
 from neuroscale.vllm.known_arguments import load, versions
 from neuroscale.vllm.output_parsers import reasoning_of, tools_of
+from oracle_hybrids import TINY
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = versions()[-1]
@@ -67,6 +68,16 @@ def test_heads_divide_by_tensor_parallelism(size: int, rule: str | None) -> None
 def test_kv_heads_that_ranks_share_are_right() -> None:
     assert "kv-heads" not in faults("--tensor-parallel-size=12", model(num_key_value_heads=4, intermediate_size=4608))
     assert "kv-heads" in faults("--tensor-parallel-size=6", model(num_key_value_heads=4, intermediate_size=4608))
+
+
+@pytest.mark.parametrize(("size", "refused"), [(2, False), (4, True)])
+def test_states_divide_by_tensor_parallelism(size: int, refused: bool) -> None:
+    # Two groups of heads are neither one nor a number that four ranks divide.
+    facts = read_config({**TINY["nemotron_h"], "intermediate_size": 256}, "tiny/test")
+    found = faults(f"--tensor-parallel-size={size}", facts)
+    assert ("states" in found) == refused
+    if refused:
+        assert "2 groups of the layers that keep a state" in found["states"].message
 
 
 def test_widths_divide_by_tensor_parallelism() -> None:
