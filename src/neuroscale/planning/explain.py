@@ -95,7 +95,8 @@ def _choice(case: Case, choice: Choice) -> str:
 
 
 def _memory(case: Case, chosen: Candidate) -> str:
-    memory = chosen.memory
+    memory, states = chosen.memory, sum(state.layers for state in case.model.facts.states)
+    kept = f" In the KV cache are the states of {states} layers, which do not grow with a request." if states else ""
     held = f"{plainly_counted(chosen.held, 'request')} of {case.max_model_len} tokens"
     if case.typical_len is not None and chosen.held > 1:
         others = plainly_counted(chosen.held - 1, "typical request")
@@ -106,6 +107,7 @@ def _memory(case: Case, chosen: Candidate) -> str:
     return (
         f"On each accelerator, of {memory.usable:.2f} GiB usable: weights {memory.weights:.2f} GiB, overhead "
         f"{memory.overhead:.2f} GiB, KV cache of {held} {memory.kv_cache:.2f} GiB, free {memory.free:.2f} GiB ({off})."
+        f"{kept}"
     )
 
 
