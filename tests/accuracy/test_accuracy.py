@@ -18,7 +18,7 @@ from neuroscale.accuracy.cases import held_out
 from neuroscale.accuracy.comparison import AIMS, Kind, Row, compare
 from neuroscale.accuracy.planner_answers import Planner
 from neuroscale.accuracy.reading import Cases, read_cases
-from neuroscale.accuracy.summary import Summary, summarize
+from neuroscale.accuracy.summary import Summary, holds, summarize
 from neuroscale.catalog import load_catalog, model_lookup
 from neuroscale.core.errors import InputError
 from neuroscale.core.tool_cache import locked_version
