@@ -98,7 +98,11 @@ def test_the_arguments_that_are_written_are_ones_that_vllm_takes(data: st.DataOb
     model = data.draw(st.sampled_from([CATALOG.models[name] for name in sorted(CATALOG.models)]))
     facts = model.facts
     cards = [one for one in CATALOG.accelerators.values() if one.family in model.serving.families]
-    cards = [one for one in cards if model.checkpoint.quantization in one.quantizations]
+    cards = [
+        one
+        for one in cards
+        if model.checkpoint.quantization in one.quantizations and model.checkpoint.dtype in one.dtypes
+    ]
     card = data.draw(st.sampled_from(cards))
     count = data.draw(st.sampled_from([one for one in card.counts if facts.heads % one == 0]))
     runtime = CATALOG.runtime(card.family, facts)
