@@ -103,6 +103,14 @@ class Certainty(Frozen):
     price_factor: Annotated[float, Field(gt=1, le=10)] = 2.0
 
 
+class OpenCost(Frozen):
+    """The cluster's OpenCost: the Service that `neuroscale showback` reaches it by."""
+
+    namespace: Label = "opencost"
+    service: Label = "opencost"
+    port: Annotated[int, Field(ge=1, le=65535)] = 9003
+
+
 class Environment(Frozen):
     """A cluster (or part of one). `accelerators` in no order: the planner takes the cheapest that fits.
 
@@ -119,6 +127,7 @@ class Environment(Frozen):
     ingress_namespaces: Annotated[tuple[Label, ...], Field(min_length=1)]
     monitoring_namespaces: tuple[Label, ...]
     prometheus: Prometheus = Field(default_factory=Prometheus)
+    opencost: OpenCost = Field(default_factory=OpenCost)
     default_availability: Literal["standard", "high"]
     max_replicas: Annotated[int, Field(ge=1, le=1000)]
     max_cpu_per_pod: Annotated[int, Field(ge=1)]

@@ -35,6 +35,7 @@ from neuroscale.cli import (
     replan,
     request,
     serve,
+    showback,
     smoke,
     status,
 )
@@ -91,6 +92,7 @@ app.command("demo")(demo.show_demo)
 app.command("status")(status.show_status)
 app.command("smoke")(smoke.look_at_services)
 app.command("metrics")(metrics.show_metrics)
+app.command("showback")(showback.show_costs)
 app.command("query")(query.query_service)
 app.command("key")(key.manage_key)
 app.add_typer(catalog.app)

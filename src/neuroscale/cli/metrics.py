@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, open_cluster
+from neuroscale.cli.chosen_cluster import Where, configured, open_cluster
 from neuroscale.cli.json_output import print_json
 from neuroscale.cli.options import (
     ClusterStateOption,
@@ -22,12 +22,12 @@ from neuroscale.cli.options import (
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
-    from neuroscale.catalog.settings import Prometheus as Configured
     from neuroscale.catalog.settings import Settings
     from neuroscale.cluster.metrics.prometheus import Prometheus
 
 _SINCE = re.compile(r"([1-9][0-9]{0,5})(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_NAME_IT = Problem("the command line", "SERVICE", "", "Name the environment: ENVIRONMENT/SERVICE.")
 _LEAST, _MOST = 60, 30 * 86400
 
 
@@ -126,19 +126,6 @@ def _prometheus(environment: str, where: Where, url: str, settings: Settings) ->
         with reach.by_address(address_in(where.state)) as prometheus:
             yield prometheus
     else:
-        environment, wanted = _configured(environment, settings)
+        environment, wanted = configured(environment, settings, lambda one: one.prometheus, "Prometheus", _NAME_IT)
         with open_cluster(where) as cluster, reach.in_cluster(cluster, wanted, environment) as prometheus:
             yield prometheus
-
-
-def _configured(environment: str, settings: Settings) -> tuple[str, Configured]:
-    """The environment whose Prometheus is asked, and its place by the settings."""
-    from neuroscale.catalog.settings import Prometheus as Configured
-
-    if environment:
-        return environment, settings.environments[environment].prometheus
-    known = {name: one.prometheus for name, one in settings.environments.items() if one.cluster != "local"}
-    if len(set(known.values())) > 1:
-        message = "the environments have different Prometheus Services"
-        raise InputError(Problem("the command line", "SERVICE", message, "Name the environment: ENVIRONMENT/SERVICE."))
-    return next(iter(known.items()), (next(iter(settings.environments)), Configured()))

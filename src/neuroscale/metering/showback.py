@@ -21,6 +21,8 @@ BY: Final[tuple[By, ...]] = get_args(By)
 RULE: Final = "idle and shared costs are divided among the rows in proportion to what the meter charges each"
 """How costs that no service caused are distributed."""
 
+NOTHING: Final = dollars(0)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -83,8 +85,8 @@ class Statement:
     @property
     def undistributed(self) -> Decimal:
         """What stands in no row."""
-        idle = Decimal(0) if self.idle is None or self.idle_distributed else self.idle
-        return idle + (Decimal(0) if self.shared_distributed else self.shared)
+        idle = NOTHING if self.idle is None or self.idle_distributed else self.idle
+        return idle + (NOTHING if self.shared_distributed else self.shared)
 
 
 def state(meter: Meter, by: By, facts: Facts, environments: Sequence[str]) -> Statement:
