@@ -148,7 +148,7 @@ def test_an_answer_that_takes_too_long_is_told_after_three_attempts() -> None:
     assert len(asked) == 3
 
 
-@pytest.mark.parametrize("field", ["totalCost", "gpuHours", "gpuCost", "cpuCost", "ramCost"])
+@pytest.mark.parametrize("field", ["totalCost", "gpuHours", "gpuCost", "cpuCost", "ramCost", "minutes"])
 @pytest.mark.parametrize("value", [None, "1.5", True, "missing"])
 def test_a_cost_without_a_number_ends_the_bill(field: str, value: Any) -> None:
     row = costs(1.5, 2, **{field: value})

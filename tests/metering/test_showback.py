@@ -28,7 +28,7 @@ ZERO = Decimal(0)
 def metered(total: str, kind: Kind = "pods", **place: str) -> Metered:
     where = Place(**{"cluster": "prod", "namespace": "team-one", **place})
     amount = Decimal(total)
-    return Metered(kind, where, amount, amount, ZERO, ZERO, ZERO, ZERO, START, WINDOW.end)
+    return Metered(kind, where, amount, amount, ZERO, ZERO, ZERO, ZERO, ZERO, START, WINDOW.end)
 
 
 def service(total: str, name: str, center: str, ratio: str = "1", **place: str) -> Metered:
@@ -65,12 +65,12 @@ _PLACES = st.builds(
     ratio=_RATIOS,
 )
 _POD = st.builds(
-    lambda place, total: Metered("pods", place, total, total, ZERO, ZERO, total, ZERO, START, WINDOW.end),
+    lambda place, total: Metered("pods", place, total, total, ZERO, ZERO, total, ZERO, ZERO, START, WINDOW.end),
     _PLACES,
     _AMOUNTS,
 )
 _REST = st.builds(
-    lambda kind, total: Metered(kind, Place("prod"), total, total, ZERO, ZERO, ZERO, ZERO, START, WINDOW.end),
+    lambda kind, total: Metered(kind, Place("prod"), total, total, ZERO, ZERO, ZERO, ZERO, ZERO, START, WINDOW.end),
     st.sampled_from(["idle", "unmounted"]),
     st.decimals(min_value=-100, max_value=10**6, places=5),
 )

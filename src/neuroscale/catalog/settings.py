@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -162,6 +163,23 @@ LONGEST_DAYS = 366
 """How many days ahead an override or an exception may end where the settings do not say it."""
 
 
+class Reconciliation(Frozen):
+    """When a service's metered cost differs from its estimate so much that an issue is opened: by more than both.
+
+    `usd`: US dollars in the window that is looked at. `percent`: of the estimate.
+    """
+
+    usd: Money = Decimal(50)
+    percent: Money = Decimal(20)
+
+    @field_validator("usd", "percent")
+    @classmethod
+    def _not_negative(cls, amount: Decimal) -> Decimal:
+        if amount < 0:
+            raise wrong("is below 0", "Write 0 or more; differences in both directions count.")
+        return amount
+
+
 class Exceptions(Frozen):
     """Overrides of plans and exceptions from policies. `longest_days`: how many days ahead one may end at most."""
 
@@ -224,6 +242,7 @@ class Settings(Frozen):
         Field(default_factory=dict)
     )
     exceptions: Exceptions = Field(default_factory=Exceptions)
+    reconciliation: Reconciliation = Field(default_factory=Reconciliation)
     costs: CostRules = Field(default_factory=CostRules)
     environments: Annotated[
         # With a service's name and a point, it names an Argo CD application, and names end at 63 characters.

@@ -31,6 +31,7 @@ from neuroscale.cli import (
     platform,
     policy,
     query,
+    reconcile,
     render,
     replan,
     request,
@@ -93,6 +94,7 @@ app.command("status")(status.show_status)
 app.command("smoke")(smoke.look_at_services)
 app.command("metrics")(metrics.show_metrics)
 app.command("showback")(showback.show_costs)
+app.command("reconcile")(reconcile.reconcile_costs)
 app.command("query")(query.query_service)
 app.command("key")(key.manage_key)
 app.add_typer(catalog.app)

@@ -2,50 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, configured, open_cluster
+from neuroscale.cli.chosen_cluster import Where
+from neuroscale.cli.chosen_opencost import (
+    COMMAND_LINE,
+    AskedEnvironmentOption,
+    OpenCostOption,
+    WindowOption,
+    opencost_of,
+)
 from neuroscale.cli.json_output import print_json
 from neuroscale.cli.options import ContextOption, JsonOption, KubeconfigOption, RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
-    from neuroscale.catalog.settings import Settings
-    from neuroscale.metering.opencost import OpenCost
     from neuroscale.metering.showback import Statement
-
-_COMMAND_LINE = "the command line"
 
 
 def show_costs(
-    window: Annotated[
-        str,
-        typer.Option(
-            "--window",
-            help="Which time, in UTC: 24h, 7d, a day (2026-11-01), days (2026-11-01..2026-11-07), a month (2026-11), "
-            "today, yesterday, month or lastmonth.",
-        ),
-    ],
+    window: WindowOption,
     by: Annotated[
         str, typer.Option("--by", help="Who pays: cost-center, owner, service, model, environment or namespace.")
     ] = "cost-center",
-    environment: Annotated[
-        str, typer.Option("--environment", help="The environment whose OpenCost is asked, by the settings.")
-    ] = "",
-    opencost_url: Annotated[
-        str,
-        typer.Option(
-            "--opencost-url",
-            help="Where OpenCost answers. Default: the Service that the settings name, by a port-forward.",
-        ),
-    ] = "",
+    environment: AskedEnvironmentOption = "",
+    opencost_url: OpenCostOption = "",
     picture: Annotated[
         Path | None, typer.Option("--picture", help="Draw the rows into this file (.svg or .png).")
     ] = None,
@@ -67,16 +53,13 @@ def show_costs(
 
     chosen = next((one for one in BY if one == by), None)
     if chosen is None:
-        raise InputError(Problem(_COMMAND_LINE, "--by", f"{by!r} is not what rows can be by", suggest(by, BY)))
+        raise InputError(Problem(COMMAND_LINE, "--by", f"{by!r} is not what rows can be by", suggest(by, BY)))
     if as_csv and as_json:
-        raise InputError(Problem(_COMMAND_LINE, "--csv", "stands beside --json", "Give one of them."))
+        raise InputError(Problem(COMMAND_LINE, "--csv", "stands beside --json", "Give one of them."))
     opened = open_repository(repository)
     asked = read_window(window, datetime.now(UTC))
     environments = opened.settings.environments
-    if environment and environment not in environments:
-        message = f"{environment!r} is not an environment of the settings"
-        raise InputError(Problem(_COMMAND_LINE, "--environment", message, suggest(environment, environments)))
-    with _opencost(environment, Where(context, kubeconfig), opencost_url, opened.settings) as opencost:
+    with opencost_of(environment, Where(context, kubeconfig), opencost_url, opened.settings) as opencost:
         meter = opencost.meter(asked)
         place = opencost.place
     facts = service_facts(meter.metered, FolderSnapshot(opened.root), environments)
@@ -106,20 +89,3 @@ def _show(found: Statement, place: str, *, as_csv: bool, as_json: bool) -> None:
         # Never cut off: what a narrow terminal wraps can still be read.
         width = max(120, shutil.get_terminal_size().columns)
         showback_view.print_statement(found, place, Console(highlight=False, soft_wrap=True, width=width))
-
-
-@contextlib.contextmanager
-def _opencost(environment: str, where: Where, url: str, settings: Settings) -> Iterator[OpenCost]:
-    from neuroscale.metering import reach
-
-    if url and (where.context or where.kubeconfig):
-        message = "stands beside a cluster, so two places are named"
-        raise InputError(Problem(_COMMAND_LINE, reach.OPTION, message, "Give one of them."))
-    if url:
-        with reach.by_address(url) as opencost:
-            yield opencost
-        return
-    ambiguous = Problem(_COMMAND_LINE, "--environment", "", "Name the one to ask with --environment.")
-    environment, wanted = configured(environment, settings, lambda one: one.opencost, "OpenCost", ambiguous)
-    with open_cluster(where) as cluster, reach.in_cluster(cluster, wanted, environment) as opencost:
-        yield opencost

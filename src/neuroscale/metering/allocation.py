@@ -41,7 +41,8 @@ class Metered:
 
     `pods`: of pods, by what they requested. `idle`: of nodes beyond what pods requested; it can be negative while
     Prometheus has few samples. `unmounted`: of volumes and load balancers that no pod uses. `total` holds `gpu`, `cpu`
-    and `memory`, and the costs of volumes and of the network. `start` and `end`: the first and the last sample.
+    and `memory`, and the costs of volumes and of the network. `hours`: how long something of it was there. `start` and
+    `end`: the first and the last sample.
     """
 
     kind: Kind
@@ -52,6 +53,7 @@ class Metered:
     memory: Decimal
     gpu_hours: Decimal
     cpu_core_hours: Decimal
+    hours: Decimal = Decimal(0)
     start: datetime | None = None
     end: datetime | None = None
 
@@ -65,6 +67,7 @@ class Metered:
             memory=self.memory + other.memory,
             gpu_hours=self.gpu_hours + other.gpu_hours,
             cpu_core_hours=self.cpu_core_hours + other.cpu_core_hours,
+            hours=self.hours + other.hours,
             start=min(filter(None, (self.start, other.start)), default=None),
             end=max(filter(None, (self.end, other.end)), default=None),
         )

@@ -102,6 +102,7 @@ def _row(name: str, row: Any, who: str, window: Window) -> Metered:
         memory=amount("ramCost"),
         gpu_hours=amount("gpuHours"),
         cpu_core_hours=amount("cpuCoreHours"),
+        hours=amount("minutes") / 60,
         start=_moment(row.get("start")),
         end=_moment(row.get("end")),
     )

@@ -15,7 +15,8 @@ from neuroscale.metering.weighting import read_ratio
 
 Level = Literal["warning", "note"]
 
-_YOUNG = timedelta(minutes=5)  # between the start of a window and the first sample
+YOUNG = timedelta(minutes=5)
+"""Between the start of a window and the first sample; more is worth a warning."""
 _NAMED = 5  # in one sentence
 
 WEIGHTING = (
@@ -52,7 +53,7 @@ def _time(meter: Meter) -> list[Note]:
         )
     first = meter.first_sample
     begins = meter.empty[0].end if meter.empty and meter.empty[0].start == meter.window.start else meter.window.start
-    if first is not None and first - begins > _YOUNG:
+    if first is not None and first - begins > YOUNG:
         notes.append(
             Note("warning", f"The first sample is of {first:%Y-%m-%d %H:%M} UTC: what ran before is not in the bill.")
         )

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 
 from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import decode
 from neuroscale.metering.allocation import Metered
 from neuroscale.planning.plan import Plan, load_plan
-from neuroscale.repo.layout import PLAN_FILE, ServicePath
+from neuroscale.repo.layout import MANIFESTS, PLAN_FILE, ServicePath
 from neuroscale.repo.snapshot import Snapshot
+
+_COUNTED = "nvidia.com/gpu"  # the one extended resource whose hours OpenCost counts
 
 ServiceKey = tuple[str, str, str]
 """The cluster as OpenCost names it, the namespace and the name of a service."""
@@ -25,7 +28,23 @@ class ServiceFacts:
     accelerator: str
 
 
+Named = tuple[str, str, str]
+"""Environment, namespace and name of a service."""
+
 Facts = Mapping[ServiceKey, ServiceFacts]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a plan says of a service: US dollars per hour of one replica (None: no price), and its fewest replicas.
+
+    `gpus` and `cpu` (cores) are what OpenCost can count of one replica; `gpus` is 0 for accelerators that it cannot.
+    """
+
+    hourly: Decimal | None
+    replicas: int
+    gpus: int
+    cpu: Decimal
 
 
 def key_of(one: Metered) -> ServiceKey:
@@ -52,6 +71,34 @@ def service_facts(
             ((environment, plan),) = same
             found[key] = ServiceFacts(environment, plan.model, plan.accelerator)
     return found
+
+
+def estimates(snapshot: Snapshot, environments: Iterable[str]) -> dict[Named, Estimate]:
+    """What the plans of all services in these environments say."""
+    found: dict[Named, Estimate] = {}
+    for environment in environments:
+        entries = snapshot.entries(f"{MANIFESTS}/{environment}")
+        for service in sorted({path for entry in entries if (path := ServicePath.of(entry.path)) is not None}, key=str):
+            plan = _plan(snapshot, environment, service.service)
+            if plan is not None:
+                found[environment, plan.tenancy.namespace, service.service] = _estimate(plan)
+    return found
+
+
+def compared_environments(metered: Iterable[Metered], facts: Facts, environments: Iterable[str]) -> tuple[str, ...]:
+    """The environments that an OpenCost meters: its clusters' names, and those of the services that it knows."""
+    seen = {one.place.cluster for one in metered} | {known.environment for known in facts.values()}
+    return tuple(name for name in environments if name in seen)
+
+
+def _estimate(plan: Plan) -> Estimate:
+    counted = plan.resources.accelerator_resource == _COUNTED
+    return Estimate(
+        hourly=None if plan.cost.hourly is None else plan.cost.hourly / plan.replicas.min,
+        replicas=plan.replicas.min,
+        gpus=plan.accelerator_count if counted else 0,
+        cpu=Decimal(plan.resources.cpu),
+    )
 
 
 def _plan(snapshot: Snapshot, environment: str, service: str) -> Plan | None:
