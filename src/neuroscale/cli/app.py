@@ -39,6 +39,7 @@ from neuroscale.cli import (
     showback,
     smoke,
     status,
+    token_cost,
 )
 from neuroscale.core.errors import ExitStatus, NeuroscaleError
 
@@ -94,6 +95,7 @@ app.command("status")(status.show_status)
 app.command("smoke")(smoke.look_at_services)
 app.command("metrics")(metrics.show_metrics)
 app.command("showback")(showback.show_costs)
+app.command("token-cost")(token_cost.show_token_costs)
 app.command("reconcile")(reconcile.reconcile_costs)
 app.command("query")(query.query_service)
 app.command("key")(key.manage_key)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, configured, open_cluster
+from neuroscale.cli.chosen_cluster import Where
+from neuroscale.cli.chosen_prometheus import PrometheusOption, prometheus_of
 from neuroscale.cli.json_output import print_json
 from neuroscale.cli.options import (
     ClusterStateOption,
@@ -20,10 +19,6 @@ from neuroscale.cli.options import (
     ServiceArgument,
 )
 from neuroscale.core.errors import ExitStatus, InputError, Problem
-
-if TYPE_CHECKING:
-    from neuroscale.catalog.settings import Settings
-    from neuroscale.cluster.metrics.prometheus import Prometheus
 
 _SINCE = re.compile(r"([1-9][0-9]{0,5})(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -38,13 +33,7 @@ def show_metrics(
     namespace: Annotated[
         str, typer.Option("--namespace", help="The namespace, if several have a service of this name.")
     ] = "",
-    prometheus_url: Annotated[
-        str,
-        typer.Option(
-            "--prometheus-url",
-            help="The address of Prometheus. Default: the Service that the settings name, by a port-forward.",
-        ),
-    ] = "",
+    prometheus_url: PrometheusOption = "",
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
     state: ClusterStateOption = None,
@@ -69,7 +58,7 @@ def show_metrics(
         )
     seconds = _seconds(since)
     where = Where(context, kubeconfig, state)
-    with _prometheus(named.environment, where, prometheus_url, opened.settings) as prometheus:
+    with prometheus_of(named.environment, where, prometheus_url, opened.settings, _NAME_IT) as prometheus:
         at = prometheus.now()
         seen = namespaces(prometheus, name, at, seconds)
         if namespace:
@@ -99,33 +88,3 @@ def _seconds(text: str) -> float:
         message = f"{text!r} is not a time from 1m to 30d"
         raise InputError(Problem("the command line", "--since", message, "Write 15m, 90s, 6h or 2d."))
     return float(seconds)
-
-
-@contextlib.contextmanager
-def _prometheus(environment: str, where: Where, url: str, settings: Settings) -> Iterator[Prometheus]:
-    from neuroscale.cluster.metrics import reach
-
-    named = [
-        option
-        for option, value in (
-            (reach.OPTION, url),
-            ("--state", where.state),
-            ("--context", where.context or where.kubeconfig),
-        )
-        if value
-    ]
-    if len(named) > 1:
-        message = f"{' and '.join(named)} name more than one Prometheus"
-        raise InputError(Problem("the command line", named[0], message, "Give one of them."))
-    if url:
-        with reach.by_address(url) as prometheus:
-            yield prometheus
-    elif where.state is not None:
-        from neuroscale.local.prometheus import address_in
-
-        with reach.by_address(address_in(where.state)) as prometheus:
-            yield prometheus
-    else:
-        environment, wanted = configured(environment, settings, lambda one: one.prometheus, "Prometheus", _NAME_IT)
-        with open_cluster(where) as cluster, reach.in_cluster(cluster, wanted, environment) as prometheus:
-            yield prometheus
