@@ -76,7 +76,7 @@ def showback(opencost: str, repository: Path) -> Showback:
 def block(name: str) -> str:
     """What stands below an example's mark in the document."""
     rest = DOCUMENT.read_text().split(f"<!-- example: {name} -->\n")[1]
-    found = re.match(r"```text\n(.*?)\n```\n|((?:\|.*\n)+)", rest, re.DOTALL)
+    found = re.match(r"```text\n(.*?)\n```\n|((?:\|[^\n]*\n)+)", rest, re.DOTALL)
     assert found is not None
     return found[1] or found[2]
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from neuroscale.metering.allocation import Kind, Meter, Metered, Place, together
 from neuroscale.metering.cents import in_cents, rounded
 from neuroscale.metering.services import ServiceFacts, ServiceKey, key_of
-from neuroscale.metering.showback import BY, By, Statement, state
+from neuroscale.metering.showback import BY, By, Statement, statement_of
 from neuroscale.metering.weighting import experts_touched, read_ratio, weighted
 from neuroscale.metering.window import Window
 
@@ -39,7 +39,7 @@ def statement(
     *found: Metered, by: By = "cost-center", accelerator: str = "nvidia-a100-80gb", idle_known: bool = True
 ) -> Statement:
     facts = {key_of(one): ServiceFacts("prod", f"model-of-{one.place.service}", accelerator) for one in found}
-    return state(Meter(WINDOW, together(found), idle_known=idle_known), by, facts, ENVIRONMENTS)
+    return statement_of(Meter(WINDOW, together(found), idle_known=idle_known), by, facts, ENVIRONMENTS)
 
 
 def column(found: Statement, name: str) -> dict[str, str]:
@@ -91,7 +91,7 @@ def test_the_rows_of_any_allocation_add_up_to_the_bill(
         for one in found
         if one.place.service in known
     }
-    made = state(Meter(WINDOW, found), by, facts, ENVIRONMENTS)
+    made = statement_of(Meter(WINDOW, found), by, facts, ENVIRONMENTS)
     exact = sum((one.total for one in found), ZERO)
     assert made.bill == Decimal(rounded(exact)).scaleb(-2)
     assert sum((row.total for row in made.rows), ZERO) + made.undistributed == made.bill
@@ -180,7 +180,9 @@ def test_a_label_that_is_not_a_share_leaves_the_cost_as_metered_and_says_so(labe
 
 
 def test_a_service_without_a_plan_is_not_weighted_and_named() -> None:
-    found = state(Meter(WINDOW, (service("10", "gone", "one", "0.1"), service("10", "b", "two"))), "model", {}, ())
+    found = statement_of(
+        Meter(WINDOW, (service("10", "gone", "one", "0.1"), service("10", "b", "two"))), "model", {}, ()
+    )
     assert [(row.name, row.unnamed) for row in found.rows] == [("(no model)", True)]
     assert "team-one/b, team-one/gone" in texts(found)
 
@@ -236,7 +238,7 @@ def test_a_meter_that_began_late_and_one_with_gaps_say_what_is_not_in_the_bill()
     found = statement(replace(late, start=began))
     assert "The first sample is of 2026-11-01 03:00 UTC" in texts(found)
     gap = Window(START, began)
-    made = state(Meter(WINDOW, (late,), empty=(gap,)), "service", {}, ())
+    made = statement_of(Meter(WINDOW, (late,), empty=(gap,)), "service", {}, ())
     assert f"OpenCost has no data of {gap}" in texts(made)
 
 

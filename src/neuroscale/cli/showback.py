@@ -47,7 +47,7 @@ def show_costs(
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.core.validation import suggest
     from neuroscale.metering.services import service_facts
-    from neuroscale.metering.showback import BY, state
+    from neuroscale.metering.showback import BY, statement_of
     from neuroscale.metering.window import read_window
     from neuroscale.repo.snapshot import FolderSnapshot
 
@@ -63,7 +63,7 @@ def show_costs(
         meter = opencost.meter(asked)
         place = opencost.place
     facts = service_facts(meter.metered, FolderSnapshot(opened.root), environments)
-    found = state(meter, chosen, facts, tuple(environments))
+    found = statement_of(meter, chosen, facts, tuple(environments))
     if picture is not None:
         from neuroscale.report.showback_picture import write_showback_picture
 

@@ -16,7 +16,7 @@ from neuroscale.metering.opencost import OpenCost
 
 OPTION = "--opencost-url"
 _FIX = (
-    f"Name the Service of OpenCost in the settings, or give {OPTION}."
+    f"Name the Service of OpenCost in the settings, or give {OPTION}. platform/cost/README.md says how it is installed."
 )
 
 

@@ -89,7 +89,7 @@ class Statement:
         return idle + (NOTHING if self.shared_distributed else self.shared)
 
 
-def state(meter: Meter, by: By, facts: Facts, environments: Sequence[str]) -> Statement:
+def statement_of(meter: Meter, by: By, facts: Facts, environments: Sequence[str]) -> Statement:
     """The statement of a meter.
 
     `facts`: what the repository knows of the services. `environments`: those of the settings; a cluster whose
