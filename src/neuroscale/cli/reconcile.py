@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +26,9 @@ def reconcile_costs(
     environment: AskedEnvironmentOption = "",
     opencost_url: OpenCostOption = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the comparison alone, and write no issue.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="Draw estimates and meter into this file (.svg or .png).")
+    ] = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
     as_json: JsonOption = False,
@@ -53,6 +57,10 @@ def reconcile_costs(
     found = compare(meter, facts, estimates(snapshot, chosen))
     limits = opened.settings.reconciliation
     threshold = Threshold(limits.usd, limits.percent)
+    if picture is not None:
+        from neuroscale.report.reconciliation_picture import write_reconciliation_picture
+
+        write_reconciliation_picture(found, threshold, picture)
     if as_json:
         print_json(as_mapping(found, threshold, place))
     else:

@@ -6,6 +6,7 @@ import re
 import shutil
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -38,6 +39,9 @@ def show_token_costs(
     environment: AskedEnvironmentOption = "",
     opencost_url: OpenCostOption = "",
     prometheus_url: PrometheusOption = "",
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="Draw the price of each model into this file (.svg or .png).")
+    ] = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
     as_json: JsonOption = False,
@@ -66,6 +70,10 @@ def show_token_costs(
         counted = count_tokens(prometheus, asked)
     facts = service_facts(meter.metered, FolderSnapshot(opened.root), opened.settings.environments)
     rows = token_costs(meter, facts, counted, weight)
+    if picture is not None:
+        from neuroscale.report.token_cost_picture import write_token_cost_picture
+
+        write_token_cost_picture(rows, asked, picture)
     if as_json:
         print_json(as_mapping(rows, asked, place, weight))
     else:
