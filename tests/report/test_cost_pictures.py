@@ -54,5 +54,5 @@ def test_a_models_price_is_that_of_all_its_services_with_a_known_one(tmp_path: P
 def test_nothing_to_draw_is_a_picture_too_and_a_wrong_suffix_none(tmp_path: Path) -> None:
     write_token_cost_picture([], WINDOW, tmp_path / "none.png")
     assert (tmp_path / "none.png").stat().st_size > 1000
-    with pytest.raises(InputError, match=r"Name a file .svg or .png"):
+    with pytest.raises(InputError, match=r"Name a .svg or .png file"):
         write_token_cost_picture([], WINDOW, tmp_path / "none.txt")
