@@ -19,7 +19,7 @@ from neuroscale.rendering.platform.monitoring import JOB
 _MILLION = 10**6
 _COLUMNS = 500  # moments of the window at which it is looked who was looked at
 _LEAST_STEP = 60.0  # seconds
-_ENOUGH = Fraction(9, 10)  # of the paid hours: with fewer, a price of tokens would look too high
+_ENOUGH = Fraction(9, 10)  # of the other one's hours: where one missed a part, a price would be wrong
 
 Service = tuple[str, str]
 """Namespace and name."""
@@ -112,6 +112,8 @@ def _why_unknown(tokens: Counted | None, paid: Decimal) -> str:
         return "Prometheus never looked at its servers"
     if Fraction(tokens.hours) < _ENOUGH * Fraction(paid):
         return f"Prometheus looked at its servers for {tokens.hours:.1f} of the {paid:.1f} hours that were paid"
+    if Fraction(paid) < _ENOUGH * Fraction(tokens.hours):
+        return f"OpenCost charged {paid:.1f} of the {tokens.hours:.1f} hours in which its servers were looked at"
     if tokens.prompt + tokens.generation <= 0:
         return "its servers counted no tokens"
     return ""
