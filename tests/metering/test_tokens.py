@@ -74,3 +74,4 @@ def test_a_real_prometheus_counts_tokens_through_a_restart(tmp_path: Path) -> No
     assert counted.generation == pytest.approx(counted.prompt / 10, rel=Decimal("0.01"))
     assert counted.hours <= Decimal(5) / 60
     assert found[NAMESPACE, "quiet"].prompt == 0
+    assert found[NAMESPACE, "quiet"].batch is None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +24,9 @@ from neuroscale.cli.chosen_prometheus import PrometheusOption, prometheus_of
 from neuroscale.cli.json_output import print_json
 from neuroscale.cli.options import ContextOption, JsonOption, KubeconfigOption, RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError, Problem
+
+if TYPE_CHECKING:
+    from neuroscale.catalog import Catalog
 
 _NAME_IT = Problem(COMMAND_LINE, "--environment", "", "Name the one to ask with --environment.")
 _WEIGHT = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4})?")
@@ -70,18 +74,25 @@ def show_token_costs(
         counted = count_tokens(prometheus, asked)
     facts = service_facts(meter.metered, FolderSnapshot(opened.root), opened.settings.environments)
     rows = token_costs(meter, facts, counted, weight)
+    experts = _experts(opened.catalog, {row.model for row in rows})
     if picture is not None:
         from neuroscale.report.token_cost_picture import write_token_cost_picture
 
         write_token_cost_picture(rows, asked, picture)
     if as_json:
-        print_json(as_mapping(rows, asked, place, weight))
+        print_json(as_mapping(rows, asked, place, weight, experts))
     else:
         from rich.console import Console
 
         width = max(140, shutil.get_terminal_size().columns)
-        print_token_costs(rows, asked, place, weight, Console(highlight=False, soft_wrap=True, width=width))
+        print_token_costs(rows, asked, place, weight, experts, Console(highlight=False, soft_wrap=True, width=width))
     return ExitStatus.FINDINGS if any(row.why_unknown for row in rows) else ExitStatus.PASSED
+
+
+def _experts(catalog: Catalog, models: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """The routed experts of those models of the catalog that have some, and how many of them a token takes."""
+    known = {name: catalog.models[name].facts for name in models if name in catalog.models}
+    return {name: (facts.experts, facts.experts_per_token) for name, facts in known.items() if facts.experts}
 
 
 def _weight(text: str) -> Decimal | None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from neuroscale.cluster.endpoint.metrics import GENERATION_TOKENS, PROMPT_TOKENS
+from neuroscale.cluster.endpoint.metrics import GENERATION_TOKENS, PROMPT_TOKENS, RUNNING
 from neuroscale.cluster.metrics.prometheus import Prometheus
-from neuroscale.cluster.metrics.promql import selector
+from neuroscale.cluster.metrics.promql import duration, selector
 from neuroscale.metering.allocation import Meter
 from neuroscale.metering.cents import dollars, rounded
 from neuroscale.metering.services import Facts, key_of
@@ -27,11 +27,15 @@ Service = tuple[str, str]
 
 @dataclass(frozen=True)
 class Counted:
-    """Tokens that the servers of a service counted in a window, and the hours in which Prometheus looked at them."""
+    """Tokens that the servers of a service counted in a window, and the hours in which Prometheus looked at them.
+
+    `batch`: how many requests ran at once on one server, as the mean of the moments in which any ran; None: never.
+    """
 
     prompt: Decimal
     generation: Decimal
     hours: Decimal
+    batch: float | None = None
 
 
 @dataclass(frozen=True)
@@ -69,13 +73,17 @@ def count_tokens(prometheus: Prometheus, window: Window) -> dict[Service, Counte
         f"count by (namespace, service) ({selector('up', {'job': JOB})})", end - seconds + step, end, step
     )
     hours = {_service(one.labels): Decimal(repr(len(one.points) * step / 3600)) for one in looked}
-    nothing = Decimal(0)
-    return {
-        service: Counted(
-            found[PROMPT_TOKENS].get(service, nothing), found[GENERATION_TOKENS].get(service, nothing), time
-        )
-        for service, time in hours.items()
-    }
+    busy = f"avg_over_time(({selector(RUNNING, {'job': JOB})} > 0)[{duration(seconds)}:{duration(step)}])"
+    running = prometheus.vector(f"avg by (namespace, service) ({busy})", end)
+    batches = {_service(row.labels): row.value for row in running if row.value == row.value}
+    return {service: _counted(service, found, time, batches.get(service)) for service, time in hours.items()}
+
+
+def _counted(
+    service: Service, tokens: Mapping[str, Mapping[Service, Decimal]], hours: Decimal, batch: float | None
+) -> Counted:
+    prompt, generation = (tokens[metric].get(service, Decimal(0)) for metric in (PROMPT_TOKENS, GENERATION_TOKENS))
+    return Counted(prompt, generation, hours, batch)
 
 
 def token_costs(

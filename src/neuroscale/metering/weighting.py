@@ -34,7 +34,7 @@ def weighted(costs: Sequence[Decimal], ratios: Sequence[Decimal]) -> list[Fracti
     return [pool * key / whole if whole else Fraction(0) for key in keys]
 
 
-def experts_touched(experts: int, per_token: int, batch: int) -> float:
+def experts_touched(experts: int, per_token: int, batch: float) -> float:
     """The share of the routed experts that one decode step reads: 1 - (1 - k/E)^B.
 
     E experts, k of them for each of B tokens that are decoded together, as if the router chose evenly. 8 of 128: 6 % at

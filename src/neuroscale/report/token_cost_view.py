@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from neuroscale.core.printable import terminal
 from neuroscale.metering.tokens import TokenCost
+from neuroscale.metering.weighting import experts_touched
 from neuroscale.metering.window import Window
 from neuroscale.report.plan_view import line
 from neuroscale.report.showback_view import usd
@@ -22,10 +23,20 @@ MEANING = (
 )
 
 
+Experts = Mapping[str, tuple[int, int]]
+"""By model: its routed experts, and how many of them a token takes. Dense models are not there."""
+
+
 def print_token_costs(
-    rows: Sequence[TokenCost], window: Window, place: str, output_weight: Decimal | None, console: Console
+    rows: Sequence[TokenCost],
+    window: Window,
+    place: str,
+    output_weight: Decimal | None,
+    experts: Experts,
+    console: Console,
 ) -> None:
-    """Show a person each service's price of a million tokens, or why it is not known."""
+    """Show a person each service's price of a million tokens, or why it is not known; of mixtures of experts also how
+    much of the model a step read."""
     head = f"of {window}, from OpenCost at {terminal(place)}"
     line(console, Text.assemble(("Cost per million tokens ", "bold"), head))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -50,9 +61,29 @@ def print_token_costs(
     for row in rows:
         if row.why_unknown:
             line(console, f"- {terminal(f'{row.namespace}/{row.service}')} has no price: {row.why_unknown}", 2)
+    for row in rows:
+        share = touched(row, experts)
+        if share is not None and row.counted is not None:
+            count, taken = experts[row.model]
+            name = terminal(f"{row.namespace}/{row.service}")
+            text = (
+                f"- {name}: {row.counted.batch:.1f} requests ran at once while any did. A step that decodes so many "
+                f"tokens reads {share:.0%} of the {count} experts, not the {taken / count:.0%} that one token takes."
+            )
+            line(console, text, 2)
 
 
-def as_mapping(rows: Sequence[TokenCost], window: Window, place: str, output_weight: Decimal | None) -> dict[str, Any]:
+def touched(row: TokenCost, experts: Experts) -> float | None:
+    """The share of the experts that a step read at the measured number of requests; None where that is not known."""
+    if row.model not in experts or row.counted is None or row.counted.batch is None:
+        return None
+    count, taken = experts[row.model]
+    return experts_touched(count, taken, max(1.0, row.counted.batch))
+
+
+def as_mapping(
+    rows: Sequence[TokenCost], window: Window, place: str, output_weight: Decimal | None, experts: Experts
+) -> dict[str, Any]:
     """The same for programs. Amounts are US dollars, decimals as text."""
     return {
         "schema_version": 1,
@@ -71,6 +102,8 @@ def as_mapping(rows: Sequence[TokenCost], window: Window, place: str, output_wei
                 "usd_per_million": _text(row.each),
                 "usd_per_million_prompt": _text(row.prompt),
                 "usd_per_million_generation": _text(row.generation),
+                "requests_at_once": None if row.counted is None else row.counted.batch,
+                "experts_touched": touched(row, experts),
                 "why_unknown": row.why_unknown,
             }
             for row in rows
