@@ -17,7 +17,7 @@ from github_server import GitHubServer, running_github
 from github_shapes import Many, ShapeError, Type, build, check, fields_of, operation
 from neuroscale.forge import github
 from neuroscale.forge.interface import CommitStatus, ForgeError, RepositoryRef, Token
-from neuroscale.forge.rest import CommentShape, PullShape, RepositoryShape, ReviewShape
+from neuroscale.forge.rest_shapes import CommentShape, IssueShape, PullShape, RepositoryShape, ReviewShape
 
 # Every request of the adapter with what it reads of the answer; `within` is the field that holds a list.
 REPOSITORY = "/repos/o/r"
@@ -34,6 +34,9 @@ READ: list[tuple[str, str, int, type[BaseModel] | None, str]] = [
     ("GET", f"{REPOSITORY}/pulls/1/reviews", 200, ReviewShape, ""),
     ("POST", f"{REPOSITORY}/pulls/1/reviews", 200, None, ""),
     ("PUT", f"{REPOSITORY}/pulls/1/merge", 200, None, ""),
+    ("GET", f"{REPOSITORY}/issues", 200, IssueShape, ""),
+    ("POST", f"{REPOSITORY}/issues", 201, IssueShape, ""),
+    ("PATCH", f"{REPOSITORY}/issues/1", 200, IssueShape, ""),
     ("GET", f"{REPOSITORY}/issues/1/comments", 200, CommentShape, ""),
     ("POST", f"{REPOSITORY}/issues/1/comments", 201, CommentShape, ""),
     ("PATCH", f"{REPOSITORY}/issues/comments/1", 200, CommentShape, ""),

@@ -73,8 +73,8 @@ def test_the_operators_rule_holds_the_same_groups_and_promtool_reads_them(enviro
 
 
 @pytest.mark.tools
-def test_prometheus_reads_the_scrape_configuration(tmp_path: Path) -> None:
-    configuration = {"scrape_config_files": [str(ROOT / monitoring.SCRAPE)]}
+def test_prometheus_reads_the_scrape_configurations(tmp_path: Path) -> None:
+    configuration = {"scrape_config_files": [str(ROOT / monitoring.SCRAPE), str(ROOT / "platform/cost/scrape.yaml")]}
     configuration["rule_files"] = [str(ROOT / path) for path in monitoring.RULES]
     (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
     said = promtool("check", "config", tmp_path / "prometheus.yaml")

@@ -20,7 +20,7 @@ from neuroscale.forge.after_merge.comment_record import MARKER
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.interface import PullRequest, RepositoryRef
-from neuroscale.forge.rest import PullShape
+from neuroscale.forge.rest_shapes import PullShape
 from neuroscale.forge.revert import PREFIX
 from neuroscale.local.forge_accounts import REVERT
 from repositories import Repository

@@ -82,6 +82,7 @@ class GitHubServer:
         self.repositories: dict[str, Repository] = {}
         self.pulls: dict[str, list[Pull]] = {}
         self.comments: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        self.issues: dict[str, list[dict[str, Any]]] = {}
         self.reported: dict[str, list[dict[str, Any]]] = {}
         self.checks: dict[str, list[dict[str, Any]]] = {}
         self.violations: list[str] = []
@@ -400,6 +401,29 @@ def _delete_comment(server: GitHubServer, asked: _Asked) -> _Handled:
     raise _RefusalError(404, "Not Found")
 
 
+def _list_issues(server: GitHubServer, asked: _Asked) -> _Handled:
+    issues = server.issues.get("/".join(asked.parts[:2]), [])
+    here, more = _paged(asked, [one for one in reversed(issues) if one["state"] == asked.query.get("state", "open")])
+    return 200, here, more
+
+
+def _create_issue(server: GitHubServer, asked: _Asked) -> _Handled:
+    slug = "/".join(asked.parts[:2])
+    number = server.next()
+    page = f"https://github.com/{slug}/issues/{number}"
+    issue = {**asked.body, "number": number, "html_url": page, "state": "open", "user": {"login": asked.login}}
+    server.issues.setdefault(slug, []).append(issue)
+    return 201, issue, {}
+
+
+def _update_issue(server: GitHubServer, asked: _Asked) -> _Handled:
+    for issue in server.issues.get("/".join(asked.parts[:2]), []):
+        if str(issue["number"]) == asked.parts[3]:
+            issue.update(asked.body)
+            return 200, issue, {}
+    raise _RefusalError(404, "Not Found")
+
+
 def _list_statuses(server: GitHubServer, asked: _Asked) -> _Handled:
     here, more = _paged(asked, list(reversed(server.reported.get(asked.parts[3], []))))
     return 200, here, more
@@ -425,6 +449,9 @@ _HANDLERS: Mapping[str, Callable[[GitHubServer, _Asked], _Handled]] = {
     "pulls/list-reviews": _list_reviews,
     "pulls/create-review": _create_review,
     "pulls/merge": _merge,
+    "issues/list-for-repo": _list_issues,
+    "issues/create": _create_issue,
+    "issues/update": _update_issue,
     "issues/list-comments": _list_comments,
     "issues/create-comment": _create_comment,
     "issues/update-comment": _update_comment,

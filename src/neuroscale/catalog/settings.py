@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -103,6 +104,14 @@ class Certainty(Frozen):
     price_factor: Annotated[float, Field(gt=1, le=10)] = 2.0
 
 
+class OpenCost(Frozen):
+    """The cluster's OpenCost: the Service that `neuroscale showback` reaches it by."""
+
+    namespace: Label = "opencost"
+    service: Label = "opencost"
+    port: Annotated[int, Field(ge=1, le=65535)] = 9003
+
+
 class Environment(Frozen):
     """A cluster (or part of one). `accelerators` in no order: the planner takes the cheapest that fits.
 
@@ -119,6 +128,7 @@ class Environment(Frozen):
     ingress_namespaces: Annotated[tuple[Label, ...], Field(min_length=1)]
     monitoring_namespaces: tuple[Label, ...]
     prometheus: Prometheus = Field(default_factory=Prometheus)
+    opencost: OpenCost = Field(default_factory=OpenCost)
     default_availability: Literal["standard", "high"]
     max_replicas: Annotated[int, Field(ge=1, le=1000)]
     max_cpu_per_pod: Annotated[int, Field(ge=1)]
@@ -151,6 +161,23 @@ class Acme(Frozen):
 
 LONGEST_DAYS = 366
 """How many days ahead an override or an exception may end where the settings do not say it."""
+
+
+class Reconciliation(Frozen):
+    """When a service's metered cost differs from its estimate so much that an issue is opened: by more than both.
+
+    `usd`: US dollars in the window that is looked at. `percent`: of the estimate.
+    """
+
+    usd: Money = Decimal(50)
+    percent: Money = Decimal(20)
+
+    @field_validator("usd", "percent")
+    @classmethod
+    def _not_negative(cls, amount: Decimal) -> Decimal:
+        if amount < 0:
+            raise wrong("is below 0", "Write 0 or more; differences in both directions count.")
+        return amount
 
 
 class Exceptions(Frozen):
@@ -215,6 +242,7 @@ class Settings(Frozen):
         Field(default_factory=dict)
     )
     exceptions: Exceptions = Field(default_factory=Exceptions)
+    reconciliation: Reconciliation = Field(default_factory=Reconciliation)
     costs: CostRules = Field(default_factory=CostRules)
     environments: Annotated[
         # With a service's name and a point, it names an Argo CD application, and names end at 63 characters.

@@ -32,12 +32,15 @@ from neuroscale.cli import (
     platform,
     policy,
     query,
+    reconcile,
     render,
     replan,
     request,
     serve,
+    showback,
     smoke,
     status,
+    token_cost,
 )
 from neuroscale.core.errors import ExitStatus, NeuroscaleError
 
@@ -92,6 +95,9 @@ app.command("demo")(demo.show_demo)
 app.command("status")(status.show_status)
 app.command("smoke")(smoke.look_at_services)
 app.command("metrics")(metrics.show_metrics)
+app.command("showback")(showback.show_costs)
+app.command("token-cost")(token_cost.show_token_costs)
+app.command("reconcile")(reconcile.reconcile_costs)
 app.command("query")(query.query_service)
 app.command("key")(key.manage_key)
 app.add_typer(catalog.app)

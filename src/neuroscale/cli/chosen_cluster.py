@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from neuroscale.core.errors import InputError, Problem
 
 if TYPE_CHECKING:
+    from neuroscale.catalog.settings import Environment, Settings
     from neuroscale.kube.client import Cluster
     from neuroscale.local.state import State
+
+_Part = TypeVar("_Part")
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,22 @@ def open_cluster(where: Where) -> Cluster:
     if not path.exists():
         raise _no_cluster(state.folder)
     return Cluster.of_kubeconfig(path, None)
+
+
+def configured(
+    environment: str, settings: Settings, of: Callable[[Environment], _Part], program: str, ambiguous: Problem
+) -> tuple[str, _Part]:
+    """The environment whose `program` is asked ("": the one that all clusters share), and where its settings name it.
+
+    Raises InputError, with the field and the fix of `ambiguous`, where none is named and the environments differ.
+    """
+    if environment:
+        return environment, of(settings.environments[environment])
+    known = {name: of(one) for name, one in settings.environments.items() if one.cluster != "local"}
+    if len(set(known.values())) > 1:
+        raise InputError(replace(ambiguous, message=f"the environments have different {program} Services"))
+    first = next(iter(settings.environments))
+    return next(iter(known.items()), (first, of(settings.environments[first])))
 
 
 def _no_cluster(folder: Path) -> InputError:

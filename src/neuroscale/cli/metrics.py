@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, open_cluster
+from neuroscale.cli.chosen_cluster import Where
+from neuroscale.cli.chosen_prometheus import PrometheusOption, prometheus_of
 from neuroscale.cli.json_output import print_json
 from neuroscale.cli.options import (
     ClusterStateOption,
@@ -21,13 +20,9 @@ from neuroscale.cli.options import (
 )
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
-if TYPE_CHECKING:
-    from neuroscale.catalog.settings import Prometheus as Configured
-    from neuroscale.catalog.settings import Settings
-    from neuroscale.cluster.metrics.prometheus import Prometheus
-
 _SINCE = re.compile(r"([1-9][0-9]{0,5})(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_NAME_IT = Problem("the command line", "SERVICE", "", "Name the environment: ENVIRONMENT/SERVICE.")
 _LEAST, _MOST = 60, 30 * 86400
 
 
@@ -38,13 +33,7 @@ def show_metrics(
     namespace: Annotated[
         str, typer.Option("--namespace", help="The namespace, if several have a service of this name.")
     ] = "",
-    prometheus_url: Annotated[
-        str,
-        typer.Option(
-            "--prometheus-url",
-            help="The address of Prometheus. Default: the Service that the settings name, by a port-forward.",
-        ),
-    ] = "",
+    prometheus_url: PrometheusOption = "",
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
     state: ClusterStateOption = None,
@@ -69,7 +58,7 @@ def show_metrics(
         )
     seconds = _seconds(since)
     where = Where(context, kubeconfig, state)
-    with _prometheus(named.environment, where, prometheus_url, opened.settings) as prometheus:
+    with prometheus_of(named.environment, where, prometheus_url, opened.settings, _NAME_IT) as prometheus:
         at = prometheus.now()
         seen = namespaces(prometheus, name, at, seconds)
         if namespace:
@@ -99,46 +88,3 @@ def _seconds(text: str) -> float:
         message = f"{text!r} is not a time from 1m to 30d"
         raise InputError(Problem("the command line", "--since", message, "Write 15m, 90s, 6h or 2d."))
     return float(seconds)
-
-
-@contextlib.contextmanager
-def _prometheus(environment: str, where: Where, url: str, settings: Settings) -> Iterator[Prometheus]:
-    from neuroscale.cluster.metrics import reach
-
-    named = [
-        option
-        for option, value in (
-            (reach.OPTION, url),
-            ("--state", where.state),
-            ("--context", where.context or where.kubeconfig),
-        )
-        if value
-    ]
-    if len(named) > 1:
-        message = f"{' and '.join(named)} name more than one Prometheus"
-        raise InputError(Problem("the command line", named[0], message, "Give one of them."))
-    if url:
-        with reach.by_address(url) as prometheus:
-            yield prometheus
-    elif where.state is not None:
-        from neuroscale.local.prometheus import address_in
-
-        with reach.by_address(address_in(where.state)) as prometheus:
-            yield prometheus
-    else:
-        environment, wanted = _configured(environment, settings)
-        with open_cluster(where) as cluster, reach.in_cluster(cluster, wanted, environment) as prometheus:
-            yield prometheus
-
-
-def _configured(environment: str, settings: Settings) -> tuple[str, Configured]:
-    """The environment whose Prometheus is asked, and its place by the settings."""
-    from neuroscale.catalog.settings import Prometheus as Configured
-
-    if environment:
-        return environment, settings.environments[environment].prometheus
-    known = {name: one.prometheus for name, one in settings.environments.items() if one.cluster != "local"}
-    if len(set(known.values())) > 1:
-        message = "the environments have different Prometheus Services"
-        raise InputError(Problem("the command line", "SERVICE", message, "Name the environment: ENVIRONMENT/SERVICE."))
-    return next(iter(known.items()), (next(iter(settings.environments)), Configured()))

@@ -9,7 +9,8 @@ from pydantic import BaseModel
 
 from neuroscale.forge.http import AnswerError, Client, Limits, Query
 from neuroscale.forge.interface import Account, CommitStatus, RepositoryInfo, RepositoryRef, StatusState, Token
-from neuroscale.forge.rest import RepositoryShape, RestForge, newest, path_of, read
+from neuroscale.forge.rest import RestForge, newest, path_of
+from neuroscale.forge.rest_shapes import RepositoryShape, read
 
 _PAGE: Query = {"limit": 50}
 _STATES: dict[str, StatusState] = {"success": "success", "pending": "pending"}

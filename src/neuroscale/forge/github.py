@@ -19,7 +19,8 @@ from neuroscale.forge.interface import (
     StatusState,
     Token,
 )
-from neuroscale.forge.rest import RepositoryShape, RestForge, newest, path_of, read
+from neuroscale.forge.rest import RestForge, newest, path_of
+from neuroscale.forge.rest_shapes import RepositoryShape, read
 
 PUBLIC_SERVER = "https://github.com"
 PUBLIC_API = "https://api.github.com"

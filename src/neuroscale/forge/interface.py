@@ -9,6 +9,7 @@ from neuroscale.core.errors import ExitStatus, NeuroscaleError
 from neuroscale.core.secret_text import SecretText
 
 Kind = Literal["github", "gitea"]
+IssueState = Literal["open", "closed"]
 PullState = Literal["open", "closed", "merged"]
 StatusState = Literal["pending", "success", "failure"]
 """`failure` also stands for a forge's error, cancelled, timed out, skipped or warning: none of these is a pass."""
@@ -93,6 +94,18 @@ class Comment:
 
 
 @dataclass(frozen=True)
+class Issue:
+    """An issue that is not a pull request. `author` is "" where the account is gone."""
+
+    number: int
+    url: str
+    title: str
+    body: str
+    state: IssueState
+    author: str
+
+
+@dataclass(frozen=True)
 class CommitStatus:
     """The newest status (or check run) of a commit under one name."""
 
@@ -153,6 +166,14 @@ class Forge(Protocol):
 
     def delete_comment(self, comment_id: int) -> None:
         """Delete a comment; one that is gone already is not an error."""
+
+    def open_issues(self) -> list[Issue]:
+        """All that are open, oldest first."""
+
+    def create_issue(self, title: str, body: str) -> Issue:
+        """Not idempotent by itself: who must not repeat an issue looks for it first."""
+
+    def update_issue(self, number: int, title: str, body: str, state: IssueState) -> Issue: ...
 
     def statuses(self, sha: str) -> list[CommitStatus]:
         """The newest status of each name."""

@@ -6,10 +6,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urljoin
-
-from pydantic import BaseModel, ValidationError
 
 from neuroscale.forge.http import AnswerError, Client, OutcomeUnknownError, Query, segments
 from neuroscale.forge.interface import (
@@ -18,6 +16,8 @@ from neuroscale.forge.interface import (
     CommitStatus,
     ForgeError,
     ForgeUnavailableError,
+    Issue,
+    IssueState,
     Kind,
     MergeRefusedError,
     PullRequest,
@@ -25,66 +25,10 @@ from neuroscale.forge.interface import (
     RepositoryInfo,
     RepositoryRef,
 )
+from neuroscale.forge.rest_shapes import CommentShape, IssueShape, PullShape, RepositoryShape, ReviewShape, read
 
 # Seconds between reads while the forge works in the background; the last one repeats.
 PAUSES = (0.25, 0.5, 1.0, 2.0, 3.0)
-
-
-class UserShape(BaseModel):
-    """The fields of an answer that this program reads; forges send many more."""
-
-    login: str
-
-
-class PermissionsShape(BaseModel):
-    push: bool = False
-
-
-class RepositoryShape(BaseModel):
-    name: str
-    owner: UserShape
-    default_branch: str = ""
-    archived: bool = False
-    permissions: PermissionsShape | None = None
-    parent: RepositoryShape | None = None
-
-
-class BranchShape(BaseModel):
-    label: str
-    ref: str
-    sha: str
-    repo: RepositoryShape | None
-
-
-class PullShape(BaseModel):
-    number: int
-    html_url: str
-    title: str
-    body: str | None
-    state: str
-    merged_at: str | None
-    merge_commit_sha: str | None = None
-    user: UserShape | None
-    head: BranchShape
-    base: BranchShape
-    mergeable: bool | None = None
-
-
-class CommentShape(BaseModel):
-    id: int
-    user: UserShape | None
-    body: str | None = None
-
-
-class ReviewShape(BaseModel):
-    user: UserShape | None
-    state: str
-    commit_id: str | None
-    dismissed: bool = False
-    stale: bool = False
-
-
-Shape = TypeVar("Shape", bound=BaseModel)
 
 
 class RestForge(ABC):
@@ -206,6 +150,21 @@ class RestForge(ABC):
     def delete_comment(self, comment_id: int) -> None:
         path = self._path("issues", "comments", comment_id)
         self._client.send("DELETE", path, idempotent=True, accept=(404, 410))
+
+    def open_issues(self) -> list[Issue]:
+        listed = self._client.pages(self._path("issues"), {**self._page_size, "state": "open"})
+        shapes = [read(IssueShape, data) for data in listed]
+        return sorted((_to_issue(one) for one in shapes if one.pull_request is None), key=lambda issue: issue.number)
+
+    def create_issue(self, title: str, body: str) -> Issue:
+        fields = {"title": title, "body": body}
+        answer = self._client.send("POST", self._path("issues"), idempotent=False, body=fields)
+        return _to_issue(read(IssueShape, answer.data))
+
+    def update_issue(self, number: int, title: str, body: str, state: IssueState) -> Issue:
+        fields = {"title": title, "body": body, "state": state}
+        answer = self._client.send("PATCH", self._path("issues", number), idempotent=True, body=fields)
+        return _to_issue(read(IssueShape, answer.data))
 
     def approve(self, number: int, head_sha: str) -> None:
         fields = {"event": self._approval, "commit_id": head_sha, "body": ""}
@@ -370,17 +329,6 @@ def path_of(repository: RepositoryRef, *parts: str | int) -> str:
     return "/" + segments("repos", repository.owner, repository.name, *parts)
 
 
-def read(shape: type[Shape], data: Any) -> Shape:
-    """The needed fields of a forge's answer. Raises ForgeError if one is missing or of another type."""
-    try:
-        return shape.model_validate(data)
-    except ValidationError as error:
-        fields = ", ".join(".".join(map(str, entry["loc"])) or "everything" for entry in error.errors()[:3])
-        raise ForgeError(
-            f"The forge's answer lacks needed fields ({fields}). Check whether the forge's version is supported."
-        ) from None
-
-
 def same_text(text: str) -> str:
     """Text for comparison: forges change line ends and cut white space at the end."""
     return text.replace("\r\n", "\n").rstrip()
@@ -398,3 +346,9 @@ def newest(entries: Iterable[tuple[Any, CommitStatus]]) -> list[CommitStatus]:
 def _to_comment(data: Any) -> Comment:
     shape = read(CommentShape, data)
     return Comment(shape.id, shape.user.login if shape.user else "", shape.body or "")
+
+
+def _to_issue(shape: IssueShape) -> Issue:
+    state: IssueState = "open" if shape.state == "open" else "closed"
+    author = shape.user.login if shape.user else ""
+    return Issue(shape.number, shape.html_url, shape.title, shape.body or "", state, author)

@@ -1,0 +1,58 @@
+"""The OpenCost that a command's options choose, and the options themselves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neuroscale.cli.chosen_cluster import Where, configured, open_cluster
+from neuroscale.core.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from neuroscale.catalog.settings import Settings
+    from neuroscale.metering.opencost import OpenCost
+
+COMMAND_LINE = "the command line"
+
+WindowOption = Annotated[
+    str,
+    typer.Option(
+        "--window",
+        help="Which time, in UTC: 24h, 7d, a day (2026-11-01), days (2026-11-01..2026-11-07), a month (2026-11), "
+        "today, yesterday, month or lastmonth.",
+    ),
+]
+AskedEnvironmentOption = Annotated[
+    str, typer.Option("--environment", help="The environment whose OpenCost is asked, by the settings.")
+]
+OpenCostOption = Annotated[
+    str,
+    typer.Option(
+        "--opencost-url", help="Where OpenCost answers. Default: the Service that the settings name, by a port-forward."
+    ),
+]
+
+
+@contextlib.contextmanager
+def opencost_of(environment: str, where: Where, url: str, settings: Settings) -> Iterator[OpenCost]:
+    """The OpenCost that the options choose. Raises InputError where they name none or two, or the cluster has none."""
+    from neuroscale.core.validation import suggest
+    from neuroscale.metering import reach
+
+    if environment and environment not in settings.environments:
+        message = f"{environment!r} is not an environment of the settings"
+        raise InputError(Problem(COMMAND_LINE, "--environment", message, suggest(environment, settings.environments)))
+    if url and (where.context or where.kubeconfig):
+        message = "stands beside a cluster, so two places are named"
+        raise InputError(Problem(COMMAND_LINE, reach.OPTION, message, "Give one of them."))
+    if url:
+        with reach.by_address(url) as opencost:
+            yield opencost
+        return
+    ambiguous = Problem(COMMAND_LINE, "--environment", "", "Name the one to ask with --environment.")
+    environment, wanted = configured(environment, settings, lambda one: one.opencost, "OpenCost", ambiguous)
+    with open_cluster(where) as cluster, reach.in_cluster(cluster, wanted, environment) as opencost:
+        yield opencost

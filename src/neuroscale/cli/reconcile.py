@@ -1,0 +1,95 @@
+"""`neuroscale reconcile`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neuroscale.cli.chosen_cluster import Where
+from neuroscale.cli.chosen_opencost import AskedEnvironmentOption, OpenCostOption, WindowOption, opencost_of
+from neuroscale.cli.json_output import print_json
+from neuroscale.cli.options import ContextOption, JsonOption, KubeconfigOption, RepositoryOption
+from neuroscale.core.errors import ExitStatus
+
+if TYPE_CHECKING:
+    from neuroscale.metering.comparison import Comparison, Threshold
+
+
+def reconcile_costs(
+    window: WindowOption = "7d",
+    environment: AskedEnvironmentOption = "",
+    opencost_url: OpenCostOption = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the comparison alone, and write no issue.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="Draw estimates and meter into this file (.svg or .png).")
+    ] = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> int:
+    """Compare what services did cost with what their plans said, and keep one issue on the forge about what differs
+    beyond the settings' threshold: opened, written in place, closed. Exit status: 0 nothing differs so much, 1
+    something does or cannot be compared, 2 OpenCost or the forge cannot be asked."""
+    from neuroscale.cli.open_repository import open_repository
+    from neuroscale.metering.comparison import Threshold, compare
+    from neuroscale.metering.services import compared_environments, estimates, service_facts
+    from neuroscale.metering.window import read_window
+    from neuroscale.repo.snapshot import FolderSnapshot
+    from neuroscale.report.reconciliation_view import as_mapping, print_comparison
+
+    opened = open_repository(repository)
+    snapshot = FolderSnapshot(opened.root)
+    asked = read_window(window, datetime.now(UTC))
+    with opencost_of(environment, Where(context, kubeconfig), opencost_url, opened.settings) as opencost:
+        meter = opencost.meter(asked)
+        place = opencost.place
+    facts = service_facts(meter.metered, snapshot, opened.settings.environments)
+    chosen = (
+        (environment,) if environment else compared_environments(meter.metered, facts, opened.settings.environments)
+    )
+    found = compare(meter, facts, estimates(snapshot, chosen))
+    limits = opened.settings.reconciliation
+    threshold = Threshold(limits.usd, limits.percent)
+    if picture is not None:
+        from neuroscale.report.reconciliation_picture import write_reconciliation_picture
+
+        write_reconciliation_picture(found, threshold, picture)
+    if as_json:
+        print_json(as_mapping(found, threshold, place))
+    else:
+        from rich.console import Console
+
+        width = max(160, shutil.get_terminal_size().columns)
+        print_comparison(found, threshold, place, Console(highlight=False, soft_wrap=True, width=width))
+    settled = not found.beyond(threshold) and not found.unknown
+    warned = any(note.level == "warning" for note in found.notes)
+    complete = settled and not warned
+    if not dry_run:
+        _keep_issue(found, threshold, chosen, complete=complete, to_errors=as_json)
+    return ExitStatus.PASSED if complete else ExitStatus.FINDINGS
+
+
+def _keep_issue(
+    found: Comparison, threshold: Threshold, environments: Sequence[str], *, complete: bool, to_errors: bool
+) -> None:
+    from neuroscale.cli.workflow_environment import repository_url
+    from neuroscale.forge.connect import connect
+    from neuroscale.forge.kept_issue import keep_issue
+    from neuroscale.forge.token import find_token
+    from neuroscale.report.reconciliation_view import issue_marker, issue_text, issue_title
+
+    if not found.beyond(threshold) and not complete:
+        # That nothing was seen to differ does not say that the difference is gone.
+        typer.echo("Issue: left as it is, because not everything could be compared", err=to_errors)
+        return
+    text = issue_text(found, threshold) if found.beyond(threshold) else None
+    forge = connect(repository_url(os.environ), find_token())
+    kept = keep_issue(forge, issue_marker(environments), issue_title(environments), text)
+    typer.echo(f"Issue: {kept.outcome}{f': {kept.issue.url}' if kept.issue else ''}", err=to_errors)

@@ -1,0 +1,91 @@
+"""`neuroscale showback`."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neuroscale.cli.chosen_cluster import Where
+from neuroscale.cli.chosen_opencost import (
+    COMMAND_LINE,
+    AskedEnvironmentOption,
+    OpenCostOption,
+    WindowOption,
+    opencost_of,
+)
+from neuroscale.cli.json_output import print_json
+from neuroscale.cli.options import ContextOption, JsonOption, KubeconfigOption, RepositoryOption
+from neuroscale.core.errors import ExitStatus, InputError, Problem
+
+if TYPE_CHECKING:
+    from neuroscale.metering.showback import Statement
+
+
+def show_costs(
+    window: WindowOption,
+    by: Annotated[
+        str, typer.Option("--by", help="Who pays: cost-center, owner, service, model, environment or namespace.")
+    ] = "cost-center",
+    environment: AskedEnvironmentOption = "",
+    opencost_url: OpenCostOption = "",
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="Draw the rows into this file (.svg or .png).")
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print a table for spreadsheets.")] = False,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> int:
+    """Show what services did cost, by OpenCost's meter: rows that add up to the bill, with mixtures of experts weighted
+    by active parameters beside it. Exit status: 0 the bill is complete, 1 a warning names what is missing in it, 2
+    OpenCost cannot be asked or gives no figures."""
+    from neuroscale.cli.open_repository import open_repository
+    from neuroscale.core.validation import suggest
+    from neuroscale.metering.services import service_facts
+    from neuroscale.metering.showback import BY, statement_of
+    from neuroscale.metering.window import read_window
+    from neuroscale.repo.snapshot import FolderSnapshot
+
+    chosen = next((one for one in BY if one == by), None)
+    if chosen is None:
+        raise InputError(Problem(COMMAND_LINE, "--by", f"{by!r} is not what rows can be by", suggest(by, BY)))
+    if as_csv and as_json:
+        raise InputError(Problem(COMMAND_LINE, "--csv", "stands beside --json", "Give one of them."))
+    opened = open_repository(repository)
+    asked = read_window(window, datetime.now(UTC))
+    environments = opened.settings.environments
+    with opencost_of(environment, Where(context, kubeconfig), opencost_url, opened.settings) as opencost:
+        meter = opencost.meter(asked)
+        place = opencost.place
+    facts = service_facts(meter.metered, FolderSnapshot(opened.root), environments)
+    found = statement_of(meter, chosen, facts, tuple(environments))
+    if picture is not None:
+        from neuroscale.report.showback_picture import write_showback_picture
+
+        write_showback_picture(found, picture)
+    _show(found, place, as_csv=as_csv, as_json=as_json)
+    warned = any(note.level == "warning" for note in found.notes)
+    return ExitStatus.FINDINGS if warned else ExitStatus.PASSED
+
+
+def _show(found: Statement, place: str, *, as_csv: bool, as_json: bool) -> None:
+    from neuroscale.core.printable import terminal
+    from neuroscale.report import showback_view
+
+    if as_json:
+        print_json(showback_view.as_mapping(found, place))
+    elif as_csv:
+        typer.echo(showback_view.as_csv(found), nl=False)
+        for note in found.notes:
+            typer.echo(f"{note.level.capitalize()}: {terminal(note.text, 2000)}", err=True)
+    else:
+        from rich.console import Console
+
+        # Never cut off: what a narrow terminal wraps can still be read.
+        width = max(120, shutil.get_terminal_size().columns)
+        showback_view.print_statement(found, place, Console(highlight=False, soft_wrap=True, width=width))

@@ -1,0 +1,105 @@
+"""`neuroscale token-cost`."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neuroscale.cli.chosen_cluster import Where
+from neuroscale.cli.chosen_opencost import (
+    COMMAND_LINE,
+    AskedEnvironmentOption,
+    OpenCostOption,
+    WindowOption,
+    opencost_of,
+)
+from neuroscale.cli.chosen_prometheus import PrometheusOption, prometheus_of
+from neuroscale.cli.json_output import print_json
+from neuroscale.cli.options import ContextOption, JsonOption, KubeconfigOption, RepositoryOption
+from neuroscale.core.errors import ExitStatus, InputError, Problem
+
+if TYPE_CHECKING:
+    from neuroscale.catalog import Catalog
+
+_NAME_IT = Problem(COMMAND_LINE, "--environment", "", "Name the one to ask with --environment.")
+_WEIGHT = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4})?")
+
+
+def show_token_costs(
+    window: WindowOption,
+    output_weight: Annotated[
+        str,
+        typer.Option(
+            "--output-weight", help="Price input and output apart: an output token costs so many times an input token."
+        ),
+    ] = "",
+    environment: AskedEnvironmentOption = "",
+    opencost_url: OpenCostOption = "",
+    prometheus_url: PrometheusOption = "",
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="Draw the price of each model into this file (.svg or .png).")
+    ] = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> int:
+    """Show what a million tokens of each service did cost: OpenCost's cost over the tokens that its servers counted.
+    Exit status: 0 each service has a price, 1 one has none and the reason is told, 2 OpenCost or Prometheus cannot be
+    asked."""
+    from neuroscale.cli.open_repository import open_repository
+    from neuroscale.metering.services import service_facts
+    from neuroscale.metering.tokens import count_tokens, token_costs
+    from neuroscale.metering.window import read_window
+    from neuroscale.repo.snapshot import FolderSnapshot
+    from neuroscale.report.token_cost_view import as_mapping, print_token_costs
+
+    weight = _weight(output_weight)
+    opened = open_repository(repository)
+    asked = read_window(window, datetime.now(UTC))
+    # An address names one server; the other one is then reached by the cluster's options.
+    cluster = Where(context, kubeconfig)
+    with opencost_of(environment, Where() if opencost_url else cluster, opencost_url, opened.settings) as opencost:
+        meter = opencost.meter(asked)
+        place = opencost.place
+    where = Where() if prometheus_url else cluster
+    with prometheus_of(environment, where, prometheus_url, opened.settings, _NAME_IT) as prometheus:
+        counted = count_tokens(prometheus, asked)
+    facts = service_facts(meter.metered, FolderSnapshot(opened.root), opened.settings.environments)
+    rows = token_costs(meter, facts, counted, weight)
+    experts = _experts(opened.catalog, {row.model for row in rows})
+    if picture is not None:
+        from neuroscale.report.token_cost_picture import write_token_cost_picture
+
+        write_token_cost_picture(rows, asked, picture)
+    if as_json:
+        print_json(as_mapping(rows, asked, place, weight, experts))
+    else:
+        from rich.console import Console
+
+        width = max(140, shutil.get_terminal_size().columns)
+        print_token_costs(rows, asked, place, weight, experts, Console(highlight=False, soft_wrap=True, width=width))
+    return ExitStatus.FINDINGS if any(row.why_unknown for row in rows) else ExitStatus.PASSED
+
+
+def _experts(catalog: Catalog, models: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """The routed experts of those models of the catalog that have some, and how many of them a token takes."""
+    known = {name: catalog.models[name].facts for name in models if name in catalog.models}
+    return {name: (facts.experts, facts.experts_per_token) for name, facts in known.items() if facts.experts}
+
+
+def _weight(text: str) -> Decimal | None:
+    if not text:
+        return None
+    if not _WEIGHT.fullmatch(text) or not Decimal(text):
+        raise InputError(
+            Problem(COMMAND_LINE, "--output-weight", f"{text!r} is not a number above 0", "Write 4 or 2.5.")
+        )
+    return Decimal(text)

@@ -1,0 +1,60 @@
+"""The one issue that a workflow keeps: opened when there is something to say, written in place, and closed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+from neuroscale.forge.http import OutcomeUnknownError
+from neuroscale.forge.interface import Forge, ForgeError, Issue
+from neuroscale.forge.rest import PAUSES, same_text
+
+LONGEST = 65_536
+"""Characters of an issue's text, which is GitHub's limit and below Gitea's."""
+
+Outcome = Literal["opened", "updated", "closed", "unchanged", "nothing to say"]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What came of it; `issue` is None where there is none."""
+
+    outcome: Outcome
+    issue: Issue | None
+
+
+def keep_issue(forge: Forge, marker: str, title: str, body: str | None) -> Kept:
+    """Make `title` and `body` those of the open issue that goes by `marker`; None for `body` closes it.
+
+    Only issues of the token's own account whose text begins with the marker are its own. Of several, which a race or a
+    repeated request may have left, the oldest stays and the others are closed. Run twice, it changes nothing.
+
+    Raises ForgeError for a text that is too long, and what the forge raises.
+    """
+    text = None if body is None else f"{marker}\n{body}"
+    if text is not None and len(text) > LONGEST:
+        raise ForgeError(f"The issue has {len(text):,} characters, {LONGEST:,} are allowed. Make it shorter.")
+    problem: ForgeError | None = None
+    for pause in (0.0, *PAUSES):
+        time.sleep(pause)
+        try:
+            return _kept(forge, marker, title, text)
+        except OutcomeUnknownError as error:  # it may have been opened: look again
+            problem = error
+    raise problem or AssertionError("unreachable: a try returns or leaves a problem")
+
+
+def _kept(forge: Forge, marker: str, title: str, text: str | None) -> Kept:
+    login = forge.account().login
+    mine = [issue for issue in forge.open_issues() if issue.author == login and issue.body.startswith(marker)]
+    for issue in mine[1:] if text is not None else mine:
+        forge.update_issue(issue.number, issue.title, issue.body, "closed")
+    if text is None:
+        return Kept("closed" if mine else "nothing to say", mine[0] if mine else None)
+    if not mine:
+        return Kept("opened", forge.create_issue(title, text))
+    (oldest, *more) = mine
+    if (oldest.title, same_text(oldest.body)) == (title, same_text(text)):
+        return Kept("updated" if more else "unchanged", oldest)
+    return Kept("updated", forge.update_issue(oldest.number, title, text, "open"))

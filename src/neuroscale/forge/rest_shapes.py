@@ -1,0 +1,89 @@
+"""The fields that are read of what the REST interfaces of GitHub and Gitea answer."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from neuroscale.forge.interface import ForgeError
+
+
+class UserShape(BaseModel):
+    """The fields of an answer that this program reads; forges send many more."""
+
+    login: str
+
+
+class PermissionsShape(BaseModel):
+    push: bool = False
+
+
+class RepositoryShape(BaseModel):
+    name: str
+    owner: UserShape
+    default_branch: str = ""
+    archived: bool = False
+    permissions: PermissionsShape | None = None
+    parent: RepositoryShape | None = None
+
+
+class BranchShape(BaseModel):
+    label: str
+    ref: str
+    sha: str
+    repo: RepositoryShape | None
+
+
+class PullShape(BaseModel):
+    number: int
+    html_url: str
+    title: str
+    body: str | None
+    state: str
+    merged_at: str | None
+    merge_commit_sha: str | None = None
+    user: UserShape | None
+    head: BranchShape
+    base: BranchShape
+    mergeable: bool | None = None
+
+
+class CommentShape(BaseModel):
+    id: int
+    user: UserShape | None
+    body: str | None = None
+
+
+class IssueShape(BaseModel):
+    """`pull_request` is there where it is a pull request, which forges list among the issues."""
+
+    number: int
+    html_url: str
+    title: str
+    body: str | None = None
+    state: str
+    user: UserShape | None
+    pull_request: dict[str, Any] | None = None
+
+
+class ReviewShape(BaseModel):
+    user: UserShape | None
+    state: str
+    commit_id: str | None
+    dismissed: bool = False
+    stale: bool = False
+
+
+Shape = TypeVar("Shape", bound=BaseModel)
+
+
+def read(shape: type[Shape], data: Any) -> Shape:
+    """The needed fields of a forge's answer. Raises ForgeError if one is missing or of another type."""
+    try:
+        return shape.model_validate(data)
+    except ValidationError as error:
+        fields = ", ".join(".".join(map(str, entry["loc"])) or "everything" for entry in error.errors()[:3])
+        raise ForgeError(
+            f"The forge's answer lacks needed fields ({fields}). Check whether the forge's version is supported."
+        ) from None

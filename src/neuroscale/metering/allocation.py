@@ -1,0 +1,102 @@
+"""What OpenCost metered, as its answers are read: one value for each service, and for what belongs to none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Final, Literal
+
+from neuroscale.metering.window import Window
+
+COST_CENTER: Final = "cost-center"
+OWNER: Final = "app.kubernetes.io/owner"
+SERVICE: Final = "serving.kserve.io/inferenceservice"
+RATIO: Final = "active-param-ratio"
+LABELS: Final = (COST_CENTER, OWNER, SERVICE, RATIO)
+"""The labels of a pod by which costs are divided. KServe copies them from the service's own manifest."""
+
+Kind = Literal["pods", "idle", "unmounted"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Whose costs these are, by the labels of the pods; "" where OpenCost knows no such label of them.
+
+    `ratio`: the label with the share of its parameters that a model computes a token with, as it is written.
+    """
+
+    cluster: str = ""
+    namespace: str = ""
+    cost_center: str = ""
+    owner: str = ""
+    service: str = ""
+    ratio: str = ""
+
+
+@dataclass(frozen=True)
+class Metered:
+    """Costs in US dollars, as OpenCost rounds them (to five decimals).
+
+    `pods`: of pods, by what they requested. `idle`: of nodes beyond what pods requested; it can be negative while
+    Prometheus has few samples. `unmounted`: of volumes and load balancers that no pod uses. `total` holds `gpu`, `cpu`
+    and `memory`, and the costs of volumes and of the network. `hours`: how long something of it was there. `start` and
+    `end`: the first and the last sample.
+    """
+
+    kind: Kind
+    place: Place
+    total: Decimal
+    gpu: Decimal
+    cpu: Decimal
+    memory: Decimal
+    gpu_hours: Decimal
+    cpu_core_hours: Decimal
+    hours: Decimal = Decimal(0)
+    start: datetime | None = None
+    end: datetime | None = None
+
+    def plus(self, other: Metered) -> Metered:
+        """Both together."""
+        return replace(
+            self,
+            total=self.total + other.total,
+            gpu=self.gpu + other.gpu,
+            cpu=self.cpu + other.cpu,
+            memory=self.memory + other.memory,
+            gpu_hours=self.gpu_hours + other.gpu_hours,
+            cpu_core_hours=self.cpu_core_hours + other.cpu_core_hours,
+            hours=self.hours + other.hours,
+            start=min(filter(None, (self.start, other.start)), default=None),
+            end=max(filter(None, (self.end, other.end)), default=None),
+        )
+
+
+@dataclass(frozen=True)
+class Meter:
+    """What OpenCost metered in a window: one value for each kind and place.
+
+    `empty`: the parts of the window of which OpenCost has no data at all. `idle_known`: whether it told of idle costs
+    in each part that has data. `warnings`: its own, in its words.
+    """
+
+    window: Window
+    metered: tuple[Metered, ...]
+    empty: tuple[Window, ...] = ()
+    idle_known: bool = True
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def first_sample(self) -> datetime | None:
+        """When the meter began within the window; None where that is not known."""
+        return min((one.start for one in self.metered if one.start is not None), default=None)
+
+
+def together(found: Iterable[Metered]) -> tuple[Metered, ...]:
+    """One value for each kind and place, in a fixed order."""
+    sums: dict[tuple[Kind, Place], Metered] = {}
+    for one in found:
+        key = (one.kind, one.place)
+        sums[key] = sums[key].plus(one) if key in sums else one
+    return tuple(sums[key] for key in sorted(sums, key=lambda key: (key[0], tuple(vars(key[1]).values()))))

@@ -1,0 +1,143 @@
+"""OpenCost's JSON as values. Where a number is missing or the answer is about something else, it says so and stops."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from neuroscale.core.errors import NeuroscaleError
+from neuroscale.core.printable import one_line
+from neuroscale.metering.allocation import LABELS, Kind, Metered, Place
+from neuroscale.metering.window import Window
+
+AGGREGATE: Final = ",".join(("cluster", "namespace", *(f"label:{label}" for label in LABELS)))
+"""What one row of an answer is about. OpenCost joins the values with slashes, which no label or namespace holds."""
+
+_PARTS = 2 + len(LABELS)
+_IDLE, _UNALLOCATED, _UNMOUNTED = "__idle__", "__unallocated__", "__unmounted__"
+
+
+class OpenCostError(NeuroscaleError):
+    """OpenCost cannot be asked, refuses, or answers what cannot be used; the message says where, and what to do.
+
+    `again`: whether the same question may have an answer a moment later.
+    """
+
+    def __init__(self, message: str, *, again: bool = False) -> None:
+        self.again = again
+        super().__init__(message)
+
+
+def read_answer(body: bytes, status: int, place: str, window: Window) -> tuple[list[Metered], str]:
+    """What OpenCost says about one step of a window, and its warning ("" where it has none).
+
+    `status`: that of HTTP; an error can also be a `code` inside of an answer with the status 200. The list is empty
+    where OpenCost has no data of that time. Raises OpenCostError for everything else that is not a complete answer.
+    """
+    who = f"OpenCost at {place}"
+    try:
+        found = json.loads(body, parse_float=Decimal, parse_int=Decimal, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        if status >= 400:
+            said = one_line(body[:400].decode("utf-8", "replace"), 200) or "nothing"
+            raise OpenCostError(f"{who} answers {status} and says: {said}. {_ADVICE}", again=status >= 500) from None
+        raise OpenCostError(
+            f"{who} answers about {window} with something that is not complete JSON, so no figure of it can be used. "
+            "Ask again; if it stays, see OpenCost's log and what lies between it and here.",
+            again=True,
+        ) from None
+    if not isinstance(found, dict) or "code" not in found:
+        raise OpenCostError(
+            f"{who} answers {status}, and not as OpenCost does. "
+            "Name the address below which /allocation/compute answers, such as http://127.0.0.1:9003."
+        )
+    code = found["code"]
+    if status >= 400 or code != 200:
+        shown = status if status >= 400 else code
+        said = one_line(str(found.get("message") or "nothing"), 300).removesuffix(".")
+        temporary = status >= 500 or (isinstance(code, Decimal) and code >= 500)
+        raise OpenCostError(f"{who} answers {shown} about {window} and says: {said}. {_ADVICE}", again=temporary)
+    return _rows(found.get("data"), who, window), one_line(str(found.get("warning") or ""), 300)
+
+
+_ADVICE = "See OpenCost's log, and whether its Prometheus answers."
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _rows(data: Any, who: str, window: Window) -> list[Metered]:
+    if not isinstance(data, list) or len(data) > 1 or not all(one is None or isinstance(one, dict) for one in data):
+        raise OpenCostError(f"{who} answers about {window} with another list of times than one. Is it OpenCost 1.108?")
+    rows = [] if not data or data[0] is None else list(data[0].items())
+    return [_row(str(name), row, who, window) for name, row in rows]
+
+
+def _row(name: str, row: Any, who: str, window: Window) -> Metered:
+    shown = one_line(name, 120)
+    if not isinstance(row, dict):
+        raise OpenCostError(f"{who} names {shown!r} in {window} without its costs, so the bill cannot be added up.")
+    _same_time(row.get("window"), shown, who, window)
+
+    def amount(field: str) -> Decimal:
+        value = row.get(field)
+        if not isinstance(value, Decimal) or not value.is_finite():
+            raise OpenCostError(
+                f"{who} gives no number as {field} of {shown!r} in {window} (OpenCost writes null for what it could "
+                "not compute), so the bill cannot be added up. Choose a window without that time, or see OpenCost's "
+                "log for the price that it lacks."
+            )
+        return value
+
+    kind, place = _place(name, who)
+    return Metered(
+        kind=kind,
+        place=place,
+        total=amount("totalCost"),
+        gpu=amount("gpuCost"),
+        cpu=amount("cpuCost"),
+        memory=amount("ramCost"),
+        gpu_hours=amount("gpuHours"),
+        cpu_core_hours=amount("cpuCoreHours"),
+        hours=amount("minutes") / 60,
+        start=_moment(row.get("start")),
+        end=_moment(row.get("end")),
+    )
+
+
+def _place(name: str, who: str) -> tuple[Kind, Place]:
+    parts = name.split("/")
+    if _IDLE in parts:
+        return "idle", Place(cluster=parts[0] if parts[0] != _IDLE else "")
+    if _UNMOUNTED in parts:
+        return "unmounted", Place()
+    if parts == [_UNALLOCATED]:
+        return "pods", Place()
+    if len(parts) < _PARTS:
+        raise OpenCostError(
+            f"{who} divided its costs by other labels than it was asked for: {one_line(name, 120)!r} is not one value "
+            f"for each of {AGGREGATE}. It leaves out a label that it does not know without a word."
+        )
+    # The cluster's name comes first and may itself hold a slash.
+    tail = ["" if part == _UNALLOCATED else part for part in parts[-_PARTS + 1 :]]
+    return "pods", Place("/".join(parts[: -_PARTS + 1]), *tail)
+
+
+def _same_time(found: Any, shown: str, who: str, window: Window) -> None:
+    if not isinstance(found, dict):
+        return
+    start, end = _moment(found.get("start")), _moment(found.get("end"))
+    if (start is not None and start != window.start) or (end is not None and end != window.end):
+        raise OpenCostError(f"{who} was asked about {window} and answers about another time in {shown!r}.")
+
+
+def _moment(text: Any) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    # OpenCost writes the first day of the year 1 for a time that it does not know.
+    return found if found.tzinfo is not None and found.year > 1 else None

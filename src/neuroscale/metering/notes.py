@@ -1,0 +1,137 @@
+"""What a reader must know before trusting a statement: what the meter did not see, and what labels are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Literal
+
+from neuroscale.core.counting import counted
+from neuroscale.metering.allocation import COST_CENTER, RATIO, Meter, Metered
+from neuroscale.metering.services import Facts, key_of
+from neuroscale.metering.weighting import read_ratio
+
+Level = Literal["warning", "note"]
+
+YOUNG = timedelta(minutes=5)
+"""Between the start of a window and the first sample; more is worth a warning."""
+_NAMED = 5  # in one sentence
+
+WEIGHTING = (
+    "The weighted column divides what a pool (the services of one accelerator in one cluster) costs in proportion to "
+    "cost x active-parameter ratio, and adds up to the same bill. The ratio says what a token computes with. It "
+    "misleads where many requests run at once: a step that decodes B tokens reads 1 - (1 - k/E)^B of a layer's E "
+    "experts (8 of 128: 6 % at 1, 40 % at 8, 87 % at 32), and all experts hold memory all the time. It also moves "
+    "money between services that never shared a device. The metered column is what each one's requests did cost."
+)
+
+
+@dataclass(frozen=True)
+class Note:
+    """One sentence. `warning`: a figure of the statement is incomplete or not what it seems."""
+
+    level: Level
+    text: str
+
+
+def notes_on(meter: Meter, own: Sequence[Metered], facts: Facts) -> tuple[Note, ...]:
+    """The notes on a meter; `own`: what belongs to those who pay."""
+    return (*_time(meter), *_idle(meter), *_labels(meter, own), *_pools(own, facts), *_words(meter))
+
+
+def _time(meter: Meter) -> list[Note]:
+    notes = []
+    if meter.empty:
+        times = ", ".join(map(str, meter.empty[:_NAMED])) + (" and more" if len(meter.empty) > _NAMED else "")
+        notes.append(
+            Note(
+                "warning",
+                f"OpenCost has no data of {times}: nothing ran, or nobody measured. The bill lacks that time.",
+            )
+        )
+    first = meter.first_sample
+    begins = meter.empty[0].end if meter.empty and meter.empty[0].start == meter.window.start else meter.window.start
+    if first is not None and first - begins > YOUNG:
+        notes.append(
+            Note("warning", f"The first sample is of {first:%Y-%m-%d %H:%M} UTC: what ran before is not in the bill.")
+        )
+    return notes
+
+
+def _idle(meter: Meter) -> list[Note]:
+    notes = []
+    if not meter.idle_known:
+        notes.append(
+            Note(
+                "warning",
+                "OpenCost told of no idle costs for a part of the window, so what nodes cost beyond their pods' "
+                "requests is unknown there and not in the bill.",
+            )
+        )
+    idle = sum((one.total for one in meter.metered if one.kind == "idle"), Decimal(0))
+    if idle < 0:
+        notes.append(
+            Note(
+                "warning",
+                f"Idle costs are negative ({idle:.2f} USD): OpenCost charged pods for more time than it saw their "
+                "nodes, as it does while Prometheus has few samples. They are not distributed; ask again about a "
+                "longer window.",
+            )
+        )
+    return notes
+
+
+def _labels(meter: Meter, own: Sequence[Metered]) -> list[Note]:
+    pods = [one for one in meter.metered if one.kind == "pods"]
+    if pods and not own:
+        return [
+            Note(
+                "warning",
+                "OpenCost knows no label of any pod (all is __unallocated__). Either no service ran, or "
+                "kube-state-metrics does not export pods' labels: start it with --metric-labels-allowlist=pods=[*].",
+            )
+        ]
+    if own and not any(one.place.cost_center for one in own):
+        return [Note("warning", f"No service's pods carry the label {COST_CENTER}, so nobody can be charged.")]
+    return []
+
+
+def _pools(own: Sequence[Metered], facts: Facts) -> list[Note]:
+    notes = []
+    unknown = sorted(
+        {f"{one.place.namespace}/{one.place.service}" for one in own if one.place.service and key_of(one) not in facts}
+    )
+    if unknown:
+        names = _listed(unknown)
+        notes.append(
+            Note(
+                "note",
+                f"Which plan {names} follows is not known: the repository has none of that name and namespace, or one "
+                "in several environments while OpenCost's CLUSTER_ID is not the name of one. The weighted figure of "
+                "such a service is the metered one.",
+            )
+        )
+    wrong = sorted(
+        {
+            f"{one.place.namespace}/{one.place.service}"
+            for one in own
+            if one.place.service and read_ratio(one.place.ratio) is None
+        }
+    )
+    if wrong:
+        notes.append(
+            Note("note", f"The pods of {_listed(wrong)} have no usable label {RATIO}, so their cost is not weighted.")
+        )
+    return notes
+
+
+def _words(meter: Meter) -> list[Note]:
+    return [Note("warning", f"OpenCost warns: {text}") for text in meter.warnings]
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMED])
+    left = len(names) - _NAMED
+    return f"{shown} and {counted(left, 'other')}" if left > 0 else shown

@@ -1,0 +1,94 @@
+"""OpenCost's HTTP API: the costs of a window, asked for in steps."""
+
+from __future__ import annotations
+
+import time
+
+import httpx
+
+from neuroscale.cluster.endpoint.connection import bounded
+from neuroscale.core.printable import one_line
+from neuroscale.core.retries import repeatedly
+from neuroscale.metering.allocation import Meter, Metered, together
+from neuroscale.metering.answer import AGGREGATE, OpenCostError, read_answer
+from neuroscale.metering.window import Window
+
+_TIMEOUT = 120.0  # seconds for a whole answer: a day of a large cluster takes OpenCost a minute
+_ATTEMPTS = 3
+_FIRST_PAUSE = 1.0  # seconds
+
+
+class OpenCost:
+    """An OpenCost. `url`: where it is asked; `place`: how people call it. The caller closes the client."""
+
+    def __init__(
+        self,
+        url: str,
+        http: httpx.Client,
+        place: str = "",
+        *,
+        timeout: float = _TIMEOUT,
+        first_pause: float = _FIRST_PAUSE,
+    ) -> None:
+        self.place = place or url
+        self._url = f"{url}/allocation/compute"
+        self._http = http
+        self._timeout = timeout
+        self._first_pause = first_pause
+
+    def meter(self, window: Window) -> Meter:
+        """The costs of a window. Raises OpenCostError, also where OpenCost has no data of any part of the window."""
+        found: list[Metered] = []
+        empty: list[Window] = []
+        warnings: dict[str, None] = {}
+        idle_known = True
+        for step in window.steps():
+            rows, warning = repeatedly(
+                lambda step=step: self._ask(step),  # type: ignore[misc]  # its own step, not the last one
+                attempts=_ATTEMPTS,
+                again=lambda error: isinstance(error, OpenCostError) and error.again,
+                first_pause=self._first_pause,
+            )
+            if rows:
+                idle_known = idle_known and any(row.kind == "idle" for row in rows)
+            else:
+                empty.append(step)
+            if warning:
+                warnings[warning] = None
+            found += rows
+        if not found:
+            raise OpenCostError(
+                f"OpenCost at {self.place} has no data of {window}: its Prometheus has no samples of that time, or no "
+                "pod ran. A meter that has just been started answers after some minutes; choose a later window."
+            )
+        return Meter(window, together(found), _joined(empty), idle_known, tuple(warnings))
+
+    def _ask(self, step: Window) -> tuple[list[Metered], str]:
+        parameters = {"window": step.parameter, "aggregate": AGGREGATE, "includeIdle": "true", "accumulate": "true"}
+        try:
+            with self._http.stream("GET", self._url, params=parameters, timeout=self._timeout) as response:
+                bounded(response, time.monotonic() + self._timeout)
+                body = response.read()
+        except httpx.TimeoutException as error:
+            raise OpenCostError(
+                f"OpenCost at {self.place} does not answer about {step} within {self._timeout:g} s. Ask about a "
+                "shorter window, or give OpenCost and its Prometheus more processors.",
+                again=True,
+            ) from error
+        except httpx.HTTPError as error:
+            told = one_line(str(error), 200) or type(error).__name__
+            raise OpenCostError(
+                f"OpenCost at {self.place} does not answer: {told}. Does it run, and is that its address?", again=True
+            ) from error
+        return read_answer(body, response.status_code, self.place, step)
+
+
+def _joined(steps: list[Window]) -> tuple[Window, ...]:
+    """Windows that follow each other as one."""
+    joined: list[Window] = []
+    for step in steps:
+        if joined and joined[-1].end == step.start:
+            joined[-1] = Window(joined[-1].start, step.end)
+        else:
+            joined.append(step)
+    return tuple(joined)

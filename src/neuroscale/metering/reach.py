@@ -1,0 +1,40 @@
+"""The way to an OpenCost: by its address, or through a cluster's API server."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from neuroscale.catalog.settings import OpenCost as Configured
+from neuroscale.cluster.endpoint.connection import client
+from neuroscale.cluster.forwarded_service import Wanted, forwarded
+from neuroscale.cluster.metrics.prometheus import address
+from neuroscale.core.web_address import is_loopback
+from neuroscale.kube.client import Cluster
+from neuroscale.metering.opencost import OpenCost
+
+OPTION = "--opencost-url"
+_FIX = (
+    f"Name the Service of OpenCost in the settings, or give {OPTION}. platform/cost/README.md says how it is installed."
+)
+
+
+@contextlib.contextmanager
+def by_address(url: str) -> Iterator[OpenCost]:
+    """The OpenCost at an address. Raises InputError where that is none."""
+    url = address(url, OPTION)
+    with client(url, direct=is_loopback(urlsplit(url).hostname or "")) as http:
+        yield OpenCost(url, http)
+
+
+@contextlib.contextmanager
+def in_cluster(cluster: Cluster, wanted: Configured, environment: str) -> Iterator[OpenCost]:
+    """The one that the settings name, by a port-forward to one of its pods.
+
+    Raises InputError where the cluster has none, KubernetesError, EndpointError.
+    """
+    field = f"environments.{environment}.opencost"
+    found = Wanted(wanted.namespace, wanted.service, wanted.port, field, _FIX)
+    with forwarded(cluster, found) as (url, place), client(url, direct=True) as http:
+        yield OpenCost(url, http, place)

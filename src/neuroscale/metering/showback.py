@@ -1,0 +1,217 @@
+"""The statement: who pays what, so that the rows add up to the bill to the cent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final, Literal, get_args
+
+from neuroscale.metering.allocation import Meter, Metered
+from neuroscale.metering.cents import dollars, in_cents
+from neuroscale.metering.notes import Note, notes_on
+from neuroscale.metering.services import Facts, key_of
+from neuroscale.metering.weighting import read_ratio, weighted
+from neuroscale.metering.window import Window
+
+By = Literal["cost-center", "owner", "service", "model", "environment", "namespace"]
+BY: Final[tuple[By, ...]] = get_args(By)
+
+RULE: Final = "idle and shared costs are divided among the rows in proportion to what the meter charges each"
+"""How costs that no service caused are distributed."""
+
+NOTHING: Final = dollars(0)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one of those who pay pays, in US dollars.
+
+    `metered`: as OpenCost charges it, by what the pods requested. `weighted`: the same pools divided by active
+    parameters. `idle` and `shared`: the part of costs that nobody caused, by RULE. `total` and `weighted_total` add
+    them. `exact`: what the meter said, before anything was rounded to cents. `unnamed`: the pods lack what the rows are
+    divided by, so `name` says that.
+    """
+
+    name: str
+    gpu_hours: Decimal
+    exact: Decimal
+    metered: Decimal
+    weighted: Decimal
+    idle: Decimal
+    shared: Decimal
+    unnamed: bool = False
+
+    @property
+    def total(self) -> Decimal:
+        return self.metered + self.idle + self.shared
+
+    @property
+    def weighted_total(self) -> Decimal:
+        return self.weighted + self.idle + self.shared
+
+
+@dataclass(frozen=True)
+class SharedCost:
+    """A cost that belongs to no service, in US dollars, before it is distributed."""
+
+    name: str
+    amount: Decimal
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A bill and its rows, in US dollars.
+
+    `bill` is all that the meter told of, in cents: the sum of the rows' `total`, of their `weighted_total`, and in both
+    cases of what is not `distributed`. `metered`, `idle` and `shared` are its parts before distribution. `idle` is None
+    where the meter told of none. `pools_weighted`: pools in which the weighting moves money.
+    """
+
+    window: Window
+    by: By
+    rows: tuple[Row, ...]
+    bill: Decimal
+    metered: Decimal
+    idle: Decimal | None
+    shared: Decimal
+    shared_parts: tuple[SharedCost, ...]
+    idle_distributed: bool
+    shared_distributed: bool
+    pools_weighted: int
+    notes: tuple[Note, ...]
+
+    @property
+    def undistributed(self) -> Decimal:
+        """What stands in no row."""
+        idle = NOTHING if self.idle is None or self.idle_distributed else self.idle
+        return idle + (NOTHING if self.shared_distributed else self.shared)
+
+
+def statement_of(meter: Meter, by: By, facts: Facts, environments: Sequence[str]) -> Statement:
+    """The statement of a meter.
+
+    `facts`: what the repository knows of the services. `environments`: those of the settings; a cluster whose
+    name in OpenCost is one of them is that environment. A pod belongs to those who pay if it has a cost centre or is a
+    service's; what other pods and unmounted volumes cost is shared.
+    """
+    own = [one for one in meter.metered if one.kind == "pods" and (one.place.cost_center or one.place.service)]
+    others = [one for one in meter.metered if one.kind != "idle" and one not in own]
+    idle = [one for one in meter.metered if one.kind == "idle"]
+    told = Decimal(0) + sum(one.total for one in idle)
+    sums = (_sum(own), told, _sum(others))
+    metered_cents, idle_cents, shared_cents = in_cents(sums)
+    names = [_name(one, by, facts, environments) for one in own]
+    by_weight, pools = _weighted(own, facts)
+    keys = sorted({*names})
+    exact = [_sum([one for one, name in zip(own, names, strict=True) if name == key]) for key in keys]
+    moved = [
+        sum((cost for cost, name in zip(by_weight, names, strict=True) if name == key), Fraction(0)) for key in keys
+    ]
+    hours = [
+        sum((one.gpu_hours for one, name in zip(own, names, strict=True) if name == key), Decimal(0)) for key in keys
+    ]
+    basis = [max(cost, Decimal(0)) for cost in exact]
+    idle_parts, idle_distributed = _distributed(idle_cents, told, basis)
+    shared_parts, shared_distributed = _distributed(shared_cents, _sum(others), basis)
+    columns = zip(
+        keys,
+        hours,
+        exact,
+        in_cents(exact, metered_cents),
+        in_cents(moved, metered_cents),
+        idle_parts,
+        shared_parts,
+        strict=True,
+    )
+    rows = [
+        Row(
+            name=name or f"(no {by})",
+            gpu_hours=gpu,
+            exact=cost,
+            metered=dollars(metered),
+            weighted=dollars(by_ratio),
+            idle=dollars(idle_part),
+            shared=dollars(shared_part),
+            unnamed=not name,
+        )
+        for name, gpu, cost, metered, by_ratio, idle_part, shared_part in columns
+    ]
+    rows.sort(key=lambda row: (-row.total, row.name))
+    return Statement(
+        window=meter.window,
+        by=by,
+        rows=tuple(rows),
+        bill=dollars(metered_cents + idle_cents + shared_cents),
+        metered=dollars(metered_cents),
+        idle=dollars(idle_cents) if idle else None,
+        shared=dollars(shared_cents),
+        shared_parts=_parts(others, shared_cents),
+        idle_distributed=idle_distributed,
+        shared_distributed=shared_distributed,
+        pools_weighted=pools,
+        notes=notes_on(meter, own, facts),
+    )
+
+
+def _sum(found: Sequence[Metered]) -> Decimal:
+    return sum((one.total for one in found), Decimal(0))
+
+
+def _name(one: Metered, by: By, facts: Facts, environments: Sequence[str]) -> str:
+    """The row that a service's cost belongs to; "" where the pods or the repository do not say it."""
+    place = one.place
+    known = facts.get(key_of(one))
+    if by == "model":
+        return known.model if known else ""
+    if by == "environment":
+        named = place.cluster in environments
+        return place.cluster if named else known.environment if known else ""
+    if by == "service":
+        return f"{place.namespace}/{place.service}" if place.service else ""
+    return {"cost-center": place.cost_center, "owner": place.owner, "namespace": place.namespace}[by]
+
+
+def _weighted(own: Sequence[Metered], facts: Facts) -> tuple[list[Fraction], int]:
+    """What each would cost by active parameters, and the number of pools in which that moves money."""
+    result = [Fraction(one.total) for one in own]
+    pools: dict[tuple[str, str], list[int]] = {}
+    for index, one in enumerate(own):
+        known = facts.get(key_of(one))
+        if known is not None and one.total > 0 and read_ratio(one.place.ratio) is not None:
+            pools.setdefault((one.place.cluster, known.accelerator), []).append(index)
+    changed = 0
+    for members in pools.values():
+        ratios = [ratio for index in members if (ratio := read_ratio(own[index].place.ratio)) is not None]
+        costs = weighted([own[index].total for index in members], ratios)
+        changed += len(set(ratios)) > 1
+        for index, cost in zip(members, costs, strict=True):
+            result[index] = cost
+    return result, changed
+
+
+def _distributed(cents: int, exact: Decimal, basis: Sequence[Decimal]) -> tuple[list[int], bool]:
+    """A cost's cents by row, in proportion to `basis`; and whether it could be distributed.
+
+    What is negative is not: a credit that nobody can explain would make somebody's bill look too low.
+    """
+    whole = sum(map(Fraction, basis), Fraction(0))
+    if exact < 0 or not whole:
+        return [0] * len(basis), not cents
+    return in_cents([Fraction(exact) * Fraction(one) / whole for one in basis], cents), True
+
+
+def _parts(others: Sequence[Metered], cents: int) -> tuple[SharedCost, ...]:
+    """Shared costs by where they come from."""
+    sums: dict[str, Decimal] = {}
+    for one in others:
+        name = "unmounted volumes and load balancers" if one.kind == "unmounted" else _pods_of(one.place.namespace)
+        sums[name] = sums.get(name, Decimal(0)) + one.total
+    amounts = in_cents(list(sums.values()), cents)
+    parts = [SharedCost(name, dollars(amount)) for name, amount in zip(sums, amounts, strict=True)]
+    return tuple(sorted(parts, key=lambda part: (-part.amount, part.name)))
+
+
+def _pods_of(namespace: str) -> str:
+    return f"pods without a cost centre in {namespace}" if namespace else "pods whose namespace OpenCost does not know"

@@ -1,0 +1,114 @@
+"""The time that a showback is about, cut into steps that OpenCost answers without a time-out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from neuroscale.core.errors import InputError, Problem
+
+OPTION = "--window"
+STEP = timedelta(days=1)
+"""The longest time of one question: OpenCost reads every sample of it out of Prometheus at once."""
+
+_LAST = re.compile(r"([1-9][0-9]{0,4})(m|h|d|w)")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_MONTH = re.compile(r"[0-9]{4}-[0-9]{2}")
+_UNITS = {
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
+_LONGEST = timedelta(days=366)
+_FIX = "Write 24h, 7d, a day (2026-11-01), days (2026-11-01..2026-11-07), a month (2026-11), month or lastmonth."
+
+
+@dataclass(frozen=True)
+class Window:
+    """From `start` until `end` (not included), in UTC, in whole minutes."""
+
+    start: datetime
+    end: datetime
+
+    def __str__(self) -> str:
+        return f"{_written(self.start)} to {_written(self.end)} UTC"
+
+    @property
+    def hours(self) -> float:
+        """How many hours it is long."""
+        return (self.end - self.start) / timedelta(hours=1)
+
+    @property
+    def parameter(self) -> str:
+        """As OpenCost's `window` takes it: two times, so that OpenCost rounds nothing to whole days."""
+        return f"{self.start:%Y-%m-%dT%H:%M:%SZ},{self.end:%Y-%m-%dT%H:%M:%SZ}"
+
+    def steps(self) -> Iterator[Window]:
+        """The window in pieces of at most a day that end at midnight, so that no piece overruns the window."""
+        start = self.start
+        while start < self.end:
+            midnight = start.replace(hour=0, minute=0) + STEP
+            end = min(midnight, self.end)
+            yield Window(start, end)
+            start = end
+
+
+def read_window(text: str, now: datetime) -> Window:
+    """The window that `text` names; `now` is the time until which something can have been metered.
+
+    A length (24h, 7d) ends now. A window that lies partly in the future is cut off at `now`. Raises InputError where
+    `text` names no time, or a time after now, or more than 366 days.
+    """
+    now = now.astimezone(UTC).replace(second=0, microsecond=0)
+    try:
+        found = _named(text, now)
+    except (ValueError, OverflowError):
+        found = None
+    if found is None:
+        raise InputError(Problem("the command line", OPTION, f"{text!r} names no time", _FIX))
+    start, end = found
+    if start >= now:
+        raise InputError(Problem("the command line", OPTION, f"{text!r} begins after now", _FIX))
+    end = min(end, now)
+    if end <= start:
+        raise InputError(Problem("the command line", OPTION, f"{text!r} ends before it begins", _FIX))
+    if end - start > _LONGEST:
+        raise InputError(
+            Problem("the command line", OPTION, f"{text!r} is more than 366 days", "Write a shorter time.")
+        )
+    return Window(start, end)
+
+
+def _named(text: str, now: datetime) -> tuple[datetime, datetime] | None:
+    today = now.replace(hour=0, minute=0)
+    first = today.replace(day=1)
+    if text == "today":
+        return today, now
+    if text == "yesterday":
+        return today - STEP, today
+    if text == "month":
+        return first, now
+    if text == "lastmonth":
+        return (first - STEP).replace(day=1), first
+    if found := _LAST.fullmatch(text):
+        return now - int(found[1]) * _UNITS[found[2]], now
+    if _MONTH.fullmatch(text):
+        start = _day(f"{text}-01")
+        return start, (start + timedelta(days=31)).replace(day=1)
+    if _DAY.fullmatch(text):
+        return _day(text), _day(text) + STEP
+    start_text, _, end_text = text.partition("..")
+    if _DAY.fullmatch(start_text) and _DAY.fullmatch(end_text):
+        return _day(start_text), _day(end_text) + STEP
+    return None
+
+
+def _day(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+
+
+def _written(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M}"

@@ -1,0 +1,64 @@
+"""What pictures of amounts share: a bar for each name, an axis in US dollars, and amounts in columns beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from neuroscale.report.picture_file import FAINT, INK, PAPER
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMN = 0.985
+"""Where the last column of amounts ends, of the picture's width."""
+
+METERED, IDLE, SHARED, ESTIMATE = "#2f5d9b", "#e8b04a", "#aab4be", "#d5dbe1"
+"""Faces of bars; those that lie side by side differ in lightness and not only in colour."""
+
+
+def height_of(bars: int) -> float:
+    """The height of a picture with so many bars, in inches."""
+    return 1.97 + 0.36 * max(1, bars)
+
+
+def bar_axes(figure: Figure, names: Sequence[str], span: float, *, right: float) -> Axes:
+    """Axes for horizontal bars at 0, 1, 2... from the top; `right`: where they end, of the picture's width."""
+    height = float(figure.get_figheight())
+    axes = figure.add_axes((0.28, 0.78 / height, right - 0.28, 1 - 1.72 / height))
+    axes.set(xlim=(0, span * 1.005), ylim=(max(1, len(names)) - 0.4, -0.6))
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(colors=INK, labelsize=9, length=0)
+    axes.xaxis.set_major_formatter(lambda value, _: f"${value:,.10g}")
+    axes.grid(axis="x", color="#e3e7eb", linewidth=0.7)
+    axes.set_axisbelow(True)
+    for side in ("top", "left", "right"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(FAINT)
+    return axes
+
+
+def amount(axes: Axes, right: float, position: float, text: str, color: str = INK) -> None:
+    """A text in a column of the picture that ends at `right`, beside the bar at `position` (-1: the column's title)."""
+    from matplotlib.transforms import blended_transform_factory
+
+    place = blended_transform_factory(axes.figure.transFigure, axes.transData)
+    axes.text(right, position, text, transform=place, ha="right", va="center", color=color, fontsize=9, clip_on=False)
+
+
+def title_and_legend(figure: Figure, title: str, subtitle: str, keys: Sequence[Any]) -> None:
+    """The head of a picture, and what its faces mean."""
+    height = float(figure.get_figheight())
+    figure.text(0.02, 1 - 0.28 / height, title, color=INK, weight="bold")
+    figure.text(0.02, 1 - 0.5 / height, subtitle, color=INK, fontsize=9)
+    figure.legend(
+        handles=list(keys),
+        loc="lower left",
+        bbox_to_anchor=(0.01, 0.0),
+        ncols=max(1, len(keys)),
+        frameon=False,
+        fontsize=9,
+        labelcolor=INK,
+        facecolor=PAPER,
+    )

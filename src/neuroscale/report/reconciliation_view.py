@@ -1,0 +1,159 @@
+"""Estimate against meter: for people, for programs, and as the text of an issue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from neuroscale.core.counting import counted
+from neuroscale.core.printable import markdown, markdown_cell, terminal
+from neuroscale.metering.comparison import CAUSES, Compared, Comparison, Threshold
+from neuroscale.report.plan_view import line
+from neuroscale.report.showback_view import usd
+
+MEANING = (
+    "The estimate is the merged plan's price for its fewest replicas, over the hours of which there is data. Causes: "
+    "hours (pods were there for another time), replicas (more or fewer than the fewest), price (an hour of a replica "
+    "cost something else), idle (the service's part of what nodes cost beyond requests)."
+)
+_MOST = 100  # services in an issue
+
+
+def print_comparison(found: Comparison, threshold: Threshold, place: str, console: Console) -> None:
+    """Show a person each service, the largest difference first, and which differences count."""
+    window = found.meter.window
+    line(
+        console,
+        Text.assemble(
+            ("Estimate against meter ", "bold"),
+            f"of {window}, {found.measured_hours} of {window.hours:g} hours measured, ",
+            f"from OpenCost at {terminal(place)}",
+        ),
+    )
+    line(console, verdict(found, threshold))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("service", no_wrap=True)
+    for title in ("estimate", "metered", "idle", "difference", "", *CAUSES):
+        table.add_column(title, justify="right", no_wrap=True)
+    for one in found.services:
+        causes = [signed(one.causes[cause]) if one.causes else "" for cause in CAUSES]
+        table.add_row(
+            Text(terminal(name(one))),
+            "unknown" if one.estimate is None else usd(one.estimate),
+            usd(one.metered),
+            usd(one.idle),
+            "unknown" if one.difference is None else signed(one.difference),
+            "" if one.percent is None else f"{one.percent:+}%",
+            *causes,
+            style="bold" if threshold.passed_by(one) else "",
+        )
+    console.print(table)
+    line(console, MEANING)
+    for one in found.unknown:
+        line(console, f"- {terminal(name(one))} cannot be compared: {one.why_unknown}", 2)
+    for note in found.notes:
+        line(console, f"{note.level.capitalize()}: {terminal(note.text, 2000)}")
+
+
+def as_mapping(found: Comparison, threshold: Threshold, place: str) -> dict[str, Any]:
+    """The comparison for programs. Amounts are US dollars, decimals as text."""
+    window = found.meter.window
+    return {
+        "schema_version": 1,
+        "opencost": place,
+        "window": {"start": window.start.isoformat(), "end": window.end.isoformat()},
+        "measured_hours": str(found.measured_hours),
+        "threshold": {"usd": str(threshold.usd), "percent": str(threshold.percent)},
+        "services": [
+            {
+                "environment": one.environment,
+                "namespace": one.namespace,
+                "service": one.service,
+                "estimate": _text(one.estimate),
+                "metered": str(one.metered),
+                "idle": str(one.idle),
+                "difference": _text(one.difference),
+                "percent": _text(one.percent),
+                "causes": None if one.causes is None else {cause: str(one.causes[cause]) for cause in CAUSES},
+                "beyond": threshold.passed_by(one),
+                "why_unknown": one.why_unknown,
+            }
+            for one in found.services
+        ],
+        "notes": [{"level": note.level, "text": note.text} for note in found.notes],
+    }
+
+
+def issue_title(environments: Sequence[str]) -> str:
+    """The title of the issue about these environments."""
+    return f"Metered cost differs from the estimate: {', '.join(environments) or 'unknown environment'}"
+
+
+def issue_marker(environments: Sequence[str]) -> str:
+    """The first line of its text, by which it is found again: one issue for the environments of one OpenCost."""
+    return f"<!-- neuroscale-reconcile {','.join(environments)} -->"
+
+
+def issue_text(found: Comparison, threshold: Threshold) -> str:
+    """The text of the issue, in Markdown: what differs beyond the threshold, why, and what is not known."""
+    beyond = found.beyond(threshold)
+    window = found.meter.window
+    parts = [
+        f"{verdict(found, threshold)}",
+        f"Of {window}, {found.measured_hours} of {window.hours:g} hours measured by OpenCost.",
+        _markdown_table(beyond[:_MOST]),
+    ]
+    if len(beyond) > _MOST:
+        parts.append(f"And {counted(len(beyond) - _MOST, 'more service')}: see `neuroscale reconcile --dry-run`.")
+    parts.append(MEANING)
+    if found.unknown:
+        rows = [f"- {markdown(f'{name(one)}: {one.why_unknown}')}" for one in found.unknown[:_MOST]]
+        parts.append("Cannot be compared:\n\n" + "\n".join(rows))
+    if found.notes:
+        parts.append("\n".join(f"- {note.level.capitalize()}: {markdown(note.text, 1000)}" for note in found.notes))
+    parts.append("`neuroscale reconcile` writes this issue anew and closes it when no difference counts any more.")
+    return "\n\n".join(parts) + "\n"
+
+
+def verdict(found: Comparison, threshold: Threshold) -> str:
+    """One sentence: how many differences count."""
+    limit = f"{usd(threshold.usd)} and {threshold.percent} %"
+    number = len(found.beyond(threshold))
+    whole = counted(len(found.services), "service")
+    return f"{number or 'None'} of {whole} {'differs' if number < 2 else 'differ'} by more than {limit}."
+
+
+def name(one: Compared) -> str:
+    """`environment/service`, with the namespace where the environment is not known."""
+    return f"{one.environment or one.namespace}/{one.service}"
+
+
+def signed(amount: Decimal) -> str:
+    """`+$1.50`, `-$0.50`, `$0.00`."""
+    return f"+{usd(amount)}" if amount > 0 else usd(amount)
+
+
+def _markdown_table(rows: Sequence[Compared]) -> str:
+    titles = ("service", "estimate", "metered", "idle", "difference", *CAUSES)
+    lines = [f"| {' | '.join(titles)} |", "|---|" + "---:|" * (len(titles) - 1)]
+    for one in rows:
+        percent = "" if one.percent is None else f" ({one.percent:+} %)"
+        cells = [
+            markdown_cell(name(one)),
+            usd(one.estimate or Decimal(0)),
+            usd(one.metered),
+            usd(one.idle),
+            f"{signed(one.difference or Decimal(0))}{percent}",
+            *(signed(one.causes[cause]) if one.causes else "" for cause in CAUSES),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else str(amount)

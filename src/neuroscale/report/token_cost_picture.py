@@ -1,0 +1,56 @@
+"""What a million tokens did cost, by model, as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neuroscale.core.counting import counted
+from neuroscale.core.printable import one_line
+from neuroscale.metering.cents import dollars, rounded
+from neuroscale.metering.tokens import TokenCost
+from neuroscale.metering.window import Window
+from neuroscale.report.bar_picture import COLUMN, METERED, amount, bar_axes, height_of, title_and_legend
+from neuroscale.report.picture_file import write_figure
+from neuroscale.report.showback_view import usd
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MOST = 12  # models
+_MILLION = 10**6
+
+
+def by_model(rows: Sequence[TokenCost]) -> list[tuple[str, Decimal]]:
+    """US dollars per million tokens of each model, over its services whose price is known; the dearest first."""
+    sums: dict[str, tuple[Fraction, Fraction]] = {}
+    for row in rows:
+        if row.counted is not None and row.each is not None:
+            cost, tokens = sums.get(row.model, (Fraction(0), Fraction(0)))
+            there = Fraction(row.counted.prompt) + Fraction(row.counted.generation)
+            sums[row.model] = cost + Fraction(row.cost), tokens + there
+    prices = [
+        (model or "(no model)", dollars(rounded(cost * _MILLION / tokens))) for model, (cost, tokens) in sums.items()
+    ]
+    return sorted(prices, key=lambda one: (-one[1], one[0]))
+
+
+def write_token_cost_picture(rows: Sequence[TokenCost], window: Window, path: Path) -> None:
+    """Writes the picture as SVG or PNG, by the path's suffix. Raises InputError where it cannot, and writes nothing."""
+    prices = by_model(rows)[:_MOST]
+    title = f"Cost per million tokens by model, {window}"
+    write_figure(path, title, (8, height_of(len(prices))), lambda figure: _draw(figure, rows, prices, title))
+
+
+def _draw(figure: Figure, rows: Sequence[TokenCost], prices: Sequence[tuple[str, Decimal]], title: str) -> None:
+    span = max((price for _, price in prices), default=Decimal(0)) or Decimal(1)
+    axes = bar_axes(figure, [one_line(name, 34) for name, _ in prices], float(span), right=0.86)
+    for position, (_, price) in enumerate(prices):
+        axes.barh(position, float(price), height=0.6, color=METERED, linewidth=0)
+        amount(axes, COLUMN, position, usd(price))
+    unknown = sum(row.each is None for row in rows)
+    missing = f" {counted(unknown, 'service')} without a known price not drawn." if unknown else ""
+    title_and_legend(figure, title, f"Prompt and generation together, without idle and shared costs.{missing}", ())

@@ -1,0 +1,119 @@
+"""What a million tokens did cost: for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from neuroscale.core.printable import terminal
+from neuroscale.metering.tokens import TokenCost
+from neuroscale.metering.weighting import experts_touched
+from neuroscale.metering.window import Window
+from neuroscale.report.plan_view import line
+from neuroscale.report.showback_view import usd
+
+MEANING = (
+    "A price is what OpenCost charges the service (without idle and shared costs) over the tokens that its servers "
+    "counted, prompt and generation together. Prompt tokens that came out of the prefix cache count as well."
+)
+
+
+Experts = Mapping[str, tuple[int, int]]
+"""By model: its routed experts, and how many of them a token takes. Dense models are not there."""
+
+
+def print_token_costs(
+    rows: Sequence[TokenCost],
+    window: Window,
+    place: str,
+    output_weight: Decimal | None,
+    experts: Experts,
+    console: Console,
+) -> None:
+    """Show a person each service's price of a million tokens, or why it is not known; of mixtures of experts also how
+    much of the model a step read."""
+    head = f"of {window}, from OpenCost at {terminal(place)}"
+    line(console, Text.assemble(("Cost per million tokens ", "bold"), head))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("service", "model"):
+        table.add_column(title, no_wrap=True)
+    titles = ["cost", "tokens in", "tokens out", "$ per million"]
+    if output_weight is not None:
+        titles += ["in", "out"]
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in rows:
+        counts = ("", "") if row.counted is None else (f"{row.counted.prompt:,.0f}", f"{row.counted.generation:,.0f}")
+        apart = [] if output_weight is None else [_price(row.prompt), _price(row.generation)]
+        name = f"{row.namespace}/{row.service}"
+        table.add_row(Text(terminal(name)), Text(terminal(row.model)), usd(row.cost), *counts, _price(row.each), *apart)
+    console.print(table)
+    line(console, MEANING)
+    if output_weight is not None:
+        line(
+            console, f"Apart: an output token is priced {output_weight} times an input token, as --output-weight says."
+        )
+    for row in rows:
+        if row.why_unknown:
+            line(console, f"- {terminal(f'{row.namespace}/{row.service}')} has no price: {row.why_unknown}", 2)
+    for row in rows:
+        share = touched(row, experts)
+        if share is not None and row.counted is not None:
+            count, taken = experts[row.model]
+            name = terminal(f"{row.namespace}/{row.service}")
+            text = (
+                f"- {name}: {row.counted.batch:.1f} requests ran at once while any did. A step that decodes so many "
+                f"tokens reads {share:.0%} of the {count} experts, not the {taken / count:.0%} that one token takes."
+            )
+            line(console, text, 2)
+
+
+def touched(row: TokenCost, experts: Experts) -> float | None:
+    """The share of the experts that a step read at the measured number of requests; None where that is not known."""
+    if row.model not in experts or row.counted is None or row.counted.batch is None:
+        return None
+    count, taken = experts[row.model]
+    return experts_touched(count, taken, max(1.0, row.counted.batch))
+
+
+def as_mapping(
+    rows: Sequence[TokenCost], window: Window, place: str, output_weight: Decimal | None, experts: Experts
+) -> dict[str, Any]:
+    """The same for programs. Amounts are US dollars, decimals as text."""
+    return {
+        "schema_version": 1,
+        "opencost": place,
+        "window": {"start": window.start.isoformat(), "end": window.end.isoformat()},
+        "output_weight": None if output_weight is None else str(output_weight),
+        "meaning": MEANING,
+        "services": [
+            {
+                "namespace": row.namespace,
+                "service": row.service,
+                "model": row.model,
+                "cost": str(row.cost),
+                "prompt_tokens": None if row.counted is None else f"{row.counted.prompt:.0f}",
+                "generation_tokens": None if row.counted is None else f"{row.counted.generation:.0f}",
+                "usd_per_million": _text(row.each),
+                "usd_per_million_prompt": _text(row.prompt),
+                "usd_per_million_generation": _text(row.generation),
+                "requests_at_once": None if row.counted is None else row.counted.batch,
+                "experts_touched": touched(row, experts),
+                "why_unknown": row.why_unknown,
+            }
+            for row in rows
+        ],
+    }
+
+
+def _price(amount: Decimal | None) -> str:
+    return "unknown" if amount is None else usd(amount)
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else str(amount)

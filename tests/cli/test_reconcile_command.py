@@ -1,0 +1,105 @@
+"""`neuroscale reconcile`: what it compares, and the one issue that it keeps on a real forge."""
+
+from __future__ import annotations
+
+import shutil
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster_lab import run
+from command_line import Said
+from forge_lab import GiteaLab, forge_of
+from forge_server import ForgeServer
+from neuroscale.forge.interface import Forge
+from neuroscale.planning.plan import Cost, Tenancy, dump_plan
+from opencost_answers import costs, envelope, key
+from opencost_server import opencost_server
+from plan_factory import make_plan, make_request
+
+ROOT = Path(__file__).resolve().parents[2]
+WINDOW = "2026-11-01"  # 24 hours
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A platform repository with a service of one replica at $5 an hour."""
+    root = tmp_path_factory.mktemp("repository")
+    for folder in ("platform", "templates"):
+        shutil.copytree(ROOT / folder, root / folder)
+    place = root / "manifests/prod/chat"
+    place.mkdir(parents=True)
+    cost = Cost(hourly=Decimal("5"), monthly_min=None, monthly_max=None, price_date=None, price_source="")
+    tenancy = Tenancy(team="one", owner="ann", cost_center="one", namespace="team-one")
+    plan = make_plan(make_request(service="chat", environment="prod"), cost=cost, tenancy=tenancy)
+    (place / "plan.yaml").write_text(dump_plan(plan))
+    return root
+
+
+def metered(total: float, gpu_hours: float = 24, rows: dict[str, Any] | None = None) -> str:
+    chat = costs(total, gpu_hours, minutes=24 * 60)
+    return envelope({key("chat", "one", namespace="team-one"): chat, "__idle__": costs(0), **(rows or {})})
+
+
+def reconcile(repository: Path, answer: str, *arguments: object) -> Said:
+    with opencost_server(answer) as url:
+        asked = ("--window", WINDOW, "--opencost-url", url, "--repository", repository)
+        return run("reconcile", *asked, *arguments)
+
+
+def test_what_cost_as_much_as_planned_is_no_finding(repository: Path) -> None:
+    said = reconcile(repository, metered(120), "--dry-run")
+    assert said.status == 0, said.err
+    assert "None of 1 service differs by more than $50.00 and 20 %." in said.out
+    assert "prod/chat" in said.out
+
+
+def test_a_second_replica_that_nobody_planned_is_told_with_its_cause(repository: Path) -> None:
+    said = reconcile(repository, metered(240, 48), "--dry-run", "--json")
+    assert said.status == 1
+    (service,) = said.json["services"]
+    assert (service["estimate"], service["difference"], service["beyond"]) == ("120.00", "120.00", True)
+    assert service["causes"] == {"hours": "0.00", "replicas": "120.00", "price": "0.00", "idle": "0.00"}
+
+
+def test_a_service_of_no_plan_is_a_finding_that_says_why(repository: Path) -> None:
+    other = {key("gone", "one", namespace="team-one"): costs(1, 1)}
+    said = reconcile(repository, metered(120, rows=other), "--dry-run")
+    assert said.status == 1
+    assert "team-one/gone cannot be compared: the repository has no plan of it" in said.out
+
+
+@pytest.fixture
+def forge(forge_server: ForgeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Forge:
+    """A repository on a real Gitea, in whose workflow the command runs."""
+    lab = GiteaLab(forge_server)
+    place = lab.repository()
+    token = tmp_path / "token"
+    token.write_text(lab.token("owner").secret)
+    token.chmod(0o600)
+    monkeypatch.setenv("NEUROSCALE_FORGE_TOKEN_FILE", str(token))
+    monkeypatch.setenv("GITHUB_SERVER_URL", place.server)
+    monkeypatch.setenv("GITHUB_REPOSITORY", place.slug)
+    return forge_of(lab, "owner", place)
+
+
+@pytest.mark.tools
+def test_one_issue_is_opened_updated_and_closed(repository: Path, forge: Forge) -> None:
+    def said(answer: str) -> str:
+        return reconcile(repository, answer).out.splitlines()[-1].split(":")[1].strip()
+
+    assert said(metered(120)) == "nothing to say"
+    assert said(metered(240, 48)) == "opened"
+    assert said(metered(240, 48)) == "unchanged"
+    (issue,) = forge.open_issues()
+    assert issue.title == "Metered cost differs from the estimate: prod"
+    assert "| prod/chat | $120.00 | $240.00 | $0.00 | +$120.00 (+100.0 %) | $0.00 | +$120.00 |" in issue.body
+    assert said(metered(300, 48)) == "updated"
+    # Nothing is seen to differ, and yet nothing shows that the difference is gone.
+    partly = {key("gone", "one", namespace="team-one"): costs(1, 1)}
+    assert said(metered(120, rows=partly)) == "left as it is, because not everything could be compared"
+    assert len(forge.open_issues()) == 1
+    assert said(metered(120)) == "closed"
+    assert forge.open_issues() == []

@@ -1,0 +1,195 @@
+"""`neuroscale showback` against an OpenCost that answers over HTTP, and the worked example of docs/showback.md."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from cluster_lab import run
+from command_line import Said
+from neuroscale.planning.plan import Tenancy, dump_plan
+from opencost_answers import SYSTEM, costs, envelope, key
+from opencost_server import opencost_server
+from plan_factory import make_plan, make_request
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = ROOT / "docs/showback.md"
+WINDOW = "2026-11-01"
+HOURLY = Decimal("3.67")
+
+SERVICES = {
+    "team-a": ("chat-sparse", "google/gemma-4-26B-A4B-it", "0.151"),
+    "team-b": ("chat-dense", "google/gemma-4-31B-it", "1"),
+}
+TWO_TEAMS = envelope(
+    {
+        **{
+            key(service, team, ratio=ratio): costs(float(HOURLY * 24), 24)
+            for team, (service, _, ratio) in SERVICES.items()
+        },
+        SYSTEM: costs(4),
+        "__idle__": costs(12),
+    }
+)
+
+Showback = Callable[..., Said]
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A platform repository with the two teams' services."""
+    root = tmp_path_factory.mktemp("repository")
+    for folder in ("platform", "templates"):
+        shutil.copytree(ROOT / folder, root / folder)
+    for team, (service, model, _) in SERVICES.items():
+        request = make_request(service=service, model=model, environment="prod")
+        tenancy = Tenancy(team=team, owner="owner", cost_center=team, namespace=team)
+        place = root / "manifests/prod" / service
+        place.mkdir(parents=True)
+        plan = make_plan(request, accelerator="nvidia-a100-80gb", tenancy=tenancy)
+        (place / "plan.yaml").write_text(dump_plan(plan))
+    return root
+
+
+@pytest.fixture
+def opencost() -> Iterator[str]:
+    with opencost_server(TWO_TEAMS) as url:
+        yield url
+
+
+@pytest.fixture
+def showback(opencost: str, repository: Path) -> Showback:
+    def ask(*arguments: object) -> Said:
+        return run("showback", "--window", WINDOW, "--opencost-url", opencost, "--repository", repository, *arguments)
+
+    return ask
+
+
+def block(name: str) -> str:
+    """What stands below an example's mark in the document."""
+    rest = DOCUMENT.read_text().split(f"<!-- example: {name} -->\n")[1]
+    found = re.match(r"```text\n(.*?)\n```\n|((?:\|[^\n]*\n)+)", rest, re.DOTALL)
+    assert found is not None
+    return found[1] or found[2]
+
+
+# ----------------------------------------------------------------------------------------- the worked example
+
+
+def test_two_teams_on_equal_hardware_are_charged_as_the_document_shows(showback: Showback, opencost: str) -> None:
+    said = showback()
+    assert said.status == 0, said.err
+    shown = "\n".join(line.rstrip() for line in said.out.replace(opencost, "http://127.0.0.1:9003").splitlines()[:7])
+    assert shown == block("neuroscale showback --window 2026-11-01")
+
+
+def test_a_million_tokens_cost_what_the_document_says(showback: Showback) -> None:
+    rows = {row["name"]: row for row in showback("--json").json["rows"]}
+    speeds = {"team-a": Decimal("177.1"), "team-b": Decimal("40.3")}
+
+    def price(column: str) -> list[str]:
+        seconds = 24 * 3600
+        of = (Decimal(rows[team][column]) * 10**6 / (speed * seconds) for team, speed in speeds.items())
+        return [f"${amount:.2f}" for amount in of]
+
+    lines = [f"| {column} | {' | '.join(price(column))} |" for column in ("metered", "weighted")]
+    assert block("cost of a million tokens").splitlines()[2:] == lines
+
+
+# ----------------------------------------------------------------------------------------------- its forms
+
+
+def test_json_adds_up(showback: Showback) -> None:
+    found = showback("--json").json
+    assert found["bill"] == "192.16"
+    for column in ("total", "weighted_total"):
+        assert sum(Decimal(row[column]) for row in found["rows"]) == Decimal(found["bill"])
+    assert (found["metered"], found["idle"], found["shared"], found["undistributed"]) == (
+        "176.16",
+        "12.00",
+        "4.00",
+        "0.00",
+    )
+    assert found["window"] == {"start": "2026-11-01T00:00:00+00:00", "end": "2026-11-02T00:00:00+00:00"}
+
+
+def test_a_table_for_spreadsheets_adds_up(showback: Showback) -> None:
+    rows = list(csv.DictReader(io.StringIO(showback("--csv").out)))
+    assert {row["cost-center"]: row["total_usd"] for row in rows} == {"team-a": "96.08", "team-b": "96.08"}
+    assert sum(Decimal(row["weighted_total_usd"]) for row in rows) == Decimal("192.16")
+
+
+@pytest.mark.parametrize(
+    ("by", "names"),
+    [
+        ("model", {"google/gemma-4-26B-A4B-it", "google/gemma-4-31B-it"}),
+        ("environment", {"prod"}),
+        ("service", {"team-a/chat-sparse", "team-b/chat-dense"}),
+    ],
+)
+def test_rows_by_what_the_repository_knows(showback: Showback, by: str, names: set[str]) -> None:
+    assert {row["name"] for row in showback("--by", by, "--json").json["rows"]} == names
+
+
+def test_a_warning_makes_the_exit_status_1_and_stands_beside_the_table(repository: Path) -> None:
+    with opencost_server(envelope({key("chat-dense", "team-b"): costs(10, 1)})) as url:
+        said = run("showback", "--window", WINDOW, "--opencost-url", url, "--repository", repository, "--csv")
+    assert said.status == 1
+    assert "OpenCost told of no idle costs" in said.err
+    assert len(said.out.splitlines()) == 2
+
+
+def test_names_from_opencost_are_text_alone(repository: Path) -> None:
+    row = key("a", "=cmd()\x1b[31m[bold]", ratio="1")
+    with opencost_server(envelope({row: costs(10, 1), "__idle__": costs(0)})) as url:
+        asked = ("showback", "--window", WINDOW, "--opencost-url", url, "--repository", repository)
+        people, table = run(*asked), run(*asked, "--csv")
+    assert "\x1b" not in people.out + table.out
+    assert r"=cmd()\x1b[31m[bold]" in people.out
+    assert "'=cmd()" in table.out
+
+
+# ------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--by", "cost-centre"), "Did you mean 'cost-center'?"),
+        (("--environment", "prd"), "Did you mean 'prod'?"),
+        (("--json", "--csv"), "Give one of them."),
+        (("--context", "kind"), "two places are named"),
+    ],
+)
+def test_a_wrong_option_is_told(showback: Showback, arguments: tuple[str, ...], told: str) -> None:
+    said = showback(*arguments)
+    assert (said.status, told in said.err) == (2, True), said.err
+
+
+def test_where_opencost_gives_no_number_there_is_no_bill_and_no_picture(repository: Path, tmp_path: Path) -> None:
+    body = json.loads(TWO_TEAMS)
+    body["data"][0]["__idle__"]["totalCost"] = None
+    picture = tmp_path / "bill.svg"
+    with opencost_server(json.dumps(body)) as url:
+        asked = ("--opencost-url", url, "--repository", repository, "--picture", picture)
+        said = run("showback", "--window", WINDOW, *asked)
+    assert (said.status, said.out) == (2, "")
+    assert "no number as totalCost of '__idle__'" in said.err
+    assert not picture.exists()
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_a_picture_is_drawn_of_the_rows(showback: Showback, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"bill.{suffix}"
+    assert showback("--picture", path).status == 0
+    if suffix == "svg":
+        text = path.read_text()
+        assert all(word in text for word in ("team-a", "team-b", "$96.08", "Bill $192.16"))

@@ -1,0 +1,48 @@
+"""`neuroscale token-cost` with an OpenCost over HTTP; tests/metering/test_tokens.py counts with a real Prometheus."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from cluster_lab import run
+from neuroscale.metering import services, tokens
+from neuroscale.metering.services import ServiceFacts
+from neuroscale.metering.tokens import Counted
+from opencost_answers import costs, envelope, key
+from opencost_server import opencost_server
+
+MIXTURE = "google/gemma-4-26B-A4B-it"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_service_has_a_price_and_one_that_nobody_looked_at_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {
+        key("chat", "one"): costs(11, 1),
+        key("hidden", "one"): costs(20, 1),
+        "__idle__": costs(0),
+    }
+    counted = {("one", "chat"): Counted(Decimal(3_000_000), Decimal(2_000_000), Decimal(1), 8.0)}
+    facts = {("prod", "one", "chat"): ServiceFacts("prod", MIXTURE, "nvidia-l4")}
+    monkeypatch.setattr(services, "service_facts", lambda metered, snapshot, environments: facts)
+    monkeypatch.setattr(tokens, "count_tokens", lambda prometheus, window: counted)
+    with opencost_server(envelope(rows)) as url:
+        asked = ("--opencost-url", url, "--prometheus-url", url, "--repository", ROOT, "--output-weight", "4")
+        said = run("token-cost", "--window", "2026-11-01", *asked, "--json")
+        shown = run("token-cost", "--window", "2026-11-01", *asked)
+    hidden, chat = said.json["services"]
+    assert (said.status, hidden["why_unknown"]) == (1, "Prometheus never looked at its servers")
+    assert hidden["usd_per_million"] is None
+    assert [chat[f"usd_per_million{part}"] for part in ("", "_prompt", "_generation")] == ["2.20", "1.00", "4.00"]
+    assert chat["experts_touched"] == pytest.approx(0.40, abs=0.005)  # 1 - (1 - 8/128)^8
+    assert "8.0 requests ran at once" in shown.out
+    assert "reads 40% of the 128 experts, not the 6% that one token takes" in shown.out
+    assert "one/hidden has no price: Prometheus never looked at its servers" in shown.out
+
+
+@pytest.mark.parametrize("weight", ["0", "-1", "four", "NaN", "1e3"])
+def test_a_weight_that_is_not_a_number_above_0_is_told(weight: str) -> None:
+    said = run("token-cost", "--window", "1h", "--output-weight", weight, "--repository", ROOT)
+    assert (said.status, "--output-weight" in said.err) == (2, True)
