@@ -214,6 +214,12 @@ def test_negative_idle_is_shown_and_lowers_nobodys_share() -> None:
     assert "Idle costs are negative (-0.50 USD)" in texts(found)
 
 
+def test_idle_of_a_window_of_minutes_is_warned_of() -> None:
+    short = Window(START, START + timedelta(minutes=30))
+    made = statement_of(Meter(short, (service("10", "a", "one"), metered("50", "idle"))), "service", {}, ())
+    assert "Idle costs are too high" in texts(made)
+
+
 def test_missing_idle_is_unknown_and_not_nothing() -> None:
     found = statement(service("10", "a", "one"), idle_known=False)
     assert found.idle is None

@@ -71,6 +71,14 @@ def _idle(meter: Meter) -> list[Note]:
             )
         )
     idle = sum((one.total for one in meter.metered if one.kind == "idle"), Decimal(0))
+    if idle > 0 and meter.window.hours < 1:
+        notes.append(
+            Note(
+                "warning",
+                "Idle costs are too high: OpenCost 1.108 was seen to charge a whole hour of the nodes' GPUs in windows "
+                "of minutes. Ask about an hour or more.",
+            )
+        )
     if idle < 0:
         notes.append(
             Note(
