@@ -17,7 +17,7 @@ from comparisons import COMPARISONS, Comparison
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A repository with one input, which was proven as it is."""
     (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "one.py").write_text("1\n")
+    (tmp_path / "src" / "one.py").write_text("one = 1\n")
     monkeypatch.setattr(comparisons, "ROOT", tmp_path)
     monkeypatch.setattr(comparisons, "PROVEN", tmp_path / "proven.json")
     monkeypatch.delenv(comparisons.ALL, raising=False)
@@ -35,8 +35,15 @@ def test_what_was_proven_as_it_is_runs_as_a_sample(root: Path) -> None:
 
 
 def test_what_changed_runs_in_full(root: Path) -> None:
-    (root / "src" / "one.py").write_text("2\n")
+    (root / "src" / "one.py").write_text("one = 2\n")
     assert ONE.sample([1, 2, 3], [1]) == [1, 2, 3]
+
+
+def test_other_comments_and_docstrings_are_not_a_change(root: Path) -> None:
+    (root / "src" / "one.py").write_text('"""One."""\n\n# The first number.\none = 1  # really\n')
+    assert not ONE.in_full
+    (root / "src" / "one.py").write_text('"""One."""\n"""Two."""\none = "1"\n')
+    assert ONE.in_full
 
 
 def test_a_new_or_renamed_input_counts_as_a_change_and_a_compiled_module_does_not(root: Path) -> None:
