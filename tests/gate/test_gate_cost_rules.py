@@ -22,6 +22,7 @@ from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Outcome, Severity
 from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, read_all
+from neuroscale.report.phrases import cost_notes
 from repositories import Repository
 
 SETTINGS = "platform/settings.yaml"
@@ -89,7 +90,13 @@ def new(name: str = "new", replicas: int = 1, environment: str = "dev", **fields
 
 def test_a_budget_is_compared_with_all_services_of_its_cost_centre(repository: Repository, tmp_path: Path) -> None:
     repository.commit({BUDGET: budget(f"{3 * POD:.2f}")})
-    result, _ = check(repository, tmp_path, new(replicas=2))
+    result, run = check(repository, tmp_path, new(replicas=2))
+    assert run.cost is not None
+    (use,) = run.cost.budgets
+    assert (use.cost_center, use.monthly, use.budget, use.unknown) == (CENTER, 3 * POD, use.budget, 0)
+    (note,) = [one for one in cost_notes(run.cost, str) if one.startswith("Budget")]
+    amounts = f"{3 * POD:,.2f} of {3 * POD:,.2f} USD a month with the most replicas"
+    assert note == f"Budget of {CENTER}: all its services take {amounts}."
     assert (result.check.outcome, errors(result), result.check.tripwires_caught) == (Outcome.PASSED, {}, 4)
     assert result.check.detail == f"compared with the budget of {CENTER}"
     result, _ = check(repository, tmp_path, new("more"))

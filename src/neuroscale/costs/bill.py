@@ -104,12 +104,25 @@ class PriceListUsed(Frozen):
     old: bool
 
 
+class BudgetUse(Frozen):
+    """What all services of a cost centre cost a month with the most replicas once the change is merged, and its budget.
+
+    `unknown` counts the services whose cost is not in the amount.
+    """
+
+    cost_center: str
+    monthly: Money
+    budget: Money
+    unknown: int
+
+
 class CostChange(Frozen):
     """The change of the monthly cost, worked out of the manifests of base and merge result.
 
     Both sides are priced with the prices of the merge result. `total` and `cost_centers` are over the services whose
     difference is known; `left_out` counts the others. `prices_altered`: the change alters prices or accelerators of
-    the catalog; `at_base_prices` is then the total at the prices before (None where those cannot be read).
+    the catalog; `at_base_prices` is then the total at the prices before (None where those cannot be read). `budgets`:
+    those of the cost centres of the change.
     """
 
     hours_per_month: Literal[730] = 730
@@ -121,3 +134,4 @@ class CostChange(Frozen):
     price_lists: tuple[PriceListUsed, ...]
     prices_altered: bool
     at_base_prices: Totals | None
+    budgets: tuple[BudgetUse, ...] = ()

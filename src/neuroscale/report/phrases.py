@@ -138,6 +138,10 @@ def cost_notes(cost: CostChange, prose: Escape) -> list[str]:
     notes = []
     if cost.left_out:
         notes.append(f"The total leaves out {counted(cost.left_out, 'service')} whose difference is not known.")
+    for use in cost.budgets:
+        most = f"{amount(use.monthly)} of {amount(use.budget)} USD a month with the most replicas"
+        least = f", without {counted(use.unknown, 'service')} whose cost is not known" if use.unknown else ""
+        notes.append(f"Budget of {prose(use.cost_center)}: all its services take {most}{least}.")
     for used in cost.price_lists:
         text = f"Prices of {used.date.isoformat()}: {prose(used.name)} ({prose(used.tier)}, {prose(used.region)})"
         notes.append(f"{text}. They are more than 90 days old: renew them." if used.old else f"{text}.")

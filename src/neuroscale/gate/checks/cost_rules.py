@@ -6,7 +6,7 @@ Rules, budgets and exceptions are the base's. Without a rule, the cost stands in
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import date
 from decimal import Decimal
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from neuroscale.catalog.budgets import Budgets, load_budgets
 from neuroscale.catalog.settings import LONGEST_DAYS, CostRules
 from neuroscale.core.errors import InputError, NeuroscaleError, UntrustedError
-from neuroscale.costs.bill import CostChange
+from neuroscale.costs.bill import BudgetUse, CostChange
 from neuroscale.costs.rules import CenterTotal, CostFinding, judge_costs
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding
 from neuroscale.gate.checks.catalog import GATE as CATALOG_CHECK
@@ -76,6 +76,8 @@ class CostCheck(GateCheck):
         if self._rules.over_budget != "off":
             totals = _totals(run, run.cost, touched, budgets) if run.cost else _totals_at_new_prices(run, budgets)
             self._without_budget = sorted(set(touched) - set(budgets.budgets))
+        if run.cost:
+            run.cost = run.cost.model_copy(update={"budgets": tuple(_uses(totals, budgets))})
         findings = [_finding(one) for one in _judge(run, self._rules, totals, budgets)]
         services = len(run.cost.services) if run.cost else 0
         compared = f"compared with the budget of {', '.join(totals)}" if totals else ""
@@ -144,6 +146,12 @@ def _totals_at_new_prices(run: Run, budgets: Budgets) -> Mapping[str, CenterTota
         center: CenterTotal(before[center].usd, after[center].usd, tuple(after[center].unknown), by_prices=True)
         for center in sorted(budgets.budgets)
     }
+
+
+def _uses(totals: Mapping[str, CenterTotal], budgets: Budgets) -> Iterator[BudgetUse]:
+    for center, total in totals.items():
+        usd = budgets.budgets[center].monthly_usd
+        yield BudgetUse(cost_center=center, monthly=total.new, budget=usd, unknown=len(total.unknown))
 
 
 def _finding(one: CostFinding) -> Finding:
