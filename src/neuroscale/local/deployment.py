@@ -55,7 +55,7 @@ def deploy(forge: LocalForge, checkout: Path | None, tell: Callable[[str], None]
 
 def _await_synced(live: Cluster, applications: list[Identity], tell: Callable[[str], None]) -> None:
     """Wait for the objects that every service needs: runtimes, the teams' namespaces, policies. Raises LocalError."""
-    tell("Argo CD deploys runtimes, teams' namespaces and policies.")
+    tell("Waiting until Argo CD has deployed runtimes, teams' namespaces and policies.")
     ends = time.monotonic() + _WITHIN
     while waiting := {name: state for one in applications for name, state in [_state(live, one)] if state}:
         if time.monotonic() > ends:
