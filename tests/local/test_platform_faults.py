@@ -12,6 +12,7 @@ import contextlib
 import os
 import secrets
 import signal
+import shutil
 import subprocess
 import time
 from collections import Counter
@@ -347,11 +348,13 @@ def forbidden() -> Object:
 
 @pytest.fixture
 def faults(tmp_path: Path) -> Iterator[Faults]:
-    """A platform of its own, of a copy of this repository."""
+    """A platform of its own, of a copy of this repository without its services."""
     checkout = tmp_path / "checkout"
     subprocess.run(["git", "clone", "--quiet", REPOSITORY, checkout], check=True)
     copy = Repository(checkout)
     copy.run("switch", "--quiet", "--force-create", MAIN)
+    for folder in (checkout / "manifests").glob("*/*"):
+        shutil.rmtree(folder)
     edit(checkout, VALUES, "timeout.reconciliation: 180s\n", "timeout.reconciliation: 20s\n")
     edit(checkout, VALUES, "timeout.reconciliation.jitter: 30s\n", "timeout.reconciliation.jitter: 0s\n")
     edit(checkout, VALUES, "  params:\n", "  params:\n    applicationsetcontroller.requeue.after: 20s\n")
