@@ -81,7 +81,7 @@ class Weights(Frozen):
 
 
 class Serving(Frozen):
-    """How vLLM serves this model. A parser is null if the model needs none.
+    """How vLLM serves this model. A parser is null if there is none for the model.
 
     `families`: the kinds of accelerators on which the model is known to run; plans use no other kind. `multimodal`: it
     takes images or sound as well as text. `chat_template`: the files hold one (null: unknown); vLLM refuses chats with

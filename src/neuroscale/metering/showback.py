@@ -175,7 +175,7 @@ def _name(one: Metered, by: By, facts: Facts, environments: Sequence[str]) -> st
 
 
 def _weighted(own: Sequence[Metered], facts: Facts) -> tuple[list[Fraction], int]:
-    """What each would cost by active parameters, and the number of pools in which that moves money."""
+    """The cost of each by active parameters, and the number of pools in which that moves money."""
     result = [Fraction(one.total) for one in own]
     pools: dict[tuple[str, str], list[int]] = {}
     for index, one in enumerate(own):

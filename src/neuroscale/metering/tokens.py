@@ -19,7 +19,7 @@ from neuroscale.rendering.platform.monitoring import JOB
 _MILLION = 10**6
 _COLUMNS = 500  # moments of the window at which the samples of each server are counted
 _LEAST_STEP = 60.0  # seconds
-_ENOUGH = Fraction(9, 10)  # the least share of each other's hours that OpenCost and Prometheus must both have seen
+_ENOUGH = Fraction(9, 10)  # the share of each other's hours that OpenCost and Prometheus must cover for a price
 
 Service = tuple[str, str]
 """Namespace and name of a service."""

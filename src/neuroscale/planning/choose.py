@@ -30,7 +30,7 @@ CHAT_TEMPLATE_TOKENS = 128
 MOST_SEQUENCES = 1024
 """The most requests that one replica computes at once: vLLM's own default on large accelerators."""
 
-_PARALLEL_SHARED_MEMORY_GIB = 16  # what the vLLM recipes give containers for communication between ranks
+_PARALLEL_SHARED_MEMORY_GIB = 16  # as in the vLLM recipes, for communication between ranks
 _SHARED_MEMORY_GIB = 2
 
 OverrideValue = str | int | float | bool

@@ -32,7 +32,7 @@ def pod_price(
 ) -> PodPrice | None:
     """The price of accelerators, and of the vCPU and memory (GiB) that their price leaves out; None without a price.
 
-    A pod without an accelerator (`accelerator` is "", or one that is not a resource) costs its vCPU and memory alone.
+    A pod without an accelerator (`accelerator` is "", or not a resource) costs its vCPU and memory alone.
     """
     found = catalog.price(accelerator, count, lists)
     if found is None:

@@ -1,7 +1,7 @@
 """Estimates how long a replica takes to start and to end, and sets the limits of its probes.
 
 Every figure is the slowest of several that others measured (settings and catalog name them): a probe that gives up too
-early restarts the load for ever, and one that gives up late costs little. No cache of compiled code is counted on.
+early restarts the load for ever, and one that gives up late costs little. The figures assume no cache of compiled code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""vLLM's KV cache: how layers are grouped, what a block takes, how many blocks a request needs.
+"""Models vLLM's KV cache: the groups of layers, the bytes of a block, and the blocks that a request needs.
 
 Follows v1/core/kv_cache_utils.py and v1/kv_cache_interface.py of vLLM 0.32 with its default layout (layer by layer).
 All sizes are bytes of one rank.

@@ -65,7 +65,7 @@ _NO_BUFFERS = frozenset({"mxfp4"})
 
 
 FEW_LINKS_GIB, MANY_LINKS_GIB = 0.42, 2.2
-"""With a switched fabric before 0.18: up to four ranks (Llama-3.1-8B in the llm-d-benchmark results, Qwen3-30B-A3B
+"""GiB with a switched fabric before 0.18: up to four ranks (Llama-3.1-8B in the llm-d-benchmark results, Qwen3-30B-A3B
 under 0.12, Llama-2-70B under 0.15), and eight (Qwen3-235B-A22B and Qwen3-32B under 0.10). All on H100."""
 
 SMALL_PROCESS_GIB = 0.08

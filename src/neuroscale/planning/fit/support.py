@@ -1,4 +1,4 @@
-"""Finds what vLLM refuses before it measures any memory."""
+"""Finds arguments that vLLM refuses before it measures any memory."""
 
 from __future__ import annotations
 
