@@ -1,4 +1,4 @@
-"""Models and cards for tests of the memory engine: configs as their publishers wrote them, the keys that matter."""
+"""Models and cards for tests of the memory engine: the keys of the publishers' configs that decide about memory."""
 
 from __future__ import annotations
 
@@ -160,5 +160,5 @@ def gpt_oss_120b() -> ModelFacts:
 
 
 def gemma4_26b_a4b() -> ModelFacts:
-    """Gemma 4 26B-A4B, the text tower alone: windows of two head sizes beside full attention."""
+    """The text tower of Gemma 4 26B-A4B: layers with windows beside full attention, with two head sizes."""
     return read_config(_GEMMA4, "gemma-4-26B-A4B-it")

@@ -1,7 +1,7 @@
-"""Configurations of models for comparing the planner with vLLM and transformers: the shapes alone, no one's files.
+"""Configurations of models for comparing the planner with vLLM and transformers: only their shapes, not their files.
 
 TINY: small enough to start on a CPU, with the structure of each family's attention and experts. FULL: the published
-sizes of real models (what a config.json says in numbers).
+sizes of real models (the numbers in a config.json).
 """
 
 from __future__ import annotations
@@ -404,7 +404,7 @@ COUNTED: dict[str, Config] = {
         vision_config={**_IDEFICS_VISION, "model_type": "smolvlm_vision", "image_size": 384},
     ),
 }
-"""Published sizes whose parameters alone are compared."""
+"""Published sizes of models of which only the number of parameters is compared."""
 
 FULL: dict[str, Config] = {
     "Llama-3.1-8B": _of("LlamaForCausalLM", "llama", _published(32, 4096, 14336, 32, 8, 128256, 131072)),

@@ -1,6 +1,7 @@
-"""Configurations of models whose layers keep a state, for comparing the planner with vLLM: the shapes alone.
+"""Configurations of models whose layers keep a state, for comparing the planner with vLLM: only their shapes.
 
-TINY and FULL as in oracle_configs.py, which takes them up. Sizes of Qwen3-Next as its class in transformers has them.
+TINY and FULL are as in oracle_configs.py, which includes them. The sizes of Qwen3-Next are those of its class in
+transformers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Asks vLLM and transformers themselves, in the Python that set-up installed them in: see vllm_start.py."""
+"""Asks vLLM and transformers themselves, in the Python environment of set-up that has them: see vllm_start.py."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _WITHIN = 1800.0
 
 @dataclass(frozen=True)
 class Question:
-    """What vllm_start.py is to answer. `arguments`: of vLLM's engine and of the planner's EngineArguments alike.
+    """A question to vllm_start.py. `arguments`: for vLLM's engine and for the planner's EngineArguments alike.
 
-    `memory`: bytes for the cache where nothing is started. `layers`: (kind, how many, KV heads, head size, window).
+    `memory`: bytes for the cache if no engine starts. `layers`: (kind, how many, KV heads, head size, window).
     """
 
     name: str
@@ -36,7 +36,7 @@ class Question:
     layers: Sequence[tuple[str, int, int, int, int | None]] = ()
 
     def engine_arguments(self) -> EngineArguments:
-        """The same question to the planner."""
+        """The arguments of the same question to the planner."""
         told = {key: value for key, value in self.arguments.items() if key != "speculative_config"}
         if guessing := self.arguments.get("speculative_config"):
             told |= {"speculative": guessing["method"], "speculative_tokens": guessing["num_speculative_tokens"]}
@@ -46,7 +46,8 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What vLLM held and printed, or why it refused. `held`: bytes of parameters and of tables, for each rank asked."""
+    """The memory that vLLM held and the lines that it printed, or why it refused. `held`: bytes of parameters and of
+    tables, for each rank in the question."""
 
     name: str
     held: Sequence[tuple[int, int]] = ()

@@ -1,7 +1,7 @@
-"""vLLM's own parser, answering: run by the Python of the serving packages, a JSON line for each JSON line it is given.
+"""Answers with vLLM's own parser. The Python of the serving packages runs it; it answers each JSON line with a line.
 
-In: `{"program": "serve" | "module", "words": [...]}`. Out: `{"accepted": bool, "told": text, "values": {dest: value}}`,
-where values that are objects of vLLM's own are left out.
+Input: `{"program": "serve" | "module", "words": [...]}`. Output: `{"accepted": bool, "told": text, "values": {dest:
+value}}`, without values that are objects of vLLM's own.
 """
 
 from __future__ import annotations

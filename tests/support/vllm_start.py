@@ -75,12 +75,12 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.worker.gpu.attn_utils import get_kv_cache_spec
 
 _GPU_LAYOUT = "LBNHC"
-"""What a CUDA backend without wishes of its own resolves to: the first of vLLM's default order."""
+"""The layout of a CUDA backend that sets none: the first in vLLM's default order."""
 _create = BaseModelLoader.create_model
 
 
 def _held(model: torch.nn.Module) -> tuple[int, int]:
-    """Bytes of all parameters, and of all buffers that are no single number; what two names share counts once."""
+    """Bytes of all parameters, and of all buffers with more than a single number; shared memory counts once."""
     # A view is another shape of a parameter.
     tables = [buffer for buffer in model.buffers() if buffer.dim() and not buffer._is_view()]
     return sum(one.nbytes for one in model.parameters()), sum(one.nbytes for one in tables)
@@ -93,12 +93,12 @@ def _create_and_measure(self: Any, *arguments: Any, **named: Any) -> torch.nn.Mo
 
 
 class Measured:
-    """Mixed into each worker by vLLM: what its model held before it was repacked."""
+    """A mixin for vLLM's workers: the memory of their model before it is repacked."""
 
     held = (0, 0)
 
     def held_bytes(self) -> tuple[int, int]:
-        """Of this rank."""
+        """The bytes of this rank: parameters and buffers."""
         return Measured.held
 
 
@@ -106,14 +106,14 @@ BaseModelLoader.create_model = _create_and_measure
 
 
 class _Lines(logging.Handler):
-    """The log lines that say what the KV cache holds."""
+    """Collects the log lines on the KV cache."""
 
     def __init__(self) -> None:
         super().__init__()
         self.found: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep it if it is one."""
+        """Keep the line if it is about the KV cache."""
         line = record.getMessage()
         if any(told in line for told in ("KV cache size:", "padding layers", "Auto-fit")):
             self.found.append(line)
@@ -143,10 +143,10 @@ def _config(folder: str, arguments: dict[str, Any]) -> Any:
 
 
 class _AnyExperts:
-    """This platform, which takes experts of every kind."""
+    """This platform, changed so that it accepts experts of every kind."""
 
     def is_xpu(self) -> bool:
-        """What such experts ask for."""
+        """True, since vLLM asks for it before it accepts such experts."""
         return True
 
     def __getattr__(self, name: str) -> Any:
@@ -157,7 +157,7 @@ _select_kernel = unquantized_experts.select_unquantized_moe_backend
 
 
 def _kernel_of_experts(moe_config: Any) -> Any:
-    """The kernel of experts; of those without one here, none: nothing is computed."""
+    """The kernel of experts; a placeholder for experts without a kernel here, since nothing is computed."""
     return _select_kernel(moe_config) if moe_config.is_act_and_mul else (UnquantizedMoeBackend.OOT, None)
 
 
@@ -167,9 +167,9 @@ def _as_on_a_gpu() -> Iterator[None]:
     with (
         mock.patch.object(CPUAttentionBackend, "get_supported_kernel_block_sizes", return_value=[MultipleOf(16)]),
         mock.patch.object(torch.cpu, "_is_amx_tile_supported", return_value=True),
-        # With them the CPU's platform keeps states in float32, whatever the model says.
+        # With these instructions, the CPU's platform keeps states in float32, whatever the model says.
         mock.patch.object(torch.cpu, "_is_avx512_bf16_supported", return_value=False),
-        # Experts of two matrices have kernels on GPUs alone.
+        # Experts of two matrices have kernels only on GPUs.
         mock.patch.object(fused_moe, "current_platform", _AnyExperts()),
         mock.patch.object(unquantized_experts, "select_unquantized_moe_backend", _kernel_of_experts),
     ):
@@ -177,7 +177,7 @@ def _as_on_a_gpu() -> Iterator[None]:
 
 
 def _gpu_config(folder: str, arguments: dict[str, Any]) -> Any:
-    """The engine's configuration; what the CPU's platform changes of it is changed back."""
+    """The engine's configuration, without the changes that the CPU's platform makes."""
     config = _config(folder, arguments)
     config.scheduler_config.async_scheduling = arguments.get("async_scheduling", True)
     config.cache_config.block_size = arguments["block_size"]
@@ -204,7 +204,7 @@ def build(folder: str, arguments: dict[str, Any], rank: int, memory: int) -> dic
 
 
 def _capacity(config: Any, layers: list[dict[str, KVCacheSpec]], memory: int) -> dict[str, Any]:
-    """What vLLM would print of a cache of `memory` bytes on each rank, for each rank's layers."""
+    """The capacity that vLLM would print for a cache of `memory` bytes on each rank, with each rank's layers."""
     caches = kv_cache_utils.get_kv_cache_configs(config, [dict(one) for one in layers], [memory] * len(layers))
     whole = kv_cache_utils.generate_scheduler_kv_cache_config(caches)
     tokens, concurrency = kv_cache_utils.get_kv_cache_capacity(config, whole)
@@ -225,7 +225,7 @@ _SPECS: dict[str, Callable[..., KVCacheSpec]] = {
 
 
 def plan(folder: str, arguments: dict[str, Any], layers: list[list[Any]], memory: int) -> dict[str, Any]:
-    """The plan of a cache for layers that no model need have."""
+    """The plan of a cache for any layers, whether or not a model has them."""
     config = _gpu_config(folder, arguments)
     config.cache_config.kv_cache_layout = _GPU_LAYOUT
     specs = {}
@@ -237,12 +237,12 @@ def plan(folder: str, arguments: dict[str, Any], layers: list[list[Any]], memory
 
 
 def answer(case: dict[str, Any], lines: list[str]) -> dict[str, Any]:
-    """What vLLM says of one case."""
+    """vLLM's answer to one case."""
     lines.clear()
     began = time.monotonic()
-    # After each model all garbage is collected; what was there before it is none.
+    # The collector runs after each model, and need not look at older objects.
     gc.freeze()
-    # vLLM says the same thing once in a process; here each engine is to say it.
+    # vLLM prints the same line only once in a process; here each engine must print it.
     vllm_logger._print_info_once.cache_clear()
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(case["config"]), encoding="utf-8")
@@ -257,7 +257,7 @@ def answer(case: dict[str, Any], lines: list[str]) -> dict[str, Any]:
             said = {"error": f"{type(error).__name__}: {error}"}
         finally:
             if case["how"] != "plan":
-                # A model would take over the tables of an earlier one of the same shape, which lie elsewhere.
+                # A model would reuse the tables of an earlier model of the same shape, which are in other memory.
                 rotary_embedding._ROPE_DICT.clear()
                 cleanup_dist_env_and_memory()
     return {"name": case["name"], **said, "printed": list(lines), "seconds": time.monotonic() - began}
@@ -265,7 +265,7 @@ def answer(case: dict[str, Any], lines: list[str]) -> dict[str, Any]:
 
 def main(cases: str, answers: str) -> None:
     """Answer all cases."""
-    # What a model's class can do is found out by importing it: here, and not in a process for each.
+    # vLLM imports a model's class to find its abilities: do so here, and not in a process for each.
     registry._run_in_subprocess = lambda function: function()
     handler = _Lines()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)

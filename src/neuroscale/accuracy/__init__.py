@@ -1,4 +1,4 @@
-"""How right planning is.
+"""Measures how accurate planning is.
 
-Comes in: figures that others measured. Goes out: the difference between them and what planning says of the same cases.
+Input: figures that others measured. Output: the difference between them and planning's figures for the same cases.
 """

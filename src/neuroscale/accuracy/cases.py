@@ -1,7 +1,7 @@
-"""What a file of the ground truth may hold: a model's config and published figures, or one start-up of vLLM.
+"""Defines the files of the ground truth: a model's config and published figures, or one start-up of vLLM.
 
-Every figure stands with its source. GiB is 2^30 bytes and of one rank, as vLLM prints it. A figure that cannot be
-judged says why; a case that cannot be judged at all stays, with its reason.
+Every figure stands with its source. GiB is 2^30 bytes, and of one rank, as vLLM prints it. A figure that cannot be
+judged has a reason; a case that cannot be judged at all stays in the files, with its reason.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Figure = Literal[
     "max_context",
     "cudagraph",
 ]
-"""What of a start-up is judged. `weights`: 'Model loading took'. `kv_gib`: 'Available KV cache memory'. `kv_tokens`:
-'GPU KV cache size'. `tokens_of_memory`: the same, where planning is told the measured KV memory, so that the bytes of a
-token are judged alone. `concurrency`: 'Maximum concurrency'. `request_gib` and `max_context`: the error's 'KV cache is
-needed' and 'estimated maximum model length'. `cudagraph`: 'Graph capturing finished'."""
+"""The figures of a start-up that are judged. `weights`: 'Model loading took'. `kv_gib`: 'Available KV cache memory'.
+`kv_tokens`: 'GPU KV cache size'. `tokens_of_memory`: the same, but planning gets the measured KV memory, so that only
+the bytes of a token are judged. `concurrency`: 'Maximum concurrency'. `request_gib` and `max_context`: the error's 'KV
+cache is needed' and 'estimated maximum model length'. `cudagraph`: 'Graph capturing finished'."""
 
 FIGURES: tuple[Figure, ...] = get_args(Figure)
 
@@ -40,10 +40,10 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class Published(Frozen):
-    """Parameters as the publisher tells them, and what one unit of the last digit told stands for.
+    """The publisher's numbers of parameters, and the value of one unit of their last digit.
 
     `total_convention`: whether towers for images and sound count. `active_convention`: whether the input embedding and
-    the matrix of the output count; either: the publisher does not say.
+    the matrix of the output count (either: the publisher does not say).
     """
 
     total: Count
@@ -65,26 +65,25 @@ class Published(Frozen):
 
 
 class Files(Frozen):
-    """Bytes of a checkpoint's tensors, as the headers of its files tell."""
+    """Bytes of a checkpoint's tensors, from the headers of its files."""
 
     bytes: Count
     source: Source
 
 
 class CacheOfToken(Frozen):
-    """Bytes that one token keeps in the KV cache at 16 bits a value: of layers that see all, then of those that see a
-    window or a chunk, and its length."""
+    """Bytes of one token in the KV cache at 16 bits a value: in layers that see the whole context, in layers that see a
+    window or a chunk, and the length of that."""
 
     bytes: Annotated[str, Field(pattern=r"^[0-9]+(\+[0-9]+\([0-9]+( chunk)?\))?$")]
     source: Source
 
 
 class ModelCase(Frozen):
-    """A model: those keys of its config.json that decide about memory, by their own names.
+    """A model: the keys of its config.json that decide about memory, by their own names.
 
-    `form`: what the source holds. `same_as`: another model whose config this one shares but for `changes`.
-    `may_refuse`: why planning is free to say that it cannot judge this model, or to estimate it and say so; a wrong
-    figure is wrong all the same.
+    `form`: the form of the source. `same_as`: another model with the same config but for `changes`. `may_refuse`: why
+    planning may say that it cannot judge this model, or may estimate it and say so; a wrong figure is wrong even then.
     """
 
     name: Annotated[str, Field(min_length=3, max_length=120)]
@@ -111,8 +110,8 @@ class ModelCase(Frozen):
 
 
 class CaseAccelerator(Frozen):
-    """`memory_gib`: what the runtime reports of one as its total. `used_gib`: what other programs held of it. `basis`:
-    how that is known."""
+    """An accelerator. `memory_gib`: the total memory that the runtime reports. `used_gib`: the memory that other
+    programs held. `basis`: how that is known."""
 
     name: str | None
     count: Count | None
@@ -159,20 +158,20 @@ _MEASURED: dict[Figure, tuple[str, ...]] = {
     "max_context": ("max_context",),
     "cudagraph": ("cudagraph_gib",),
 }
-"""What has to be measured for a figure to be judged."""
+"""The measurements that each judged figure needs."""
 
 
 class KnownMiss(Frozen):
-    """A figure that planning misses, and why: by at most `up_to`, a share of what was measured. A larger miss is wrong,
-    and one that no longer is must lose its reason. A verdict has no `up_to`: only one that planning calls close may be
-    wrong for a reason."""
+    """A figure that planning misses for a known reason, by at most `up_to`, a share of the measured figure. A larger
+    miss is wrong; a figure that planning no longer misses must lose its reason. A verdict has no `up_to`: only a
+    verdict that planning calls close may be wrong for a reason."""
 
     up_to: Annotated[float, Field(gt=0)] | None = None
     why: Words
 
 
 class VersionByDate(Frozen):
-    """The release that was current, where the source names none; good for the verdict alone."""
+    """The release at the date of the source, if the source names none; only the verdict is judged by it."""
 
     version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
     basis: Words
@@ -182,8 +181,9 @@ class StartCase(Frozen):
     """One start of vLLM: the model (`model` of the ground truth, or `catalog`), the accelerators, and the arguments.
 
     `misses`: figures of `judged` that are off for a known reason.
-    `arguments` are those that decide about memory, as they were given or, where the source lists none, as the log
-    resolves them. `judged` names what planning is held to, `not_judged` says of the rest why not; `left_out`: of all.
+    `arguments`: the arguments that decide about memory, as the command gave them or, if the source lists none, as the
+    log resolves them. `judged`: the figures that are judged; `not_judged`: the reasons for the others; `left_out`: the
+    reason if no figure is judged.
     """
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{2,80}$")]
@@ -255,7 +255,7 @@ class StartCase(Frozen):
 
     @property
     def version(self) -> str | None:
-        """vLLM's: as told, else as its date tells."""
+        """The version of vLLM in the source, else the version of the source's date."""
         return self.vllm_version or (self.version_by_date.version if self.version_by_date else None)
 
 

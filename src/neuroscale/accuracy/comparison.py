@@ -1,4 +1,4 @@
-"""Compares what planning says with what was measured: one row for every figure of every case."""
+"""Compares planning's figures with measured ones: one row for every figure of every case."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ AIMS: dict[Kind, float] = {
     "kv_tokens": 0.05,
     "tokens_of_memory": 0.05,
 }
-"""The largest error that is aimed at, as a share; the other kinds are shown alone. Of weights: from a config."""
+"""The largest error that each kind may have, as a share; kinds without one are only shown. Weights: from a config."""
 
 FROM_HEADERS: dict[Kind, float] = {"weights": 0.01}
-"""The aim where a model's facts come from the headers of its files."""
+"""The aims if a model's facts come from the headers of its files."""
 
 Outcome = Literal["right", "wrong", "explained", "estimated", "shown", "not judged", "crashed"]
 
 
 @dataclass(frozen=True)
 class Said:
-    """What another planner says: a figure, or why none."""
+    """The answer of another planner: a figure, or the reason why it gives none."""
 
     value: float | str | None
     error: float | None
@@ -50,10 +50,10 @@ class Row:
     """One figure of one case. `error`: (predicted - measured) / measured; None for a verdict and without a prediction.
 
     `outcome`: right or wrong by the aim; explained: wrong, for a `reason` in the case's file; estimated: outside the
-    aim, of a model that planning says it only estimates; shown: there is no aim for this kind; not judged: planning
-    says that it cannot tell; crashed: it broke down.
-    `allowed`: the model may be estimated or not judged (its case says why). `held_out`: of the third that nothing is
-    tuned on.
+    aim, but planning says that it only estimates the model; shown: the kind has no aim; not judged: planning says that
+    it cannot judge the figure; crashed: planning failed with an error.
+    `allowed`: planning may estimate the model, or not judge it (its case says why). `held_out`: the case belongs to the
+    third of all cases that nothing is tuned on.
     """
 
     case: str
@@ -70,14 +70,14 @@ class Row:
 
     @property
     def good(self) -> bool:
-        """Whether nothing is to be mended: within the aim, without one, explained, or rightly left open."""
+        """Whether nothing needs a correction: within the aim, without an aim, explained, or rightly not judged."""
         return self.outcome in ("right", "shown", "explained") or (
             self.outcome in ("estimated", "not judged") and self.allowed
         )
 
 
 def compare(cases: Cases, planner: Planner, only: Kind | None = None) -> tuple[Row, ...]:
-    """Rows in the order of the kinds, then of the cases' files. Nothing that is judged is left out."""
+    """Rows in the order of the kinds, then of the cases' files, for every judged figure."""
     rows = [*_models(cases, planner), *_starts(cases, planner)]
     wanted = [row for row in rows if only is None or row.kind == only]
     return tuple(sorted(wanted, key=lambda row: KINDS.index(row.kind)))
@@ -88,7 +88,7 @@ def _models(cases: Cases, planner: Planner) -> Iterable[Row]:
         if model.published is None and model.checkpoint is None and model.kv_cache is None:
             continue
         read = planner.model(name)
-        asked: list[tuple[Kind, float | str, float]] = []  # kind, measured, what rounding allows
+        asked: list[tuple[Kind, float | str, float]] = []  # kind, measured figure, error that rounding allows
         if (told := model.published) is not None:
             asked.append(("total_params", told.total, told.total_rounded_to / 2))
             if told.active is not None:
@@ -117,12 +117,12 @@ def _of_model(kind: Kind, facts: ModelFacts, told: Published | None) -> float | 
         return without
     if told.active_convention == "without embedding and output":
         return whole - _of_groups(facts, "embedding", "lm_head")
-    # Publishers seldom say which of the two they mean.
+    # Publishers seldom say which of the two counts they mean.
     return min(without, whole, key=lambda count: abs(count - (told.active or 0)))
 
 
 def _cache(facts: ModelFacts) -> str:
-    """As `CacheOfToken` of a case tells it."""
+    """The bytes of a token as a text, in the form of `CacheOfToken`."""
     whole = sum(layers.layers * bytes_per_token(layers) for layers in facts.cache if layers.window is None)
     windowed = [layers for layers in facts.cache if layers.window is not None]
     if not windowed:
@@ -157,7 +157,7 @@ def _starts(cases: Cases, planner: Planner) -> Iterable[Row]:
 
 
 def _explained(row: Row, miss: KnownMiss | None, unsure: bool) -> Row:
-    """With the reason that the case gives for a miss of that size. A reason for nothing is a mistake of the file."""
+    """The row with the case's reason for a miss of that size. A reason without a miss is a mistake in the file."""
     if miss is None:
         return row
     if row.outcome == "right":

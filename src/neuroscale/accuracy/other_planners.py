@@ -1,4 +1,4 @@
-"""What other planners answered to the same cases: data, written by `scripts/compare_planners.py`."""
+"""Holds the answers of other planners to the same cases; `scripts/compare_planners.py` writes the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neuroscale.core.validation import wrong
 
 
 class Tool(Frozen):
-    """Another planner, and how it was asked. `answers`: what of a start-up it tells at all."""
+    """Another planner, and how it was run. `answers`: the figures of a start-up that it can give."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,40}$")]
     version: Annotated[str, Field(min_length=1, max_length=40)]
@@ -23,7 +23,7 @@ class Tool(Frozen):
 
 
 class Answer(Frozen):
-    """One tool's to one case: figures, or in words why there are none."""
+    """One tool's answer to one case: figures, or the reason in words why it gives none."""
 
     figures: dict[Figure, float | str] = Field(default_factory=dict)
     problem: Words | None = None

@@ -1,4 +1,4 @@
-"""What planning says of a case: its figures, or that it cannot judge it, or that it broke down."""
+"""Asks planning about a case: the answer has its figures, or says that planning cannot judge it, or failed."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ State = Literal["answered", "not judged", "crashed"]
 
 @dataclass(frozen=True)
 class Answer:
-    """`words`: why there is no figure, or what led to the verdict. `basis`: what the model's facts stand on.
-    `unsure`: planning says that the verdict may be the other one."""
+    """Planning's answer. `words`: why it gives no figure, or the reason of the verdict. `basis`: the source of the
+    model's facts. `unsure`: planning says that the opposite verdict is possible."""
 
     state: State
     figures: Mapping[Figure, float | str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Read:
-    """A model's facts, or why there are none."""
+    """A model's facts, or the reason why planning has none."""
 
     facts: ModelFacts | None
     state: State
@@ -55,11 +55,11 @@ class Planner:
         self._read: dict[tuple[str, bool], Read] = {}
 
     def model(self, name: str) -> Read:
-        """A model of the ground truth, by the config that it tells."""
+        """A model of the ground truth, read from the config in its file."""
         return self._once(name, False, lambda: read_config(self._cases.config(name), name, f"config of {name}"))
 
     def start(self, case: StartCase) -> Answer:
-        """All figures that the case is judged in."""
+        """All figures of the case that are judged."""
         if case.catalog is not None:
             name = case.catalog
             read = self._once(name, True, lambda: self._of_catalog(name))
@@ -76,7 +76,7 @@ class Planner:
             return Answer("crashed", words=f"{type(error).__name__}: {error}")
 
     def _of_catalog(self, name: str) -> ModelFacts:
-        """Never from the Hub: a comparison asks no network."""
+        """The facts of a model of the catalog; a comparison never asks the Hub."""
         if name not in self._catalog.models:
             fix = suggest(name, self._catalog.models)
             raise InputError(Problem(name, "catalog", "is not a model of the catalog", fix))
@@ -99,7 +99,7 @@ def _said(error: InputError) -> str:
 
 
 def _figures(case: StartCase, facts: ModelFacts) -> Answer:
-    version = case.version or PINNED  # without a version the weights alone are judged
+    version = case.version or PINNED  # without a version, only the weights are judged
     parsed = parse_arguments(case.arguments, version)
     arguments = parsed.arguments
     device = _device(case.accelerator)
@@ -127,9 +127,9 @@ def _figures(case: StartCase, facts: ModelFacts) -> Answer:
 def _tokens_of_memory(
     case: StartCase, facts: ModelFacts, device: Device, arguments: EngineArguments, version: str
 ) -> float:
-    """Tokens in the memory that was measured, whatever planning thinks of the rest.
+    """Planning's tokens in the measured memory of the cache, whatever it says about the rest.
 
-    A refused start has no request that fits, so a short one is asked about.
+    In a refused start no request of full length fits, so this takes a short one.
     """
     given = replace(arguments, kv_cache_memory_bytes=int((case.measured.kv_gib or 0.0) * GIB))
     if case.outcome == "refused":
@@ -145,7 +145,7 @@ def _words(found: Fit) -> str:
 
 
 def _device(accelerator: CaseAccelerator) -> Device:
-    """What the case tells of the accelerator; where its memory is not known only what needs none is looked at."""
+    """The case's accelerator; if its memory is unknown, only figures that do not depend on it are judged."""
     name = accelerator.name or "unknown"
     return Device(
         name=name,

@@ -1,4 +1,4 @@
-"""Reads a folder of cases: `models/*.yaml`, `starts/*.yaml`, and `others.yaml` where it is there."""
+"""Reads a folder of cases: `models/*.yaml`, `starts/*.yaml`, and `others.yaml` if it exists."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Cases:
     others: Others
 
     def config(self, name: str) -> dict[str, Any]:
-        """The config.json of a model, as far as it is known; what it shares with another one filled in."""
+        """The known keys of a model's config.json, with those that it shares with another model filled in."""
         model = self.models[name]
         if model.same_as is None:
             return dict(model.config or {})
         return _changed(self.config(model.same_as), model.changes)
 
     def may_refuse(self, name: str) -> str | None:
-        """Why planning is free to say that it cannot judge a model."""
+        """The reason why planning may say that it cannot judge a model; None if it may not."""
         model = self.models[name]
         if model.may_refuse is None and model.same_as is not None:
             return self.may_refuse(model.same_as)

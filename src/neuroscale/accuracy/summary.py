@@ -1,4 +1,4 @@
-"""Counts, medians and the worst of a comparison, by kind, and whether the aims hold."""
+"""Summarises a comparison by kind: counts, medians, the worst errors, and whether the aims hold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neuroscale.accuracy.comparison import AIMS, KINDS, Kind, Outcome, Row
 
 @dataclass(frozen=True)
 class Tally:
-    """Errors of one planner in one kind. `median` and `worst` are shares without sign; None where nothing is predicted.
+    """Errors of one planner in one kind. `median` and `worst` are shares without sign; None without predictions.
 
     `right`: within the aim, or the right verdict; None for a kind without an aim.
     """
@@ -26,7 +26,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Summary:
-    """One kind: `outcomes` of planning's rows; its tally over all, over the held-out third and over the rest."""
+    """One kind: `outcomes` of planning's rows; the tallies of all rows, of the held-out third, and of the rest."""
 
     kind: Kind
     aim: float | None
@@ -45,7 +45,7 @@ def summarize(rows: Sequence[Row]) -> tuple[Summary, ...]:
 
 
 def holds(rows: Iterable[Row]) -> bool:
-    """Whether all aims hold. Where nothing is predicted, nothing is proved."""
+    """Whether all aims hold; false if nothing is predicted."""
     found = list(rows)
     return all(row.good for row in found) and any(row.predicted is not None for row in found)
 
@@ -70,7 +70,7 @@ def _summary(kind: Kind, rows: list[Row]) -> Summary:
 
 
 _Told = tuple[str, float | None, bool]
-"""A case, the error of what was predicted (None: a verdict), and whether that is right."""
+"""A case, the error of its prediction (None: a verdict), and whether the prediction is right."""
 
 
 def _own(rows: Iterable[Row]) -> list[_Told]:

@@ -1,6 +1,6 @@
-"""Models, accelerators, prices, runtimes, teams and the settings: data in `platform/`, one file an entry.
+"""Reads models, accelerators, prices, runtimes, teams and the settings: data in `platform/`, one file for each entry.
 
-Comes in: the files of one moment, or the name of a model. Goes out: checked entries, or every mistake in them.
+Input: the files of one moment, or the name of a model. Output: checked entries, or every mistake in them.
 """
 
 from neuroscale.catalog.entries import Accelerator, Figure, ModelEntry, Price, PriceList, Quota, RuntimeEntry, Team

@@ -1,4 +1,4 @@
-"""Budgets of cost centres, and the reviewed exceptions from the rules on cost: `platform/catalog/budgets/`."""
+"""Reads budgets of cost centres, and the reviewed exceptions from the rules on cost: `platform/catalog/budgets/`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from neuroscale.repo.snapshot import Snapshot, Texts
 EXCEPTIONS = f"{BUDGETS}/exceptions"
 
 Rule = Literal["over-budget", "without-price", "stale-price", "large-change"]
-"""What the gate can refuse about money: the new total of a cost centre is beyond its budget, pods have no price, a
-price is more than 90 days old, the bill changes by more than a threshold."""
+"""The rules on cost by which the gate can refuse a change: the new total of a cost centre is beyond its budget, pods
+have no price, a price is more than 90 days old, the bill changes by more than a threshold."""
 
 
 class Budget(Frozen):
-    """What the services of a cost centre may cost together: US dollars a month of 730 hours, with the most replicas.
+    """The most that the services of a cost centre may cost: US dollars a month of 730 hours, with the most replicas.
 
     `owner` approves exceptions from it.
     """
@@ -37,10 +37,10 @@ class Budget(Frozen):
 
 
 class CostException(Frozen):
-    """A rule on cost does not refuse one thing, up to and including the day `expires`.
+    """Exempts one subject from a rule on cost, up to and including the day `expires`.
 
     `subject`: the cost centre (over-budget), `ENVIRONMENT/SERVICE` (without-price, large-change) or the price list
-    (stale-price). `monthly_usd`: how far a cost centre may go, in US dollars a month.
+    (stale-price). `monthly_usd`: the limit of the cost centre in place of its budget, in US dollars a month.
     """
 
     rule: Rule
@@ -69,12 +69,12 @@ class Budgets:
     files: Mapping[str, str]
 
     def file(self, cost_center: str) -> str:
-        """The file of a budget."""
+        """The path of the file of a cost centre's budget."""
         return self.files[cost_center]
 
 
 def load_budgets(snapshot: Snapshot) -> Budgets:
-    """The budgets of a repository; none is needed. Raises InputError with every problem of every file."""
+    """The budgets of a repository, which may have none. Raises InputError with every problem of every file."""
     problems: list[Problem] = []
     budgets: dict[str, Budget] = {}
     files: dict[str, str] = {}
@@ -111,7 +111,7 @@ def load_budgets(snapshot: Snapshot) -> Budgets:
 
 
 def check_budgets(budgets: Budgets, catalog: Catalog) -> list[Problem]:
-    """Budgets of cost centres or by owners that no team of the catalog has."""
+    """The problems of budgets whose cost centre or owner no team of the catalog has."""
     centers = {team.cost_center for team in catalog.teams.values()}
     owners = {team.owner for team in catalog.teams.values()}
     problems = []

@@ -1,7 +1,7 @@
-"""The catalog's entries: what a file below `platform/catalog/` may hold.
+"""Defines the catalog's entries: the content of the files below `platform/catalog/`.
 
-A figure stands with its source. A figure that nobody has published or measured is null: the plan says so and becomes
-less confident; it is never guessed. GiB is 2^30 bytes, GB is 10^9 bytes.
+Each figure stands with its source. A figure that nobody has published or measured is null and never guessed: the plan
+then says so and becomes less confident. GiB is 2^30 bytes, GB is 10^9 bytes.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ Source = Annotated[str, Field(min_length=8, max_length=600)]
 Positive = Annotated[float, Field(gt=0)]
 
 PLACEHOLDER_PRICES = frozenset(map(Decimal, ("0.95", "700", "0.031611", "0.004237")))
-"""Amounts that stand for 'no price' elsewhere: OpenCost's defaults for GPU, CPU and RAM, SkyPilot's 'unavailable'."""
+"""Amounts by which other tools mean 'no price': OpenCost's defaults for GPU, CPU and RAM, SkyPilot's 'unavailable'."""
 
 
 class Figure(Frozen):
-    """A number and where it is from; `value` is null where it is unknown."""
+    """A number and its source; `value` is null if the number is unknown."""
 
     value: Positive | None
     source: Source
 
 
 class Parameters(Frozen):
-    """What the publisher says, in parameters (null: unknown). The plan counts from `config`; tests compare the two."""
+    """The publisher's numbers of parameters (null: unknown). The plan counts from `config`; tests compare the two."""
 
     published_total: Annotated[int, Field(ge=1)] | None
     published_active: Annotated[int, Field(ge=1)] | None
@@ -50,10 +50,10 @@ class Parameters(Frozen):
 
 
 class Checkpoint(Frozen):
-    """The files and what they take once loaded.
+    """The size of the files, and of the weights once they are loaded.
 
-    `download_gib`: bytes of the files. `resident_gib`: what vLLM reports after 'Model loading took', at tensor
-    parallel size 1. `host_memory_gib`: peak of the process while loading.
+    `download_gib`: the size of the files. `resident_gib`: the number in vLLM's 'Model loading took', at tensor parallel
+    size 1. `host_memory_gib`: the peak of the process while it loads.
     """
 
     dtype: Dtype
@@ -67,8 +67,8 @@ class Checkpoint(Frozen):
 class Weights(Frozen):
     """Where the files are: a Hugging Face repository, or a folder in the environment's own model store.
 
-    `gated`: the Hub gives them only to whom the publisher lets in (null: unknown). `read_on`: the day on which
-    `neuroscale catalog add` read revision, licence and sizes.
+    `gated`: the Hub gives the files only to users whom the publisher admits (null: unknown). `read_on`: the day on
+    which `neuroscale catalog add` read revision, licence and sizes.
     """
 
     kind: Literal["hub", "store"]
@@ -81,11 +81,11 @@ class Weights(Frozen):
 
 
 class Serving(Frozen):
-    """How vLLM serves this model. A parser is null where there is none.
+    """How vLLM serves this model. A parser is null if there is none for the model.
 
-    `families`: kinds of accelerators on which it is known to run; a kind that is not listed is not planned with.
-    `multimodal`: it takes images or sound as well as text. `chat_template`: the files hold one (null: unknown); vLLM
-    refuses chats with a model that has none.
+    `families`: the kinds of accelerators on which the model is known to run; plans use no other kind. `multimodal`: it
+    takes images or sound as well as text. `chat_template`: the files hold one (null: unknown); vLLM refuses chats with
+    a model without a template.
     """
 
     families: Annotated[tuple[Family, ...], Field(min_length=1)]
@@ -98,7 +98,7 @@ class Serving(Frozen):
 
 
 class GoodAt(Frozen):
-    """What the model's publisher says that it is good at, in a few words."""
+    """The strengths of the model in a few words of its publisher."""
 
     text: Annotated[str, Field(min_length=3, max_length=80, pattern=r"^[^\n]+$")]
     source: Source
@@ -107,9 +107,9 @@ class GoodAt(Frozen):
 class ModelEntry(Frozen):
     """One servable checkpoint. `variant_of` names the model that this is a quantised copy of.
 
-    `family`: the heading that the form lists it under (null: the family that its name tells, see catalog/families.py).
+    `family`: its heading in the form (null: the family follows from its name, see catalog/families.py).
 
-    `config`: the keys of its config.json, as they stand there; those that say nothing about memory may be left out.
+    `config`: the keys of its config.json, unchanged; keys that do not affect memory may be left out.
     """
 
     name: Name
@@ -126,39 +126,39 @@ class ModelEntry(Frozen):
 
     @property
     def facts(self) -> ModelFacts:
-        """What `config` tells. Raises InputError, naming the key below `config`, where it cannot be read."""
+        """The facts in `config`. Raises InputError, which names the key below `config`, if it cannot be read."""
         return self.reading[0]
 
     @cached_property
     def reading(self) -> tuple[ModelFacts, list[tuple[str, str]]]:
-        """The facts, and the keys of `config` that nothing reads, each with what may have been meant."""
+        """The facts, and the keys of `config` that nothing reads, each with the key that was probably meant."""
         config = {"dtype": self.checkpoint.dtype, **self.config}
         return read_entry(config, self.name, f"the catalog's {self.name}")
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy, whose facts are its own."""
+        """A copy that computes its own facts."""
         copy = super().model_copy(update=update, deep=deep)
         copy.__dict__.pop("reading", None)
         return copy
 
 
 class AskedFor(Frozen):
-    """How a pod asks for an accelerator on one kind of cluster. `resource`: where it is not the entry's own."""
+    """How a pod requests an accelerator on one kind of cluster. `resource`: set if it is not the entry's own."""
 
     resource: Annotated[str, Field(pattern=r"^[a-z0-9.-]+/[a-z0-9-]+$")] | None = None
     node_selector: dict[str, LabelValue]
 
 
 class Accelerator(Frozen):
-    """One kind of accelerator as a pod can ask for it.
+    """One kind of accelerator as a pod can request it.
 
-    `resource` and `node_selector`: how, where `asked_for` says nothing else of the environment's kind of cluster (kind:
-    a cluster of one's own). `dtypes`: of weights that vLLM starts with there.
+    `resource` and `node_selector`: how a pod requests it, unless `asked_for` has an entry for the environment's kind of
+    cluster (kind: a cluster of one's own). `dtypes`: the dtypes of weights with which vLLM starts there.
 
-    `counts`: how many one pod may hold. `memory_gib`: what the runtime sees of one. `bandwidth_gb_s`: of its memory.
-    `used_gib`: what other programs hold of one when vLLM starts (none: nothing, or what is common where the host's
-    memory is shared). `bf16_tflops`: dense. `host_cpu` and `host_memory_gib` are per accelerator and bound what the pod
-    asks for.
+    `counts`: how many one pod may hold. `memory_gib`: the memory of one that the runtime reports. `bandwidth_gb_s`: of
+    its memory. `used_gib`: the memory that other programs hold when vLLM starts (none: nothing, or the common part if
+    the host's memory is shared). `bf16_tflops`: dense. `host_cpu` and `host_memory_gib` are per accelerator, and limit
+    the requests of a pod.
     """
 
     name: Label
@@ -179,7 +179,7 @@ class Accelerator(Frozen):
     asked_for: dict[Literal["kind", "gke", "eks"], AskedFor] = Field(default_factory=dict)
 
     def on(self, cluster: str) -> Accelerator:
-        """It as a pod asks for it on that kind of cluster."""
+        """The accelerator as a pod requests it on that kind of cluster."""
         for name, how in self.asked_for.items():
             if name == cluster:
                 return self.model_copy(
@@ -189,7 +189,7 @@ class Accelerator(Frozen):
 
     @property
     def ways(self) -> tuple[Accelerator, ...]:
-        """It in every way in which a pod may ask for it."""
+        """The accelerator in every way in which a pod may request it."""
         return (self, *(self.on(name) for name in self.asked_for))
 
     @field_validator("counts")
@@ -203,7 +203,7 @@ class Accelerator(Frozen):
 class Price(Frozen):
     """US dollars per hour of `count` accelerators.
 
-    `includes` names what comes with it; vCPU and memory that are not included are charged by the list's own rates.
+    `includes` names the parts in the price; vCPU and memory that are not included cost the list's own rates.
     """
 
     accelerator: Label
@@ -271,26 +271,26 @@ class PriceList(Frozen):
 
 
 class OnlyFor(Frozen):
-    """Which models a runtime is for, by their config.json: the language model's `model_type`, and whether it is a
+    """The models that a runtime is for, by their config.json: the language model's `model_type`, and whether it is a
     mixture of experts."""
 
     model_type: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,60}$")]
     architecture: Literal["dense", "moe"]
 
     def suits(self, facts: ModelFacts) -> bool:
-        """Whether it is one of them."""
+        """Whether the runtime is for this model."""
         return (facts.model_type, facts.kind) == (self.model_type, self.architecture)
 
 
 class RuntimeEntry(Frozen):
     """A serving image and how vLLM runs in it.
 
-    `only_for`: a runtime for some models, which they get in place of the family's general one (None: for all).
+    `only_for`: the models that get this runtime in place of the family's general one (None: this is the general one).
 
     `memory_utilization`: share of an accelerator's memory that vLLM may take (null: the flag is not used).
-    `start_seconds`: what a start takes beside the weights, compilation and graphs (processes, profiling, warm-up).
-    `compile_layer_seconds`: compilation, per layer of the model, with nothing cached. `capture_layer_seconds`: a
-    graph's capture, per layer and batch size (null where none is captured).
+    `start_seconds`: seconds of a start beside weights, compilation and graphs (processes, profiling, warm-up).
+    `compile_layer_seconds`: seconds of compilation for each layer of the model, without a cache.
+    `capture_layer_seconds`: seconds to capture a graph, for each layer and batch size (null: none is captured).
     """
 
     name: Label
@@ -319,15 +319,15 @@ class RuntimeEntry(Frozen):
 
     @property
     def reference(self) -> str:
-        """The image with its digest where that is known."""
+        """The image, with its digest if that is known."""
         return f"{self.image}@{self.digest}" if self.digest else self.image
 
 
 class Quota(Frozen):
-    """The most that a team's pods may ask for together, in every cluster.
+    """The most that a team's pods may request together, in every cluster.
 
-    `accelerators` counts by resource name, such as `nvidia.com/gpu: 8`; one that is not listed may not be used. While a
-    service is updated, a pod more than its replicas runs: leave room for it.
+    `accelerators`: numbers by resource name, such as `nvidia.com/gpu: 8`; the team may not use a resource that is not
+    listed. During an update of a service, one pod more than its replicas runs: leave room for it.
     """
 
     cpu: Annotated[int, Field(ge=1)] = 64
@@ -339,9 +339,9 @@ class Quota(Frozen):
 
 
 class Team(Frozen):
-    """Who may own a service. `namespace` is where its services run.
+    """A team, which may own services. `namespace`: the namespace in which its services run.
 
-    `group`: the group of the identity provider whose members see the namespace (None: the one named like the owner).
+    `group`: the group of the identity provider whose members see the namespace (None: the group with the owner's name).
     """
 
     name: Label

@@ -1,7 +1,7 @@
-"""What a model's name and type tell of its family: its heading in the form, and the parsers that vLLM reads it by.
+"""Finds a model's family by its name and type: its heading in the form, and vLLM's parsers for its output.
 
 The parsers are those of vLLM's recipes (github:vllm-project/recipes, models/, read on 2026-08-21) and of vLLM 0.32's
-documents on tool calling and reasoning outputs. A model that is not here gets none, and the entry says so.
+documents on tool calling and reasoning outputs. A model outside this table gets no parsers, and its entry says so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ UNKNOWN = "not known here: vLLM's recipes name no parser for this family"
 
 @dataclass(frozen=True)
 class Parsers:
-    """The names of vLLM's parsers; None: the model writes no tool calls (no reasoning) that vLLM separates."""
+    """The names of vLLM's parsers; None if vLLM cannot separate the model's tool calls (or its reasoning)."""
 
     tool_call: str | None
     reasoning: str | None
@@ -23,7 +23,7 @@ class Parsers:
 
 @dataclass(frozen=True)
 class _Row:
-    """`types`: what the model type begins with. `name`: an expression that the name holds, in whatever case."""
+    """A row. `types`: beginnings of model types. `name`: an expression to find in the name, in upper or lower case."""
 
     types: tuple[str, ...]
     name: str
@@ -35,7 +35,7 @@ def _row(types: str, name: str, tool_call: str | None, reasoning: str | None) ->
 
 
 _ROWS = (
-    # The first row that suits decides.
+    # The first row that matches decides.
     _row("qwen2 llama", "r1-distill", None, "deepseek_r1"),
     _row("deepseek_v32", "", "deepseek_v32", "deepseek_v3"),
     _row("deepseek_v4", "", "deepseek_v4", "deepseek_v4"),
@@ -80,7 +80,7 @@ _ROWS = (
 
 
 def parsers_of(name: str, *model_types: str) -> Parsers | None:
-    """The parsers of a model by its name and model types (its own, and that of its language model); None: unknown."""
+    """The parsers of a model by its name and model types (its own, and its language model's); None if unknown."""
     for row in _ROWS:
         if any(one.startswith(row.types) for one in model_types) and re.search(row.name, name, re.IGNORECASE):
             return row.parsers
@@ -89,7 +89,7 @@ def parsers_of(name: str, *model_types: str) -> Parsers | None:
 
 TRIAL = "For trying it out"
 _HEADINGS = (
-    # An expression that the name begins with, behind its owner, and the heading.
+    # An expression for the beginning of the name (without its owner), and the heading.
     ("deepseek-r1-distill", "DeepSeek R1 Distill"),
     ("deepseek-r1", "DeepSeek R1"),
     ("deepseek-v2", "DeepSeek V2"),
@@ -114,7 +114,7 @@ _HEADINGS = (
 
 
 def heading_of(name: str) -> str:
-    """The family that a model's name tells; else its owner; else "Other"."""
+    """The family by a model's name; else the model's owner; else "Other"."""
     owner, _, last = name.rpartition("/")
     for expression, heading in _HEADINGS:
         if found := re.match(expression, last, re.IGNORECASE):

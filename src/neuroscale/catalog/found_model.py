@@ -1,4 +1,4 @@
-"""A model as the Hub, a folder or a config.json tells it: what `neuroscale catalog add` makes an entry from."""
+"""Reads a model on the Hub, in a folder or in a config.json, for the entry that `neuroscale catalog add` makes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _TOKENIZER = "tokenizer_config.json"
 
 @dataclass(frozen=True)
 class FoundModel:
-    """What was found of a model. None stands for what nobody said.
+    """The facts that were found about a model; None stands for an unknown fact.
 
     `where`: the place of the config, in words. `sizes`: the place of the files' sizes, in words (None: no files were
-    seen). `weight_bytes` of the safetensors files. `on_hub`: the files are a repository of the Hub.
+    seen). `weight_bytes`: the size of the safetensors files. `on_hub`: the files are a repository of the Hub.
     """
 
     name: str
@@ -41,9 +41,9 @@ class FoundModel:
 
 
 def find_model(model: str, name: str | None, today: date) -> FoundModel:
-    """The model by the name of a folder or of a config.json, or by its name on the Hub; asks the Hub for the latter.
+    """The model in a folder, in a config.json, or on the Hub; `model` is its path, or its name on the Hub.
 
-    `name`: the entry's, where it is not what `model` says. Raises InputError.
+    `name`: the entry's name, if it differs from `model`. Raises InputError.
     """
     path = Path(model)
     if path.is_dir():
@@ -113,7 +113,7 @@ def _of_folder(folder: Path, name: str | None, today: date) -> FoundModel:
 
 
 def _has_template(has: Callable[[str], bool], tokenizer: Callable[[], bytes | None]) -> bool | None:
-    """Whether the files hold a chat template; None where there is no tokenizer's file that would say so."""
+    """Whether the files hold a chat template; None if there is no file of a tokenizer to tell it."""
     if any(has(file) for file in _TEMPLATES):
         return True
     text = tokenizer()

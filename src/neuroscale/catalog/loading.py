@@ -1,4 +1,4 @@
-"""Reads `platform/catalog/` out of a snapshot and checks it as a whole."""
+"""Reads `platform/catalog/` from a snapshot, and checks it as a whole."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _FOLDERS: dict[str, tuple[str, type[BaseModel]]] = {
     "teams": ("team", Team),
 }
 
-_MOST_BYTES = MIB  # of all entries: a few hundred models have as many
+_MOST_BYTES = MIB  # bytes of all entries together: enough for a few hundred models
 
 Entry = TypeVar("Entry", bound=BaseModel)
 
 
 class Catalog:
-    """Every entry by its name. Values are immutable; two catalogs are equal when their digests are."""
+    """Every entry by its name. Values are immutable; two catalogs are equal if their digests are."""
 
     def __init__(
         self,
@@ -59,11 +59,12 @@ class Catalog:
 
     @cached_property
     def digest(self) -> str:
-        """`sha256:` and 64 hexadecimal digits over every entry."""
+        """The digest of all entries: `sha256:` and 64 hexadecimal digits."""
         return sha256({key: self.entry_digest(key) for key in self.keys()})
 
     def keys(self) -> list[str]:
-        """`model/NAME`, `accelerator/NAME`, `price/NAME`, `runtime/NAME`, `team/NAME` of every entry, sorted."""
+        """The keys of all entries, sorted: `model/NAME`, `accelerator/NAME`, `price/NAME`, `runtime/NAME`,
+        `team/NAME`."""
         return sorted(f"{kind}/{name}" for kind, entries in self._kinds().items() for name in entries)
 
     def entry_digest(self, key: str) -> str:
@@ -75,14 +76,14 @@ class Catalog:
         return self._digests[key]
 
     def runtime(self, family: str, facts: ModelFacts) -> RuntimeEntry:
-        """The runtime of an accelerator's family for a model: one for such models only, else the general one."""
+        """The runtime of an accelerator's family for a model: a runtime only for such models, else the general one."""
         serving = [runtime for runtime in self.runtimes.values() if runtime.family == family]
         own = [runtime for runtime in serving if runtime.only_for and runtime.only_for.suits(facts)]
-        # The catalog is refused when a family has no general runtime, or two of a kind.
+        # Loading refuses a catalog with a family without a general runtime, or with two runtimes for the same models.
         return own[0] if own else next(runtime for runtime in serving if runtime.only_for is None)
 
     def price(self, accelerator: str, count: int, lists: tuple[str, ...]) -> tuple[PriceList, Price] | None:
-        """The first price for `count` accelerators in the named lists; an instance must hold a divisor of `count`."""
+        """The first price for `count` accelerators in the named lists; a price's own count must divide `count`."""
         for name in lists:
             price_list = self.prices[name]
             fitting = [
@@ -165,7 +166,7 @@ def load_catalog(snapshot: Snapshot) -> Catalog:
             continue
         places[(folder, name)] = (entry.path, document)
         kinds[folder][name] = value
-    # References are judged only when every file could be read: otherwise each failure would bring false ones along.
+    # References are checked only if every file could be read: otherwise each failure would cause false ones.
     if not problems:
         problems = _dangling(kinds, places)
     for folder in _FOLDERS:
@@ -192,8 +193,8 @@ def _read(folder: str, text: str, where: str) -> tuple[Any, Document]:
 
 
 def _check_config(model: ModelEntry, document: Document, where: str) -> None:
-    """Raises InputError where a model's config cannot be read, holds a key that nothing reads, or is of another
-    quantisation than the checkpoint."""
+    """Raises InputError if a model's config cannot be read, has a key that nothing reads, or has another quantisation
+    than the entry's checkpoint."""
     problems = []
 
     def found(field: str, message: str, fix: str) -> None:

@@ -1,4 +1,4 @@
-"""The facts of a model by its name: an entry of the catalog, a folder, a config.json, or a model of the Hub."""
+"""Finds the facts of a model by its name: an entry of the catalog, a folder, a config.json, or a model of the Hub."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 
 _QUANTIZED = "hf_quant_config.json"
-"""Beside a config.json: what NVIDIA ModelOpt did to the weights. vLLM reads it where the config says nothing."""
+"""The file in which NVIDIA ModelOpt describes its quantisation. vLLM reads it if config.json does not describe one."""
 
 
 def load_model(name: str, catalog: Catalog | None = None) -> ModelFacts:
-    """The facts of a model: by name out of the catalog, by path, or from the Hub.
+    """The facts of a model: by its name in the catalog, by its path, or from the Hub.
 
-    The Hub is asked only for a name that is neither in the catalog nor a path, and only for the config and the headers
-    of the safetensors files. Raises InputError.
+    Only a name that is neither in the catalog nor a path causes requests to the Hub, and only for the config and the
+    headers of the safetensors files. Raises InputError.
     """
     if catalog is not None and name in catalog.models:
         return catalog.models[name].facts
@@ -69,7 +69,7 @@ def read_hub(name: str, revision: str | None = None) -> ModelFacts:
 
 
 def facts_of_hub_model(model: HubModel) -> ModelFacts:
-    """The facts of a model of the Hub that was asked for already."""
+    """The facts of a model of the Hub that was already looked up."""
     text = model.text("config.json")
     if text is None:
         raise InputError(Problem(model.source, "", "has no config.json", "Name a model that transformers can read."))
@@ -81,7 +81,7 @@ def facts_of_hub_model(model: HubModel) -> ModelFacts:
 
 
 def with_quantization(config: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with what ModelOpt's own file says, unless it says something itself."""
+    """The config with the quantisation in ModelOpt's own file, unless the config itself describes one."""
     return {"quantization_config": dict(beside), **config}
 
 

@@ -1,6 +1,6 @@
-"""An entry of the catalog made from a model that was found, as the text of its file.
+"""Makes an entry of the catalog from a found model, as the text of its file.
 
-What a person wrote into an entry that is there already stays: only what the model's files say is renewed.
+In an existing entry, fields that a person wrote stay: only fields that the model's files decide are renewed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def entry_path(name: str) -> str:
 def entry_values(found: FoundModel, there: Mapping[str, Any] | None, said: Mapping[str, Any]) -> dict[str, Any]:
     """The values of the entry's file, in its order.
 
-    `there`: those of the entry as it is. `said`: fields that a person gives beside the model's files; they win.
-    Raises InputError where the catalog has no word for how the weights are stored.
+    `there`: the values of the existing entry. `said`: fields that a person gives; they override the model's files.
+    Raises InputError if the catalog has no name for the quantisation of the weights.
     """
     values = _merged(_made(found) if there is None else _renewed(found, there), said)
     if there is not None and _undated(values) == _undated(there):
@@ -39,7 +39,7 @@ def entry_values(found: FoundModel, there: Mapping[str, Any] | None, said: Mappi
 
 
 def _renewed(found: FoundModel, there: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry that is there, with what the model's files say."""
+    """The existing entry with the fields that the model's files decide."""
     made = _made(found)
     weights = {key: made["weights"][key] for key in ("revision", "gated", "license", "read_on")}
     checkpoint = {key: made["checkpoint"][key] for key in made["checkpoint"] if key in ("dtype", "quantization")}
@@ -140,7 +140,7 @@ def _outer_type(config: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 
 def _read_keys(found: FoundModel) -> dict[str, Any]:
-    """The config without the keys that nothing reads. The same facts follow from it."""
+    """The config without the keys that nothing reads; it gives the same facts."""
     config = dict(found.facts.config or {})
     _, unread = read_entry(config, found.name, found.where)
     paths = {path for path, _ in unread}
@@ -158,11 +158,11 @@ def _without(values: Mapping[str, Any], paths: set[str], at: str) -> dict[str, A
 
 
 def _merged(values: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with those that are said in their place, section by section; lists and texts as a whole."""
+    """The values with those in `said` in their place: sections are merged, lists and texts replaced."""
     merged = dict(values)
     for key, value in said.items():
         there = merged.get(key)
-        # The keys of a config belong together, and a figure belongs to its source.
+        # A config is replaced as a whole, and so is a figure with its source.
         together = key == "config" or (isinstance(value, Mapping) and {"value", "source"} <= value.keys())
         if isinstance(there, Mapping) and isinstance(value, Mapping) and not together:
             merged[key] = _merged(there, value)

@@ -1,4 +1,4 @@
-"""The catalog's word for how a checkpoint's weights are stored."""
+"""Finds the catalog's name for the quantisation of a checkpoint's weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from neuroscale.models.facts import ModelFacts
 
 
 def kind_of(facts: ModelFacts) -> Quantization | None:
-    """How most of the weights are stored; None where the catalog has no word for it, so that nothing is planned."""
+    """The quantisation of most of the weights; None if the catalog has no name for it, and so cannot plan with it."""
     told = facts.quantization
     if told is None:
         return "none"

@@ -1,4 +1,4 @@
-"""`platform/settings.yaml`: what an organisation changes when it forks the repository."""
+"""Reads `platform/settings.yaml`: the settings that an organisation changes when it forks the repository."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Host = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 
 
 class Repository(Frozen):
-    """Where pull requests go."""
+    """The repository that pull requests go to."""
 
     url: Annotated[str, Field(pattern=r"^https://[^\s@]+$")]
     default_branch: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,100}$")]
@@ -33,23 +33,24 @@ class TokenSecret(Frozen):
 
 
 class Throughput(Frozen):
-    """MiB (2^20 bytes) per second, with its source. It may not be unknown: the startup probe depends on it."""
+    """MiB (2^20 bytes) per second, with their source. The value is required: the startup probe depends on it."""
 
     value: Positive
     source: Source
 
 
 Way = Literal["hub", "bucket", "gcs-fuse", "pvc", "disk"]
-"""How weights come: downloaded from the hub by vLLM, copied out of a bucket by KServe before the server starts, read
-from a bucket mounted with Cloud Storage FUSE, from another volume, or from a disk of the node, where downloads lie."""
+"""How a server gets its weights: vLLM downloads them from the hub; KServe copies them from a bucket before the server
+starts; or the server reads them from a bucket mounted with Cloud Storage FUSE, from another volume, or from a disk of
+the node, where downloads lie."""
 
 
 class ModelStore(Frozen):
-    """Where weights come from: the hub, and a store of the organisation's own for models that the hub lacks.
+    """The sources of weights: the hub, and the organisation's own store for models that the hub lacks.
 
-    `store` is a URI prefix (null: the environment has none). `store_kind`: how it is read, where its scheme does not
-    say that (a volume claim that is a bucket mounted with Cloud Storage FUSE). `throughput_mib_s`: the slowest rates
-    to plan with.
+    `store` is a URI prefix (null: the environment has none). `store_kind`: how a server reads the store, if its scheme
+    does not say that (a volume claim that is a bucket mounted with Cloud Storage FUSE). `throughput_mib_s`: the slowest
+    rates to plan with.
     """
 
     hub: bool
@@ -78,34 +79,34 @@ class ModelStore(Frozen):
 
     @property
     def way_of_store(self) -> Way:
-        """How the store's files are read."""
+        """How a server reads the files of the store."""
         scheme = (self.store or "").partition("://")[0]
         ways: dict[str, Way] = {"gs": "bucket", "s3": "bucket", "pvc": "pvc"}
         return self.store_kind or ways.get(scheme, "disk")
 
 
 class Prometheus(Frozen):
-    """The cluster's Prometheus: the Service that `neuroscale metrics` reaches it by.
+    """The cluster's Prometheus: the Service through which `neuroscale metrics` reaches it.
 
-    `operator`: it is run by Prometheus' Operator, and gets a PodMonitor and a PrometheusRule in `namespace`.
+    `operator`: the Prometheus Operator runs it, and it gets a PodMonitor and a PrometheusRule in `namespace`.
     """
 
     namespace: Label = "monitoring"
-    # The Operator's own Service, whatever its Prometheus is called.
+    # The Operator creates a Service of this name, whatever its Prometheus is called.
     service: Label = "prometheus-operated"
     port: Annotated[int, Field(ge=1, le=65535)] = 9090
     operator: bool = True
 
 
 class Certainty(Frozen):
-    """A choice that is tight, of low confidence, or that nobody has measured gives way to a surer one, as long as that
-    costs less than `price_factor` times as much."""
+    """Makes plans prefer a surer choice to one that is tight, of low confidence, or never measured, as long as it costs
+    less than `price_factor` times as much."""
 
     price_factor: Annotated[float, Field(gt=1, le=10)] = 2.0
 
 
 class OpenCost(Frozen):
-    """The cluster's OpenCost: the Service that `neuroscale showback` reaches it by."""
+    """The cluster's OpenCost: the Service through which `neuroscale showback` reaches it."""
 
     namespace: Label = "opencost"
     service: Label = "opencost"
@@ -113,11 +114,11 @@ class OpenCost(Frozen):
 
 
 class Environment(Frozen):
-    """A cluster (or part of one). `accelerators` in no order: the planner takes the cheapest that fits.
+    """A cluster (or part of one). The order of `accelerators` does not matter: plans take the cheapest that fits.
 
-    `cluster`: which of platform/clusters it is given (local: none, the platform on this machine runs the programs).
-    `certainty`: what a sure choice may cost more (null: the cheapest is taken, however sure it is). `typical_share`:
-    the typical prompt and answer, as a share of the longest, of a request that does not say them.
+    `cluster`: the folder of platform/clusters that it gets (local: none, the platform on this machine runs the
+    programs). `certainty`: how much more a sure choice may cost (null: plans take the cheapest, however sure it is).
+    `typical_share`: the typical prompt and answer as a share of the longest, for requests without typical lengths.
     """
 
     cluster: Literal["local", "kind", "gke", "eks"] = "local"
@@ -145,13 +146,13 @@ class Environment(Frozen):
 
 
 class OwnAuthority(Frozen):
-    """An authority of the cluster's own signs: its clients must be given that authority's certificate."""
+    """The cluster's own authority signs: clients need the certificate of that authority."""
 
     issuer: Literal["own"]
 
 
 class Acme(Frozen):
-    """A public authority signs. `dns01` is cert-manager's solver, which says how the domain's DNS is written."""
+    """A public authority signs. `dns01`: cert-manager's solver, which says how to write the domain's DNS records."""
 
     issuer: Literal["acme"]
     server: Annotated[str, Field(pattern=r"^https://[^\s@]+$")]
@@ -160,13 +161,14 @@ class Acme(Frozen):
 
 
 LONGEST_DAYS = 366
-"""How many days ahead an override or an exception may end where the settings do not say it."""
+"""How many days ahead an override or an exception may end if the settings do not set a number."""
 
 
 class Reconciliation(Frozen):
-    """When a service's metered cost differs from its estimate so much that an issue is opened: by more than both.
+    """The difference between metered and estimated cost of a service at which `neuroscale reconcile` opens an issue: it
+    must be more than both figures.
 
-    `usd`: US dollars in the window that is looked at. `percent`: of the estimate.
+    `usd`: US dollars in the window of the comparison. `percent`: percent of the estimate.
     """
 
     usd: Money = Decimal(50)
@@ -181,19 +183,19 @@ class Reconciliation(Frozen):
 
 
 class Exceptions(Frozen):
-    """Overrides of plans and exceptions from policies. `longest_days`: how many days ahead one may end at most."""
+    """Limits overrides of plans and exceptions from policies. `longest_days`: how many days ahead one may end."""
 
     longest_days: Annotated[int, Field(ge=1, le=3653)] = LONGEST_DAYS
 
 
 Level = Literal["off", "warn", "block"]
-"""What the gate does about a rule on cost: nothing, a notice in the verdict, or a refusal."""
+"""The gate's response if a change breaks a rule on cost: nothing, a notice in the verdict, or a refusal."""
 
 
 class LargeChange(Frozen):
-    """When a change of the bill, up or down, is large: by US dollars a month or by percent of the bill before.
+    """The size at which a change of the bill, up or down, is large: US dollars a month, or percent of the bill before.
 
-    Both are of the services that the change touches, with the most replicas. None: that figure decides nothing.
+    Both figures are about the services that the change touches, with the most replicas. None: the figure is not used.
     """
 
     level: Level = "off"
@@ -208,7 +210,7 @@ class LargeChange(Frozen):
 
 
 class CostRules(Frozen):
-    """What a change may do to the bill; everything is off where the settings do not say it.
+    """The rules on the cost of a change; each rule is off unless the settings set it.
 
     `over_budget`: the new total of a cost centre is beyond its budget. `without_price`: pods of the change have no
     price. `stale_price`: a price is more than 90 days old.
@@ -221,7 +223,7 @@ class CostRules(Frozen):
 
     @property
     def levels(self) -> dict[str, Level]:
-        """Each rule's level, by the rule's name."""
+        """The level of each rule, by the rule's name."""
         return {
             "over-budget": self.over_budget,
             "without-price": self.without_price,
@@ -231,7 +233,8 @@ class CostRules(Frozen):
 
 
 class Settings(Frozen):
-    """The whole file. `certificates`: who signs those of the gateways in each of platform/clusters (default: own)."""
+    """The whole file. `certificates`: who signs the certificates of the gateways in each folder of platform/clusters
+    (default: own)."""
 
     schema_version: Literal[1]
     organization: Annotated[str, Field(min_length=1, max_length=100)]
@@ -245,7 +248,8 @@ class Settings(Frozen):
     reconciliation: Reconciliation = Field(default_factory=Reconciliation)
     costs: CostRules = Field(default_factory=CostRules)
     environments: Annotated[
-        # With a service's name and a point, it names an Argo CD application, and names end at 63 characters.
+        # It is part of the name of an Argo CD application, after a service's name and a dot; names have at most 63
+        # characters.
         dict[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,20}[a-z0-9])?$")], Environment],
         Field(min_length=1),
     ]
@@ -257,8 +261,8 @@ def load_settings(snapshot: Snapshot) -> Settings:
 
 
 def check_settings(settings: Settings, catalog: Catalog) -> None:
-    """Raises InputError where the settings name an accelerator or a price list that the catalog lacks, or a Prometheus
-    that the services' network policies keep out."""
+    """Raises InputError if the settings name an accelerator or a price list that the catalog lacks, or a Prometheus
+    that the network policies of the services do not admit."""
     problems = []
     for name, environment in settings.environments.items():
         for field, used, known in (

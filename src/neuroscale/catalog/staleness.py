@@ -1,4 +1,4 @@
-"""What in the catalog is out of date: a revision, a price, an image. What nobody could tell is unknown, never fresh."""
+"""Finds outdated revisions, prices and images in the catalog. What could not be checked is unknown, never fresh."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from neuroscale.core.errors import InputError
 from neuroscale.models.hub import HubOutOfReachError
 
 OLDEST_PRICE_DAYS = 90
-"""Days after which a price is looked up again: providers change theirs several times a year."""
+"""The age in days at which a price is stale: providers change theirs several times a year."""
 
 Newest = Callable[[str], str]
-"""The newest commit of a repository of the Hub, by its name. Raises InputError where the Hub does not tell it."""
+"""Finds the newest commit of a repository of the Hub, by its name. Raises InputError if the Hub does not answer."""
 
 
 @dataclass(frozen=True)
 class Remark:
-    """One entry (`model/NAME`, `price/NAME`, `runtime/NAME`), what is wrong or not known, and what to do."""
+    """A remark about one entry (`model/NAME`, `price/NAME`, `runtime/NAME`): the fault or the gap, and what to do."""
 
     entry: str
     state: Literal["stale", "unknown"]
@@ -30,7 +30,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class Staleness:
-    """What was found, and how many revisions (with the Hub's), price lists and images were compared."""
+    """The remarks, and how many revisions (with the Hub's), price lists and images were compared."""
 
     remarks: tuple[Remark, ...]
     revisions: int
@@ -43,7 +43,7 @@ class Staleness:
 
 
 def staleness(catalog: Catalog, today: date, newest: Newest) -> Staleness:
-    """Everything that is out of date. The Hub is asked for models until it is out of reach."""
+    """Checks the whole catalog. It asks the Hub for models until the Hub is out of reach."""
     remarks, revisions = _revisions(catalog, newest)
     for price_list in catalog.prices.values():
         days = (today - price_list.date).days

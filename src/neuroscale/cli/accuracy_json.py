@@ -1,4 +1,4 @@
-"""The comparison of planning with what others measured, for programs."""
+"""Formats the comparison of planning with others' measurements for programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from neuroscale.accuracy.summary import Summary, Tally, holds
 
 
 def as_mapping(cases: Cases, rows: tuple[Row, ...], summaries: tuple[Summary, ...]) -> dict[str, Any]:
-    """The comparison for programs. Errors are shares of what was measured."""
+    """The comparison for programs. Errors are shares of the measured figures."""
     return {
         "schema_version": 1,
         "holds": holds(rows),

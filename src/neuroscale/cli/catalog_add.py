@@ -1,4 +1,4 @@
-"""What `neuroscale catalog add` does: find the model, make its entry, show what it fits on, write or propose it."""
+"""Runs `neuroscale catalog add`: finds the model, makes its entry, shows what it fits on, writes or proposes it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from neuroscale.planning.model_fit import AcceleratorFit
     from neuroscale.repo.snapshot import Snapshot
 
-_MOST_BYTES = 64 * 1024  # of a file of fields
+_MOST_BYTES = 64 * 1024  # the largest file of fields
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the command line asks for: the model, its name, a file of fields, and the environment to show."""
+    """The options of the command: the model, its name, a file of fields, and the environment to show."""
 
     model: str
     name: str | None
@@ -38,7 +38,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Made:
-    """The entry with what surrounds it: the files that change, by path, and what it fits on in each environment."""
+    """The entry, the files that change, by path, and the accelerators that it fits on in each environment."""
 
     name: str
     path: str
@@ -48,7 +48,7 @@ class Made:
 
 
 def add(wanted: Wanted, repository: Path | None, remote: str | None, token_file: Path | None, *, as_json: bool) -> int:
-    """Write the entry, or open its pull request where a remote is named. Raises InputError."""
+    """Write the entry, or open its pull request if a remote is named. Raises InputError."""
     from neuroscale.catalog.found_model import find_model
     from neuroscale.repo.layout import find_root
     from neuroscale.repo.snapshot import FolderSnapshot
@@ -133,7 +133,7 @@ def _fields(path: Path | None) -> Mapping[str, Any]:
 
 
 def _write(root: Path, snapshot: Snapshot, files: Mapping[str, str]) -> list[str]:
-    """Write what differs; returns its paths. Raises InputError, before anything is written, where a path is a link."""
+    """Write the files that differ, and return their paths. Raises InputError, before it writes, if a path is a link."""
     from neuroscale.core.files import write_public
 
     for path in files:
@@ -188,7 +188,7 @@ def _propose(
 
 
 def _sentences(made: Made, found: FoundModel) -> tuple[str, ...]:
-    """What a reviewer of the entry needs."""
+    """The text of the pull request, for a reviewer of the entry."""
     from neuroscale.rendering.scaffolder.model_list import label
 
     entry = made.catalog.models[made.name]

@@ -1,4 +1,4 @@
-"""What `neuroscale catalog check` prints."""
+"""Prints the report of `neuroscale catalog check`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from neuroscale.repo.snapshot import FolderSnapshot
 
 
 def check(repository: Path | None, *, as_json: bool) -> int:
-    """Print what is out of date and what could not be told. Raises InputError where the catalog cannot be read."""
+    """Print what is out of date and what could not be checked. Raises InputError if the catalog cannot be read."""
     catalog = load_catalog(FolderSnapshot(find_root(repository or Path.cwd())))
     today = datetime.now(UTC).date()
     found = staleness(catalog, today, _newest)

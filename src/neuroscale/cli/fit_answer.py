@@ -1,4 +1,4 @@
-"""Whether a model fits an accelerator under a vLLM command line: the answer to the options of `neuroscale fit`."""
+"""Answers the options of `neuroscale fit`: whether a model fits an accelerator under a vLLM command line."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _TOLD_BY_FIT = (
     *("no-model", "attention-heads", "kv-heads", "data-parallelism", "context-length", "batched-tokens"),
     *("hf-overrides", "context-parallelism"),
 )
-"""Faults that `fit` has sentences of its own for; the model is another option's."""
+"""Faults that `fit` words itself; another option names the model."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: a model, the accelerators (`memory_gib` in GiB and `bandwidth_gbs` in 10^9 bytes per second, where
-    the catalog has none of that name; `used_gib`: GiB that other programs hold of each), the arguments of a version of
-    vLLM, and variables of its environment."""
+    """The options: a model, the accelerators (`memory_gib` in GiB and `bandwidth_gbs` in 10^9 bytes per second, if the
+    catalog has no accelerator of that name; `used_gib`: GiB that other programs hold of each), the arguments of a
+    version of vLLM, and variables of its environment."""
 
     model: str
     accelerator: str | None
@@ -51,7 +51,10 @@ class Question:
 
 
 def answer(question: Question, catalog: Catalog) -> Fit:
-    """The fit, with the choices near a refusal. What vLLM does not start with is refused too. Raises InputError."""
+    """The fit, with changes of a refused command that start. It also refuses arguments with which vLLM does not start.
+
+    Raises InputError.
+    """
     try:
         number(question.vllm_version)
     except ValueError as error:
@@ -153,7 +156,7 @@ def _device(question: Question, catalog: Catalog) -> Device:
 
 
 def _environment(question: Question) -> dict[str, str]:
-    """The variables by their names. Raises InputError for text that is none."""
+    """The variables by their names. Raises InputError for a text that is not NAME=VALUE."""
     found = {}
     for said in question.environment:
         name, equals, value = said.partition("=")
@@ -164,7 +167,7 @@ def _environment(question: Question) -> dict[str, str]:
 
 
 def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:
-    """The command on the accelerators that there are, and a sentence for each thing for which vLLM would not start."""
+    """The command on the given accelerators, and a sentence for each fault with which vLLM would not start."""
     try:
         words = shlex.split(question.vllm_args)
     except ValueError as error:
@@ -172,7 +175,7 @@ def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:
             Problem("--vllm-args", "", f"cannot be split into words: {error}", "Close every quotation mark.")
         ) from error
     parsed = parse_arguments(words, question.vllm_version)
-    # Of another version only the values are read: its parser is not known here.
+    # For another version only the values are read, since its parser is not known.
     problems = tuple(
         f"vLLM {parsed.version} does not start with {problem.word!r}: {problem.message}. {problem.fix}"
         for problem in parsed.problems
@@ -189,16 +192,16 @@ def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:
 
 
 def _unread(parsed: Parsed) -> tuple[str, ...]:
-    """A sentence for each word of another version that the known one does not read, such as --num-scheduler-steps."""
+    """A sentence for each argument of another version that the known one lacks, such as --num-scheduler-steps."""
     words = {problem.word: None for problem in parsed.problems if problem.kind != "ignored"}
     told = f"the command is read as vLLM {parsed.version} would, which does not know it"
     return tuple(f"Not counted is what {word} says: {told}." for word in words if not parsed.exact)
 
 
 def _faults(parsed: Parsed, facts: ModelFacts, entry: ModelEntry | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Sentences on what ends vLLM at its start with this command and model, and on what else the gate would say.
+    """Sentences on the faults that end vLLM at its start with this command and model, and on the gate's other findings.
 
-    Of a version that is not known there are none.
+    Empty for a version that is not known.
     """
     faults = [fault for fault in check_command(parsed, facts, entry) if parsed.exact and fault.rule not in _TOLD_BY_FIT]
     told = [(f"{fault.message}. {fault.fix}", fault.refused and fault.rule != "parser") for fault in faults]

@@ -1,4 +1,4 @@
-"""The lessons and what came of them, for people and for programs."""
+"""Prints the lessons and their results, for people and for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neuroscale.milestones.lessons import Lesson, Part
 from neuroscale.milestones.running import Ending, Outcome, State
 
 _SHOWN_LINES = 15
-"""Of the output of a program that does not hold."""
+"""The lines that are shown of the output of a program that does not hold."""
 _PHRASES: dict[Part, dict[State, str]] = {
     "before": {
         State.HOLDS: "yes",
@@ -48,7 +48,7 @@ def list_as_mapping(lessons: Sequence[Lesson]) -> dict[str, Any]:
 
 
 def print_beginning(number: int, of: int, lesson: Lesson, console: Console) -> None:
-    """Tell which lesson begins."""
+    """Print which lesson begins."""
     console.print(f"{number}/{of}  {terminal(lesson.name)}", markup=False)
 
 
@@ -94,7 +94,7 @@ def _why(part: Part, ending: Ending) -> str:
 
 
 def as_mapping(outcomes: Sequence[Outcome], stale: Sequence[str]) -> dict[str, Any]:
-    """What came of the lessons, for programs."""
+    """The results of the lessons, for programs."""
     return {
         "schema_version": 1,
         "lessons": [

@@ -43,7 +43,7 @@ def show_model(
 
 
 def _catalog(repository: Path | None) -> Catalog | None:
-    """The catalog of the repository that is named or that the current folder lies in; None outside of one."""
+    """The catalog of the named repository, or of the one around the current folder; None outside a repository."""
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.repo.layout import find_root
 

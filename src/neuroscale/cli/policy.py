@@ -1,4 +1,4 @@
-"""`neuroscale policy`: what the policies demand and why, which kinds they judge, and the folder of a new one."""
+"""`neuroscale policy`: shows the policies' demands, their reasons and the kinds that they judge, and makes new ones."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _keep_issue(
     from neuroscale.report.reconciliation_view import issue_marker, issue_text, issue_title
 
     if not found.beyond(threshold) and not complete:
-        # That nothing was seen to differ does not say that the difference is gone.
+        # If not everything was compared, an old difference may still exist, so the issue stays open.
         typer.echo("Issue: left as it is, because not everything could be compared", err=to_errors)
         return
     text = issue_text(found, threshold) if found.beyond(threshold) else None

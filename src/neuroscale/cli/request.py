@@ -57,5 +57,5 @@ def request_service(
 
 
 def _say(text: str) -> None:
-    """Tell what goes on, on standard error."""
+    """Print progress on standard error."""
     typer.echo(f"{text} ...", err=True)

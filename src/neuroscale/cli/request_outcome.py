@@ -1,4 +1,4 @@
-"""What became of a request, for people and for programs."""
+"""Prints the outcome of a request, for people and for programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DONE = {
 
 
 def print_outcome(outcome: Outcome, *, as_json: bool) -> int:
-    """Print it; the exit status is 0 where the service is served as asked for, or its pull request is open."""
+    """Print the outcome; returns 0 if the service is already served as requested, or its pull request is open."""
     if isinstance(outcome, Refused):
         return _refused(outcome, as_json=as_json)
     if isinstance(outcome, NotPassed):
@@ -96,7 +96,7 @@ def _requested(outcome: Requested, *, as_json: bool) -> int:
 
 
 def print_proposal(outcome: CatalogOutcome, facts: dict[str, Any], *, as_json: bool) -> int:
-    """Print what became of a change of the catalog; `facts` go with it for programs."""
+    """Print the outcome of a change of the catalog; `facts` are added for programs."""
     published, verdict = outcome.published, outcome.verdict
     if as_json:
         from neuroscale.report.json_report import to_json

@@ -86,6 +86,6 @@ def _show(found: Statement, place: str, *, as_csv: bool, as_json: bool) -> None:
     else:
         from rich.console import Console
 
-        # Never cut off: what a narrow terminal wraps can still be read.
+        # Rows are never cut off: a line that a narrow terminal wraps can still be read.
         width = max(120, shutil.get_terminal_size().columns)
         showback_view.print_statement(found, place, Console(highlight=False, soft_wrap=True, width=width))

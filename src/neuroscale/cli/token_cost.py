@@ -64,7 +64,7 @@ def show_token_costs(
     weight = _weight(output_weight)
     opened = open_repository(repository)
     asked = read_window(window, datetime.now(UTC))
-    # An address names one server; the other one is then reached by the cluster's options.
+    # An address names only one of the two servers; the cluster's options then reach the other.
     cluster = Where(context, kubeconfig)
     with opencost_of(environment, Where() if opencost_url else cluster, opencost_url, opened.settings) as opencost:
         meter = opencost.meter(asked)
@@ -90,7 +90,7 @@ def show_token_costs(
 
 
 def _experts(catalog: Catalog, models: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """The routed experts of those models of the catalog that have some, and how many of them a token takes."""
+    """For models of the catalog with experts: the number of routed experts, and how many a token takes."""
     known = {name: catalog.models[name].facts for name in models if name in catalog.models}
     return {name: (facts.experts, facts.experts_per_token) for name, facts in known.items() if facts.experts}
 

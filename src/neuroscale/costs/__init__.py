@@ -1,4 +1,4 @@
-"""What a change costs, in decimals. Nothing is read or written here.
+"""Computes the cost of a change, in decimals. Nothing is read or written here.
 
-Comes in: the workloads of both sides of a change, and price lists. Goes out: US dollars per month, before and after.
+Input: the workloads of both sides of a change, and price lists. Output: US dollars per month, before and after.
 """

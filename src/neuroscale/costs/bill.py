@@ -1,4 +1,4 @@
-"""What a change does to the bill, as the verdict and its reports hold it. Amounts are US dollars, decimals as text."""
+"""Holds the change of the bill for the verdict and its reports. Amounts are US dollars, decimals as text."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Range(Frozen):
 
 
 class WorkloadCost(Frozen):
-    """Pods that come and go together, at the prices of the merge result.
+    """Pods that start and stop together, at the prices of the merge result.
 
-    `accelerators` (of the kind `accelerator`, "" where there is none), `cpu` in cores, `memory_gib` in GiB (2^30
-    bytes) and `hourly` in US dollars are those of one replica.
+    `accelerators` (of the kind `accelerator`, "" without one), `cpu` in cores, `memory_gib` in GiB (2^30 bytes) and
+    `hourly` in US dollars are about one replica.
     """
 
     subject: str
@@ -39,8 +39,8 @@ class WorkloadCost(Frozen):
 class TokenPrice(Frozen):
     """An estimate: US dollars for a million output tokens while each replica serves one user without a pause.
 
-    `tokens_per_second` is what the service's plan expects one user of an idle replica to get. More users at once
-    share the price.
+    `tokens_per_second` is the speed that the service's plan expects for one user of an idle replica. More users at
+    once share the price.
     """
 
     usd_per_million: Money
@@ -48,10 +48,10 @@ class TokenPrice(Frozen):
 
 
 class ServiceCost(Frozen):
-    """Past, new and the difference of one service; `environment` is "" for a file that lies in none.
+    """Past, new and the difference of one service; `environment` is "" for a file outside all environments.
 
-    None is an amount that is not known. `partly`: something of the service has no price (see the verdict's `unpriced`)
-    and is not in the amounts. `output_tokens` is None where no plan of the service says how fast it is.
+    None stands for an unknown amount. `partly`: the amounts leave out parts of the service without a price (see the
+    verdict's `unpriced`). `output_tokens` is None if no plan of the service gives its speed.
     """
 
     environment: str
@@ -67,7 +67,7 @@ class ServiceCost(Frozen):
 
 
 class CenterCost(Frozen):
-    """One cost centre's share in the services of the change whose difference is known."""
+    """The share of one cost centre in those services of the change whose difference is known."""
 
     cost_center: str
     past: Range
@@ -76,7 +76,7 @@ class CenterCost(Frozen):
 
 
 class Totals(Frozen):
-    """Past, new and difference together."""
+    """Past, new and difference of several services together."""
 
     past: Range
     new: Range
@@ -84,7 +84,7 @@ class Totals(Frozen):
 
 
 class UnpricedItem(Frozen):
-    """Something that no amount counts, with the reason. `side`: whether it was there before the change, or is after."""
+    """An item that no amount counts, with the reason. `side`: whether it exists before the change, or after it."""
 
     environment: str
     service: str
@@ -94,7 +94,7 @@ class UnpricedItem(Frozen):
 
 
 class PriceListUsed(Frozen):
-    """Where prices are from. `old`: they are more than 90 days old."""
+    """A price list that amounts come from. `old`: its prices are more than 90 days old."""
 
     name: str
     date: date
@@ -105,7 +105,7 @@ class PriceListUsed(Frozen):
 
 
 class BudgetUse(Frozen):
-    """What all services of a cost centre cost a month with the most replicas once the change is merged, and its budget.
+    """The cost of all services of a cost centre, a month with the most replicas, after the change; and its budget.
 
     `unknown` counts the services whose cost is not in the amount.
     """
@@ -117,11 +117,11 @@ class BudgetUse(Frozen):
 
 
 class CostChange(Frozen):
-    """The change of the monthly cost, worked out of the manifests of base and merge result.
+    """The change of the monthly cost, computed from the manifests of base and merge result.
 
-    Both sides are priced with the prices of the merge result. `total` and `cost_centers` are over the services whose
+    Both sides are priced with the prices of the merge result. `total` and `cost_centers` cover the services whose
     difference is known; `left_out` counts the others. `prices_altered`: the change alters prices or accelerators of
-    the catalog; `at_base_prices` is then the total at the prices before (None where those cannot be read). `budgets`:
+    the catalog; `at_base_prices` is then the total at the prices before (None if those cannot be read). `budgets`:
     those of the cost centres of the change.
     """
 

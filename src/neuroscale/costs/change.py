@@ -1,4 +1,4 @@
-"""Base against merge result: what a change does to the monthly bill of the services that it touches."""
+"""Compares base and merge result: computes how a change alters the monthly bill of the services that it touches."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _MILLION = 10**6
 
 @dataclass(frozen=True)
 class Side:
-    """A service before or after a change: its objects, and by file what could not be read, each with the reason.
+    """A service before or after a change: its objects, and the files that could not be read, each with the reason.
 
-    `empty`: the service is not there. `runtimes`: serving runtimes that are known beside its own.
+    `empty`: the service does not exist. `runtimes`: known serving runtimes beside its own.
     """
 
     objects: tuple[Mapping[str, Any], ...] = ()
@@ -47,7 +47,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Service:
-    """A service that a change touches; `plan` is the one after the change, where there is a readable one."""
+    """A service that a change touches; `plan` is its plan after the change, if that can be read."""
 
     environment: str
     name: str
@@ -74,17 +74,17 @@ class _Compared:
 
     @property
     def known(self) -> bool:
-        """Whether the difference is: pods without a price are the same on both sides, and so cancel out."""
+        """Whether the difference is known: pods without a price must be the same on both sides, and so cancel out."""
         return self.before.decisive == self.after.decisive
 
 
 def compare(
     services: Iterable[Service], prices: Prices, prices_before: Prices | None, today: date
 ) -> CostChange | None:
-    """What the change costs; None where it alters nothing that costs anything.
+    """The cost of the change; None if the change alters nothing that costs anything.
 
-    Both sides are priced with `prices`, those of the merge result. `prices_before`: those of the base, where they can
-    be read.
+    Both sides are priced with `prices`, the prices of the merge result. `prices_before`: the prices of the base, if
+    they can be read.
     """
     services = list(services)
     compared = [one for one in _compared(services, prices) if one.before != one.after]
@@ -109,7 +109,7 @@ def compare(
 
 
 def price_side(side: Side, environment: str, prices: Prices) -> tuple[tuple[WorkloadCost, ...], bool]:
-    """What one side of a service costs, and whether that is all of it: no pods of it are without a price."""
+    """The cost of one side of a service, and whether it is complete: all pods have a price."""
     found = _priced(side, environment, prices)
     return found.workloads, not found.decisive
 
@@ -164,12 +164,12 @@ def _service_cost(compared: _Compared) -> ServiceCost:
 
 
 def _hidden(compared: _Compared, side: _Priced) -> bool:
-    """Whether an amount for this side would say nothing: none of its pods has a price."""
+    """Whether an amount for this side would be meaningless, since none of its pods has a price."""
     return not compared.known and not side.workloads and bool(side.decisive)
 
 
 def _output_tokens(workloads: Sequence[WorkloadCost], plan: Plan | None) -> TokenPrice | None:
-    """What a million output tokens cost at the speed that the plan expects of exactly these pods."""
+    """The price of a million output tokens at the speed that the plan expects for exactly these pods."""
     if plan is None or plan.verdict == "refused" or not plan.speed.decode_tokens_per_second or len(workloads) != 1:
         return None
     pods = workloads[0]
@@ -208,7 +208,7 @@ def _minus(one: Range, other: Range) -> Range:
 
 
 def _items(compared: _Compared) -> list[UnpricedItem]:
-    """What has no price, each thing once."""
+    """The items without a price, each of them once."""
     before, after = ({(one.subject, one.reason) for one in side.unpriced} for side in (compared.before, compared.after))
     items = []
     for subject, reason in sorted(before | after):
@@ -227,7 +227,7 @@ def _items(compared: _Compared) -> list[UnpricedItem]:
 
 
 def _price_lists(compared: Iterable[_Compared], prices: Prices, today: date) -> list[PriceListUsed]:
-    """The lists that any amount is from, the oldest first."""
+    """The price lists that any amount comes from, the oldest first."""
     workloads = (workload for one in compared for side in (one.before, one.after) for workload in side.workloads)
     names = {name for workload in workloads for name in workload.price_lists}
     lists = sorted((prices.catalog.prices[name] for name in names), key=lambda one: (one.date, one.name))

@@ -1,4 +1,4 @@
-"""The price of a workload, by the price lists of its environment."""
+"""Computes the price of a workload, by the price lists of its environment."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from neuroscale.planning.price import HOURS_PER_MONTH, PodPrice, pod_price
 
 NO_COST_CENTER = "(no cost centre)"
 
-_LARGEST = 10**8  # US dollars a month, cores or GiB of one workload; more is a slip of the pen
+_LARGEST = 10**8  # US dollars a month, cores or GiB of one workload; a larger number is a typing error
 
 
 @dataclass(frozen=True)
 class Prices:
-    """What everything is priced with: every price list that an environment names is in the catalog."""
+    """The catalog and the settings that give prices; the catalog has every price list that an environment names."""
 
     catalog: Catalog
     environments: Mapping[str, Environment]
 
     def same_as(self, other: Prices) -> bool:
-        """Whether everything has the same price by both."""
+        """Whether both give the same price to everything."""
         return self._basis() == other._basis()
 
     def _basis(self) -> tuple[object, ...]:
@@ -37,7 +37,7 @@ class Prices:
 
 
 def price_workload(workload: Workload, environment: str, prices: Prices) -> tuple[WorkloadCost, list[Unpriced]]:
-    """The workload's price, and what of it has none. Raises ValueError with the reason where it has no price at all."""
+    """The workload's price, and its parts without one. Raises ValueError, with the reason, if no part has a price."""
     if environment not in prices.environments:
         where = f"manifests/{environment}" if environment else "its folder"
         raise ValueError(f"{where} is no environment of the settings, so no price list is meant for it")

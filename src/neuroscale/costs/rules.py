@@ -1,4 +1,4 @@
-"""The rules on cost: what a change may do to the bill, judged by budgets, thresholds and the age of prices."""
+"""Judges how a change alters the bill, by the rules on cost: budgets, thresholds and the age of prices."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class CenterTotal:
-    """What all services of a cost centre cost a month with the most replicas, in US dollars, at the new prices.
+    """The cost of all services of a cost centre with the most replicas, in US dollars a month, at the new prices.
 
-    `past` is before the change, `new` after it. `unknown`: services whose cost is not in the amounts. `by_prices`: the
-    change alters prices alone, and `past` is at the prices before.
+    `past` is before the change, `new` after it. `unknown`: services whose cost the amounts leave out. `by_prices`: the
+    change alters only prices, and `past` is at the prices before.
     """
 
     past: Decimal
@@ -33,7 +33,7 @@ class CenterTotal:
 
 @dataclass(frozen=True)
 class CostFinding:
-    """Something that a rule on cost says; `level` is "warn" or "block". `file` is what a person would look at."""
+    """A finding of a rule on cost; `level` is "warn" or "block". `file` is the file that a person should look at."""
 
     rule: str
     level: Level
@@ -52,12 +52,11 @@ def judge_costs(
     longest_days: int,
     unpriced_environments: Collection[str] = (),
 ) -> list[CostFinding]:
-    """What the rules say of a change. A rule that an exception lifts is a warning that names the exception.
+    """The findings of the rules about a change. An exception turns a refusal into a warning that names the exception.
 
-    `cost`: None where the change alters no manifest that costs anything.
-    `totals`: of each cost centre that has a budget and that the change touches. `longest_days`: how many days ahead an
-    exception may end. `unpriced_environments`: those whose settings name no price list, so that nothing in them has a
-    price by intention.
+    `cost`: None if the change alters no manifest that costs anything. `totals`: the totals of cost centres that have a
+    budget and that the change touches. `longest_days`: how many days ahead an exception may end.
+    `unpriced_environments`: environments whose settings name no price list, so nothing in them has a price on purpose.
     """
     holding = {
         path: one
@@ -184,7 +183,7 @@ def _lifted(found: CostFinding, holding: Mapping[str, CostException]) -> CostFin
 
 
 def _exceptions(budgets: Budgets, today: date, longest_days: int) -> Iterator[CostFinding]:
-    """Every exception: one that holds is visible in each report, and one with a fault lifts nothing."""
+    """A finding for every exception: a valid one is visible in each report, and an invalid one has no effect."""
     for path, one in sorted(budgets.exceptions.items()):
         fault = fault_of(one.reason, one.expires, today, longest_days)
         if fault is None:

@@ -1,5 +1,5 @@
-"""What services did cost, as OpenCost metered it, divided among those who pay.
+"""Divides the metered costs of services, from OpenCost, among cost centres or owners.
 
-Comes in: OpenCost's answers, and what Git knows of the services. Goes out: a statement whose rows add up to the bill.
-`opencost` speaks to the network; `allocation`, `cents`, `weighting` and `showback` compute alone.
+Input: OpenCost's answers, and the services' plans in Git. Output: a statement whose rows add up to the bill.
+`opencost` uses the network; `allocation`, `cents`, `weighting` and `showback` only compute.
 """

@@ -1,4 +1,4 @@
-"""What OpenCost metered, as its answers are read: one value for each service, and for what belongs to none."""
+"""Holds the costs that OpenCost metered: one value for each service, and values for costs outside all services."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Kind = Literal["pods", "idle", "unmounted"]
 
 @dataclass(frozen=True)
 class Place:
-    """Whose costs these are, by the labels of the pods; "" where OpenCost knows no such label of them.
+    """The place that costs belong to, by the labels of its pods; "" if OpenCost does not know a label.
 
-    `ratio`: the label with the share of its parameters that a model computes a token with, as it is written.
+    `ratio`: the text of the label with the share of its parameters that a model computes a token with.
     """
 
     cluster: str = ""
@@ -39,10 +39,10 @@ class Place:
 class Metered:
     """Costs in US dollars, as OpenCost rounds them (to five decimals).
 
-    `pods`: of pods, by what they requested. `idle`: of nodes beyond what pods requested; it can be negative while
-    Prometheus has few samples. `unmounted`: of volumes and load balancers that no pod uses. `total` holds `gpu`, `cpu`
-    and `memory`, and the costs of volumes and of the network. `hours`: how long something of it was there. `start` and
-    `end`: the first and the last sample.
+    Kinds: `pods` are costs of pods, by their requests; `idle` are costs of nodes beyond the requests of pods, which can
+    be negative while Prometheus has few samples; `unmounted` are costs of volumes and load balancers that no pod uses.
+    `total` includes `gpu`, `cpu` and `memory`, and the costs of volumes and of the network. `hours`: how long any of
+    these existed. `start` and `end`: the first and the last sample.
     """
 
     kind: Kind
@@ -58,7 +58,7 @@ class Metered:
     end: datetime | None = None
 
     def plus(self, other: Metered) -> Metered:
-        """Both together."""
+        """The sum of both."""
         return replace(
             self,
             total=self.total + other.total,
@@ -75,10 +75,10 @@ class Metered:
 
 @dataclass(frozen=True)
 class Meter:
-    """What OpenCost metered in a window: one value for each kind and place.
+    """OpenCost's costs of a window: one value for each kind and place.
 
-    `empty`: the parts of the window of which OpenCost has no data at all. `idle_known`: whether it told of idle costs
-    in each part that has data. `warnings`: its own, in its words.
+    `empty`: the parts of the window for which OpenCost has no data. `idle_known`: whether OpenCost reported idle costs
+    for each part with data. `warnings`: OpenCost's own warnings, in its words.
     """
 
     window: Window
@@ -89,12 +89,12 @@ class Meter:
 
     @property
     def first_sample(self) -> datetime | None:
-        """When the meter began within the window; None where that is not known."""
+        """The first sample within the window; None if that is not known."""
         return min((one.start for one in self.metered if one.start is not None), default=None)
 
 
 def together(found: Iterable[Metered]) -> tuple[Metered, ...]:
-    """One value for each kind and place, in a fixed order."""
+    """The sums by kind and place, in a fixed order."""
     sums: dict[tuple[Kind, Place], Metered] = {}
     for one in found:
         key = (one.kind, one.place)

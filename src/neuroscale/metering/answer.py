@@ -1,4 +1,4 @@
-"""OpenCost's JSON as values. Where a number is missing or the answer is about something else, it says so and stops."""
+"""Reads OpenCost's JSON. It refuses answers that lack a number, or that are about another window."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from neuroscale.metering.allocation import LABELS, Kind, Metered, Place
 from neuroscale.metering.window import Window
 
 AGGREGATE: Final = ",".join(("cluster", "namespace", *(f"label:{label}" for label in LABELS)))
-"""What one row of an answer is about. OpenCost joins the values with slashes, which no label or namespace holds."""
+"""The keys of a row in an answer. OpenCost joins their values with slashes, which no label or namespace contains."""
 
 _PARTS = 2 + len(LABELS)
 _IDLE, _UNALLOCATED, _UNMOUNTED = "__idle__", "__unallocated__", "__unmounted__"
 
 
 class OpenCostError(NeuroscaleError):
-    """OpenCost cannot be asked, refuses, or answers what cannot be used; the message says where, and what to do.
+    """OpenCost does not answer, refuses, or gives an unusable answer; the message says where, and what to do.
 
-    `again`: whether the same question may have an answer a moment later.
+    `again`: whether the same question may succeed a moment later.
     """
 
     def __init__(self, message: str, *, again: bool = False) -> None:
@@ -31,10 +31,10 @@ class OpenCostError(NeuroscaleError):
 
 
 def read_answer(body: bytes, status: int, place: str, window: Window) -> tuple[list[Metered], str]:
-    """What OpenCost says about one step of a window, and its warning ("" where it has none).
+    """OpenCost's costs of one step of a window, and its warning ("" if it gives none).
 
-    `status`: that of HTTP; an error can also be a `code` inside of an answer with the status 200. The list is empty
-    where OpenCost has no data of that time. Raises OpenCostError for everything else that is not a complete answer.
+    `status`: the HTTP status; an error can also be a `code` inside an answer with the status 200. The list is empty if
+    OpenCost has no data of that time. Raises OpenCostError for any other answer that is not complete.
     """
     who = f"OpenCost at {place}"
     try:
@@ -121,7 +121,7 @@ def _place(name: str, who: str) -> tuple[Kind, Place]:
             f"{who} divided its costs by other labels than it was asked for: {one_line(name, 120)!r} is not one value "
             f"for each of {AGGREGATE}. It leaves out a label that it does not know without a word."
         )
-    # The cluster's name comes first and may itself hold a slash.
+    # The cluster's name comes first, and may itself contain a slash.
     tail = ["" if part == _UNALLOCATED else part for part in parts[-_PARTS + 1 :]]
     return "pods", Place("/".join(parts[: -_PARTS + 1]), *tail)
 

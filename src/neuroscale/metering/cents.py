@@ -1,4 +1,4 @@
-"""Amounts in whole cents whose rows add up to their total."""
+"""Rounds amounts to whole cents so that they add up to their total."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Amount = Fraction | Decimal
 def in_cents(amounts: Sequence[Amount], total: int | None = None) -> list[int]:
     """The amounts (US dollars) in cents, each rounded up or down so that they add up to `total` cents.
 
-    The largest remainder rule: each amount is rounded down, and the cents that are then missing go to the amounts that
-    lost most by it, the first of equals first. `total` must be the sum of the amounts rounded up or down to a cent;
-    without one it is that sum rounded half up. Raises ValueError for any other total.
+    The largest remainder rule: each amount is rounded down, and the missing cents go to the amounts that lost most by
+    that; of equal amounts, the first one comes first. `total` must be the sum of the amounts, rounded up or down to a
+    cent; without it, the total is that sum rounded half up. Raises ValueError for any other total.
     """
     exact = [Fraction(amount) * 100 for amount in amounts]
     wanted = rounded(sum(exact, Fraction(0)) / 100) if total is None else total
@@ -31,7 +31,7 @@ def in_cents(amounts: Sequence[Amount], total: int | None = None) -> list[int]:
 
 
 def rounded(amount: Amount) -> int:
-    """An amount (US dollars) in cents, half a cent upwards."""
+    """An amount (US dollars) in cents; half a cent is rounded up."""
     return math.floor(Fraction(amount) * 100 + Fraction(1, 2))
 
 

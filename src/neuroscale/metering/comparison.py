@@ -1,4 +1,4 @@
-"""What the merged plans said against what was metered, service by service, and why the two differ."""
+"""Compares the merged plans' estimates with metered costs, service by service, and finds the causes of differences."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ NOTHING: Final = dollars(0)
 
 @dataclass(frozen=True)
 class Compared:
-    """One service in US dollars. `estimate` is that of the plan's fewest replicas over the hours that were measured.
+    """One service in US dollars. `estimate` is the cost of the plan's fewest replicas over the measured hours.
 
-    `difference` is `metered` + idle - `estimate`. Its causes add up to it: `hours` (pods were there for another time
-    than all of it), `replicas` (more or fewer than the fewest), `price` (an hour of a replica cost something else),
-    `idle` (its part of what nodes cost beyond requests). None where the plan has no price or the repository no plan.
+    `difference` is `metered` + idle - `estimate`. Its causes add up to it: `hours` (pods did not run all the time),
+    `replicas` (more or fewer than the fewest), `price` (an hour of a replica had another price), `idle` (the service's
+    part of node costs beyond requests). They are None if the plan has no price or the repository no plan.
     """
 
     environment: str
@@ -39,7 +39,7 @@ class Compared:
 
     @property
     def percent(self) -> Decimal | None:
-        """The difference as a share of the estimate, in percent; None where there is nothing to compare with."""
+        """The difference as a share of the estimate, in percent; None if there is no estimate to compare with."""
         if self.difference is None or not self.estimate:
             return None
         return (self.difference / self.estimate * 100).quantize(Decimal("0.1"))
@@ -47,13 +47,13 @@ class Compared:
 
 @dataclass(frozen=True)
 class Threshold:
-    """A difference counts where it is more than both: US dollars in the window, and percent of the estimate."""
+    """A difference counts if it is more than both: US dollars in the window, and percent of the estimate."""
 
     usd: Decimal
     percent: Decimal
 
     def passed_by(self, one: Compared) -> bool:
-        """Whether a service's difference counts. What cannot be compared is no difference: it is named beside them."""
+        """Whether a service's difference counts. False for a service that cannot be compared: see `unknown`."""
         if one.difference is None or abs(one.difference) <= self.usd:
             return False
         return not one.estimate or abs(one.difference) * 100 > self.percent * one.estimate
@@ -61,7 +61,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All services of a window, the largest difference first. `measured_hours`: of the window, with data."""
+    """All services of a window, the largest difference first. `measured_hours`: the hours of the window with data."""
 
     meter: Meter
     measured_hours: Decimal
@@ -79,9 +79,10 @@ class Comparison:
 
 
 def compare(meter: Meter, facts: Facts, estimates: Mapping[Named, Estimate]) -> Comparison:
-    """Each service that was metered or has a plan.
+    """Compares each service that was metered or has a plan.
 
-    Idle costs are divided as in a showback: in proportion to what the meter charges, over all that belongs to somebody.
+    Idle costs are divided as in a showback: in proportion to the metered costs, over all costs with a cost centre or a
+    service.
     """
     own = [one for one in meter.metered if one.kind == "pods" and (one.place.cost_center or one.place.service)]
     idle = sum((one.total for one in meter.metered if one.kind == "idle"), NOTHING)
@@ -99,7 +100,7 @@ def compare(meter: Meter, facts: Facts, estimates: Mapping[Named, Estimate]) -> 
 
 
 def measured_hours(meter: Meter) -> Fraction:
-    """The hours of the window of which OpenCost has data: without empty parts, and from the first sample on."""
+    """The hours of the window for which OpenCost has data: without empty parts, and from the first sample on."""
     window = meter.window
     left = (window.end - window.start) - sum((one.end - one.start for one in meter.empty), timedelta())
     begins = meter.empty[0].end if meter.empty and meter.empty[0].start == window.start else window.start
@@ -131,7 +132,7 @@ def _compared(name: Named, of: Sequence[Metered], plan: Estimate | None, hours: 
         metered - hourly * replica_hours,
         idle,
     ]
-    # Cents of the causes add up to those of the difference, and that to the two amounts beside it.
+    # In cents, the causes add up to the difference, and the difference fits the two amounts beside it.
     estimate, paid, idle_paid = rounded(promised), rounded(metered), rounded(idle)
     causes = _settled(exact, paid + idle_paid - estimate)
     return Compared(
@@ -147,7 +148,7 @@ def _compared(name: Named, of: Sequence[Metered], plan: Estimate | None, hours: 
 
 
 def _settled(exact: Sequence[Fraction], total: int) -> list[int]:
-    """Amounts in cents that add up to a total which rounding may have moved by some: the largest takes the rest."""
+    """Amounts in cents that add up to `total`, which rounding may have changed: the largest amount takes the rest."""
     cents = [rounded(one) for one in exact]
     largest = max(range(len(cents)), key=lambda index: (abs(exact[index]), -index))
     cents[largest] += total - sum(cents)
@@ -155,7 +156,7 @@ def _settled(exact: Sequence[Fraction], total: int) -> list[int]:
 
 
 def _replica_hours(of: Iterable[Metered], plan: Estimate) -> Fraction:
-    """How many hours of a replica were metered: by its GPUs, or by its CPU where OpenCost counts no accelerator."""
+    """The metered hours of replicas: by their GPUs, or by their CPU if OpenCost does not count their accelerators."""
     if plan.gpus:
         return sum((Fraction(one.gpu_hours) for one in of), Fraction(0)) / plan.gpus
     return sum((Fraction(one.cpu_core_hours) for one in of), Fraction(0)) / Fraction(plan.cpu)

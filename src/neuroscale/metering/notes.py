@@ -1,4 +1,4 @@
-"""What a reader must know before trusting a statement: what the meter did not see, and what labels are missing."""
+"""Writes the notes that a reader of a statement needs: the gaps of the meter, and missing labels."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from neuroscale.metering.weighting import read_ratio
 Level = Literal["warning", "note"]
 
 YOUNG = timedelta(minutes=5)
-"""Between the start of a window and the first sample; more is worth a warning."""
-_NAMED = 5  # in one sentence
+"""A longer time between the start of a window and the first sample causes a warning."""
+_NAMED = 5  # the most names in one sentence
 
 WEIGHTING = (
     "The weighted column divides what a pool (the services of one accelerator in one cluster) costs in proportion to "
@@ -30,14 +30,14 @@ WEIGHTING = (
 
 @dataclass(frozen=True)
 class Note:
-    """One sentence. `warning`: a figure of the statement is incomplete or not what it seems."""
+    """One sentence. `warning`: a figure of the statement is incomplete or misleading."""
 
     level: Level
     text: str
 
 
 def notes_on(meter: Meter, own: Sequence[Metered], facts: Facts) -> tuple[Note, ...]:
-    """The notes on a meter; `own`: what belongs to those who pay."""
+    """The notes on a meter; `own`: the costs with a cost centre or a service."""
     return (*_time(meter), *_idle(meter), *_labels(meter, own), *_pools(own, facts), *_words(meter))
 
 

@@ -1,4 +1,4 @@
-"""OpenCost's HTTP API: the costs of a window, asked for in steps."""
+"""Asks OpenCost's HTTP API for the costs of a window, in steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FIRST_PAUSE = 1.0  # seconds
 
 
 class OpenCost:
-    """An OpenCost. `url`: where it is asked; `place`: how people call it. The caller closes the client."""
+    """An OpenCost at `url`; `place` names it in messages. The caller closes the client."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class OpenCost:
         self._first_pause = first_pause
 
     def meter(self, window: Window) -> Meter:
-        """The costs of a window. Raises OpenCostError, also where OpenCost has no data of any part of the window."""
+        """The costs of a window. Raises OpenCostError, also if OpenCost has no data for any part of the window."""
         found: list[Metered] = []
         empty: list[Window] = []
         warnings: dict[str, None] = {}
@@ -84,7 +84,7 @@ class OpenCost:
 
 
 def _joined(steps: list[Window]) -> tuple[Window, ...]:
-    """Windows that follow each other as one."""
+    """The windows with adjacent ones joined."""
     joined: list[Window] = []
     for step in steps:
         if joined and joined[-1].end == step.start:

@@ -1,4 +1,4 @@
-"""The way to an OpenCost: by its address, or through a cluster's API server."""
+"""Connects to an OpenCost: by its address, or through a cluster's API server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FIX = (
 
 @contextlib.contextmanager
 def by_address(url: str) -> Iterator[OpenCost]:
-    """The OpenCost at an address. Raises InputError where that is none."""
+    """The OpenCost at an address. Raises InputError if `url` is not an address."""
     url = address(url, OPTION)
     with client(url, direct=is_loopback(urlsplit(url).hostname or "")) as http:
         yield OpenCost(url, http)
@@ -30,9 +30,9 @@ def by_address(url: str) -> Iterator[OpenCost]:
 
 @contextlib.contextmanager
 def in_cluster(cluster: Cluster, wanted: Configured, environment: str) -> Iterator[OpenCost]:
-    """The one that the settings name, by a port-forward to one of its pods.
+    """The OpenCost that the settings name, through a port-forward to one of its pods.
 
-    Raises InputError where the cluster has none, KubernetesError, EndpointError.
+    Raises InputError if the cluster does not have it, KubernetesError, EndpointError.
     """
     field = f"environments.{environment}.opencost"
     found = Wanted(wanted.namespace, wanted.service, wanted.port, field, _FIX)

@@ -1,4 +1,4 @@
-"""What the repository knows of the services that were metered."""
+"""Reads the repository's facts about metered services."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ServiceKey = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class ServiceFacts:
-    """A service's environment, and its model and accelerator by the plan in the repository."""
+    """A service's environment, and its model and accelerator from the plan in the repository."""
 
     environment: str
     model: str
@@ -36,9 +36,10 @@ Facts = Mapping[ServiceKey, ServiceFacts]
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a plan says of a service: US dollars per hour of one replica (None: no price), and its fewest replicas.
+    """A plan's estimate for a service: US dollars per hour of one replica (None: no price), and its fewest replicas.
 
-    `gpus` and `cpu` (cores) are what OpenCost can count of one replica; `gpus` is 0 for accelerators that it cannot.
+    `gpus` and `cpu` (cores) are the resources of one replica that OpenCost counts; `gpus` is 0 for accelerators that
+    OpenCost does not count.
     """
 
     hourly: Decimal | None
@@ -48,7 +49,7 @@ class Estimate:
 
 
 def key_of(one: Metered) -> ServiceKey:
-    """The service that a cost belongs to; its name is "" where it belongs to none."""
+    """The service that a cost belongs to; its name is "" if the cost does not belong to a service."""
     return one.place.cluster, one.place.namespace, one.place.service
 
 
@@ -57,8 +58,8 @@ def service_facts(
 ) -> dict[ServiceKey, ServiceFacts]:
     """The facts of each metered service that has a plan in the repository.
 
-    A cluster whose name in OpenCost is one of `environments` is that environment. In a cluster of another name, a
-    service is looked for in all of them, and is known where exactly one has it in the same namespace.
+    A cluster whose name in OpenCost is one of `environments` is that environment. A service in a cluster of another
+    name is searched in all environments, and is known if exactly one has it in the same namespace.
     """
     names = tuple(environments)
     found: dict[ServiceKey, ServiceFacts] = {}
@@ -74,7 +75,7 @@ def service_facts(
 
 
 def estimates(snapshot: Snapshot, environments: Iterable[str]) -> dict[Named, Estimate]:
-    """What the plans of all services in these environments say."""
+    """The estimates in the plans of all services in these environments."""
     found: dict[Named, Estimate] = {}
     for environment in environments:
         entries = snapshot.entries(f"{MANIFESTS}/{environment}")
@@ -86,7 +87,7 @@ def estimates(snapshot: Snapshot, environments: Iterable[str]) -> dict[Named, Es
 
 
 def compared_environments(metered: Iterable[Metered], facts: Facts, environments: Iterable[str]) -> tuple[str, ...]:
-    """The environments that an OpenCost meters: its clusters' names, and those of the services that it knows."""
+    """The environments that an OpenCost meters: those named like its clusters, and those of its known services."""
     seen = {one.place.cluster for one in metered} | {known.environment for known in facts.values()}
     return tuple(name for name in environments if name in seen)
 

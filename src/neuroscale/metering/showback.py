@@ -1,4 +1,4 @@
-"""The statement: who pays what, so that the rows add up to the bill to the cent."""
+"""Makes the statement of who pays how much: its rows add up to the bill to the cent."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ By = Literal["cost-center", "owner", "service", "model", "environment", "namespa
 BY: Final[tuple[By, ...]] = get_args(By)
 
 RULE: Final = "idle and shared costs are divided among the rows in proportion to what the meter charges each"
-"""How costs that no service caused are distributed."""
+"""The rule that distributes costs which no service caused."""
 
 NOTHING: Final = dollars(0)
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one of those who pay pays, in US dollars.
+    """The costs of one payer, in US dollars.
 
-    `metered`: as OpenCost charges it, by what the pods requested. `weighted`: the same pools divided by active
-    parameters. `idle` and `shared`: the part of costs that nobody caused, by RULE. `total` and `weighted_total` add
-    them. `exact`: what the meter said, before anything was rounded to cents. `unnamed`: the pods lack what the rows are
-    divided by, so `name` says that.
+    `metered`: OpenCost's costs, by the requests of the pods. `weighted`: the same pools divided by active parameters.
+    `idle` and `shared`: the payer's part of costs that nobody caused, by RULE. `total` and `weighted_total` add these.
+    `exact`: OpenCost's costs before they were rounded to cents. `unnamed`: the pods lack the label that divides the
+    rows, so `name` says that.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class SharedCost:
-    """A cost that belongs to no service, in US dollars, before it is distributed."""
+    """A cost outside all services, in US dollars, before it is distributed."""
 
     name: str
     amount: Decimal
@@ -64,9 +64,10 @@ class SharedCost:
 class Statement:
     """A bill and its rows, in US dollars.
 
-    `bill` is all that the meter told of, in cents: the sum of the rows' `total`, of their `weighted_total`, and in both
-    cases of what is not `distributed`. `metered`, `idle` and `shared` are its parts before distribution. `idle` is None
-    where the meter told of none. `pools_weighted`: pools in which the weighting moves money.
+    `bill` is the sum of all metered costs, rounded to cents. It is the sum of the rows' `total` (or of their
+    `weighted_total`) and of the costs that are not `distributed`. `metered`, `idle` and `shared` are its parts before
+    distribution. `idle` is None if OpenCost reports no idle costs. `pools_weighted`: the number of pools in which
+    weighting moves money.
     """
 
     window: Window
@@ -84,7 +85,7 @@ class Statement:
 
     @property
     def undistributed(self) -> Decimal:
-        """What stands in no row."""
+        """The costs that are in no row."""
         idle = NOTHING if self.idle is None or self.idle_distributed else self.idle
         return idle + (NOTHING if self.shared_distributed else self.shared)
 
@@ -92,9 +93,9 @@ class Statement:
 def statement_of(meter: Meter, by: By, facts: Facts, environments: Sequence[str]) -> Statement:
     """The statement of a meter.
 
-    `facts`: what the repository knows of the services. `environments`: those of the settings; a cluster whose
-    name in OpenCost is one of them is that environment. A pod belongs to those who pay if it has a cost centre or is a
-    service's; what other pods and unmounted volumes cost is shared.
+    `facts`: the repository's facts about the services. `environments`: the environments in the settings; a cluster
+    whose name in OpenCost is one of them is that environment. A pod with a cost centre, or of a service, has a payer;
+    the costs of other pods and of unmounted volumes are shared.
     """
     own = [one for one in meter.metered if one.kind == "pods" and (one.place.cost_center or one.place.service)]
     others = [one for one in meter.metered if one.kind != "idle" and one not in own]
@@ -174,7 +175,7 @@ def _name(one: Metered, by: By, facts: Facts, environments: Sequence[str]) -> st
 
 
 def _weighted(own: Sequence[Metered], facts: Facts) -> tuple[list[Fraction], int]:
-    """What each would cost by active parameters, and the number of pools in which that moves money."""
+    """The cost of each by active parameters, and the number of pools in which that moves money."""
     result = [Fraction(one.total) for one in own]
     pools: dict[tuple[str, str], list[int]] = {}
     for index, one in enumerate(own):
@@ -194,7 +195,7 @@ def _weighted(own: Sequence[Metered], facts: Facts) -> tuple[list[Fraction], int
 def _distributed(cents: int, exact: Decimal, basis: Sequence[Decimal]) -> tuple[list[int], bool]:
     """A cost's cents by row, in proportion to `basis`; and whether it could be distributed.
 
-    What is negative is not: a credit that nobody can explain would make somebody's bill look too low.
+    A negative cost is not distributed: a credit that nobody can explain would make somebody's bill look too low.
     """
     whole = sum(map(Fraction, basis), Fraction(0))
     if exact < 0 or not whole:
@@ -203,7 +204,7 @@ def _distributed(cents: int, exact: Decimal, basis: Sequence[Decimal]) -> tuple[
 
 
 def _parts(others: Sequence[Metered], cents: int) -> tuple[SharedCost, ...]:
-    """Shared costs by where they come from."""
+    """Shared costs by their source."""
     sums: dict[str, Decimal] = {}
     for one in others:
         name = "unmounted volumes and load balancers" if one.kind == "unmounted" else _pods_of(one.place.namespace)

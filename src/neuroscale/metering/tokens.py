@@ -1,4 +1,4 @@
-"""What a million tokens did cost: OpenCost's cost of a service over the tokens that its own servers counted."""
+"""Computes the cost of a million tokens: OpenCost's cost of a service over the tokens that its servers counted."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from neuroscale.metering.window import Window
 from neuroscale.rendering.platform.monitoring import JOB
 
 _MILLION = 10**6
-_COLUMNS = 500  # moments of the window at which it is looked who was looked at
+_COLUMNS = 500  # moments of the window at which the samples of each server are counted
 _LEAST_STEP = 60.0  # seconds
-_ENOUGH = Fraction(9, 10)  # of the other one's hours: where one missed a part, a price would be wrong
+_ENOUGH = Fraction(9, 10)  # the share of each other's hours that OpenCost and Prometheus must cover for a price
 
 Service = tuple[str, str]
-"""Namespace and name."""
+"""Namespace and name of a service."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """Tokens that the servers of a service counted in a window, and the hours in which Prometheus looked at them.
+    """Tokens that the servers of a service counted in a window, and the hours in which Prometheus scraped them.
 
-    `batch`: how many requests ran at once on one server, as the mean of the moments in which any ran; None: never.
+    `batch`: the mean number of requests at once on one server, over the moments in which any ran (None: never).
     """
 
     prompt: Decimal
@@ -40,10 +40,11 @@ class Counted:
 
 @dataclass(frozen=True)
 class TokenCost:
-    """A service's cost of a window, without idle costs, in US dollars, and what a million tokens of it cost.
+    """A service's cost in a window, without idle costs, in US dollars, and the price of a million of its tokens.
 
-    `each`: of prompt and generation together. `prompt` and `generation`: apart, where an output token was said to cost
-    so many times what an input token costs. None where it is not known; `why_unknown` tells why.
+    `each`: the price of prompt and generation tokens together. `prompt` and `generation`: separate prices, if the
+    command says how many times the price of an input token an output token costs. A price is None if it is not known;
+    `why_unknown` gives the reason.
     """
 
     namespace: str
@@ -58,9 +59,9 @@ class TokenCost:
 
 
 def count_tokens(prometheus: Prometheus, window: Window) -> dict[Service, Counted]:
-    """What Prometheus knows of the tokens of each service. Raises PrometheusError.
+    """The tokens of each service in Prometheus. Raises PrometheusError.
 
-    The counters' `increase`: restarts are taken into account, and the ends of the window are extrapolated.
+    They are the `increase` of counters, which handles restarts and extrapolates to the ends of the window.
     """
     end, seconds = window.end.timestamp(), window.hours * 3600
     found: dict[str, dict[Service, Decimal]] = {}
@@ -89,10 +90,11 @@ def _counted(
 def token_costs(
     meter: Meter, facts: Facts, counted: Mapping[Service, Counted], output_weight: Decimal | None = None
 ) -> tuple[TokenCost, ...]:
-    """What a million tokens of each metered service cost, the dearest service first.
+    """The price of a million tokens of each metered service, the dearest service first.
 
-    `output_weight`: how many times the price of an input token an output token costs. Then input costs
-    C / (I + w O) and output w times that, which adds up to the cost again.
+    `output_weight`: how many times the price of an input token an output token costs. With a cost C, I input tokens, O
+    output tokens and the weight w, an input token costs C / (I + w O), and an output token w times that; together
+    they cost C.
     """
     costs: dict[Service, tuple[Decimal, Decimal, str]] = {}
     for one in meter.metered:

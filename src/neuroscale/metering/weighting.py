@@ -1,4 +1,4 @@
-"""A pool's cost divided by what its models compute a token with, instead of by what their pods requested."""
+"""Divides the cost of a pool by the active parameters of its models, instead of by the requests of their pods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _RATIO = re.compile(r"[01](\.[0-9]{1,9})?")
 
 
 def read_ratio(label: str) -> Decimal | None:
-    """The share of its parameters that a model computes a token with, from a pod's label; None where it says none.
+    """The share of its parameters that a model computes a token with, from a pod's label; None without such a share.
 
     1 is a dense model, 0.15 a mixture of experts that computes with 15 % of its parameters.
     """
@@ -22,9 +22,9 @@ def read_ratio(label: str) -> Decimal | None:
 def weighted(costs: Sequence[Decimal], ratios: Sequence[Decimal]) -> list[Fraction]:
     """The same cost, divided in proportion to cost x ratio: c_i r_i / sum(c_j r_j) of the sum of all c.
 
-    The costs of a pool's services (US dollars) and the ratio of each one's model. The sum is exactly that of the costs,
-    so a pool of one service, and one of dense models alone, stays as it is. Raises ValueError for a cost below 0 or a
-    ratio that is not above 0.
+    `costs` are those of a pool's services (US dollars), `ratios` those of their models. The sum stays exactly the same,
+    so nothing changes in a pool of one service or of only dense models. Raises ValueError for a cost below 0 or a ratio
+    that is not above 0.
     """
     if any(cost < 0 for cost in costs) or any(ratio <= 0 for ratio in ratios):
         raise ValueError("a cost is below 0, or a ratio is not above 0")
@@ -37,8 +37,9 @@ def weighted(costs: Sequence[Decimal], ratios: Sequence[Decimal]) -> list[Fracti
 def experts_touched(experts: int, per_token: int, batch: float) -> float:
     """The share of the routed experts that one decode step reads: 1 - (1 - k/E)^B.
 
-    E experts, k of them for each of B tokens that are decoded together, as if the router chose evenly. 8 of 128: 6 % at
-    1 token, 40 % at 8, 87 % at 32. Raises ValueError where no model can be like that.
+    E: experts; k: experts of each token; B: tokens that are decoded together. The formula assumes that the router
+    chooses evenly. With 8 of 128 experts: 6 % at 1 token, 40 % at 8, 87 % at 32. Raises ValueError for numbers that no
+    model can have.
     """
     if not 0 < per_token <= experts or batch < 1:
         raise ValueError("experts must be at least per_token, and both and the batch at least 1")

@@ -1,4 +1,4 @@
-"""The time that a showback is about, cut into steps that OpenCost answers without a time-out."""
+"""Reads the time window of a showback, and cuts it into steps that OpenCost answers without a time-out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neuroscale.core.errors import InputError, Problem
 
 OPTION = "--window"
 STEP = timedelta(days=1)
-"""The longest time of one question: OpenCost reads every sample of it out of Prometheus at once."""
+"""The longest time in one question: OpenCost reads all its samples from Prometheus at once."""
 
 _LAST = re.compile(r"([1-9][0-9]{0,4})(m|h|d|w)")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -28,7 +28,7 @@ _FIX = "Write 24h, 7d, a day (2026-11-01), days (2026-11-01..2026-11-07), a mont
 
 @dataclass(frozen=True)
 class Window:
-    """From `start` until `end` (not included), in UTC, in whole minutes."""
+    """The time from `start` until `end` (not included), in UTC, in whole minutes."""
 
     start: datetime
     end: datetime
@@ -38,16 +38,16 @@ class Window:
 
     @property
     def hours(self) -> float:
-        """How many hours it is long."""
+        """The length in hours."""
         return (self.end - self.start) / timedelta(hours=1)
 
     @property
     def parameter(self) -> str:
-        """As OpenCost's `window` takes it: two times, so that OpenCost rounds nothing to whole days."""
+        """The value of OpenCost's `window`: two times, so that OpenCost does not round to whole days."""
         return f"{self.start:%Y-%m-%dT%H:%M:%SZ},{self.end:%Y-%m-%dT%H:%M:%SZ}"
 
     def steps(self) -> Iterator[Window]:
-        """The window in pieces of at most a day that end at midnight, so that no piece overruns the window."""
+        """The window in pieces of at most a day, which end at midnight or with the window."""
         start = self.start
         while start < self.end:
             midnight = start.replace(hour=0, minute=0) + STEP
@@ -57,10 +57,10 @@ class Window:
 
 
 def read_window(text: str, now: datetime) -> Window:
-    """The window that `text` names; `now` is the time until which something can have been metered.
+    """The window that `text` names; `now` is the latest time that can be metered.
 
-    A length (24h, 7d) ends now. A window that lies partly in the future is cut off at `now`. Raises InputError where
-    `text` names no time, or a time after now, or more than 366 days.
+    A length (24h, 7d) ends at `now`. A window that lies partly in the future is cut off at `now`. Raises InputError if
+    `text` does not name a time, or names a time after now, or more than 366 days.
     """
     now = now.astimezone(UTC).replace(second=0, microsecond=0)
     try:

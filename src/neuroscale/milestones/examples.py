@@ -16,7 +16,7 @@ OWNER_POLICY = """
         - expression: "'owner' in object.metadata.?labels.orValue({})"
           message: the pod has no owner
     """
-"""A policy of the kind that a platform begins with: a pod has a label `owner`."""
+"""A policy that a platform might begin with: a pod must have a label `owner`."""
 
 POD = """
     apiVersion: v1
@@ -24,7 +24,7 @@ POD = """
     metadata: {name: chat, namespace: demo, labels: {owner: team-alpha}}
     spec: {containers: [{name: main, image: registry.example.org/chat:1}]}
     """
-"""A pod that OWNER_POLICY lets pass."""
+"""A pod that OWNER_POLICY accepts."""
 
 POD_WITHOUT_OWNER = """
     apiVersion: v1

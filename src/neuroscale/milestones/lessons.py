@@ -1,4 +1,4 @@
-"""The lessons of `milestones/`: a folder each, with two pages and two programs."""
+"""Finds the lessons of `milestones/`: each is a folder with two pages and two programs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Lesson:
     def missing(self) -> str | None:
         """Why the lesson cannot be run on this machine, in a sentence, or None.
 
-        The platform is not looked for here: a program that needs it finds it, or says that it is not there.
+        It does not look for the platform: a program that needs the platform finds it, or says that it is missing.
         """
         try:
             for name in self.needs:
@@ -81,7 +81,7 @@ def find_lessons(root: Path) -> list[Lesson]:
 
 
 def choose(lessons: Sequence[Lesson], wanted: Sequence[str], *, without_platform: bool) -> list[Lesson]:
-    """The lessons of these names, or all. Raises InputError for a name that no lesson has, and where none is left."""
+    """The lessons of these names, or all. Raises InputError for a name that no lesson has, or if no lesson is left."""
     known = {lesson.name for lesson in lessons}
     for name in wanted:
         if name not in known:

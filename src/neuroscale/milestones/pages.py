@@ -1,4 +1,4 @@
-"""The output of a lesson's programs in its pages: it stands between two marks, and the runner renews it.
+"""Keeps the output of a lesson's programs in its pages: it stands between two marks, and the runner renews it.
 
 <!-- output of ./before -->
 ```text
@@ -17,13 +17,13 @@ _END = "<!-- end of output -->"
 
 
 def pasted(lesson: Lesson, part: Part) -> str | None:
-    """The output that a page holds, or None where the page has no place for it."""
+    """The output that a page holds, or None if the page has no place for it."""
     found = _block(part).search(lesson.page(part).read_text(encoding="utf-8"))
     return None if found is None else found["text"]
 
 
 def as_pasted(output: str) -> str:
-    """An output as a page holds it: without spaces at the ends of lines, with one line break at its end."""
+    """An output in the form of a page: without spaces at the ends of lines, with one line break at its end."""
     return "".join(f"{line.rstrip()}\n" for line in output.strip("\n").splitlines())
 
 
@@ -35,7 +35,7 @@ def is_current(lesson: Lesson, part: Part, output: str) -> bool:
 def renew(lesson: Lesson, part: Part, output: str) -> bool:
     """Write an output into its page; says whether that changed the page.
 
-    Raises ValueError where the page has no place for it, or the output would end its own block.
+    Raises ValueError if the page has no place for it, or if the output would end its own block.
     """
     page = lesson.page(part)
     text = page.read_text(encoding="utf-8")

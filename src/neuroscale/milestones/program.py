@@ -1,4 +1,4 @@
-"""What the programs `before` and `after` of the lessons are written with.
+"""Provides the functions that the programs `before` and `after` of the lessons use.
 
 A program writes files into a folder of its own, runs commands there, and claims what their output shows. It prints each
 command as a person would type it, then its output and its exit status. It ends with 0 when every claim is true, with
@@ -30,7 +30,7 @@ from neuroscale.kube.client import Cluster
 from neuroscale.kube.ephemeral import EphemeralServer
 
 REFUTED = 4
-"""Exit status of a program with a false claim. Python ends with 1, a shell with 126 and more for their own faults."""
+"""Exit status of a program with a false claim. Python uses 1 for its own errors, and a shell 126 and more."""
 HOLDS, FALSE = "✔ ", "✘ NOT SO: "
 _EXAMPLE = "templates/examples/gemma-4-26b-a4b-qat.yaml"
 _COPIED = ("platform", "policies", "templates")
@@ -44,19 +44,19 @@ Section = Literal["Findings", "Notices", "Not checked", "checks"]
 
 @dataclass(frozen=True)
 class Done:
-    """A command that ended: its exit status and its output, standard error behind standard output."""
+    """A command that ended: its exit status and its output, standard error after standard output."""
 
     status: int
     output: str
 
     def says(self, *texts: str) -> bool:
-        """Whether the output holds all of these texts, however its lines are broken."""
+        """Whether the output contains all of these texts, wherever its lines break."""
         words = " ".join(self.output.split())
         return all(" ".join(text.split()) in words for text in texts)
 
 
 class Program:
-    """The scratch folder of a program, and the claims it made so far."""
+    """The scratch folder of a program, and the claims that it made so far."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -79,19 +79,19 @@ class Program:
         return path
 
     def claim(self, text: str, is_true: bool) -> None:
-        """Claim what an output showed; a false claim is printed as such, and the program goes on."""
+        """Claim that an output showed something; prints a false claim as such, and the program goes on."""
         self.claims += 1
         self.false_claims += not is_true
         self._print(f"{HOLDS if is_true else FALSE}{' '.join(text.split())}")
 
     def tool(self, name: tools.ToolName, *arguments: str) -> Done:
-        """Run an upstream tool. Raises UntrustedError where it is missing."""
+        """Run an upstream tool. Raises UntrustedError if it is missing."""
         return self._run(name, [str(tools.find(name)), *arguments], arguments)
 
     def shell(self, line: str, *programs: tools.ToolName, user: int | None = None) -> Done:
         """Run a line of shell as people write it, with these upstream tools and kubectl on its path.
 
-        `user`: as this user and without groups, which only root may ask for.
+        `user`: the user to run it as, without groups; only root may set it.
         """
         folders = [str(tools.find(name).parent) for name in programs]
         path = os.pathsep.join([*folders, str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
@@ -99,9 +99,9 @@ class Program:
 
     @contextlib.contextmanager
     def cluster(self, *, definitions: bool = False) -> Iterator[Cluster]:
-        """A Kubernetes API server for kubectl and for this project's commands, with KServe's definitions where asked.
+        """A Kubernetes API server for kubectl and for this project's commands. `definitions`: with those of KServe.
 
-        It has no controllers: an object is what was applied. Raises UntrustedError where its programs are missing.
+        It has no controllers, so objects stay as they were applied. Raises UntrustedError if its programs are missing.
         """
         with EphemeralServer() as server:
             cluster = server.start()
@@ -112,7 +112,7 @@ class Program:
             yield cluster
 
     def kubectl(self, *arguments: str) -> Done:
-        """Run kubectl on the cluster, where there is one. Raises UntrustedError where it is missing."""
+        """Run kubectl, on the cluster if there is one. Raises UntrustedError if kubectl is missing."""
         binary = Path(sys.executable).with_name("kubectl")
         if not binary.exists():
             raise UntrustedError(f"{binary} is missing. Run `make setup`.")
@@ -121,7 +121,7 @@ class Program:
     def neuroscale(self, *arguments: str, only: Sequence[str] = (), repository: Path | None = None) -> Done:
         """Run a command of this project in this repository, or in a copy of it.
 
-        `only`: print those lines alone that hold one of these texts; Done.output has all.
+        `only`: print only lines that contain one of these texts; Done.output has all lines.
         """
         where = ("--repository", str(repository or self.repository))
         argv = [sys.executable, "-m", "neuroscale", *arguments, *where]
@@ -142,14 +142,14 @@ class Program:
         )
 
     def repository_copy(self) -> Path:
-        """A copy of what the gate judges by: the policies, the catalog and the template."""
+        """A copy of the files that the gate's judgement depends on: the policies, the catalog and the template."""
         copy = self.folder / "platform-repository"
         for name in _COPIED:
             shutil.copytree(self.repository / name, copy / name, ignore=shutil.ignore_patterns("local"))
         return copy
 
     def git(self, repository: Path, *arguments: str) -> None:
-        """Run git in a copy of the repository, and print the command alone."""
+        """Run git in a copy of the repository, and print only the command."""
         identity = ("-c", "user.name=Milestone", "-c", "user.email=milestone@example.org", "-c", "commit.gpgsign=false")
         subprocess.run(["git", "-C", str(repository), *identity, *arguments], check=True, capture_output=True)
         self._print(f"$ git {shlex.join(arguments)}")
@@ -164,7 +164,7 @@ class Program:
     def schemas(self, *groups: str) -> str:
         """The value of kubeconform's -schema-location for these groups of kinds ("v1" is Kubernetes' core).
 
-        Raises UntrustedError where set-up has not written the schemas.
+        Raises UntrustedError if set-up has not written the schemas.
         """
         known = schemas.find()
         (self.folder / "schemas").mkdir()
@@ -173,7 +173,7 @@ class Program:
         return f"schemas/{schemas.LAYOUT}"
 
     def replace(self, name: str, old: str, new: str, *, show: bool = True) -> None:
-        """Change a file of the scratch folder, and print both texts; `old` must be there once."""
+        """Change a file of the scratch folder, and print both texts; the file must contain `old` exactly once."""
         path = self.folder / name
         text = path.read_text(encoding="utf-8")
         if text.count(old) != 1:
@@ -191,7 +191,7 @@ class Program:
 
     @property
     def _environment(self) -> dict[str, str]:
-        """Variables by which commands find the program's own cluster, and no other."""
+        """Environment variables by which commands find the program's own cluster, and no other cluster."""
         return {"KUBECONFIG": str(self.kubeconfig or self.folder / "no-cluster")}
 
     def _run(
@@ -237,7 +237,7 @@ class Program:
 
 
 def run(program: Callable[[Program], None]) -> NoReturn:
-    """Run the program in a folder of its own, and end with what its claims came to."""
+    """Run the program in a folder of its own, and end with the exit status that follows from its claims."""
     try:
         with tempfile.TemporaryDirectory(prefix="neuroscale-milestone-") as folder:
             made = Program(Path(folder).resolve())
@@ -254,7 +254,7 @@ def run(program: Callable[[Program], None]) -> NoReturn:
 def _sections(report: str, wanted: Sequence[Section]) -> str:
     """Some sections of the gate's report, without run times, and the verdict at its end.
 
-    Of the checks, only those that did not pass: how many tripwires others caught changes with every new policy.
+    It has only the checks that did not pass: the number of tripwires of other checks changes with every new policy.
     """
     shown: list[str] = []
     section: str = "checks"
@@ -270,7 +270,7 @@ def _sections(report: str, wanted: Sequence[Section]) -> str:
 
 
 def _bad_checks(block: str) -> str:
-    """The checks that neither passed nor stayed away, with the lines that explain them."""
+    """The checks that neither passed nor were skipped, with the lines that explain them."""
     shown: list[str] = []
     bad = False
     for line in block.splitlines():

@@ -1,4 +1,4 @@
-"""Runs a lesson's programs, and says what came of them."""
+"""Runs a lesson's programs, and reports their results."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from neuroscale.milestones.lessons import PARTS, Lesson, Part
 from neuroscale.milestones.program import FALSE, HOLDS, REFUTED
 
 SECONDS = 180.0
-"""A program that takes longer is ended: each takes a few seconds on two idle cores."""
+"""The runner ends a program that takes longer; each takes a few seconds on two idle cores."""
 PLATFORM_SECONDS = 600.0
 
 
 class State(StrEnum):
-    """What came of a program."""
+    """The result of a program."""
 
     HOLDS = "holds"
     """Every claim of the program is true."""
     REFUTED = "refuted"
-    """A claim is false: of `before` the tool no longer fails, of `after` nothing prevents the failure."""
+    """A claim is false: in `before`, the tool no longer fails; in `after`, nothing prevents the failure."""
     NOT_RUN = "not run"
-    """What the program needs is not on this machine."""
+    """This machine lacks something that the program needs."""
     BROKEN = "broken"
     """The program crashed, took too long, or claimed nothing."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a program ended: its output, its run time in seconds, and the reason where it did not hold."""
+    """How a program ended: its output, its run time in seconds, and the reason if it did not hold."""
 
     state: State
     output: str
@@ -46,7 +46,7 @@ class Ending:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of both programs of a lesson."""
+    """The results of both programs of a lesson."""
 
     lesson: Lesson
     before: Ending
@@ -67,12 +67,12 @@ class Outcome:
 
     @property
     def red(self) -> bool:
-        """Whether something is wrong; a lesson that was not run is neither green nor red."""
+        """Whether a program does not hold or is broken; a lesson that was not run is neither green nor red."""
         return any(ending.state in (State.REFUTED, State.BROKEN) for ending in (self.before, self.after))
 
 
 def run_lesson(lesson: Lesson, *, seconds: float | None = None) -> Outcome:
-    """Run `before`, then `after`. Nothing is run where a tool that the lesson needs is missing."""
+    """Run `before`, then `after`. Run neither if a tool that the lesson needs is missing."""
     missing = lesson.missing()
     if missing is not None:
         ending = Ending(State.NOT_RUN, "", 0.0, missing)
@@ -103,7 +103,7 @@ def run_part(lesson: Lesson, part: Part, limit: float) -> Ending:
 
 
 def _run(argv: list[str], folder: Path, limit: float) -> tuple[int | None, str]:
-    """The exit status (None when it was ended) and the output, both streams in one."""
+    """The exit status (None if the runner ended the program) and the output, both streams in one."""
     # The width of tables must not depend on the terminal.
     environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
     environment.pop("FORCE_COLOR", None)
@@ -133,7 +133,7 @@ def _run(argv: list[str], folder: Path, limit: float) -> tuple[int | None, str]:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End the program and what it started."""
+    """End the program and all processes that it started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""What a model is: its architecture, its tensors and what its layers keep in the KV cache.
+"""Describes a model: its architecture, its tensors and what its layers keep in the KV cache.
 
-Comes in: a config.json and the headers of safetensors files. Goes out: facts about the model, with how sure they are.
+Input: a config.json and the headers of safetensors files. Output: facts about the model, and how sure they are.
 """

@@ -1,4 +1,4 @@
-"""Bytes of a token in the KV cache, by --kv-cache-dtype."""
+"""Computes the bytes that a token takes in the KV cache, by --kv-cache-dtype."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _PACKED = {
     "turboquant_3bit_nc": (3, 3),
     "ultraquant_4bit": (4, 4),
 }
-"""Bits of a key's and of a value's numbers (layers/quantization/turboquant/config.py)."""
+"""Bits of each number of a key, and of each number of a value (layers/quantization/turboquant/config.py)."""
 
 _EDGES = 4
-"""Layers, the first and the last two, that keep the model's dtype where the others are packed."""
+"""The number of layers (the first two and the last two) that keep the model's dtype where the others are packed."""
 
 _SCALE = 4
-"""Bytes of the scale that each head of a token has of its own (v1/attention/backends/triton_attn.py)."""
+"""Bytes of the scale that vLLM keeps for each head of each token (v1/attention/backends/triton_attn.py)."""
 
 
 def bytes_per_token(
@@ -30,10 +30,11 @@ def bytes_per_token(
     model_dtype: str = "bfloat16",
     model_layers: int | None = None,
 ) -> int:
-    """Of one layer, on one of `ranks` ranks of tensor parallelism.
+    """Bytes of a token in the cache of one layer, on one of `ranks` ranks of tensor parallelism.
 
-    `dtype`: of the cache; a model of float32 keeps 16 bits, too, where nothing else is asked for. Where it packs the
-    values, the first and the last of the `model_layers` (None: no layer) keep `model_dtype`: this is their mean then.
+    `dtype`: the dtype of the cache. Without --kv-cache-dtype, a model of float32 keeps 16 bits, too. With a packed
+    dtype, the first two and the last two of the `model_layers` keep `model_dtype` (None: every layer is packed); the
+    result is then the mean of all layers.
     """
     of_head = _head_bytes(kind, dtype)
     if dtype in _PACKED and model_layers is not None:
@@ -43,13 +44,13 @@ def bytes_per_token(
 
 
 def _head_bytes(kind: CacheLayers, dtype: str) -> float:
-    """Of one head of one token: its key and its value. Latent layers have one head on every rank."""
+    """Bytes of one head of one token: its key and its value. Latent layers have one head on every rank."""
     value = _bytes(kind.value_head_dim, dtype, is_key=False) if kind.value_head_dim else 0.0
     return _bytes(kind.head_dim, dtype, is_key=True) + value
 
 
 def _bytes(size: int, dtype: str, *, is_key: bool) -> float:
-    """Of `size` numbers and what belongs to them. A kind of cache that is not known is taken for bytes."""
+    """Bytes of `size` numbers and their scales. In a cache of an unknown dtype, each number counts as one byte."""
     if dtype in DTYPE_BYTES:
         return size * DTYPE_BYTES[dtype]
     if dtype in _PACKED:

@@ -1,4 +1,4 @@
-"""What a model's config.json tells: `read_config`."""
+"""Reads the facts of a model from its config.json: `read_config`."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def read_config(
     source: str = "config.json",
     headers: Sequence[Header] | None = None,
 ) -> ModelFacts:
-    """The facts of the model `name` by its config.json: its text, or what that holds.
+    """The facts of the model `name` from its config.json: the file's text, or the object that it holds.
 
-    `source`: where it is from; messages name it. `headers`: of the checkpoint's tensors, which then tell the bytes.
-    Raises InputError, naming the key, for what cannot be read, and for models whose memory the common rules do not
-    tell.
+    `source`: where the file comes from; messages name it. `headers`: the headers of the checkpoint's tensors; if
+    given, the bytes come from them. Raises InputError, which names the key, for a value that cannot be read, and for
+    a model whose memory does not follow the common rules.
     """
     values = config if isinstance(config, Mapping) else parse_config(config, source)
     return _read(values, name, source, headers)[0]
 
 
 def read_entry(config: Mapping[str, Any], name: str, source: str) -> tuple[ModelFacts, list[tuple[str, str]]]:
-    """As `read_config`, and the keys that nothing reads: dotted paths, each with what may have been meant."""
+    """As `read_config`, and the keys that nothing reads: dotted paths, each with the key that was probably meant."""
     facts, c = _read(config, name, source, None)
     found: list[tuple[str, str]] = []
     _unread(config, "", c.asked, found)
@@ -58,7 +58,7 @@ def _unread(values: Mapping[str, Any], path: str, asked: Mapping[str, set[str]],
 
 
 _DESCRIBING = frozenset({"architectures", "model_type", "dtype", "torch_dtype", "transformers_version"})
-"""Keys that say what a file is; not each is looked at everywhere."""
+"""Keys that describe the file itself, and that `_unread` leaves out even if nothing looked them up."""
 
 
 def _read(
@@ -145,7 +145,7 @@ def _vocabulary(text: Keys) -> int:
 
 
 def _text_weights(c: Keys, text: Keys, decoder: Decoder, out: Weights) -> None:
-    """The language model's: names below `model.`, whatever the tower's own prefix is."""
+    """Adds the weights of the language model: their names start with `model.`, whatever the tower's own prefix is."""
     hidden, vocabulary = decoder.hidden, _vocabulary(text)
     out.add("model.embed_tokens.weight", "embedding", (vocabulary, hidden), "vocabulary")
     places: dict[Layer, list[int]] = {}
@@ -173,7 +173,7 @@ def _layer(layer: Layer, hidden: int, out: Weights, number: int) -> None:
 
 
 def _predicting(layer: Layer, at: str, hidden: int, vocabulary: int, out: Weights) -> None:
-    """A layer of multi-token prediction: its own embedding and LM head, and what joins it to the layers before."""
+    """Adds a layer of multi-token prediction: its embedding, its LM head, and the matrix that joins it to the model."""
     own = Weights()
     layer.weights(own, at, hidden)
     own.linear(f"{at}eh_proj", "mtp", (2 * hidden, hidden), "replicated")
@@ -185,7 +185,7 @@ def _predicting(layer: Layer, at: str, hidden: int, vocabulary: int, out: Weight
 
 
 def _predicting_apart(decoder: Decoder, hidden: int, out: Weights) -> None:
-    """Layers of multi-token prediction behind one matrix that joins a token's embedding to what the others made."""
+    """Adds layers of multi-token prediction behind one matrix, which joins an embedding and the output."""
     own, at = Weights(), decoder.predicting_at
     for number, layer in enumerate(decoder.predicting):
         layer.weights(own, f"{at}layers.{number}.", hidden)
@@ -197,7 +197,7 @@ def _predicting_apart(decoder: Decoder, hidden: int, out: Weights) -> None:
 
 
 def _tied(c: Keys, text: Keys) -> bool:
-    """Whether the embedding's matrix computes the output, too: what is written, else what all classes agree on."""
+    """Whether the embedding's matrix computes the output, too: by the file, else by the default of all classes."""
     for keys in (text, c):
         if keys.written("tie_word_embeddings") and keys.raw("tie_word_embeddings") is not None:
             return keys.flag("tie_word_embeddings")
@@ -224,7 +224,7 @@ def _checked_dtype(name: str | None) -> Dtype | None:
 
 
 def _count(stored: Sequence[tuple[Weight, Quantization | None]], dtype: Dtype) -> Measured:
-    """What the config alone tells of the weights."""
+    """Counts the bytes of the weights from the config alone."""
     by_group: Counter[Group] = Counter()
     by_dtype: Counter[str] = Counter()
     for weight, quantization in stored:

@@ -1,4 +1,4 @@
-"""How long a context a model reads: `context_of`, as `_get_and_verify_max_len` of vLLM (config/model.py) has it."""
+"""Computes how long a context a model reads: `context_of`, like vLLM's `_get_and_verify_max_len` (config/model.py)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ _KEYS = (
     *("max_target_positions", "max_sequence_length", "max_seq_length", "seq_len"),
 )
 _AS_WRITTEN = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
-"""Scalings whose files count the scaled positions: their factor is not applied once more."""
+"""Scalings whose files already give the scaled number of positions: their factor is not applied a second time."""
 LONG = ("longrope", "su")
-"""Scalings that answer short prompts worse where long ones are allowed, so that they are not unless asked for."""
+"""Scalings that answer short prompts worse when long ones are allowed: vLLM allows long prompts only on demand."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """Tokens of a request.
+    """The longest request that a model reads, in tokens.
 
-    `positions`: what the file counts; `longest`: what vLLM allows; `default`: what it takes where none are asked for.
-    `by_yarn`: what releases of vLLM allow that multiply YaRN's first positions by its factor (None: as the others).
+    `positions`: the number in the file; `longest`: the most that vLLM allows; `default`: what vLLM takes without
+    --max-model-len. `by_yarn`: the most that those releases of vLLM allow that multiply YaRN's original positions by
+    its factor (None: the same as `longest`).
     """
 
     positions: int
@@ -33,7 +34,7 @@ class Context:
 
 
 def context_of(text: Keys) -> Context:
-    """Of a language model by its keys. Raises InputError where no key tells it."""
+    """The context of a language model, from its keys. Raises InputError if none of the keys gives it."""
     positions = _positions(text)
     scalings = list(_each_scaling(text))
     factor, by_yarn = 1.0, None
@@ -43,7 +44,7 @@ def context_of(text: Keys) -> Context:
             factor = rope_factor(scaling, factor)
         elif kind == "yarn" and original:
             by_yarn = int(original * rope_factor(scaling, 1.0))
-    if "gemma3" in text.model_type:  # its files count the scaled positions
+    if "gemma3" in text.model_type:  # its files already give the scaled positions
         factor, by_yarn = 1.0, None
     longest = max(int(positions * factor), 1)
     default = longest
@@ -53,7 +54,7 @@ def context_of(text: Keys) -> Context:
 
 
 def rope_scaling(text: Keys) -> Keys | None:
-    """What says how positions are turned, of all layers or by their kinds."""
+    """The section on rotary embeddings, for all layers or by kind of layer; None if the file has no such section."""
     for key in ("rope_scaling", "rope_parameters"):
         if (said := text.section(key)) is not None:
             return said
@@ -61,12 +62,12 @@ def rope_scaling(text: Keys) -> Keys | None:
 
 
 def rope_kind(scaling: Keys) -> str:
-    """The name of a scaling, in the newer or in the older spelling."""
+    """The name of a scaling, under the newer key or the older one."""
     return scaling.text("rope_type") or scaling.text("type")
 
 
 def _positions(text: Keys) -> int:
-    """The least of the keys that vLLM looks at, unless `model_max_length` decides."""
+    """`model_max_length` if the file has it, else the least of the keys that vLLM looks at."""
     found = [value for key in _KEYS if (value := text.optional(key)) is not None]
     if not found:
         raise text.problem(_KEYS[0], "is missing", "Write the longest context that the model reads.")
@@ -83,7 +84,7 @@ def _each_scaling(text: Keys) -> Iterator[Keys]:
 
 
 def rope_factor(scaling: Keys, default: float) -> float:
-    """By how much positions are stretched. Raises InputError."""
+    """The factor by which the scaling stretches positions. Raises InputError if it is not a number in bounds."""
     factor = scaling.raw("factor")
     if factor is None:
         return default

@@ -1,6 +1,6 @@
-"""What transformers' config class of a model type says where a config.json says nothing.
+"""Gives the defaults of transformers' config class of a model type, for keys that a config.json leaves out.
 
-Read from defaults.json, which scripts/snapshot_model_defaults.py writes from the transformers of the pinned vLLM.
+They come from defaults.json, which scripts/snapshot_model_defaults.py writes from the transformers of the pinned vLLM.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from importlib.resources import files
 from typing import Any
 
 _SAME_CLASS = {"kimi_k2": "deepseek_v3"}
-"""Model types that vLLM itself reads with another one's class."""
+"""Model types that vLLM itself reads with the class of another type."""
 
 
 _OF_REMOTE_CODE: Mapping[str, tuple[Mapping[str, Any], Mapping[str, str]]] = {
     "exaone": ({"tie_word_embeddings": True}, {"num_hidden_layers": "num_layers"}),
     "minicpm": ({"tie_word_embeddings": True}, {}),
 }
-"""What classes say that come with their models, and not with transformers."""
+"""Defaults of the classes that come with their models, and not with transformers."""
 
 
 def class_defaults(model_type: str) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    """Values by key, and names under which the class knows a key: both empty for a type that it does not have."""
+    """The default values by key, and the class's other names for keys; both empty for a type without a class."""
     if model_type in _OF_REMOTE_CODE:
         return _OF_REMOTE_CODE[model_type]
     entry = _snapshot()["model_types"].get(_SAME_CLASS.get(model_type, model_type))
@@ -31,7 +31,7 @@ def class_defaults(model_type: str) -> tuple[Mapping[str, Any], Mapping[str, str
 
 
 def transformers_version() -> str:
-    """The version that the snapshot is of."""
+    """The version of transformers that the snapshot was taken from."""
     return str(_snapshot()["transformers"])
 
 

@@ -1,4 +1,4 @@
-"""What planning knows of a model: its tensors, what its layers keep in the KV cache, and how sure that is."""
+"""Holds the facts that planning uses: a model's tensors, the contents of its KV cache, and how sure these are."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ Group = Literal[
     "projector",
     "mtp",
 ]
-"""What a tensor is for. `lm_head` is absent where it is the embedding's own matrix (tied); `mtp`: layers that predict
-several tokens at once, which vLLM loads for speculative decoding alone; `recurrent`: of layers that keep a state."""
+"""The purpose of a tensor. A tied model has no `lm_head`: the embedding's matrix computes the output. `mtp`: layers
+that predict several tokens at once, which vLLM loads for speculative decoding alone; `recurrent`: weights of layers
+that keep a state."""
 
 TOWERS: tuple[Group, ...] = ("vision", "audio", "projector")
 
 Sharding = Literal["replicated", "split", "vocabulary", "kv_heads", "experts", "state_groups"]
 """How vLLM lays a tensor over the ranks of tensor parallelism: whole on each, split evenly, by rows of the vocabulary
-(padded), by KV heads (replicated where there are fewer heads than ranks), by experts or their width, or by the groups
+(padded), by KV heads (replicated if there are fewer heads than ranks), by experts or their width, or by the groups
 of a Mamba-2 layer (a group on each rank where the ranks do not divide them)."""
 
 Dtype = Literal["bfloat16", "float16", "float32"]
 
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "half": 2, "float": 4}
-"""Of a value, by vLLM's names."""
+"""Bytes of a value, by vLLM's names of dtypes."""
 
 Basis = Literal["headers", "config", "estimate"]
-"""Bytes as the safetensors headers tell them; counted from a config of a known architecture; or of an unknown one."""
+"""The source of the bytes: the safetensors headers, the config of a known architecture, or that of an unknown one."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +60,17 @@ class Tensor:
 
     @cached_property
     def params(self) -> int:
-        """Of all copies."""
+        """Parameters of all copies together."""
         return math.prod(self.shape) * self.copies
 
 
 @dataclass(frozen=True)
 class CacheLayers:
-    """`layers` layers that keep the same in the KV cache; layers that read another one's cache are in none.
+    """`layers` layers that keep the same in the KV cache; a layer that reads another layer's cache is not counted.
 
-    `window`: tokens of a sliding window or of a chunk. `latent`: one vector of `head_dim` values a token, on every
-    rank (multi-head latent attention; `kv_heads` is 1 and `value_head_dim` 0). Else keys of `head_dim` and values of
-    `value_head_dim` for each of the `kv_heads`.
+    `window`: tokens of a sliding window or of a chunk. `latent`: each layer keeps one vector of `head_dim` values a
+    token, on every rank (multi-head latent attention; `kv_heads` is 1 and `value_head_dim` 0). Otherwise each layer
+    keeps keys of `head_dim` and values of `value_head_dim` for each of the `kv_heads`.
     """
 
     kind: Literal["full", "sliding", "chunked", "latent"]
@@ -88,9 +89,10 @@ StateKind = Literal["mamba1", "mamba2", "gated_delta", "short_conv"]
 class StateLayers:
     """`layers` layers that keep a state of one size for each request, however long the request is.
 
-    The state is `heads` matrices of `rows` x `columns` values, and what a convolution over `kernel` tokens looks back
-    at: `channels` values of each token before the last, and twice `group_width` for each of the `groups` that heads
-    share. `dtype`: of the matrices, where the model says so and no argument does (None: as the convolution's).
+    The state holds `heads` matrices of `rows` x `columns` values, and the inputs of a convolution over `kernel` tokens:
+    for each token before the last one, `channels` values, and twice `group_width` for each of the `groups` that heads
+    share. `dtype`: the dtype of the matrices if the model sets one; vLLM's arguments override it (None: the dtype of
+    the convolution's inputs).
     """
 
     kind: StateKind
@@ -118,9 +120,10 @@ class RotaryTable:
 class Quantization:
     """`method` as config.json names it (gptq, awq, fp8, compressed-tensors, mxfp4, modelopt, bitsandbytes, ...).
 
-    `bits` of a weight; `group_size`: weights that share a scale (None: one for each output row or tensor);
-    `scale_bytes` of one; `zero_points`: beside each scale one of `bits`. `ignored`: patterns of tensors that keep the
-    model's dtype. `kv_cache`: how the checkpoint wants its KV cache kept, where it says so.
+    `bits`: of a weight; `group_size`: the number of weights that share a scale (None: one scale for each output row or
+    tensor); `scale_bytes`: bytes of a scale; `zero_points`: each scale has a zero point of `bits` bits. `ignored`:
+    patterns of tensors that keep the model's dtype. `kv_cache`: the dtype of the KV cache that the checkpoint asks
+    for, if any.
     """
 
     method: str
@@ -135,17 +138,17 @@ class Quantization:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """A model as its config (and, where known, the headers of its files) tells it.
+    """The facts of a model, from its config and, if they are known, the headers of its files.
 
-    `weight_bytes`: by group, as files or counting say, before tensor parallelism. `heads`: of attention (queries).
-    `max_position_embeddings`: the longest context that vLLM allows; `default_length`: what it takes where none is asked
-    for (None: the longest); `length_by_yarn`: what releases allow that multiply YaRN's first positions by its factor
-    (None: the same). `parts_missing`: a tower is not in `weight_bytes`. `file_dtype`: of the weights in the files,
-    where their headers are known. `states`: what layers keep in place of, or beside, keys and values.
-    `predicting`: what layers of multi-token prediction keep, where they are served. `config`: what all this was read
-    from.
-    `experts_per_token`: 0 for dense models. `notes`: what was assumed or left out, as sentences. `bytes_by_dtype`: the
-    same bytes by the names that safetensors gives dtypes, or by the quantisation method's where they are counted.
+    `weight_bytes`: bytes by group before tensor parallelism, from the files or counted. `heads`: attention heads of
+    the queries. `max_position_embeddings`: the longest context that vLLM allows, in tokens; `default_length`: the
+    context without --max-model-len (None: the longest); `length_by_yarn`: the longest context in those releases of
+    vLLM that multiply YaRN's original positions by its factor (None: the same). `parts_missing`: `weight_bytes` lacks
+    a tower. `file_dtype`: the dtype of the weights in the files, if their headers are known. `states`: the states that
+    layers keep in place of, or beside, keys and values. `predicting`: the KV cache of layers of multi-token
+    prediction, if they are served. `config`: the config.json that the facts come from. `experts_per_token`: 0 for
+    dense models. `notes`: the assumptions and omissions, as sentences. `bytes_by_dtype`: the same bytes by
+    safetensors' names of dtypes or, where they are counted, by the name of the quantisation method.
     """
 
     name: str
@@ -183,7 +186,7 @@ class ModelFacts:
     config: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     def longest_context(self, *, windows: bool = True) -> int:
-        """The most tokens of a request. `windows`: false where --disable-sliding-window makes the window the limit."""
+        """The most tokens of a request. `windows`: false if --disable-sliding-window makes the window the limit."""
         limits = [layers.window for layers in self.cache if layers.kind == "sliding" and layers.window]
         return min([self.max_position_embeddings, *([] if windows else limits)])
 
@@ -193,19 +196,19 @@ class ModelFacts:
 
     @property
     def total_params(self) -> int:
-        """Of the language model, without multi-token prediction: what publishers mean by a model's size, mostly."""
+        """Parameters of the language model without multi-token prediction: mostly what publishers call its size."""
         return sum(tensor.params for tensor in self.tensors if tensor.group not in ("mtp", *TOWERS))
 
     @property
     def tower_params(self) -> int:
-        """Of the towers for images and sound, and of what joins them to the language model."""
+        """Parameters of the towers for images and sound, and of the weights that join them to the language model."""
         return sum(tensor.params for tensor in self.tensors if tensor.group in TOWERS)
 
     @property
     def active_params(self) -> int:
-        """What one token computes with, its input embedding included: of the routed experts the share that is chosen.
+        """The parameters that one token computes with, its input embedding and the chosen experts' share included.
 
-        Tables that are only looked up layer by layer count in neither convention; towers for images and sound neither.
+        Neither convention counts tables that layers only look up, nor towers for images and sound.
         """
         away = ("per_layer_embedding", "mtp", "routed_experts", *TOWERS)
         whole = sum(tensor.params for tensor in self.tensors if tensor.group not in away)
@@ -214,7 +217,7 @@ class ModelFacts:
 
     @property
     def active_params_without_embedding(self) -> int:
-        """`active_params` without the input embedding; the same where that matrix computes the output, too."""
+        """`active_params` without the input embedding; the same number if that matrix computes the output, too."""
         tied = not any(tensor.group == "lm_head" for tensor in self.tensors)
         looked_up = sum(tensor.params for tensor in self.tensors if tensor.group == "embedding")
         return self.active_params - (0 if tied else looked_up)

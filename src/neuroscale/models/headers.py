@@ -1,4 +1,4 @@
-"""The headers of safetensors files: name, dtype, shape and bytes of each tensor, without the weights themselves."""
+"""Reads the headers of safetensors files: name, dtype, shape and bytes of each tensor, but not the weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neuroscale.core.units import MIB
 from neuroscale.core.validation import shorten
 
 LARGEST_HEADER = 64 * MIB
-"""Bytes of one file's header that are still read. Real ones with a hundred thousand tensors take about 15 MB."""
+"""The largest header that is read, in bytes. A real header of a hundred thousand tensors takes about 15 MB."""
 
 LARGEST_INDEX = 64 * MIB
 MOST_FILES = 2000
@@ -63,7 +63,7 @@ class Header:
 
 
 def folder_headers(folder: Path) -> list[Header] | None:
-    """The tensors of a model's folder; None where it holds no safetensors files. Raises InputError for broken ones."""
+    """The tensors in a model's folder; None if it has no safetensors files. Raises InputError for a broken file."""
     names = _files(folder)
     if names is None:
         return None
@@ -78,7 +78,7 @@ def folder_headers(folder: Path) -> list[Header] | None:
 
 
 def _files(folder: Path) -> list[str] | None:
-    """The files that vLLM loads: those of the index where there is one, else all but Mistral's own second copy."""
+    """The files that vLLM loads: the files that the index names; without an index, all but Mistral's second copy."""
     index = folder / INDEX
     if index.is_file():
         return index_files(read_bounded(index, LARGEST_INDEX, _FIX), str(index))
@@ -91,7 +91,7 @@ def _files(folder: Path) -> list[str] | None:
 
 
 def index_files(text: bytes, where: str) -> list[str]:
-    """The names of the files of an index. Raises InputError where it is broken or names files outside its folder."""
+    """The names of the files in an index. Raises InputError if it is broken or names files outside its folder."""
     try:
         index = json.loads(text)
         names = sorted(set(index["weight_map"].values()))
@@ -106,7 +106,7 @@ def index_files(text: bytes, where: str) -> list[str]:
 
 
 def file_headers(path: Path) -> list[Header]:
-    """The tensors of one file. Raises InputError where its header is broken, of absurd size, or does not fit it."""
+    """The tensors of one file. Raises InputError if its header is broken, too large, or does not match the file."""
     try:
         with path.open("rb") as file:
             start = file.read(8)
@@ -130,7 +130,7 @@ def file_headers(path: Path) -> list[Header]:
 
 
 def parse_header(text: bytes, where: str) -> list[Header]:
-    """The tensors that a header's text tells of."""
+    """The tensors that a header's text names. Raises InputError if it is broken."""
     try:
         entries = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -160,7 +160,7 @@ def entry_header(name: str, entry: Any, where: str) -> Header:
 
 
 def _whole(value: Any) -> bool:
-    """Whether it is a list of whole numbers of sensible size."""
+    """Whether the value is a list of whole numbers of sensible size."""
     return isinstance(value, list) and all(type(item) is int and 0 <= item < 2**48 for item in value)
 
 

@@ -1,4 +1,4 @@
-"""A model of the Hugging Face Hub: its config.json and the headers of its safetensors files, never the weights."""
+"""Reads a model of the Hugging Face Hub: its config.json and the headers of its safetensors files, not the weights."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _ELSEWHERE = "Name a folder that holds the model, or its config.json."
 
 
 class HubOutOfReachError(InputError):
-    """The Hub itself does not answer, so that asking it for another model is of no use."""
+    """The Hub itself does not answer, so a question about another model would fail, too."""
 
 
 class HubModel:
     """A repository of the Hub at the newest commit of its default branch, or at `revision`.
 
-    Raises InputError where it is not there, needs rights, or the Hub cannot be reached.
+    Raises InputError if the repository does not exist or needs rights, or if the Hub cannot be reached.
     """
 
     def __init__(self, name: str, revision: str | None = None) -> None:
@@ -44,20 +44,20 @@ class HubModel:
         self._sizes = {file.rfilename: file.size for file in info.siblings or ()}
         gated: bool | str | None = info.gated
         self.gated: bool | None = None if gated is None else gated is not False
-        """Whether the Hub gives the files only to whom the publisher lets in; None where it does not say."""
+        """Whether the Hub gives the files only to users whom the publisher admits; None if the Hub does not say."""
         tags = info.tags or []
         self.license: str | None = _tagged(tags, "license:")
         self.quantized_from: str | None = _tagged(tags, "base_model:quantized:")
-        """The model that this is a quantised copy of, where its card says so."""
+        """The name of the model that this one is a quantised copy of, if its card names one."""
 
     @property
     def source(self) -> str:
-        """Where the facts are from."""
+        """The place that the facts come from, for messages."""
         return f"{self.name}@{self.revision[:12]} on the Hub"
 
     @property
     def weight_files_bytes(self) -> int | None:
-        """Bytes of the safetensors files that vLLM loads; None where there are none or a size is not told."""
+        """Bytes of the safetensors files that vLLM loads; None without such files, or if the Hub lacks a size."""
         files = [file for file in self._sizes if file.endswith(".safetensors") and "/" not in file]
         own = [file for file in files if not file.startswith("consolidated")] or files
         sizes = [self._sizes[file] for file in own]
@@ -69,7 +69,7 @@ class HubModel:
         return file in self._sizes
 
     def text(self, file: str) -> bytes | None:
-        """A small file of the repository; None where it has none."""
+        """The bytes of a small file of the repository; None if the file does not exist."""
         if file not in self._sizes:
             return None
         size = self._sizes[file]
@@ -79,7 +79,7 @@ class HubModel:
         return Path(path).read_bytes()
 
     def headers(self) -> list[Header] | None:
-        """The tensors of its safetensors files; None where it has none."""
+        """The tensors of its safetensors files; None if it has no such files."""
         if not {SINGLE, INDEX} & self._sizes.keys():
             return None
         shards = sum(file.endswith(".safetensors") for file in self._sizes)
@@ -96,7 +96,7 @@ class HubModel:
         return found
 
     def _ask(self, question: Any) -> Any:
-        """The Hub's answer. Raises InputError where there is none."""
+        """The Hub's answer. Raises InputError if the Hub does not answer, or refuses."""
         import httpx
         from huggingface_hub import errors
 
@@ -127,6 +127,6 @@ class HubModel:
 
 
 def _tagged(tags: Iterable[str], prefix: str) -> str | None:
-    """What follows the prefix in the one tag that has it; None without one, or with several."""
+    """The rest of the only tag with this prefix; None if no tag, or more than one, has the prefix."""
     found = [tag.removeprefix(prefix) for tag in tags if tag.startswith(prefix)]
     return found[0] if len(found) == 1 else None

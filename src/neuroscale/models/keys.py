@@ -1,4 +1,4 @@
-"""Typed reading of a model's config.json: bounds on everything, and errors that name the key."""
+"""Reads the keys of a model's config.json by type: every value has bounds, and errors name the key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neuroscale.core.validation import shorten, suggest
 from neuroscale.models.defaults import class_defaults
 
 LARGEST_CONFIG = 4 * MIB
-"""Bytes of a config.json that is still read: real ones with long lists of unquantised modules take under 100 kB."""
+"""The largest config.json that is read, in bytes. Real ones with long lists of modules take under 100 kB."""
 
 LARGEST_NUMBER = 2**40
 MOST_LAYERS = 2000
@@ -21,7 +21,7 @@ _FIX = "Copy config.json from the model's own repository."
 
 
 def parse_config(text: str | bytes, where: str) -> dict[str, Any]:
-    """The object that a config.json holds. Raises InputError for anything else, and for one of absurd size."""
+    """The object that a config.json holds. Raises InputError if it is too large or holds anything but an object."""
     if len(text) > LARGEST_CONFIG:
         raise InputError(Problem(where, "", f"is larger than {LARGEST_CONFIG // MIB} MiB", _FIX))
     try:
@@ -39,10 +39,10 @@ def parse_config(text: str | bytes, where: str) -> dict[str, Any]:
 class Keys:
     """One object of a config.json, with the defaults of its model type's class in transformers.
 
-    `where` names the file in messages, `path` the place of this object in it. A key that is null counts as written:
-    it hides the default.
+    `where` names the file in messages, and `path` the place of this object in the file. A key with the value null
+    counts as written: it hides the default.
 
-    `asked`: names that were looked for, by the path of their object; shared with the sections.
+    `asked`: the names that were looked up so far, by the path of their object; all sections share it.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class Keys:
         return self._name(key) in self.values
 
     def raw(self, key: str) -> Any:
-        """The key's value or default; None where there is neither."""
+        """The key's value, or its default; None if it has neither."""
         name = self._name(key)
         return self.values[name] if name in self.values else self._defaults.get(name)
 
     def integer(self, *keys: str, low: int = 1, high: int = LARGEST_NUMBER, default: int | None = None) -> int:
-        """The first of `keys` that is not null, else `default`. Raises InputError where there is neither."""
+        """The first of `keys` that is not null, else `default`. Raises InputError if there is neither."""
         value = self.optional(*keys, low=low, high=high)
         if value is None:
             value = default
@@ -89,9 +89,10 @@ class Keys:
         return value
 
     def shape(self, *keys: str, low: int = 1, high: int = LARGEST_NUMBER) -> int:
-        """As `integer`, for what a model's size hangs on.
+        """As `integer`, for keys that decide the model's size.
 
-        Only sections leave such keys out, where they are as the class says; in a whole file, a missing one was lost.
+        Only a section may leave such a key out, and then has the default of its class. In a whole file, the key must
+        be present: a file without it is damaged.
         """
         if not self.path and not any(self.written(key) for key in keys):
             raise self.problem(keys[0], "is missing")
@@ -106,7 +107,7 @@ class Keys:
         return None
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """True or false; null is `default`."""
+        """The key as true or false; `default` if it is null or missing."""
         value = self.raw(key)
         if value is None:
             return default
@@ -115,7 +116,7 @@ class Keys:
         return value
 
     def text(self, key: str, default: str = "") -> str:
-        """Text; null is `default`."""
+        """The key as text; `default` if it is null or missing."""
         value = self.raw(key)
         if value is None:
             return default
@@ -124,7 +125,7 @@ class Keys:
         return value
 
     def texts(self, key: str, most: int = 100_000) -> tuple[str, ...] | None:
-        """A list of texts; None where it is null or missing."""
+        """The key as a list of texts; None if it is null or missing."""
         value = self._list(key, most)
         if value is None:
             return None
@@ -134,12 +135,12 @@ class Keys:
         return tuple(value)
 
     def integers(self, key: str, low: int = 0, most: int = MOST_LAYERS) -> tuple[int, ...] | None:
-        """A list of whole numbers; None where it is null or missing."""
+        """The key as a list of whole numbers; None if it is null or missing."""
         value = self._list(key, most)
         return None if value is None else tuple(self._checked(key, item, low, LARGEST_NUMBER) for item in value)
 
     def section(self, *keys: str, model_type: str = "") -> Keys | None:
-        """The first of `keys` that holds an object; its own `model_type`, or else the given one, says the defaults."""
+        """The first of `keys` that holds an object. Its defaults follow its own `model_type`, else the given one."""
         for key in keys:
             value = self.raw(key)
             if value is None:
@@ -174,7 +175,7 @@ class Keys:
         return value
 
     def _name(self, key: str) -> str:
-        """The spelling under which the file, or else the class, has the key."""
+        """The name that the file, or else the class, uses for the key."""
         found = self._spelled.get(key)
         if found is None:
             found = self._spelled[key] = self._look_up(key)
@@ -196,5 +197,5 @@ class Keys:
 
 
 def unknown_choice(keys: Keys, key: str, value: str, known: Iterable[str]) -> InputError:
-    """An error about a value that is none of the known ones."""
+    """An error about a value that is not one of the known values."""
     return keys.problem(key, f"{shorten(value)} is not known here", suggest(value, known))

@@ -1,7 +1,7 @@
-"""What one decoder layer is made of, and the weights and the KV cache that follow from it.
+"""Describes the parts of a decoder layer, and computes their weights and their KV cache.
 
-Names are those of the checkpoints; how vLLM lays each matrix over the ranks is what its layers of that name do
-(`ColumnParallelLinear` and `RowParallelLinear` split, `QKVParallelLinear` splits by heads, `ReplicatedLinear` copies).
+The tensors have their names in the checkpoints. Each matrix is laid over the ranks as vLLM's layer of it does:
+`ColumnParallelLinear` and `RowParallelLinear` split, `QKVParallelLinear` splits by heads, `ReplicatedLinear` copies.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Reach = Literal["full", "sliding", "chunked"]
 class Attention:
     """Attention with keys and values for each KV head.
 
-    `reads_other`: it uses an earlier layer's keys and values, and has no matrices for them. `own_values`: false where
-    the keys serve as values. `norm`: of queries and keys, by `head` or over `all` heads, or for each head its own
-    (`heads`); `norm_bias`: it has one. `gate`: how many values weigh what comes out; `gated_queries`: as many as
-    queries, out of their matrix. `turned`: false where positions turn neither queries nor keys. `fused`: queries, keys
-    and values are one tensor of the checkpoint.
+    `reads_other`: the layer uses an earlier layer's keys and values, and has no matrices for them. `own_values`: false
+    if the keys serve as values. `norm`: the norm of queries and keys: one by `head`, one over `all` heads, or each
+    head's own (`heads`); `norm_bias`: the norm has a bias. `gate`: the number of values that weigh the output;
+    `gated_queries`: the matrix of the queries also makes a gate of their size. `turned`: false if queries and keys get
+    no rotary embedding. `fused`: the name of the one tensor that holds queries, keys and values.
     """
 
     heads: int
@@ -54,7 +54,7 @@ class Attention:
         at = f"{at}{self.block}."
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         if self.fused:
-            # One tensor of the file, two kinds of rows to vLLM.
+            # vLLM splits the two kinds of rows of this one tensor differently.
             out.linear(at + self.fused, "attention", (hidden, queries), "split", bias=self.bias)
             out.linear(at + self.fused, "attention", (hidden, 2 * keys), "kv_heads", bias=self.bias)
         else:
@@ -89,7 +89,7 @@ class Attention:
                 out.add(f"{at}{name}.{part}", "norm", shape[self.norm], "split" if sharded else "replicated")
 
     def cache(self) -> CacheLayers | None:
-        """Of this layer; None where it reads another one's."""
+        """The KV cache of this layer; None if it reads another layer's cache."""
         if self.reads_other:
             return None
         window = None if self.reach == "full" else self.window
@@ -98,9 +98,9 @@ class Attention:
 
 @dataclass(frozen=True)
 class LatentAttention:
-    """Multi-head latent attention: the cache holds `rank` + `rope_dim` values a token, whatever the heads.
+    """Multi-head latent attention: the cache holds `rank` + `rope_dim` values a token, whatever the number of heads.
 
-    `query_rank`: of the queries' own compression (None: there is none).
+    `query_rank`: the rank to which queries are compressed (None: they are not).
     """
 
     heads: int
@@ -131,7 +131,7 @@ class LatentAttention:
         out.linear(f"{at}o_proj", "attention", (values, hidden), "split", bias=self.bias, bias_sharding="replicated")
 
     def cache(self) -> CacheLayers | None:
-        """Of this layer: one vector a token."""
+        """The KV cache of this layer: one vector a token."""
         return CacheLayers("latent", 1, 1, self.rank + self.rope_dim, 0)
 
 
@@ -161,12 +161,12 @@ class Mlp:
 
 @dataclass(frozen=True)
 class Experts:
-    """Routed experts of which each token takes `per_token`, and what stands beside them in the block.
+    """Routed experts, of which each token takes `per_token`, and the other parts of their block.
 
-    `fused`: names of the two tensors that hold all experts (gate and up in the first); else `names` of each one's.
-    `correction`: the name of a bias that only choosing uses, kept in float32. `shared`: an expert that every token
-    takes, `shared_gate` the vector that weighs it. `latent`: values of a token that the routed experts compute with,
-    made and brought back by two matrices with `latent_names`.
+    `fused`: the names of the two tensors that hold all experts (gate and up in the first); otherwise `names` has the
+    names of each expert's tensors. `correction`: the name of a bias in float32 that only the router uses. `shared`: an
+    expert that every token takes; `shared_gate`: the vector that weighs it. `latent`: the number of values of a token
+    that the routed experts compute with; two matrices with `latent_names` convert to and from them.
     """
 
     count: int
@@ -216,7 +216,7 @@ class Experts:
 
 @dataclass(frozen=True)
 class Extra:
-    """A tensor that fits none of the blocks. `linear`: a matrix of a module, with `shape` from values to values."""
+    """A tensor outside these blocks. `linear`: it is the matrix of a module, and `shape` its inputs and outputs."""
 
     name: str
     group: Group
@@ -235,9 +235,9 @@ class Extra:
 
 @dataclass(frozen=True)
 class Layer:
-    """A decoder layer. `norms`: of `hidden` values, by name; `norm_bias`: they have one.
+    """A decoder layer. `norms`: the names of its norms, of `hidden` values each; `norm_bias`: the norms have biases.
 
-    `attention`: None where the layer has none; `mixer`: what keeps a state in its place, or beside it.
+    `attention`: None if the layer has none; `mixer`: the block that keeps a state in place of attention, or beside it.
     """
 
     attention: Attention | LatentAttention | None
@@ -263,7 +263,7 @@ class Layer:
 
 
 def cache_of(layers: Iterable[Layer]) -> tuple[CacheLayers, ...]:
-    """What the layers keep, equal ones put together; the most layers first."""
+    """The KV caches of the layers, with equal ones as one entry; the entry with the most layers comes first."""
     attentions = (layer.attention for layer in layers if layer.attention is not None)
     found: Counter[CacheLayers] = Counter(cache for one in attentions if (cache := one.cache()) is not None)
     return tuple(
@@ -273,6 +273,6 @@ def cache_of(layers: Iterable[Layer]) -> tuple[CacheLayers, ...]:
 
 
 def states_of(layers: Iterable[Layer]) -> tuple[StateLayers, ...]:
-    """The states that the layers keep, equal ones put together; the most layers first."""
+    """The states of the layers, with equal ones as one entry; the entry with the most layers comes first."""
     found = Counter(layer.mixer.state() for layer in layers if layer.mixer is not None)
     return tuple(replace(state, layers=count) for state, count in found.most_common())

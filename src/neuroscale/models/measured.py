@@ -1,4 +1,4 @@
-"""What the headers of a checkpoint's files say of its weights, put beside what was counted from its config."""
+"""Measures the weights by the headers of a checkpoint's files, beside the weights counted from its config."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _SHARDING: Mapping[Group, Sharding] = {
     "shared_experts": "split",
     "routed_experts": "experts",
 }
-"""Of tensors whose names are unknown."""
+"""How vLLM shards tensors whose names are unknown."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Bytes by group and by dtype, the tensors, the dtype of most of what is not quantised, and notes."""
+    """Bytes by group and by dtype, the tensors, the dtype of most unquantised weights, and notes."""
 
     weight_bytes: Mapping[Group, int]
     bytes_by_dtype: Mapping[str, int]
@@ -39,12 +39,12 @@ class Measured:
 
 
 def measure(counted: Sequence[Weight], headers: Sequence[Header], layers: int, *, quantized: bool) -> Measured:
-    """The headers' own bytes.
+    """Measures the bytes by the headers.
 
-    Tensors come from the headers, too, for groups in which they differ from what was counted, unless quantisation
+    In groups where headers and counted weights differ, the tensors come from the headers, too, unless quantisation
     packed them.
     """
-    # Layers that predict several tokens are told by their numbers: their names are the others'.
+    # Only their numbers tell layers of multi-token prediction from the others: the names are the same.
     known = {template(weight.name): weight for weight in counted if weight.group != "mtp"}
     notes: list[str] = []
     by_group: Counter[Group] = Counter()

@@ -1,6 +1,6 @@
-"""Layers that keep a state of one size for a request in place of keys and values: their weights and their state.
+"""Computes weights and states of layers that keep a state of one size for a request in place of keys and values.
 
-Shapes and shardings as in vLLM 0.32: model_executor/layers/mamba (mamba_mixer2.py, gdn/qwen_gdn_linear_attn.py) and
+Shapes and shardings follow vLLM 0.32: model_executor/layers/mamba (mamba_mixer2.py, gdn/qwen_gdn_linear_attn.py) and
 mamba_utils.py, which computes the states.
 """
 
@@ -17,7 +17,7 @@ class GatedDelta:
     """A gated delta rule over `value_heads` matrices of `value_dim` x `key_dim` values (Qwen3-Next, Qwen3.5).
 
     `fused`: the checkpoint has one matrix for queries, keys, values and the gate, and one for the two vectors of each
-    head; else four. `dtype`: as in `StateLayers`.
+    head; otherwise it has four matrices. `dtype`: as in `StateLayers`.
     """
 
     key_heads: int
@@ -56,7 +56,7 @@ class GatedDelta:
         out.linear(f"{at}out_proj", "recurrent", (values, hidden), "split")
 
     def state(self) -> StateLayers:
-        """Of this layer."""
+        """The state of this layer."""
         return StateLayers(
             "gated_delta",
             1,
@@ -71,10 +71,10 @@ class GatedDelta:
 
 @dataclass(frozen=True)
 class Mamba2:
-    """Mamba-2: `heads` matrices of `head_dim` x `state` values; `groups` of heads share what goes in and out of them.
+    """Mamba-2: `heads` matrices of `head_dim` x `state` values; the heads of each of `groups` share inputs and outputs.
 
-    `inner`: values of a token inside. `bias`: of the two matrices, `conv_bias`: of the convolution. `norm`: what comes
-    out is normed. `dtype`: as in `StateLayers`.
+    `inner`: values of a token inside the block. `bias`: the two matrices have biases; `conv_bias`: the convolution has
+    one. `norm`: the output has a norm. `dtype`: as in `StateLayers`.
     """
 
     inner: int
@@ -93,7 +93,7 @@ class Mamba2:
         """Add them below `at`, such as `model.layers.0.`."""
         at = f"{at}{self.block}."
         shared = 2 * self.groups * self.state_size
-        # One tensor of the file, two kinds of rows to vLLM.
+        # vLLM splits the two kinds of rows of this one tensor differently.
         out.linear(f"{at}in_proj", "recurrent", (hidden, 2 * self.inner + self.heads), "split", bias=self.bias)
         out.linear(f"{at}in_proj", "recurrent", (hidden, shared), "state_groups", bias=self.bias)
         for rows, sharding in ((self.inner, "split"), (shared, "state_groups")):
@@ -109,7 +109,7 @@ class Mamba2:
         )
 
     def state(self) -> StateLayers:
-        """Of this layer."""
+        """The state of this layer."""
         return StateLayers(
             "mamba2",
             1,
@@ -126,9 +126,10 @@ class Mamba2:
 
 @dataclass(frozen=True)
 class Mamba1:
-    """Mamba: `inner` rows of `state` values. `rank`: of what makes the steps; `norms`: of it and of the two inputs.
+    """Mamba: `inner` rows of `state` values.
 
-    vLLM quantises none of its matrices.
+    `rank`: the rank of the projection that makes the time steps; `norms`: that projection and the two inputs have
+    norms. vLLM does not quantise any of its matrices.
     """
 
     inner: int
@@ -166,13 +167,13 @@ class Mamba1:
                 out.add(f"{at}{name}_layernorm.weight", "norm", (width,))
 
     def state(self) -> StateLayers:
-        """Of this layer."""
+        """The state of this layer."""
         return StateLayers("mamba1", 1, self.inner, 1, self.state_size, self.inner, self.kernel)
 
 
 @dataclass(frozen=True)
 class ShortConv:
-    """A gated convolution of `channels` values over `kernel` tokens, and nothing that lasts longer (LFM2)."""
+    """A gated convolution of `channels` values over `kernel` tokens, without any other state (LFM2)."""
 
     channels: int
     kernel: int
@@ -190,7 +191,7 @@ class ShortConv:
         )
 
     def state(self) -> StateLayers:
-        """Of this layer."""
+        """The state of this layer."""
         return StateLayers("short_conv", 1, 0, 0, 0, self.channels, self.kernel)
 
 

@@ -1,4 +1,4 @@
-"""What `--hf-overrides` makes of a model's longest context: `with_overrides`."""
+"""Applies `--hf-overrides` to a model's longest context: `with_overrides`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WHERE = "--hf-overrides"
 
 
 def of_context(overrides: Any) -> bool:
-    """Whether overrides change nothing but how long a context the model reads, which is planned."""
+    """Whether the overrides change only the length of the context; only such overrides are planned."""
     if not isinstance(overrides, Mapping):
         return False
     inner = overrides.get(_SECTION)
@@ -27,11 +27,11 @@ def of_context(overrides: Any) -> bool:
 
 
 def with_overrides(facts: ModelFacts, overrides: Mapping[str, Any]) -> ModelFacts:
-    """The facts with such overrides. Raises InputError for what vLLM or this reader refuses."""
+    """The facts with such overrides. Raises InputError for overrides that vLLM or this reader refuses."""
     if facts.config is None:
         raise InputError(Problem(_WHERE, "", f"the config of {facts.name} is not known", "Name the model's own files."))
     found = read_config(_merged(facts.config, overrides, ""), facts.name, f"{facts.source} with {_WHERE}")
-    # Who lets vLLM take more than the file says takes more than the overrides say, too.
+    # A command that lets vLLM exceed the limit of the file lets it exceed the limit of the overrides, too.
     forced = facts.max_position_embeddings > read_config(facts.config, facts.name).max_position_embeddings
     longest = max(facts.max_position_embeddings if forced else 1, found.max_position_embeddings)
     return replace(
@@ -45,7 +45,7 @@ def with_overrides(facts: ModelFacts, overrides: Mapping[str, Any]) -> ModelFact
 
 
 def _merged(config: Mapping[str, Any], overrides: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """As vLLM does: a section is merged, a scaling replaced by the other spelling, too."""
+    """Merges as vLLM does: sections are merged; a scaling replaces the file's, whichever of its two names each uses."""
     merged = dict(config)
     for key, value in overrides.items():
         if key == _SECTION:
@@ -62,7 +62,7 @@ def _merged(config: Mapping[str, Any], overrides: Mapping[str, Any], path: str) 
 
 
 def _check(scaling: Any, key: str) -> None:
-    """vLLM looks for `rope_type` in what it did not read from the file, or in each of its sections."""
+    """Refuses a scaling without `rope_type`: vLLM looks for it in the override itself, or in each of its sections."""
     if not scaling or not isinstance(scaling, Mapping):
         return
     sections = [part for part in scaling.values() if isinstance(part, Mapping)]

@@ -1,4 +1,4 @@
-"""What a config's `quantization_config` does to the weights: which matrices, to how many bits, with which scales.
+"""Reads from a config's `quantization_config` which matrices it converts, to how many bits, and with which scales.
 
 Sources: the quantisation configs of vLLM (model_executor/layers/quantization) and of transformers, which name the keys;
 the layouts of AutoGPTQ, AutoAWQ, compressed-tensors, NVIDIA ModelOpt and bitsandbytes, which name the scales.
@@ -38,7 +38,7 @@ def _core(name: str) -> str:
 class Patterns:
     """Names of modules as the lists in configs write them: whole, in part, with `*`, or `re:` and an expression.
 
-    A name matches at the borders of its parts, whatever the towers' prefixes are.
+    A pattern matches whole parts of a name (between dots), whatever the towers' prefixes are.
     """
 
     def __init__(self, c: Keys, key: str, patterns: Iterable[str]) -> None:
@@ -55,14 +55,14 @@ class Patterns:
         if len(pattern) > _LONGEST_PATTERN:
             raise c.problem(key, f"a pattern has more than {_LONGEST_PATTERN} characters")
         if pattern.startswith("re:"):
-            if _REPEATED_GROUP.search(pattern):  # could take for ever
+            if _REPEATED_GROUP.search(pattern):  # its search could take exponential time
                 raise c.problem(key, f"the expression {pattern!r} repeats a group, which is not read here")
             try:
                 self._expressions.append(re.compile(pattern[3:]))
             except (re.error, OverflowError) as error:
                 raise c.problem(key, f"{pattern!r} is not a regular expression: {error}") from error
         elif pattern.endswith("*") and not _WILD.search(pattern[:-1]):
-            self._beginnings.add(_core(pattern)[:-1])  # most are so, and there may be hundreds
+            self._beginnings.add(_core(pattern)[:-1])  # most patterns look like this, and a file may have hundreds
         elif "*" in pattern:
             self._wild.append(_core(pattern))
         else:
@@ -71,7 +71,7 @@ class Patterns:
                 self._exact[last].append((*parts[:-1], last))
 
     def match(self, module: str) -> bool:
-        """Whether one of them names the module, such as `model.layers.0.mlp.gate`, or what holds it."""
+        """Whether a pattern names the module, such as `model.layers.0.mlp.gate`, or a module that contains it."""
         core = _core(module)
         parts = tuple(core.split("."))
         for length in range(1, len(parts) + 1):
@@ -91,7 +91,7 @@ class Patterns:
 
 @dataclass(frozen=True)
 class Rule:
-    """`quantization` holds for the modules that `targets` names; None: for all matrices."""
+    """`quantization` applies to the modules that `targets` names (None: to all matrices)."""
 
     quantization: Quantization
     targets: Patterns | None = None
@@ -100,9 +100,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Scheme:
-    """What is converted. `ignored` keeps the model's dtype; `lm_head`: that matrix is converted like the others.
+    """The weights that a quantisation converts. Modules in `ignored` keep the model's dtype.
 
-    `experts_only`: only routed experts are; `towers`: those for images and sound, too.
+    `lm_head`: the LM head is converted like the others; `experts_only`: only routed experts are converted; `towers`:
+    the towers for images and sound are converted, too.
     """
 
     method: str
@@ -113,16 +114,16 @@ class Scheme:
     towers: bool = False
     kv_cache: Literal["fp8", "nvfp4"] | None = None
     facts: Quantization | None = None
-    """Of most of the weights."""
+    """The quantisation of most of the weights."""
 
     @property
     def by_layer(self) -> bool:
-        """Whether layers that are alike may be stored differently: a pattern names one by its number."""
+        """Whether a pattern names a layer by its number, so that similar layers may be stored differently."""
         patterns = [self.ignored, *(rule.targets for rule in self.rules if rule.targets)]
         return any(_NUMBER.search(pattern) for names in patterns for pattern in names.all)
 
     def of(self, weight: Weight) -> Quantization | None:
-        """How a weight is stored; None: in the model's dtype."""
+        """The quantisation of a weight; None if it keeps the model's dtype."""
         head = weight.group == "lm_head" and len(weight.shape) == 2
         table = weight.group in ("embedding", "per_layer_embedding") and any(rule.embeddings for rule in self.rules)
         if not (weight.linear or head or table):
@@ -144,7 +145,7 @@ class Scheme:
 
 
 def stored_bytes(shape: Sequence[int], copies: int, quantization: Quantization | None, dtype: str) -> int:
-    """Bytes of `copies` tensors, with the scales and zero points of a quantised one."""
+    """Bytes of `copies` tensors, with scales and zero points if they are quantised."""
     count = math.prod(shape)
     if quantization is None:
         return count * copies * DTYPE_BYTES[dtype]
@@ -162,7 +163,7 @@ def stored_bytes(shape: Sequence[int], copies: int, quantization: Quantization |
 def converted(
     weights: list[Weight], scheme: Scheme | None
 ) -> tuple[list[tuple[Weight, Quantization | None]], Scheme | None]:
-    """Each weight with how it is stored; `linear` then says whether it is converted. The scheme gets its `facts`."""
+    """Each weight with its quantisation; its `linear` then says whether it is converted. Sets the scheme's `facts`."""
     if scheme is None:
         return [(weight, None) for weight in weights], None
     stored = [(weight, scheme.of(weight)) for weight in weights]
@@ -180,7 +181,7 @@ def converted(
 
 
 def read_scheme(*places: Keys) -> Scheme | None:
-    """The quantisation that the first of the places with one asks for. Raises InputError for a method unknown here."""
+    """The quantisation that the first place with one asks for. Raises InputError for an unknown method."""
     for c in places:
         q = c.section("quantization_config", "compression_config")
         if q is not None and q.values:
@@ -189,7 +190,7 @@ def read_scheme(*places: Keys) -> Scheme | None:
 
 
 def _cache(q: Keys) -> Literal["fp8", "nvfp4"] | None:
-    """How ModelOpt or compressed-tensors say that the KV cache is kept: an object with bits and type, or a word."""
+    """The KV cache's dtype as ModelOpt or compressed-tensors write it: an object with bits and type, or a word."""
     for place in (q.section("quantization"), q):
         if place is None:
             continue
@@ -247,7 +248,7 @@ def _bits(q: Keys, *keys: str, default: int | None = None) -> int:
 
 
 def _group(q: Keys, *keys: str, default: int | None = None) -> int | None:
-    """Weights that share a scale; -1 stands for a whole row."""
+    """The number of weights that share a scale; the file's -1 stands for a whole row."""
     size = q.optional(*keys, low=-1, high=2**20)
     size = default if size is None else size
     return size if size is not None and size > 0 else None
@@ -269,7 +270,7 @@ def _gptq(q: Keys) -> Scheme:
     quantization = Quantization(
         method, _bits(q, "bits"), _group(q, "group_size", default=128), zero_points=not q.flag("sym", True)
     )
-    # Expressions behind `-:` name what is left out.
+    # Expressions after `-:` name modules that are left out.
     dynamic = q.section("dynamic")
     left_out = [f"re:{name[2:]}" for name in (dynamic.values if dynamic else ()) if name.startswith("-:")]
     extra = q.section("extra_config")
@@ -305,7 +306,7 @@ def _bitsandbytes(q: Keys) -> Scheme:
     if q.flag("load_in_8bit") and not q.flag("load_in_4bit"):
         quantization = Quantization("bitsandbytes", 8, scale_bytes=4)
     else:
-        # Scales of 64 weights in float32, or again quantised to 8 bits.
+        # 64 weights share a scale, which is a float32 or is itself quantised to 8 bits.
         quantization = Quantization("bitsandbytes", 4, 64, scale_bytes=1 if q.flag("bnb_4bit_use_double_quant") else 4)
     return Scheme("bitsandbytes", (Rule(quantization),), _names(q, "llm_int8_skip_modules"))
 

@@ -1,4 +1,4 @@
-"""Which family reads a config.json, and which models are refused, in words."""
+"""Chooses the family that reads a config.json, and refuses models that cannot be planned, with the reason."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ ARCHITECTURES = {
     "Qwen3_5ForCausalLM": "qwen3_5_text",
     "Qwen3_5MoeForCausalLM": "qwen3_5_moe_text",
 }
-"""What vLLM goes by: the class that a file names decides, whatever its model type."""
+"""The family of each architecture. As in vLLM, the class that a file names decides, whatever its model type."""
 
 TEXT_TYPES = {
     "aya_vision": "cohere2",
@@ -80,7 +80,7 @@ TEXT_TYPES = {
     "qwen3_vl": "qwen3_vl_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
 }
-"""The text tower of models with several towers, where `text_config` does not name its type."""
+"""The type of the text tower of models with several towers, for files whose `text_config` does not name it."""
 
 _WITH_STATES = frozenset(
     FAMILIES[model_type]
@@ -89,7 +89,7 @@ _WITH_STATES = frozenset(
         *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
     )
 )
-"""Families that plan layers with a state."""
+"""Families with rules for layers that keep a state."""
 _HYBRID_TYPES = frozenset(
     {
         "bailing_hybrid",
@@ -129,7 +129,7 @@ _HYBRID_KEYS = (
     "time_step_rank",
 )
 _UNLIKE_ESTIMATES = frozenset({"dbrx", "grok-1", "hunyuan_v1_moe"})
-"""Model types whose keys mean something else than those of Llama, so that an estimate would be wrong by far."""
+"""Model types whose keys have other meanings than Llama's, so that an estimate would be wrong by far."""
 _ENCODERS = frozenset(
     {
         "albert",
@@ -161,19 +161,19 @@ _NOT_PLANNED = (
     ("hybrid_layer_pattern", "a model whose layers differ one by one, which"),
     ("index_topk", "attention that an indexer with a cache of its own makes sparse, which"),
 )
-"""Keys that say that a plan by the common rules would be wrong, where they are not null or false."""
+"""Keys that make a plan by the common rules wrong if they are neither null nor false."""
 _UNLIKE_LLAMA = re.compile(
     r"lora_rank|kv_shared|shared_kv|cross_layer|swa_|_swa|hybrid|compress|sparse_attention|indexer|mamba|ssm|_conv|"
     r"linear_attn|linear_attention|recurren|retention|altup|per_layer|loop|mixture_of_depths|num_codebooks"
 )
-"""Keys of layers that keep something else, or share it."""
+"""Keys of layers that keep something other than keys and values, or that share them."""
 
 _OTHER = "Name a model that generates text."
 _MEASURE = "Start it once under vLLM, and plan with the numbers that it prints."
 
 
 def text_keys(c: Keys) -> Keys:
-    """The keys of the language model: a section of those of several towers, else the whole file."""
+    """The keys of the language model: a section if the model has several towers, else the whole file."""
     section = c.section("text_config", "llm_config", "language_config", model_type=TEXT_TYPES.get(c.model_type, ""))
     if section is None and (thinker := c.section("thinker_config")) is not None:
         section = thinker.section("text_config")
@@ -187,7 +187,7 @@ def text_keys(c: Keys) -> Keys:
 
 
 def family_of(c: Keys, text: Keys) -> Family | None:
-    """The family that reads the text tower; None for an unknown one."""
+    """The family that reads the text tower; None for an unknown architecture."""
     if text is c:
         for architecture in c.texts("architectures", 100) or ():
             if architecture in ARCHITECTURES:
@@ -196,7 +196,7 @@ def family_of(c: Keys, text: Keys) -> Family | None:
 
 
 def refuse_unplanned(c: Keys, text: Keys, family: Family | None) -> None:
-    """Raises InputError for models that keep more, or something else, than keys and values of tokens."""
+    """Raises InputError for a model that keeps anything other than keys and values of tokens."""
     for keys in (c, text):
         if keys.model_type in _ENCODERS:
             raise keys.problem("model_type", f"{keys.model_type} has no decoder and keeps no KV cache", _OTHER)
@@ -242,9 +242,9 @@ def _hybrid(c: Keys, key: str, why: str) -> InputError:
 
 
 def estimate(c: Keys) -> Decoder:
-    """A decoder of an unknown architecture as if it were Llama's, or Mixtral's where it has experts.
+    """Estimates a decoder of an unknown architecture as if it were Llama's, or Mixtral's if it has experts.
 
-    Raises InputError where its keys are not those of such a model.
+    Raises InputError if the file lacks the keys of such a model.
     """
     for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
         if not c.written(key):

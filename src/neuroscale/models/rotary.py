@@ -1,4 +1,4 @@
-"""The tables of sines and cosines by which vLLM turns queries and keys: kept beside the weights, whole on each rank."""
+"""Computes the sizes of vLLM's rotary embedding tables, which lie beside the weights and are whole on each rank."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from neuroscale.models.keys import Keys
 from neuroscale.models.layers import Attention, LatentAttention
 
 _IN_FULL_PRECISION = ("gpt_oss",)
-"""vLLM keeps the table of these in float32 whatever the model's dtype (model_executor/models/gpt_oss.py)."""
+"""Model types whose table vLLM keeps in float32, whatever the model's dtype (model_executor/models/gpt_oss.py)."""
 _WINDOWS_APART = ("gemma3", "gemma3_text", "gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gemma4_unified_text")
-"""Windowed layers turn by a table of their own: another base, and nothing stretched."""
+"""Model types whose windowed layers have a table of their own, with another base and without scaling."""
 _TURNED_PART = {"qwen3_next": 0.25, "qwen3_5_text": 0.25, "qwen3_5_moe_text": 0.25}
-"""Of a head, where the file does not say: their classes in transformers say so."""
+"""The default share of a head that is rotated, from the classes of these model types in transformers."""
 _STRETCHED = ("linear",)
-"""Scalings that keep a row for each position times their factor."""
+"""Scalings whose tables have as many rows as the positions times their factor."""
 _FROM_THE_ORIGINAL = ("yarn", "deepseek_yarn")
-"""Scalings that keep a row for each position that the model was first trained on, times their factor."""
+"""Scalings whose tables have as many rows as the positions of the first training times their factor."""
 
 
 def rotary_tables(
     text: Keys, attentions: Sequence[Attention | LatentAttention], positions: int
 ) -> tuple[RotaryTable, ...]:
-    """Of a language model that reads so many `positions`: one for all layers that turn alike, as vLLM makes them."""
+    """The tables of a language model that reads `positions` tokens: as in vLLM, layers with equal tables share one."""
     apart = text.model_type in _WINDOWS_APART
     found: dict[tuple[bool, int, int], RotaryTable] = {}
     for attention in attentions:
@@ -40,7 +40,7 @@ def rotary_tables(
 
 
 def _scaling(text: Keys) -> Keys | None:
-    """What says how rows are made of positions, of the layers that see the whole context."""
+    """The rotary scaling of the layers that see the whole context; None if the file has none."""
     said = rope_scaling(text)
     return None if said is None else said.section("full_attention") or said
 
@@ -48,7 +48,7 @@ def _scaling(text: Keys) -> Keys | None:
 def _rows(text: Keys, positions: int) -> int:
     scaling = _scaling(text)
     if scaling is not None and rope_kind(scaling) in LONG:
-        # One table each for short and for long prompts.
+        # vLLM keeps one table for short prompts and one for long prompts.
         first = text.optional("original_max_position_embeddings") or scaling.optional(
             "original_max_position_embeddings"
         )
@@ -69,7 +69,7 @@ def _width(text: Keys, attention: Attention | LatentAttention) -> int:
     if isinstance(attention, LatentAttention):
         return attention.rope_dim
     if text.model_type in _WINDOWS_APART:
-        # The table of a part is as wide as the head, with nothing turned in the rest.
+        # The table is as wide as the whole head, even if only a part of the head is rotated.
         return attention.head_dim
     whole = text.optional("rotary_dim")
     if whole:

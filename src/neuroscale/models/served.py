@@ -1,7 +1,7 @@
-"""What planning makes of each architecture that the pinned vLLM serves: `supported`.
+"""Says for each architecture that the pinned vLLM serves whether it can be planned: `supported`.
 
-The list is vLLM's own registry, which scripts/snapshot_vllm_models.py writes to architectures.json. What a file of a
-planned architecture says of itself still decides: a key that the rules do not know is refused by its name.
+The list is vLLM's own registry, which scripts/snapshot_vllm_models.py writes to architectures.json. A file of a planned
+architecture can still be refused: by a key that the rules do not know, which the message names.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _REFUSED: Mapping[str, str] = {
     "Qwen4ExpForConditionalGeneration": "its layers keep states of several sizes",
     "UnlimitedOCRForCausalLM": "its windows are of the written tokens alone",
 }
-"""By what vLLM's own classes of these names do."""
+"""Why each of these cannot be planned, from vLLM's classes of these names."""
 
 
 _OF_REMOTE_CODE: Mapping[str, tuple[str, ...]] = {
@@ -52,24 +52,24 @@ _OF_REMOTE_CODE: Mapping[str, tuple[str, ...]] = {
     "MiniCPMForCausalLM": ("minicpm",),
     "MolmoForCausalLM": ("molmo",),
 }
-"""Model types of classes that come with their models."""
+"""The model types of architectures whose config classes come with their models."""
 
 
 @dataclass(frozen=True)
 class Support:
-    """`status` of an architecture, and `why`, as a sentence's end; empty for what is planned by known rules alone."""
+    """The `status` of an architecture, and `why`, as a sentence's end; empty if known rules plan all of it."""
 
     status: Status
     why: str
 
 
 def version() -> str:
-    """The vLLM whose registry it is."""
+    """The version of vLLM that the registry comes from."""
     return str(_snapshot()["vllm"])
 
 
 def supported() -> dict[str, Support]:
-    """By the name of the architecture, in alphabetical order."""
+    """The support of each architecture by its name, in alphabetical order."""
     return {name: _support(name, entry) for name, entry in _snapshot()["architectures"].items()}
 
 

@@ -1,6 +1,6 @@
-"""Bytes of the state that layers keep for a request: `state_bytes`.
+"""Computes the bytes of the state that layers keep for a request: `state_bytes`.
 
-Shapes as `MambaStateShapeCalculator` of vLLM 0.32 has them (model_executor/layers/mamba/mamba_utils.py).
+The shapes are those of `MambaStateShapeCalculator` of vLLM 0.32 (model_executor/layers/mamba/mamba_utils.py).
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ def state_bytes(
     ranks: int = 1,
     speculative_tokens: int = 0,
 ) -> int:
-    """Of one layer, on one of `ranks` ranks of tensor parallelism, of one request.
+    """Bytes of one layer's state of one request, on one of `ranks` ranks of tensor parallelism.
 
-    `dtype`: of what the convolution looks back at; `recurrent_dtype`: of the matrices (auto: as the model says, or
-    else the same). `speculative_tokens`: that are checked in a step, which the convolution keeps, too.
+    `dtype`: the dtype of the convolution's inputs; `recurrent_dtype`: the dtype of the matrices (auto: the model's
+    choice, or else the same dtype). `speculative_tokens`: the guessed tokens that a step checks; the convolution keeps
+    their inputs, too.
     """
     if recurrent_dtype == "auto":
         recurrent_dtype = kind.dtype or dtype
@@ -32,12 +33,12 @@ def state_bytes(
 
 
 def groups_on_all(kind: StateLayers, ranks: int) -> int:
-    """Groups that all ranks hold together: one on each where the ranks do not divide them."""
+    """The groups that all ranks hold together: one on each rank if the ranks do not divide the groups."""
     return kind.groups if kind.groups % ranks == 0 else ranks
 
 
 def undivided(kind: StateLayers, ranks: int) -> str:
-    """What of a state `ranks` ranks cannot divide, in words; empty where they can."""
+    """The part of a state that `ranks` ranks cannot divide, in words; empty if they can divide all of it."""
     if kind.heads % ranks:
         return f"{kind.heads} heads of the layers that keep a state"
     if kind.groups > 1 and kind.groups % ranks:

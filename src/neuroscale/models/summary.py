@@ -1,4 +1,4 @@
-"""The facts of a model as one mapping, for programs."""
+"""Formats the facts of a model as one mapping, for programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from neuroscale.models.state_bytes import state_bytes
 
 
 def as_mapping(facts: ModelFacts) -> dict[str, Any]:
-    """The facts for programs: parameters, bytes, and bytes per token of the KV cache in 16 bits on one accelerator."""
+    """The facts for programs: parameters, bytes, and bytes per token of a KV cache in 16 bits on one accelerator."""
     quantization = facts.quantization
     return {
         "schema_version": 1,
@@ -50,7 +50,7 @@ def as_mapping(facts: ModelFacts) -> dict[str, Any]:
 
 
 def kv_group(layers: CacheLayers) -> dict[str, Any]:
-    """`bytes_per_token` of all its layers together, in 16 bits."""
+    """A group of layers with the same KV cache; `bytes_per_token` is of all of them together, in 16 bits."""
     return {
         "kind": layers.kind,
         "layers": layers.layers,
@@ -62,8 +62,11 @@ def kv_group(layers: CacheLayers) -> dict[str, Any]:
 
 
 def state_group(layers: StateLayers, dtype: Dtype) -> dict[str, Any]:
-    """`bytes_per_request` of all its layers together, of one copy of the state on one accelerator, as long as no
-    argument of vLLM asks for another dtype. vLLM keeps two or three copies while it caches prefixes."""
+    """A group of layers with the same state; `bytes_per_request` is of all of them together.
+
+    It counts one copy of the state on one accelerator, if no argument of vLLM asks for another dtype. vLLM keeps two or
+    three copies while it caches prefixes.
+    """
     return {
         "kind": layers.kind,
         "layers": layers.layers,

@@ -1,4 +1,4 @@
-"""What a tensor is for, by its name in a checkpoint."""
+"""Finds the purpose of a tensor by its name in a checkpoint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from neuroscale.models.facts import Group
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|block)\.(\d+)\.")
 _STORED = (
-    # How quantisation methods spell what belongs to `NAME.weight`, longest first.
+    # The endings that quantisation methods give to the tensors of `NAME.weight`, longest first.
     ".weight_global_scale",
     ".input_global_scale",
     ".weight_zero_point",
@@ -63,7 +63,7 @@ _UNUSED = re.compile(r"(\.inv_freq|\.masked_bias|\.attn\.bias|position_ids|rotar
 
 
 def core(name: str) -> str:
-    """A name without the prefixes that models of several towers put before the language model's."""
+    """A name without the prefixes that models of several towers put before names of the language model."""
     for prefix in _PREFIXES:
         if name.startswith(prefix):
             return name.removeprefix(prefix)
@@ -87,18 +87,18 @@ def template(name: str) -> str:
 
 
 def unused(name: str) -> bool:
-    """Whether it is no weight but a table that vLLM makes itself."""
+    """Whether the tensor is not a weight, but a table that vLLM computes itself."""
     return _UNUSED.search(name) is not None
 
 
 def layer_number(name: str) -> int | None:
-    """The decoder layer that a tensor of the language model lies in."""
+    """The number of the decoder layer that a tensor belongs to; None outside the decoder's layers."""
     found = _LAYER.search(name)
     return int(found.group(1)) if found else None
 
 
 def group_by_name(name: str, layers: int) -> Group:
-    """By what names say; a layer behind the last of the `layers` predicts several tokens."""
+    """The group of a tensor by its name; layers after the last of the `layers` are for multi-token prediction."""
     for group, pattern in _TOWERS:
         if pattern.search(name):
             return group

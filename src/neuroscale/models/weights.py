@@ -1,4 +1,4 @@
-"""Weight tensors layer by layer, before equal ones are put together."""
+"""Collects weight tensors layer by layer, and puts equal ones together."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from neuroscale.models.facts import Group, Sharding, Tensor
 class Weight:
     """`copies` tensors of one shape in one place of a checkpoint.
 
-    `name` as in the checkpoint, with the layer's number in it; `{}` stands for the number of an expert. `linear`: a
-    matrix that quantisation methods convert. Experts that a checkpoint fuses into one tensor count as many.
+    `name`: as in the checkpoint, with the layer's number; `{}` stands for the number of an expert. `linear`: a matrix
+    that quantisation methods convert. Experts that a checkpoint fuses into one tensor count one by one.
     """
 
     name: str
@@ -26,19 +26,19 @@ class Weight:
 
     @property
     def module(self) -> str:
-        """The name without `.weight`: what lists of unquantised modules name."""
+        """The name without `.weight`, as lists of unquantised modules write it."""
         return self.name.removesuffix(".weight")
 
 
 class Weights:
-    """Collects weights. `apart`: layers that are alike stay apart, for quantisations that name them by number."""
+    """Collects weights. `apart`: similar layers stay separate, for quantisations that name layers by number."""
 
     def __init__(self, *, apart: bool = False) -> None:
         self.all: list[Weight] = []
         self.apart = apart
 
     def alike(self, numbers: Sequence[int], add: Callable[[int], None]) -> None:
-        """Layers of these numbers, which `add` adds alike: one by one, or the first of them as often."""
+        """Adds similar layers by `add`: each number in turn if `apart`, else the first one with a copy for each."""
         if self.apart:
             for number in numbers:
                 add(number)
@@ -50,7 +50,7 @@ class Weights:
     def add(
         self, name: str, group: Group, shape: Sequence[int], sharding: Sharding = "replicated", *, copies: int = 1
     ) -> None:
-        """A tensor that quantisation leaves alone."""
+        """Adds a tensor that quantisation does not convert."""
         self.all.append(Weight(name, group, tuple(shape), sharding, copies=copies))
 
     def linear(
@@ -65,10 +65,10 @@ class Weights:
         copies: int = 1,
         convert: bool = True,
     ) -> None:
-        """A matrix from `width[0]` to `width[1]` values, stored as (out, in), and its bias.
+        """Adds a matrix from `width[0]` to `width[1]` values, stored as (out, in), and its bias.
 
-        `bias_sharding`: where it differs from the matrix's, as behind a matrix whose rows are split. `convert`: false
-        for those that vLLM's layers never quantise.
+        `bias_sharding`: the sharding of the bias if it differs from the matrix's, as after a `RowParallelLinear`.
+        `convert`: false for a matrix that vLLM's layers never quantise.
         """
         into, out = width
         self.all.append(Weight(f"{name}.weight", group, (out, into), sharding, convert, copies))
@@ -77,7 +77,7 @@ class Weights:
 
 
 def together(weights: Iterable[Weight]) -> tuple[Tensor, ...]:
-    """Equal tensors of different layers as one entry each, in the order in which they come first."""
+    """The weights with equal tensors of different layers as one entry, in the order of their first layer."""
     found: Counter[Tensor] = Counter()
     for weight in weights:
         name = ".".join("{}" if part.isdigit() else part for part in weight.name.split("."))

@@ -1,4 +1,4 @@
-"""What to change about a refused request: every choice named here was planned and works."""
+"""Finds changes of a refused request that work: the planner has planned every change that it names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neuroscale.planning.risk import best as _best
 from neuroscale.planning.risk import choose
 
 _MOST = 5
-_SHORTEST = 256  # tokens; nobody is helped by a prompt or an answer below it
+_SHORTEST = 256  # tokens; a shorter prompt or answer helps nobody
 _HARDWARE = frozenset({"accelerator", "accelerator_count", "kv_cache_dtype", "gpu_memory_utilization"})
 _LONGEST_WAIT = 120.0  # seconds to the first token: the most that a form takes
 
@@ -30,7 +30,7 @@ class _Choice:
 
 def alternatives(case: Case, environments: Mapping[str, Environment]) -> tuple[Alternative, ...]:
     """The nearest choices that work, cheapest first: another accelerator, more of them, a quantised copy of the same
-    model, a shorter prompt, more patience for the first token. Where none of them helps: less of everything at once, or
+    model, a shorter prompt, more time for the first token. If none of them works: less of everything at once, or
     another of the `environments`."""
     found = _without_overrides(case) + _same_family(case)
     if not found:
@@ -59,10 +59,10 @@ def alternatives(case: Case, environments: Mapping[str, Environment]) -> tuple[A
 
 
 def _without_overrides(case: Case) -> list[_Choice]:
-    """Without what is forced, but for the context where that alone may stay.
+    """The request without its overrides; the override of the context stays if that works.
 
-    What the planner then chooses, and where hardware is forced the cheapest of each other accelerator, which needs
-    overrides of its own.
+    The first choice is the planner's own. If the overrides force hardware, the cheapest choice of each other
+    accelerator follows, with the overrides that it needs.
     """
     if not case.overrides:
         return []
@@ -95,7 +95,7 @@ def _without_overrides(case: Case) -> list[_Choice]:
 
 
 def _same_family(case: Case) -> list[_Choice]:
-    """Quantised copies of the same model (or the model that this one is a copy of), as asked."""
+    """Quantised copies of the same model (or the model that this one is a copy of), for the same request."""
     root = case.model.variant_of or case.model.name
     found = []
     for model in case.catalog.models.values():
@@ -107,7 +107,7 @@ def _same_family(case: Case) -> list[_Choice]:
 
 
 def _shorter(case: Case) -> list[_Choice]:
-    """The longest prompt, halved until something works."""
+    """The same request with its longest prompt halved until a choice works."""
     prompt = case.request.longest_prompt_tokens
     kept = {field: value for field, value in case.overrides.items() if field != "max_model_len"}
     also = " and remove the override of max_model_len" if kept != case.overrides else ""
@@ -124,7 +124,7 @@ def _shorter(case: Case) -> list[_Choice]:
 
 
 def _relaxed(case: Case) -> list[_Choice]:
-    """More time for the first token, or fewer users at once, where only that stands in the way."""
+    """More time for the first token, or fewer users at once, if only that prevents a plan."""
     name = case.model.name
     patient = _best(replace(case, request=case.request.model_copy(update={"p95_ttft_seconds": _LONGEST_WAIT})))
     if patient is not None and patient.speed.ttft_seconds is not None:
@@ -140,7 +140,7 @@ def _relaxed(case: Case) -> list[_Choice]:
 
 
 def _less_of_everything(case: Case) -> list[_Choice]:
-    """Users, prompt and answer halved together, with all the time there is, until something works."""
+    """Users, prompt and answer halved together until a choice works, with the longest wait that a form allows."""
     request = case.request
     users, prompt, answer = request.concurrent_users, request.longest_prompt_tokens, request.longest_answer_tokens
     while users > 1 or prompt > _SHORTEST or answer > _SHORTEST:

@@ -1,4 +1,4 @@
-"""Mixture of experts or dense, and how many parameters."""
+"""Says whether a model is a mixture of experts or dense, and counts its parameters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from neuroscale.planning.plan import Architecture
 
 
 def architecture(facts: ModelFacts) -> Architecture:
-    """Kind and parameters of a model's language model: towers for images and sound are not in it."""
+    """The kind and the parameters of the language model, without towers for images and sound."""
     return Architecture(
         kind=facts.kind,
         total_params=facts.total_params,

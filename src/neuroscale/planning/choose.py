@@ -1,4 +1,4 @@
-"""Candidates: one accelerator, a count of it and a KV cache type, each judged with its numbers; the cheapest wins."""
+"""Judges candidates, each an accelerator, a count and a KV cache type, and ranks them: the cheapest wins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHAT_TEMPLATE_TOKENS = 128
 MOST_SEQUENCES = 1024
 """The most requests that one replica computes at once: vLLM's own default on large accelerators."""
 
-_PARALLEL_SHARED_MEMORY_GIB = 16  # what the vLLM recipes give containers for communication between ranks
+_PARALLEL_SHARED_MEMORY_GIB = 16  # as in the vLLM recipes, for communication between ranks
 _SHARED_MEMORY_GIB = 2
 
 OverrideValue = str | int | float | bool
@@ -38,7 +38,7 @@ OverrideValue = str | int | float | bool
 
 @dataclass(frozen=True)
 class Case:
-    """A request with what it names looked up. `overrides` by field."""
+    """A request with the catalog entries and settings that it names. `overrides`: values by field."""
 
     request: Request
     model: ModelEntry
@@ -49,7 +49,7 @@ class Case:
 
     @cached_property
     def facts(self) -> ModelFacts:
-        """The model's, with the weights that are known best."""
+        """The facts of the model, with the best known size of its weights."""
         return replica_memory.served_facts(self.model)
 
     @property
@@ -58,7 +58,7 @@ class Case:
         request = self.request
         tokens = request.longest_prompt_tokens + request.longest_answer_tokens + CHAT_TEMPLATE_TOKENS
         whole = math.ceil(tokens / BLOCK) * BLOCK
-        # The template's margin may be what crosses the model's own limit: then the limit itself is the length.
+        # If only the margin for the template crosses the model's own limit, the limit itself is the length.
         asked = request.longest_prompt_tokens + request.longest_answer_tokens
         limit = self.model.facts.max_position_embeddings
         return limit if asked < limit < whole else whole
@@ -79,7 +79,7 @@ class Case:
 
     @property
     def typical_len(self) -> int | None:
-        """Tokens of most requests with the chat template, in whole KV cache blocks; None where all are of full
+        """Tokens of most requests with the chat template, in whole KV cache blocks; None if all requests are of full
         length."""
         request = self.request
         if self.typical == (request.longest_prompt_tokens, request.longest_answer_tokens):
@@ -95,7 +95,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a candidate does not do, as a complete sentence."""
+    """A reason against a candidate, as a complete sentence."""
 
     kind: Literal["support", "context", "memory", "speed", "replicas"]
     sentence: str
@@ -103,7 +103,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One choice with its numbers; `failures` is empty for one that works."""
+    """One choice with its numbers; a choice that works has no `failures`."""
 
     accelerator: Accelerator
     count: int
@@ -113,12 +113,12 @@ class Candidate:
     batched_tokens: int
     memory: Memory
     band_gib: float
-    """How far the memory that is left may be off."""
+    """How far the estimate of the free memory may be off, in GiB."""
     weights_basis: WeightsBasis
     sequences: int
     """Requests that a replica computes at once: `--max-num-seqs`."""
     held: int
-    """Requests that the memory is planned for: of typical length, and one of full length."""
+    """The requests that the memory is planned for: one of full length, and the others of typical length."""
     capacity: int
     """Requests of full length that a replica holds at once."""
     typical_capacity: int
@@ -135,7 +135,7 @@ class Candidate:
 
     @property
     def tight(self) -> bool:
-        """Whether less is free than the estimate may be off."""
+        """Whether the free memory is less than the error band of the estimate."""
         return self.memory.free < self.band_gib
 
     @property
@@ -149,7 +149,8 @@ class Candidate:
 
     @property
     def rank(self) -> tuple[bool, Decimal, int, str, int, bool]:
-        """Cheapest first; without a price last, by the number of accelerators; at equal cost the 16-bit cache."""
+        """Sorts the cheapest first; choices without a price come last, by the number of accelerators; at equal cost,
+        the 16-bit cache comes first."""
         hourly = self.hourly
         return (
             hourly is None,
@@ -162,8 +163,8 @@ class Candidate:
 
     @property
     def distance(self) -> tuple[int, float, int, tuple[bool, Decimal, int, str, int, bool]]:
-        """How far from working: what can never be served first, then the memory that is missing on a rank, then what
-        fewer users or more patience would mend."""
+        """How far the candidate is from working: by choices that can never be served, then by the memory that a rank
+        lacks, then by failures that fewer users or a longer wait would mend."""
         impossible = sum(failure.kind in ("support", "context") for failure in self.failures)
         missing = max(0.0, -self.memory.free) if any(failure.kind == "memory" for failure in self.failures) else 0.0
         return impossible, missing, len(self.failures) - impossible, self.rank
@@ -180,7 +181,7 @@ def candidates(case: Case) -> list[Candidate]:
         count = case.overrides.get("accelerator_count")
         counts = (count,) if isinstance(count, int) else accelerator.counts
         dtype = case.overrides.get("kv_cache_dtype")
-        # Latent attention has a cache format of its own: the 8-bit one is not planned with.
+        # Latent attention has a cache format of its own: no plan uses its 8-bit format.
         latent = any(layers.kind == "latent" for layers in case.model.facts.cache)
         dtypes = ("auto",) if latent else accelerator.kv_cache_dtypes
         for kv_cache_dtype in (str(dtype),) if dtype is not None else dtypes:
@@ -271,7 +272,7 @@ def judge(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: in
 
 
 def pod_resources(case: Case, accelerator: Accelerator, count: int) -> Resources:
-    """What one pod asks for: 4 cores an accelerator, and host memory for loading.
+    """The resources that one pod requests: 4 cores an accelerator, and host memory for loading.
 
     Loading a 4-bit 26B-A4B of 16.44 GiB took 16.77 GiB of host memory, and a limit of 16 GiB ended it at random: a
     quarter more than the weights, 8 GiB for the processes, and the shared memory, in steps of 8 GiB.
@@ -295,7 +296,7 @@ def pod_resources(case: Case, accelerator: Accelerator, count: int) -> Resources
 
 
 def _largest(fits: Callable[[int], bool], ceiling: int) -> int:
-    """The largest number of requests from 1 to `ceiling` that fits; 0 when not even one does."""
+    """The largest number of requests from 1 to `ceiling` that fits; 0 if not even one request fits."""
     if not fits(1):
         return 0
     low, high = 1, ceiling
@@ -312,7 +313,7 @@ def _replicas(case: Case, capacity: int) -> Replicas:
     forced = case.overrides.get("replicas.min")
     fewest = forced if isinstance(forced, int) else needed
     most = case.overrides.get("replicas.max")
-    # Until autoscaling comes, nothing moves the number between the two.
+    # Without autoscaling, nothing changes the number between the two.
     return Replicas(min=fewest, max=most if isinstance(most, int) else fewest)
 
 

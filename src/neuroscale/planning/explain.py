@@ -1,4 +1,4 @@
-"""Why a plan is as it is: complete sentences for a reviewer, and how much its numbers can be trusted."""
+"""Writes the reasons of a plan as complete sentences for a reviewer, and says how sure its numbers are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neuroscale.planning.startup import reasons_of, startup_of
 
 
 def reasons(case: Case, choice: Choice, applied: tuple[AppliedOverride, ...]) -> tuple[str, ...]:
-    """The choice, its numbers, what was passed over, and what is not known."""
+    """The sentences on the choice, its numbers, the choices passed over, and unknown facts."""
     tried, chosen = choice.tried, choice.chosen
     sentences: list[str] = []
     if chosen.works:
@@ -42,7 +42,7 @@ def reasons(case: Case, choice: Choice, applied: tuple[AppliedOverride, ...]) ->
 
 
 def passed_over(tried: Sequence[Candidate], chosen: Candidate) -> list[str]:
-    """The next cheaper choice and why it does not do, and the next dearer one that would."""
+    """The next cheaper choice and why it does not work, and the next dearer choice that works."""
     sentences = []
     if chosen.hourly is not None:
         cheaper = [
@@ -50,7 +50,7 @@ def passed_over(tried: Sequence[Candidate], chosen: Candidate) -> list[str]:
             for candidate in tried
             if not candidate.works and candidate.hourly is not None and candidate.rank < chosen.rank
         ]
-        # What does not fit says more than what cannot be served at all.
+        # A choice that lacks memory tells a reviewer more than one that can never be served.
         cheaper = [one for one in cheaper if one.failures[0].kind != "support"] or cheaper
         if cheaper:
             next_cheaper = cheaper[-1]
@@ -181,7 +181,7 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
 
 
 def _typical(case: Case, chosen: Candidate) -> list[str]:
-    """Which lengths the replicas are counted with, and what happens to requests that are longer."""
+    """The request lengths that the number of replicas rests on, and what happens to longer requests."""
     request = case.request
     if case.typical_len is None:
         return ["Every request is counted at full length: neither the form nor the settings say that most are shorter."]

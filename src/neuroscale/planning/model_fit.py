@@ -1,4 +1,4 @@
-"""On which accelerators of an environment a model can be served, for the form's own example of a request."""
+"""Finds the accelerators of an environment that can serve a model, for the example request of the form."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from neuroscale.catalog.settings import Environment
 from neuroscale.planning.choose import Candidate, Case, candidates
 from neuroscale.request.service_request import Request
 
-_USERS, _PROMPT, _ANSWER = 8, 4096, 1024  # what the form offers
-_SECONDS = 120.0  # the longest that may be asked for: speed is not the question
+_USERS, _PROMPT, _ANSWER = 8, 4096, 1024  # the defaults of the form
+_SECONDS = 120.0  # the longest time that a form allows, so that speed refuses nothing
 
 
 @dataclass(frozen=True)
 class AcceleratorFit:
-    """The smallest number of an accelerator that serves the model (0: none does, for `reason`)."""
+    """The smallest number of an accelerator that serves the model (0: no number does, for the `reason`)."""
 
     accelerator: str
     count: int
@@ -23,14 +23,14 @@ class AcceleratorFit:
     users: int
     """Requests at once that one replica holds."""
     context: int
-    """Tokens of a request that this was asked for."""
+    """Tokens of a request in the example."""
     reason: str
 
 
 def fits_of(model: str, environment: str, catalog: Catalog, settings: Environment) -> list[AcceleratorFit]:
-    """For each accelerator of the environment, whether it serves the model with the form's example of traffic.
+    """For each accelerator of the environment, whether it serves the model with the example traffic of the form.
 
-    A model that reads less than the example's prompt and answer is asked for half of what it reads.
+    For a model whose context is shorter than the example's prompt and answer, the request has half that context.
     """
     entry = catalog.models[model]
     longest = entry.facts.max_position_embeddings

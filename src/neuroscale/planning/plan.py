@@ -1,4 +1,4 @@
-"""The plan: what the platform decided for a request, with every reason; written to `plan.yaml` as a lock."""
+"""Defines the plan: the platform's decisions for a request and their reasons; `plan.yaml` holds it as a lock."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Replicas(Frozen):
 class Memory(Frozen):
     """GiB (2^30 bytes) per tensor-parallel rank, which is one accelerator.
 
-    `usable` is what vLLM may take of the accelerator (its memory x utilisation); weights + kv_cache + overhead + free
-    = usable. `kv_cache` is what the asked-for concurrency needs of one replica; `free` is negative for a plan that
-    does not fit.
+    `usable` is the memory that vLLM may take of the accelerator (its memory x utilisation); weights + kv_cache +
+    overhead + free = usable. `kv_cache` is the cache that the requested concurrency needs on one replica; `free` is
+    negative for a plan that does not fit.
     """
 
     weights: float
@@ -35,8 +35,8 @@ class Memory(Frozen):
 class Architecture(Frozen):
     """Parameters of the text tower, counted from the config. `active_ratio` is active / total.
 
-    `active_params` counts the input embedding, `active_params_without_embedding` does not; they are equal where the
-    same matrix computes the output too. Tables that are only looked up per layer (Gemma 4 E2B, E4B) count in neither.
+    `active_params` counts the input embedding, `active_params_without_embedding` does not; they are equal if the same
+    matrix computes the output, too. Neither counts tables that each layer only looks up (Gemma 4 E2B, E4B).
     """
 
     kind: Literal["moe", "dense"]
@@ -47,11 +47,11 @@ class Architecture(Frozen):
 
 
 class Startup(Frozen):
-    """Seconds from a pod's start to ready, by what takes them, and what follows from that.
+    """Seconds from a pod's start until it is ready, by step, and the limits that follow from them.
 
-    `download_seconds`: until the weights are on the node; 0 where they are read from where they lie.
-    `other_seconds`: processes, memory profiling, warm-up. `probe_budget_seconds`: what the startup probe waits at
-    least. `termination_grace_seconds`: what a pod that is to end has for the answers that it has begun.
+    `download_seconds`: until the weights are on the node; 0 if the server reads them from a mounted store.
+    `other_seconds`: processes, memory profiling, warm-up. `probe_budget_seconds`: how long the startup probe waits at
+    least. `termination_grace_seconds`: how long a pod that must end may still write the answers that it has begun.
     """
 
     expected_seconds: int
@@ -61,7 +61,7 @@ class Startup(Frozen):
     graphs_seconds: int = 0
     other_seconds: int = 0
     probe_budget_seconds: int
-    # What every service had before plans said it.
+    # Every service had this value before plans had the field.
     termination_grace_seconds: int = 120
 
 
@@ -86,8 +86,8 @@ class Speed(Frozen):
 
 
 class TypicalLoad(Frozen):
-    """What replicas are counted with: tokens of most requests at the busiest time, and how many requests one replica
-    holds at once when one of them is of full length and the others are typical."""
+    """The load that the number of replicas rests on: tokens of most requests at the busiest time, and how many requests
+    one replica holds at once if one of them is of full length and the others are typical."""
 
     prompt_tokens: int
     answer_tokens: int
@@ -105,7 +105,7 @@ class Runtime(Frozen):
 
 
 class Resources(Frozen):
-    """What one pod asks for. `cpu` in cores, `memory_gib` of host memory, `shared_memory_gib` of it for /dev/shm.
+    """The resources that one pod requests: `cpu` in cores, host memory in GiB, and the part of it for /dev/shm.
 
     `accelerator_resource` is the extended resource's name ("" for CPU serving).
     """
@@ -127,10 +127,11 @@ class Tenancy(Frozen):
 
 
 class Surroundings(Frozen):
-    """What the settings say of the cluster around the pods of an environment.
+    """The settings of the cluster around the pods of an environment.
 
-    `token_secret` and `token_key`: where the Hugging Face token lies in the team's namespace. `client_namespaces`:
-    whose pods may call the service beside those of its own namespace, such as the ingress gateway and Prometheus.
+    `token_secret` and `token_key`: the Secret in the team's namespace, and its key, with the Hugging Face token.
+    `client_namespaces`: the other namespaces whose pods may call the service, such as the ingress gateway's and
+    Prometheus's.
     """
 
     token_secret: str
@@ -139,7 +140,7 @@ class Surroundings(Frozen):
 
 
 class AppliedOverride(Frozen):
-    """An override of the request and what the planner would have chosen without it."""
+    """An override of the request, and the value that the planner would have chosen without it."""
 
     field: str
     value: str | int | float | bool
@@ -149,7 +150,7 @@ class AppliedOverride(Frozen):
 
 
 class Alternative(Frozen):
-    """A choice near a refused one that works: what to change, and its price per hour where known."""
+    """A change of a refused request that works, and its price in US dollars per hour if one is known."""
 
     change: str
     model: str
@@ -159,7 +160,7 @@ class Alternative(Frozen):
 
 
 class Lock(Frozen):
-    """What the plan was made from. Digests are `sha256:` and 64 hexadecimal digits of canonical JSON.
+    """The inputs of the plan. Digests are `sha256:` and 64 hexadecimal digits of canonical JSON.
 
     `entries` maps each catalog entry that the plan depends on (`model/NAME`, `accelerator/NAME`, ...), and the settings
     of its environment (`settings/NAME`), to their digests.
@@ -175,8 +176,8 @@ class Lock(Frozen):
 class Plan(Frozen):
     """The resolved plan. A refused plan keeps the numbers of the nearest attempt, with the reasons.
 
-    `max_concurrency`: requests of full length that one replica holds at once. `typical`: what replicas are counted with
-    (None: with requests of full length).
+    `max_concurrency`: requests of full length that one replica holds at once. `typical`: the load that the number of
+    replicas rests on (None: requests of full length).
     """
 
     schema_version: Literal[1] = 1
@@ -220,6 +221,6 @@ def dump_plan(plan: Plan) -> str:
     """`plan.yaml` for a plan: the same bytes for equal plans; `load_plan` gives the same value back."""
     written = plan.model_dump(mode="json")
     if plan.typical is None:
-        # Files that plans from before this field were written to stay as they are.
+        # Files of older plans, which lack this field, stay as they are.
         del written["typical"]
     return dump(written)

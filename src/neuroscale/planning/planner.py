@@ -1,4 +1,4 @@
-"""From a request, the catalog and the settings to a plan: pure, so the same three give the same plan."""
+"""Makes a plan from a request, the catalog and the settings. It is pure: the same three always give the same plan."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from neuroscale.request.service_request import Request
 
 
 def plan(request: Request, catalog: Catalog, settings: Settings, template_version: str = TEMPLATE_VERSION) -> Plan:
-    """The plan for a request; one that cannot be met gives a plan with the verdict `refused`.
+    """The plan for a request; a request that cannot be met gets a plan with the verdict `refused`.
 
-    Whoever reads the request checks that the catalog and the settings know its names (`check_request`). Raises
-    InputError where the settings name what the catalog lacks: the gate plans with such settings, too.
+    The reader of the request checks that the catalog and the settings know its names (`check_request`). Raises
+    InputError if the settings name an entry that the catalog lacks: the gate plans with such settings, too.
     """
     check_settings(settings, catalog)
     environment = settings.environments[request.environment]
@@ -100,12 +100,12 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
 
 
 def request_digest(request: Request) -> str:
-    """`sha256:...` of a request: what a plan's lock records."""
+    """The digest of a request (`sha256:...`), as a plan's lock records it."""
     return sha256(request.model_dump(mode="json"))
 
 
 def settings_key(environment: str) -> str:
-    """The lock's entry for what the settings say of an environment."""
+    """The name of the lock's entry for the settings of an environment."""
     return f"settings/{environment}"
 
 
@@ -145,7 +145,7 @@ def _lock(case: Case, chosen: Candidate, template_version: str) -> Lock:
 
 
 def _applied(case: Case) -> tuple[AppliedOverride, ...]:
-    """Each override with what the planner would have chosen without any."""
+    """Each override with the value that the planner would have chosen without overrides."""
     if not case.request.overrides:
         return ()
     free = Case(case.request, case.model, case.environment_name, case.environment, case.catalog, {})

@@ -1,4 +1,4 @@
-"""Price of a plan, in decimals: US dollars, 730 hours a month."""
+"""Computes the price of a plan in decimals: US dollars, 730 hours a month."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOURS_PER_MONTH = Decimal(730)
 
 @dataclass(frozen=True)
 class PodPrice:
-    """US dollars per hour of one replica, and where the figures are from."""
+    """US dollars per hour of one replica, and the source of the figures."""
 
     hourly: Decimal
     price_list: str
@@ -30,9 +30,9 @@ def pod_price(
     cpu: Decimal | int,
     memory_gib: Decimal | int,
 ) -> PodPrice | None:
-    """Accelerators, and the vCPU and memory (GiB) that their price does not include. None where no list has a price.
+    """The price of accelerators, and of the vCPU and memory (GiB) that their price leaves out; None without a price.
 
-    A pod without an accelerator (`accelerator` is "", or one that is no resource) is priced by vCPU and memory alone.
+    A pod without an accelerator (`accelerator` is "", or not a resource) costs its vCPU and memory alone.
     """
     found = catalog.price(accelerator, count, lists)
     if found is None:
@@ -63,7 +63,7 @@ def _from(price_list: PriceList, hourly: Decimal) -> PodPrice:
 
 
 def cost(price: PodPrice | None, replicas: Replicas) -> Cost:
-    """What the service costs: per hour with its fewest replicas, per month with its fewest and its most."""
+    """The cost of the service: per hour with its fewest replicas, per month with its fewest and its most."""
     if price is None:
         return Cost(hourly=None, monthly_min=None, monthly_max=None, price_date=None, price_source="")
     return Cost(

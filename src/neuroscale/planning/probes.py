@@ -1,9 +1,9 @@
-"""What Kubernetes' probes allow a server that loads: seconds from the container's start.
+"""Computes how long Kubernetes' probes let a server load, in seconds from the container's start.
 
 A kubelet (Kubernetes 1.37, pkg/kubelet/prober/worker.go) makes the first probe at the first tick of its period that is
 `initialDelaySeconds` or more after the start, and ends the container at the failure that makes `failureThreshold` in a
-row. So it may do so as early as `initialDelaySeconds + (failureThreshold - 1) x periodSeconds`: a whole period earlier
-than the product of the two says.
+row. So it may end the container as early as `initialDelaySeconds + (failureThreshold - 1) x periodSeconds` after the
+start: a whole period earlier than the product of threshold and period suggests.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal
 ProbeKind = Literal["startup", "liveness"]
 
 PROGRESS_DEADLINE = 600
-"""Seconds that KServe 0.20 lets a Deployment make no progress; no field changes it."""
+"""Seconds without progress after which KServe 0.20 gives a Deployment up; no field changes them."""
 
 BUSY_SECONDS = 60
 """How long a busy vLLM may leave /health unanswered. Preparing the largest image or video in the API server's process
@@ -24,7 +24,7 @@ took 56, 46, 25 and 19 s (its own 'Multi-modal warmup' in public start-up logs o
 computes, /health is answered at once, since it only asks whether the engine lives."""
 
 DRAIN_SECONDS = 15
-"""For a pod's removal from the endpoints to reach the gateways (preStop), and again for what is left to end."""
+"""Seconds until the gateways know that a pod is gone from the endpoints (preStop), and again for the rest to end."""
 
 _DEFAULTS = {"initialDelaySeconds": 0, "periodSeconds": 10, "timeoutSeconds": 1, "failureThreshold": 3}
 
@@ -33,8 +33,8 @@ _DEFAULTS = {"initialDelaySeconds": 0, "periodSeconds": 10, "timeoutSeconds": 1,
 class ProbeJudgement:
     """Whether a server gets the time that it needs.
 
-    `allowed_seconds`: no kubelet ends the container before (None: nothing does, or the probe cannot be read).
-    `expected_seconds`: what the server needs. `told`: a complete sentence.
+    `allowed_seconds`: a kubelet does not end the container earlier (None: no probe ends it, or the probe cannot be
+    read). `expected_seconds`: the time that the server needs. `told`: the judgement as a complete sentence.
     """
 
     kind: ProbeKind
@@ -45,10 +45,10 @@ class ProbeJudgement:
 
 
 def probe_window(probe: Mapping[str, Any]) -> tuple[int, int]:
-    """Seconds after its container's start: before the first a failing probe cannot end it, by the second it does (and
-    its last `timeoutSeconds`).
+    """The earliest and the latest second after a container's start at which a failing probe ends it; the last
+    `timeoutSeconds` come on top of the latest.
 
-    Raises ValueError, naming the field, for a number that is none.
+    Raises ValueError, which names the field, for a value that is not a whole number.
     """
     delay, period, failures = (
         _whole(probe, name) for name in ("initialDelaySeconds", "periodSeconds", "failureThreshold")
@@ -57,7 +57,7 @@ def probe_window(probe: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def probe_period(probe: Any) -> int:
-    """Seconds between two probes; Kubernetes' default where they cannot be read."""
+    """Seconds between two probes; Kubernetes' default if the field cannot be read."""
     try:
         return _whole(probe, "periodSeconds")
     except ValueError:
@@ -72,10 +72,10 @@ def failures_for(seconds: int, period: int) -> int:
 def judge_probe(
     probe: Mapping[str, Any] | None, expected_seconds: float, kind: ProbeKind = "startup"
 ) -> ProbeJudgement:
-    """Whether a startup probe waits for a server that takes `expected_seconds` from its container's start to answers,
-    or a liveness probe does where no startup probe holds it back.
+    """Whether a startup probe waits for a server that needs `expected_seconds` from its container's start to its first
+    answer; or, without a startup probe, whether the liveness probe does.
 
-    No probe (None) ends nothing. One that cannot be read is not enough.
+    No probe (None) ends nothing. A probe that cannot be read is not enough.
     """
     expected = math.ceil(expected_seconds)
     if probe is None:
@@ -103,9 +103,9 @@ def judge_probes(container: Mapping[str, Any], expected_seconds: float) -> Probe
 
 
 def judge_liveness(probe: Mapping[str, Any] | None, busy_seconds: float = BUSY_SECONDS) -> ProbeJudgement:
-    """Whether a liveness probe leaves a server alone that answers nothing for `busy_seconds`, since it is busy.
+    """Whether a liveness probe tolerates a busy server that does not answer for `busy_seconds`.
 
-    Its `initialDelaySeconds` are over by then. No probe (None) ends nothing. One that cannot be read is not enough.
+    Its `initialDelaySeconds` are over by then. No probe (None) ends nothing. A probe that cannot be read is not enough.
     """
     expected = math.ceil(busy_seconds)
     if probe is None:
@@ -123,7 +123,7 @@ def judge_liveness(probe: Mapping[str, Any] | None, busy_seconds: float = BUSY_S
 
 
 def _whole(probe: Mapping[str, Any], name: str) -> int:
-    """A number as the API server fills it in: 0 counts as not given."""
+    """A number, with the API server's default: 0 counts as not given."""
     if not isinstance(probe, Mapping):
         raise ValueError("it is no mapping")
     value = probe.get(name) or _DEFAULTS[name]

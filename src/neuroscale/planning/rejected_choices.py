@@ -1,4 +1,4 @@
-"""What the planner looked at for a request and did not choose, for people who review the choice."""
+"""Lists the choices that the planner judged for a request and did not take, for people who review the plan."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _FORCED = frozenset({"accelerator", "accelerator_count"})
 @dataclass(frozen=True)
 class Considered:
     """A choice that was not taken. `hourly` in US dollars with its fewest replicas (None: no price is known);
-    `against` says as complete sentences why it does not do, and is empty for one that works; `risks` says as clauses
-    why one that works is not sure to."""
+    `against`: complete sentences on why it does not work, empty if it works; `risks`: clauses on why a choice that
+    works may still fail."""
 
     label: str
     replicas: int
@@ -32,7 +32,7 @@ class Considered:
 
 @dataclass(frozen=True)
 class NotChosen:
-    """Every other accelerator of the environment; `told` are the sentences of a plan's reasons that say the same."""
+    """The other choices. `told`: the sentences of the plan's own reasons that these choices make superfluous."""
 
     choices: tuple[Considered, ...]
     told: frozenset[str]
@@ -41,7 +41,7 @@ class NotChosen:
 def not_chosen(request: Request, catalog: Catalog, settings: Settings, plan: Plan) -> NotChosen:
     """The best candidate of every other accelerator, and of fewer of the chosen one, cheapest first.
 
-    An override that forces the accelerator is left out: what the others would be is what a reviewer of it asks.
+    Overrides that force the accelerator do not count here: their reviewer wants to know the choices without them.
     """
     environment = settings.environments[request.environment]
     overrides = {override.field: override.value for override in request.overrides}

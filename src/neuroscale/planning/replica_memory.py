@@ -1,4 +1,4 @@
-"""What a checkpoint weighs, and one replica of it as the memory engine (planning/fit) sees it."""
+"""Finds the size of a checkpoint, and describes one replica of it for the memory engine (planning/fit)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ WeightsBasis = Literal["measured", "files", "config"]
 
 @dataclass(frozen=True)
 class Size:
-    """Weights of the whole model in GiB, and what the number rests on."""
+    """Weights of the whole model in GiB, and the source of the number."""
 
     gib: float
     basis: WeightsBasis
 
 
 def weights(model: ModelEntry) -> Size:
-    """Measured under vLLM where known; else the bytes of the files; else what the config tells."""
+    """The size measured under vLLM, if known; else the bytes of the files; else the size counted from the config."""
     checkpoint = model.checkpoint
     if checkpoint.resident_gib.value is not None:
         return Size(checkpoint.resident_gib.value, "measured")
@@ -35,18 +35,18 @@ def weights(model: ModelEntry) -> Size:
 
 
 def download_gib(model: ModelEntry) -> float:
-    """What has to be read before the model serves."""
+    """The GiB that a server must read before the model serves."""
     return model.checkpoint.download_gib.value or weights(model).gib
 
 
 def facts_of(name: str, catalog: Catalog) -> ModelFacts:
-    """The facts of a model by its name, with the weights that are known best. Raises InputError."""
+    """The facts of a model by its name, with the best known size of its weights. Raises InputError for a wrong name."""
     entry = catalog.models.get(name)
     return load_model(name, catalog) if entry is None else served_facts(entry)
 
 
 def served_facts(model: ModelEntry) -> ModelFacts:
-    """The facts with the weights that are known best."""
+    """The facts of a model with the best known size of its weights."""
     size = weights(model)
     facts = replace(model.facts, multimodal=model.serving.multimodal)
     return facts if size.basis == "config" else measured(facts, size.gib, loaded=size.basis == "measured")
@@ -70,7 +70,7 @@ def server(
         enable_expert_parallel=facts.experts > 0 and count > 1,
         max_model_len=max_model_len,
         max_num_batched_tokens=batched_tokens,
-        # A CPU has no share: what its pod may use is all there is.
+        # A CPU has no utilisation: vLLM may use all the memory of its pod.
         gpu_memory_utilization=1.0 if utilization is None else utilization,
         kv_cache_dtype=kv_cache_dtype,
         enforce_eager="--enforce-eager" in runtime.args,

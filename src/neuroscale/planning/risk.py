@@ -1,4 +1,4 @@
-"""How sure a choice is, and which one an environment takes that asks for certainty."""
+"""Judges how sure a choice is, and makes the choice for environments that ask for certainty."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def confidence(candidate: Candidate) -> Confidence:
     """How far the memory, the price and the speed rest on published or measured figures.
 
     Low: the accelerator's memory is unknown, or its overhead was not measured (TPU, ROCm). Medium: the weights are the
-    files' bytes or counted, or a price or the speed is unknown. High: the weights were measured under vLLM, and nothing
-    is missing.
+    files' bytes or counted, or a price or the speed is unknown. High: the weights were measured under vLLM, and all
+    other figures are known.
     """
     if candidate.accelerator.memory_gib.value is None or device(candidate.accelerator).family in UNMEASURED:
         return "low"
@@ -29,7 +29,7 @@ def confidence(candidate: Candidate) -> Confidence:
 
 
 def risks(candidate: Candidate) -> tuple[str, ...]:
-    """Why a choice that works is not sure to, each as a clause; empty for a sure one."""
+    """The reasons why a choice that works may still fail, each as a clause; empty for a sure choice."""
     found = []
     if candidate.tight:
         found.append(
@@ -52,11 +52,11 @@ def risks(candidate: Candidate) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a case comes to. `tried` holds every candidate, cheapest first.
+    """The choice for a case. `tried` holds every candidate, cheapest first.
 
-    `chosen`: what the plan takes, or where nothing works the candidate that is nearest to working. `cheaper`: the
-    cheapest choice that works, where the environment asks for certainty and `chosen` was taken in its place. `surer`:
-    the cheapest choice of fewer risks, where it costs too much to be taken in the place of `chosen`.
+    `chosen`: the candidate that the plan takes; if none works, the nearest to working. `cheaper`: the cheapest choice
+    that works, if the environment asks for certainty and the plan takes `chosen` in its place. `surer`: the cheapest
+    choice of fewer risks, if it costs too much to replace `chosen`.
     """
 
     tried: tuple[Candidate, ...]
@@ -66,11 +66,11 @@ class Choice:
 
 
 def choose(case: Case) -> Choice:
-    """The choice for a case: the cheapest that works; where the environment asks for certainty, the one of fewest
-    risks, and of those the cheapest, as long as it costs less than `price_factor` times the cheapest.
+    """The choice for a case: the cheapest that works; if the environment asks for certainty, the one with the fewest
+    risks (of several, the cheapest), as long as it costs less than `price_factor` times the cheapest.
 
-    Costs are those of the fewest replicas. Where no price is known they cannot be compared, and the first that works
-    stays.
+    Costs are those of the fewest replicas. Costs without a known price cannot be compared: then the first choice that
+    works stays.
     """
     tried = tuple(candidates(case))
     working = [candidate for candidate in tried if candidate.works]
@@ -97,13 +97,13 @@ def choose(case: Case) -> Choice:
 
 
 def best(case: Case) -> Candidate | None:
-    """What `choose` takes; None where nothing works."""
+    """The candidate that `choose` takes; None if no candidate works."""
     chosen = choose(case).chosen
     return chosen if chosen.works else None
 
 
 def sentences(case: Case, choice: Choice) -> list[str]:
-    """What a reviewer of the choice must know about certainty; nothing where the environment does not ask for it."""
+    """The sentences on certainty for a reviewer of the choice; none if the environment does not ask for certainty."""
     certainty = case.environment.certainty
     if certainty is None or not choice.chosen.works:
         return []

@@ -1,4 +1,4 @@
-"""Rough speed of one replica: a roofline of compute and memory bandwidth, scaled by what was measured."""
+"""Estimates the speed of one replica: a roofline of compute and memory bandwidth, scaled by measurements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEP_SECONDS = 0.05
 def speed(model: ModelEntry, accelerator: Accelerator, count: int, prompt_tokens: int, batched_tokens: int) -> Speed:
     """Seconds to the first token of the longest prompt on an idle replica, and tokens per second of one user.
 
-    None where the accelerator's figures are unknown. Queueing is not in it.
+    Each is None if the accelerator's figures are unknown. Queueing is not included.
     """
     bandwidth, peak = accelerator.bandwidth_gb_s.value, accelerator.bf16_tflops.value
     if bandwidth is None or peak is None:
@@ -33,7 +33,7 @@ def speed(model: ModelEntry, accelerator: Accelerator, count: int, prompt_tokens
     operations = 2.0 * facts.active_params * prompt_tokens
     windows = [layers.window for layers in facts.cache for _ in range(layers.layers)]
     if windows:
-        # Layers that read another one's cache compute, too: as the others do on average; those with a state do not.
+        # Layers that read another layer's cache compute as much as the others on average; layers with a state do not.
         seen = sum(prompt_tokens if window is None else min(prompt_tokens, window) for window in windows) / len(windows)
         attending = len(windows) if facts.states else facts.num_layers
         operations += 2.0 * facts.heads * facts.head_dim * prompt_tokens * seen * attending

@@ -1,7 +1,7 @@
-"""How long a replica takes to start and to end, and what its probes allow.
+"""Estimates how long a replica takes to start and to end, and sets the limits of its probes.
 
 Every figure is the slowest of several that others measured (settings and catalog name them): a probe that gives up too
-early restarts the load for ever, and one that gives up late costs little. No cache of compiled code is counted on.
+early restarts the load for ever, and one that gives up late costs little. The figures assume no cache of compiled code.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ __all__ = [
 
 PROBE_FACTOR = 1.5
 PROBE_MARGIN_SECONDS = 300
-"""The budget is half as long again as expected, and five minutes: for what a slow network or eight ranks add."""
+"""The budget is 1.5 times the expected seconds plus these, for a slow network or eight ranks."""
 
 LEAST_GRACE_SECONDS, MOST_GRACE_SECONDS = 60, 600
-"""A pod that is to be replaced may hold a node up no longer than the cluster autoscaler waits (its
+"""The grace of a pod that must end may not be longer than the cluster autoscaler waits for a node (its
 --max-graceful-termination-sec, 600 s by default)."""
 
 UNKNOWN_ANSWER_SECONDS = 90
-"""For an answer whose speed is not known."""
+"""Seconds for an answer if its speed is not known."""
 
 
 def startup(
@@ -60,16 +60,16 @@ def startup(
     eager: bool = False,
     answer_seconds: float | None = None,
 ) -> Startup:
-    """What a start takes, part by part, and what follows from it.
+    """The seconds of a start, step by step, and the limits that follow from them.
 
-    `sequences`: requests computed at once (`--max-num-seqs`). `eager`: neither compiled nor captured. `answer_seconds`:
-    the longest answer's (None: not known).
+    `sequences`: requests computed at once (`--max-num-seqs`). `eager`: vLLM neither compiles nor captures graphs.
+    `answer_seconds`: the time of the longest answer (None: not known).
     """
     mib = download_gib(model) * 1024
     rates = environment.models.throughput_mib_s
     way = "hub" if model.weights.kind == "hub" else environment.models.way_of_store
     copied = way in ("hub", "bucket")
-    # A model that the environment cannot get has a refused plan, and a way that nothing is known of.
+    # A model that the environment cannot get has a refused plan, and no known rate of download.
     download = mib / rates[way].value if copied and way in rates else 0.0
     read = rates["disk"] if copied else rates.get(way, rates["disk"])
     eager = eager or "--enforce-eager" in runtime.args
@@ -100,7 +100,7 @@ def startup(
 
 
 def startup_of(case: Case, chosen: Candidate) -> Startup:
-    """`startup` of a plan's choice: its longest answer takes as long as one user waits for it."""
+    """The `startup` of a plan's choice: its longest answer takes as long as a lone user waits for it."""
     pace = chosen.speed
     answer = None
     if pace.ttft_seconds is not None and pace.decode_tokens_per_second:
@@ -109,19 +109,19 @@ def startup_of(case: Case, chosen: Candidate) -> Startup:
 
 
 def drain_seconds(start: Startup) -> int:
-    """Of the termination grace, what is left for answers: vLLM's `--shutdown-timeout`."""
+    """The part of the termination grace that is left for answers, in seconds: vLLM's `--shutdown-timeout`."""
     return start.termination_grace_seconds - 2 * DRAIN_SECONDS
 
 
 def container_seconds(start: Startup, storage_uri: str) -> int:
-    """Of the expected seconds, those of the server's own container: KServe copies a bucket's files before it starts."""
+    """The expected seconds of the server's own container: KServe copies a bucket's files before that starts."""
     copied_before = storage_uri.startswith(("gs://", "s3://"))
     return start.expected_seconds - (start.download_seconds if copied_before else 0)
 
 
 def captured_graphs(sequences: int) -> int:
     """CUDA graphs that vLLM 0.32 captures by default: for each batch size up to twice `sequences` (512 at most) one for
-    any step, and up to `sequences` one for steps of nothing but decoding (`_set_cudagraph_sizes`, config/vllm.py)."""
+    any step, and up to `sequences` one for steps that only decode (`_set_cudagraph_sizes`, config/vllm.py)."""
     sizes = graph_sizes(sequences)
     return len(sizes) + len([size for size in sizes if size <= sequences])
 

@@ -1,4 +1,4 @@
-"""vLLM's arguments, each one `--name=value`, all of them accepted by vLLM 0.32."""
+"""Writes vLLM's arguments, each as `--name=value`; vLLM 0.32 accepts all of them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from neuroscale.catalog import ModelEntry, RuntimeEntry
 from neuroscale.catalog.settings import Environment
 
 MOUNTED_MODEL = "/mnt/models"
-"""Where KServe puts the files of a model store."""
+"""The folder in which KServe mounts the files of a model store."""
 
 
 def model_source(model: ModelEntry, environment: Environment) -> str:
-    """`hf://OWNER/NAME` for the hub, else a folder of the environment's store ("" where it has none)."""
+    """`hf://OWNER/NAME` for the hub, else a folder of the environment's store ("" if it has no store)."""
     if model.weights.kind == "hub":
         return f"hf://{model.weights.path}"
     store = environment.models.store
@@ -18,7 +18,7 @@ def model_source(model: ModelEntry, environment: Environment) -> str:
 
 
 def model_argument(model: ModelEntry, environment: Environment) -> str:
-    """What `--model` names: the hub's repository, or the folder that holds the files in the container."""
+    """The value of `--model`: the repository of the hub, or the folder that holds the files in the container."""
     source = model_source(model, environment)
     if source.startswith("hf://"):
         return model.weights.path
@@ -40,7 +40,7 @@ def vllm_args(
 ) -> tuple[str, ...]:
     """The arguments of `vllm serve`, in a fixed order.
 
-    `shutdown_timeout`: seconds for the answers that are begun when vLLM is told to end; by default it drops them.
+    `shutdown_timeout`: seconds that vLLM gets for unfinished answers when it must end; by default it drops them.
     Experts are spread over the ranks of one replica (`--enable-expert-parallel`); more replicas serve more users.
     Data parallelism is never used: Gemma 4's mixture of experts crashes under it (vllm-project/vllm#38999).
     """
@@ -68,7 +68,7 @@ def vllm_args(
 
 
 def environment_variables(model: ModelEntry, runtime: RuntimeEntry, kv_cache_gib: float) -> dict[str, str]:
-    """Environment of the container, sorted by name: writable folders, and the cache's size on a CPU."""
+    """Environment variables of the container, sorted by name: writable folders, and the cache's size on a CPU."""
     variables = dict(runtime.environment)
     if runtime.family == "cpu":
         variables["VLLM_CPU_KVCACHE_SPACE"] = str(round(kv_cache_gib))

@@ -1,4 +1,4 @@
-"""What somebody asks for: the form's answers.
+"""Reads and checks the request for a service: the form's answers.
 
-Comes in: the text of a request.yaml. Goes out: a checked request, or every mistake in it.
+Input: the text of a request.yaml. Output: a checked request, or every mistake in it.
 """

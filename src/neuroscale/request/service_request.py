@@ -1,4 +1,4 @@
-"""The form's answers, as `request.yaml` holds them."""
+"""Reads, checks and writes the form's answers, as `request.yaml` holds them."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ _OVERRIDES: Mapping[str, tuple[str, TypeAdapter[Any]]] = MappingProxyType(
     }
 )
 OVERRIDE_FIELDS = tuple(_OVERRIDES)
-"""What an override may set."""
+"""The fields that an override may set."""
 
 
 class Override(Frozen):
-    """A reviewed exception to the plan: `field` names what is set, until and including the day `expires`."""
+    """A reviewed exception to the plan: sets `field` to `value`, up to and including the day `expires`."""
 
     field: str
     value: str | int | float | bool
@@ -77,7 +77,7 @@ class Override(Frozen):
     @classmethod
     def _typed(cls, value: Any, info: ValidationInfo) -> Any:
         field = info.data.get("field")
-        if field is None:  # told already
+        if field is None:  # already reported
             return value if isinstance(value, str | int | float) else ""
         wanted, adapter = _OVERRIDES[field]
         if field.startswith("replicas.") and value == 0 and not isinstance(value, bool):
@@ -93,15 +93,15 @@ class Override(Frozen):
 
 
 def _is_none(value: object) -> bool:
-    """For `exclude_if`: a field that came later is not written into files, or digested, where it says nothing."""
+    """For `exclude_if`: leaves a newer field out of files and digests if it is not set."""
     return value is None
 
 
 class Request(Frozen):
-    """What the form asked for. Lengths in tokens, the time to first token in seconds at p95.
+    """The answers of the form. Lengths are in tokens, the time to first token in seconds at p95.
 
-    A typical length is what most requests have at the busiest time. None: the form does not say it, and neither do the
-    service's files.
+    A typical length is the length of most requests at the busiest time (None: neither the form nor the service's files
+    give it).
     """
 
     schema_version: Literal[1] = 1
@@ -163,7 +163,7 @@ _FIXES = {
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a reviewed exception does not hold: `rule` is a short name for it, `field` the field that is at fault."""
+    """The reason why a reviewed exception is not valid: `rule` is its short name, `field` the field at fault."""
 
     rule: Literal["expired", "term", "reason"]
     field: Literal["expires", "reason"]
@@ -175,7 +175,8 @@ _SHORTEST_REASON = 10  # letters and digits
 
 
 def fault_of(reason: str, expires: date, today: date, longest_days: int) -> Fault | None:
-    """What is wrong with an override of a plan or an exception from a policy, by its reason and its last day."""
+    """The fault of an override of a plan, or of an exception from a policy, by its reason and its last day; None if it
+    is valid."""
     if expires < today:
         return Fault("expired", "expires", f"expired on {expires}", "Remove it, or have a new expiry reviewed.")
     if (expires - today).days > longest_days:
@@ -198,7 +199,7 @@ def fault_of(reason: str, expires: date, today: date, longest_days: int) -> Faul
 
 @dataclass(frozen=True)
 class KnownNames:
-    """What a request may name."""
+    """The names that a request may use."""
 
     models: Collection[str]
     teams: Collection[str]
@@ -211,7 +212,7 @@ class KnownNames:
         return cls(catalog.models, catalog.teams, settings.environments, catalog.accelerators)
 
     def problems(self, values: Mapping[str, Any], where: str) -> list[Problem]:
-        """The names in a request's values that are not known. What is not text is not a name: reading refuses it."""
+        """The problems of unknown names in a request's values. Values that are not text are left to the reader."""
         found = [
             Problem(where, field, f"{shorten(name)} is not {what}", suggest(name, names))
             for field, names, what in (
@@ -239,13 +240,13 @@ def load_request(text: str, where: str) -> Request:
 
 
 def read_request(text: str, where: str, catalog: Catalog, settings: Settings) -> Request:
-    """As `load_request`, and names only what the catalog and the settings have: problems carry their lines."""
+    """As `load_request`, and checks the names against the catalog and the settings; problems carry their lines."""
     return request_in(read_mapping(text, where), where, KnownNames.of(catalog, settings))
 
 
 def request_in(document: Document, where: str, known: KnownNames | None) -> Request:
     """The request that a document holds. Raises InputError with every mistake at once: values that no request may have,
-    and names that are not `known` (None: somebody else checks the names)."""
+    and names that are not `known` (None: the caller checks the names)."""
     problems: list[Problem] = []
     request = None
     try:
@@ -271,6 +272,6 @@ def dump_request(request: Request) -> str:
 
 
 def check_request(request: Request, known: KnownNames, where: str) -> None:
-    """Raises InputError where the request names what the catalog or the settings do not have."""
+    """Raises InputError if the request names anything that the catalog and the settings lack."""
     if problems := known.problems(request.model_dump(mode="json"), where):
         raise InputError(problems)

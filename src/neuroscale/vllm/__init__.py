@@ -1,4 +1,4 @@
-"""What a command line of `vllm serve` means.
+"""Reads command lines of `vllm serve`, and judges them.
 
-Comes in: the words that a container runs. Goes out: the values of its arguments, and what vLLM would refuse.
+Input: the words that a container runs. Output: the values of its arguments, and the faults that vLLM would refuse.
 """

@@ -1,4 +1,4 @@
-"""What is wrong with a command of vLLM on the accelerators of its pods."""
+"""Finds faults of a command of vLLM on the accelerators of its pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a command runs: an accelerator, how many of it the pod has, and in how many such pods one server runs."""
+    """Where a command runs: the accelerator, its number in a pod, and the number of such pods of one server."""
 
     accelerator: Accelerator
     count: int
@@ -25,7 +25,7 @@ class Place:
 
 
 def check_accelerator(parsed: Parsed, place: Place) -> Iterator[Fault]:
-    """Of the dtype of the KV cache and the number of accelerators."""
+    """The faults of the KV cache's dtype and of the number of accelerators."""
     accelerator = place.accelerator
     dtype = parsed.arguments.kv_cache_dtype
     known = set(accelerator.kv_cache_dtypes)
@@ -77,7 +77,7 @@ def _count(parsed: Parsed, place: Place) -> Iterator[Fault]:
 
 
 def check_dtype(parsed: Parsed, facts: ModelFacts, accelerator: Accelerator) -> Iterator[Fault]:
-    """Whether the accelerator computes the dtype that the command asks for, or else the model's own."""
+    """A fault if the accelerator does not compute the dtype that the command asks for, or else the model's own."""
     asked = parsed.arguments.dtype
     dtype = facts.dtype if asked == "auto" else asked
     if dtype not in accelerator.dtypes:
@@ -90,7 +90,7 @@ def check_dtype(parsed: Parsed, facts: ModelFacts, accelerator: Accelerator) -> 
 
 
 def check_support(entry: ModelEntry, accelerator: Accelerator) -> Iterator[Fault]:
-    """Whether the catalog knows that the model runs there."""
+    """A fault if the catalog does not list the accelerator's family for the model."""
     if accelerator.family not in entry.serving.families:
         yield Fault(
             "accelerator-family",

@@ -1,4 +1,4 @@
-"""Arguments of vLLM that it takes one by one and refuses together."""
+"""Finds arguments that vLLM accepts one by one and refuses together."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _nodes(parsed: Parsed) -> Iterator[Fault]:
     prefill, decode = _number(parsed, "prefill_context_parallel_size"), _number(parsed, "decode_context_parallel_size")
     data, nodes = _number(parsed, "data_parallel_size"), _number(parsed, "nnodes")
     if min(tensor, pipeline, prefill, decode, data, nodes) < 1:
-        return  # said by the rule on ranges
+        return  # the rule on ranges reports it
     wrong = tensor % decode if prefill == 1 else decode not in (1, prefill, tensor * prefill)
     if wrong:
         yield Fault(
@@ -205,7 +205,7 @@ def _serving(parsed: Parsed) -> Iterator[Fault]:
 
 
 def _sections(parsed: Parsed) -> Iterator[Fault]:
-    """Fields of one configuration that go by another of its fields."""
+    """Faults between fields of one configuration."""
     profiler, folder = (_section(parsed, "profiler_config").get(key) for key in ("profiler", "torch_profiler_dir"))
     if (profiler == "torch") != bool(folder):
         yield Fault(
@@ -230,6 +230,6 @@ def _sections(parsed: Parsed) -> Iterator[Fault]:
 
 
 def _one_of_several(parsed: Parsed) -> bool:
-    """Whether the command speaks of other pods of the same server."""
+    """Whether the command mentions other pods of the same server."""
     named = ("data_parallel_start_rank", "data_parallel_address", "data_parallel_rank", "data_parallel_size_local")
     return _number(parsed, "nnodes") > 1 or any(parsed.values.get(dest) is not None for dest in named)

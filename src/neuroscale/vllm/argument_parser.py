@@ -1,4 +1,4 @@
-"""The parser that vLLM builds of a version's arguments: Python's argparse, whose refusals end no program."""
+"""Builds the parser that a version of vLLM has: Python's argparse, but a refused argument does not end the program."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from neuroscale.vllm.known_arguments import Argument, load
 
 
 class Refused:
-    """Stands for a value that was refused."""
+    """Stands for a refused value."""
 
 
 class ArgparseError(Exception):
-    """What argparse would have ended the program with; `option` is the one it is about, or ""."""
+    """The error with which argparse would end the program; `option` is the option that it names, or ""."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -57,7 +57,7 @@ class VersionParser:
 
 @cache
 def parser_of(version: str) -> VersionParser:
-    """The parser of a known version, one for all callers: its converters keep what they refuse until it is taken."""
+    """The parser of a known version. All callers share it: its converters keep refusals until `take_refusals`."""
     snapshot = load(version)
     parser = _Parser(prog="vllm serve", add_help=False, argument_default=argparse.SUPPRESS)
     converters: dict[str, _Converter] = {}
@@ -71,7 +71,7 @@ def parser_of(version: str) -> VersionParser:
             more["dest"] = argument.dest
         if argument.kind == "boolean":
             more["action"] = argparse.BooleanOptionalAction
-            # It makes the --no- forms itself.
+            # argparse makes the --no- forms itself.
             names = [name for name in argument.options if not name.startswith("--no-")] or argument.options
         elif argument.kind in ("store_true", "help"):
             more["action"] = "store_true"
@@ -86,7 +86,7 @@ def parser_of(version: str) -> VersionParser:
 
 
 def take_refusals(built: VersionParser) -> dict[str, list[tuple[str, str]]]:
-    """What converters refused since they were last asked: by dest, each text with the reason."""
+    """The refusals of the converters since the last call: by dest, each text with the reason."""
     found = {}
     for dest, converter in built.converters.items():
         if converter.refused:
@@ -96,7 +96,7 @@ def take_refusals(built: VersionParser) -> dict[str, list[tuple[str, str]]]:
 
 
 def dest_of(text: str, built: VersionParser) -> str | None:
-    """The argument that a word names, also by an abbreviation."""
+    """The dest of the argument that a word names, also by an abbreviation; None if it names none."""
     if not text.startswith("-") or text in ("-", "--"):
         return None
     option = text.partition("=")[0]
@@ -110,7 +110,7 @@ def dest_of(text: str, built: VersionParser) -> str | None:
 
 
 def recognised(text: str, built: VersionParser) -> str:
-    """`known`, `unknown`, or what argparse says of an abbreviation of several options."""
+    """`known`, `unknown`, or argparse's message on an abbreviation that fits several options."""
     option = text.partition("=")[0]
     if option in built.spellings:
         return "known"

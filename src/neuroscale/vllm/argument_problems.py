@@ -1,4 +1,4 @@
-"""What is said of words of a command line that vLLM refuses or ignores."""
+"""Words the problems of a command line: arguments that vLLM refuses or ignores."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ CONFIG_UNREAD = "Write the file's arguments into the command: what is in the fil
 
 @dataclass(frozen=True)
 class ArgumentProblem:
-    """Something for which vLLM does not start or serves another model, or for which the command cannot be read here.
+    """A problem: vLLM does not start, or serves another model, or this reader cannot read the command.
 
-    `place`: the number of the word, from 0 (None: of none). `ends`: vLLM prints something and ends. `ignored`: it
-    starts, and does not do what is written.
+    `place`: the number of the word, from 0 (None: the problem is not about one word). `ends`: vLLM prints something and
+    ends. `ignored`: vLLM starts, and ignores the word.
     """
 
     kind: ProblemKind
@@ -31,14 +31,14 @@ class ArgumentProblem:
 
 
 def unknown_argument(written: str, place: int, built: VersionParser) -> ArgumentProblem:
-    """An option that the version does not have, with one that is spelled like it."""
+    """An option that the version does not have; the message suggests one with a similar name."""
     close = get_close_matches(written.replace("_", "-"), list(built.spellings), n=1, cutoff=0.8)
     fix = f"Write {close[0]}." if close else "Remove it, or look its new name up in the documentation of that version."
     return ArgumentProblem("unknown", written, place, "vLLM has no such argument", fix)
 
 
 def incomplete_argument(written: str, place: int, told: str) -> ArgumentProblem:
-    """An option without its value, or with one that it cannot have. `told`: argparse's own words."""
+    """An option without its value, or with a value that it cannot have. `told`: argparse's own message."""
     option = written.partition("=")[0]
     if "ignored explicit argument" in told:
         return ArgumentProblem(
@@ -54,7 +54,7 @@ def without_model(written: str, place: int) -> ArgumentProblem:
 
 
 def value_fix(argument: Argument) -> str:
-    """What to write for a value that the argument refuses."""
+    """The advice on what to write in place of a refused value."""
     if argument.choices is not None:
         return f"Write one of {', '.join(map(str, argument.choices))}."
     return {
@@ -69,13 +69,13 @@ def value_fix(argument: Argument) -> str:
 
 
 def ends_at_once(namespace: argparse.Namespace, places: Mapping[str, int]) -> Iterable[ArgumentProblem]:
-    """`--help`."""
+    """The problem of `--help`, with which vLLM prints its help and ends."""
     if getattr(namespace, "help", False):
         yield ArgumentProblem("ends", "--help", places.get("help"), "vLLM prints its help and ends", "Remove it.")
 
 
 def unread_config(namespace: argparse.Namespace, places: Mapping[str, int]) -> Iterable[ArgumentProblem]:
-    """`--config=FILE` in one word is accepted, and its file never read."""
+    """The problem of `--config=FILE` in one word: vLLM accepts it, but never reads the file."""
     if (file := getattr(namespace, "config", None)) is not None:
         message = f"vLLM does not read {file}: it looks for the word --config alone"
         yield ArgumentProblem("config", f"--config={file}", places.get("config"), message, CONFIG_UNREAD)

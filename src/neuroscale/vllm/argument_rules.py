@@ -1,4 +1,4 @@
-"""What is wrong with a command of vLLM by itself: names and numbers that it refuses, and what does not go together."""
+"""Finds faults of a command of vLLM by itself: names and numbers that vLLM refuses, and arguments that conflict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _LEAST: Mapping[str, int] = {
 
 
 def check_arguments(parsed: Parsed) -> Iterator[Fault]:
-    """What can be told without the model: names, numbers, pairs of arguments, and what a later version refuses."""
+    """The faults that do not depend on the model: names, numbers, pairs of arguments, and arguments that a later
+    version refuses."""
     values, read = parsed.values, parsed.arguments
     if not read.model and not any(problem.kind == "config" for problem in parsed.problems):
         default = parsed.snapshot.arguments["model"].default
@@ -60,7 +61,7 @@ def _out_of_range(parsed: Parsed, dest: str, told: str) -> Fault:
 
 
 def _known_names(parsed: Parsed) -> Iterator[Fault]:
-    """Names that argparse takes for any text, and the server refuses."""
+    """Names that argparse accepts as any text, and that the server refuses."""
     snapshot = parsed.snapshot
     for dest, known, plugin in (
         ("tool_call_parser", snapshot.tool_parsers, "tool_parser_plugin"),
@@ -88,7 +89,7 @@ def _known_names(parsed: Parsed) -> Iterator[Fault]:
 
 
 def check_batch(parsed: Parsed, facts: ModelFacts | None) -> Iterator[Fault]:
-    """Of the tokens of a step. `facts`: for the longest context where the command names none."""
+    """The faults of the tokens of a step. `facts`: give the longest context if the command names none."""
     read, tokens = parsed.arguments, parsed.arguments.max_num_batched_tokens
     longest = read.max_model_len
     if (longest is None or longest == -1) and facts is not None:

@@ -1,4 +1,4 @@
-"""What vLLM does to the words of its command line before argparse sees them."""
+"""Rewrites the words of a command line as vLLM does before argparse sees them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _SERVED_NAME = re.compile(r"--served[-_]model[-_]name(=.+|$)")
 
 @dataclass(frozen=True)
 class Word:
-    """A word as argparse gets it, and the place in the command line of the one that it was made of."""
+    """A word as argparse gets it, and the place in the command line of the word that it was made from."""
 
     text: str
     place: int
 
 
 class UnfinishedError(ValueError):
-    """A word that needs another one behind it is the last; `place` is its own."""
+    """The last word needs another word after it; `place` is the number of the last word."""
 
     def __init__(self, place: int) -> None:
         super().__init__("needs a value behind it")
@@ -29,7 +29,7 @@ class UnfinishedError(ValueError):
 
 
 def model_first(words: list[Word]) -> list[Word]:
-    """`vllm serve` makes the model of `--model` its first word, before it reads anything else."""
+    """The words with the model of `--model` first, as `vllm serve` puts it before it reads anything else."""
     for index, word in enumerate(words):
         if word.text == "--model":
             if index + 1 == len(words):
@@ -41,14 +41,15 @@ def model_first(words: list[Word]) -> list[Word]:
 
 
 def misses_its_model(words: list[Word]) -> Word | None:
-    """The word that names what is served while `vllm serve` does not begin with a model; it refuses that."""
+    """The word that sets a served name although the command does not begin with a model, which `vllm serve` refuses;
+    None if no word does."""
     if not words or not words[0].text.startswith("-"):
         return None
     return next((word for word in words if _SERVED_NAME.match(word.text)), None)
 
 
 def spelled(words: list[Word]) -> list[Word]:
-    """Options with dashes for underscores, and `-O3` as `--optimization-level 3`."""
+    """The words with dashes for the underscores of options, and with `--optimization-level 3` for `-O3`."""
     result: list[Word] = []
     for index, word in enumerate(words):
         text = word.text
@@ -67,7 +68,7 @@ def spelled(words: list[Word]) -> list[Word]:
 
 
 def gathered(words: list[Word]) -> list[Word]:
-    """`--option.key value` for all keys of an option as one JSON object, behind all other words.
+    """The words with one JSON object, after all other words, for all `--option.key value` of an option.
 
     `--option.key+ value` adds to a list. Raises UnfinishedError for a key without a value.
     """

@@ -1,4 +1,4 @@
-"""How the texts of a command line become values, type by type, as vLLM reads them."""
+"""Converts the texts of a command line to values, type by type, as vLLM reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LORA = frozenset({"name", "path", "base_model_name", "is_3d_lora_weight"})
 
 
 def convert(argument: Argument, text: str) -> Any:
-    """The value of `text`. Raises ValueError, saying what is wrong, for one that vLLM refuses."""
+    """The value of `text`. Raises ValueError, which says what is wrong, for a text that vLLM refuses."""
     if argument.optional and text in ("", "None"):
         return None
     if argument.kind == "lora":
@@ -79,7 +79,7 @@ def _devices(text: str) -> list[int | str]:
 
 
 def _object(fields: Mapping[str, Any], text: str) -> Any:
-    """A JSON object of known fields, in which numbers may be shortened."""
+    """A JSON object of known fields, in which numbers may have a unit (such as 8k)."""
     parts = _QUOTED.split(text)
     parts[::2] = [_SHORT_IN_JSON.sub(lambda found: str(whole(found[0])), part) for part in parts[::2]]
     value = _json("".join(parts))

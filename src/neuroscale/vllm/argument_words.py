@@ -1,4 +1,4 @@
-"""The words of a command line that argparse gets: as vLLM rewrites them, and without those that it would refuse."""
+"""Prepares the words of a command line for argparse: rewrites them as vLLM does, and removes those that it refuses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def prepared_words(
 
 
 def _without_config(words: list[Word], problems: list[ArgumentProblem]) -> list[Word]:
-    """Without `--config FILE`, whose arguments vLLM puts among these."""
+    """The words without `--config FILE`; vLLM would insert the arguments of that file."""
     rest: list[Word] = []
     waiting = iter(words)
     for word in waiting:
@@ -60,7 +60,7 @@ def _without_config(words: list[Word], problems: list[ArgumentProblem]) -> list[
 def without_unknown(
     words: list[Word], given: list[str], built: VersionParser, problems: list[ArgumentProblem]
 ) -> list[Word]:
-    """Without options that there are not, and the words behind them that would be their values."""
+    """The words without unknown options, and without the words after them that would be their values."""
     rest: list[Word] = []
     index = 0
     while index < len(words):

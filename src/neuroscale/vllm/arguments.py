@@ -1,4 +1,4 @@
-"""Reads a command line of `vllm serve` as that version's own parser would, and says what it would refuse."""
+"""Reads a command line of `vllm serve` as the parser of its version does, and names the arguments that it refuses."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from neuroscale.vllm.engine_arguments import EngineArguments, engine_arguments
 from neuroscale.vllm.known_arguments import Snapshot, load, nearest
 from neuroscale.vllm.older_arguments import read_older
 
-# The converters of a parser note what they refuse.
+# A shared parser's converters collect refusals, so only one command line may be read at a time.
 _ONE_AT_A_TIME = Lock()
 _NOT_THE_MODEL = "is not taken for the model: as a module, vLLM serves what --model names, or else its default"
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """A command line as `version` reads it, the known version that is nearest to the one that was `asked` for.
+    """A command line as `version` reads it, which is the known version nearest to the requested one (`asked`).
 
-    `values` holds what was said, by vLLM's own names, and `places` the number of the word that said it last. Where
-    there are problems, the rest is what remains without the words that make them.
+    `values` holds the values in the command by vLLM's own names, and `places` the number of the last word that sets it.
+    If there are `problems`, the values are those of the command without the words that cause them.
     """
 
     version: str
@@ -45,16 +45,16 @@ class Parsed:
 
     @property
     def exact(self) -> bool:
-        """Whether the version that was asked for is known."""
+        """Whether the requested version is known."""
         return self.version == self.asked
 
     @property
     def snapshot(self) -> Snapshot:
-        """What that version accepts."""
+        """The arguments that the version accepts."""
         return load(self.version)
 
     def value(self, dest: str) -> Any:
-        """What was said of an argument, or else vLLM's default (None where that is no plain value)."""
+        """The value of an argument in the command, or else vLLM's default (None if that is not a plain value)."""
         return self.values[dest] if dest in self.values else self.snapshot.arguments[dest].default
 
 
@@ -63,7 +63,7 @@ def parse_arguments(words: Iterable[str], version: str, *, program: Program = "s
     return _parsed(tuple(words), version, program)
 
 
-# The gate reads the commands of its known-bad services at every run, and of one service in several commits.
+# In each run, the gate reads the commands of its known-bad services, and the same service in several commits.
 @lru_cache(maxsize=256)
 def _parsed(words: tuple[str, ...], version: str, program: Program) -> Parsed:
     snapshot = nearest(version)
@@ -90,7 +90,7 @@ def _parsed(words: tuple[str, ...], version: str, program: Program) -> Parsed:
 def _parse(
     words: list[Word], given: list[str], built: VersionParser, problems: list[ArgumentProblem]
 ) -> tuple[argparse.Namespace, dict[str, int]]:
-    """What argparse makes of words whose options are all known; a word that it cannot read is taken out."""
+    """Lets argparse read words whose options are all known; removes a word that it cannot read."""
     while True:
         namespace = argparse.Namespace()
         try:
@@ -128,7 +128,7 @@ def _parse(
 
 
 def _guilty(words: list[Word], option: str, built: VersionParser) -> Word | None:
-    """The word about which argparse complains: of several with the same option, the one that misses its value."""
+    """The word that argparse complains of: among several with the same option, the one without a value."""
     mine = [
         (index, word)
         for index, word in enumerate(words)
@@ -142,7 +142,7 @@ def _guilty(words: list[Word], option: str, built: VersionParser) -> Word | None
 
 
 def _place_of(words: list[Word], dest: str, text: str, built: VersionParser) -> int | None:
-    """Where a refused value stands: behind the option, or in the same word."""
+    """The place of a refused value: after the option, or in the same word."""
     for index, word in enumerate(words):
         if dest_of(word.text, built) == dest and (
             word.text.partition("=")[2] == text

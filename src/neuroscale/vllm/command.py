@@ -1,4 +1,4 @@
-"""Which command line of vLLM a container runs: out of its command, its arguments, its image, or a shell's script."""
+"""Finds the command line of vLLM that a container runs: in its command, arguments, image, or a shell's script."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _MODULES = (
 )
 _SCRIPT = re.compile(r"(^|/)vllm/entrypoints/(openai/)?api_server\.py$")
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh")
-_MOST_FILLED = 64 * 1024  # characters, of all references of a container: a long command line has a few thousand
+_MOST_FILLED = 64 * 1024  # characters of all references of a container; a long command line has a few thousand
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _TEMPLATE = re.compile(r"\{\{-?\s*\.[^}]*\}\}")
 _IMAGE = re.compile(r"(^|-)vllm(-|$)|^llm-d-(cuda|cpu|aws|xpu|hpu|rocm)$")
 _SERVES = "vllm-openai"
-"""Images of that name, and those that begin with it, run `vllm serve` whatever their arguments are."""
+"""Images whose name begins with this run `vllm serve`, whatever their arguments are."""
 _NO_ENTRYPOINT = ("vllm-tpu", "llm-d-cuda")
-"""Images whose own command serves nothing."""
+"""Images whose own command does not start a server."""
 _BESIDE = frozenset({"exporter", "router", "sim"})
-"""Parts of the names of images that stand beside vLLM and do not run it."""
+"""Parts of names of images that run beside vLLM, but not vLLM itself."""
 _IN_SCRIPT = re.compile(r"\bvllm\s+serve\b|vllm\.entrypoints")
 _VERSION = re.compile(r"^v?(\d+\.\d+\.\d+)")
 _PYTHON = re.compile(r"python[0-9.]*")
@@ -42,15 +42,15 @@ _WRAPPERS = frozenset(
         *("command", "time", "setsid", "ionice", "catchsegv"),
     }
 )
-"""Programs that start the one that their words name."""
+"""Programs that start another program, which their arguments name."""
 _DURATION = re.compile(r"[0-9]+(\.[0-9]*)?[smhd]?")
 _OF_WRAPPER = re.compile(r"-|\d|[A-Za-z_]\w*=")
-"""What stands between such a program and the one that it starts: options, numbers and variables."""
+"""The words between such a program and the one that it starts: options, numbers and variables."""
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word of the command line, and where in the container it stands. `known`: None, or why it is not known."""
+    """A word of the command line, and its place in the container. `unknown`: why its text is not known, if so."""
 
     text: str
     place: Place
@@ -59,11 +59,12 @@ class Word:
 
 @dataclass(frozen=True)
 class ServeCommand:
-    """The words behind `vllm serve` (or the module's name).
+    """The words after `vllm serve` (or the module's name).
 
-    `unreadable`: why the command line cannot be told, with the place of what hides it. `version`: of the image, ""
-    where its tag is none. `environment`: the variables that the server gets, as far as they are known; `hidden`: why
-    others are not ("": any other may be set). `ended`: the words that end the server after a while, "" for none.
+    `unreadable`: why the command line is unknown, with the place in the manifest that hides it. `version`: the version
+    in the image's tag, "" if the tag is not a version. `environment`: the known variables of the server; `hidden`: why
+    other variables are unknown, by name ("": any other may be set). `ended`: the words that end the server after a
+    while, "" if none do.
     """
 
     program: Program
@@ -77,7 +78,7 @@ class ServeCommand:
 
 @dataclass(frozen=True)
 class _Found:
-    """A command line before its place in the container is told. None: the container's own environment."""
+    """A command line whose place in the container is not yet known. None: the container's own environment."""
 
     program: Program
     words: Sequence[Word]
@@ -89,7 +90,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Start:
-    """Where vLLM's own words begin, variables that stand before them, and what ends it after a while."""
+    """Where vLLM's own words begin, the variables before them, and the words that end the server after a while."""
 
     program: Program
     index: int
@@ -102,9 +103,9 @@ class _NoCommand(Exception):  # noqa: N818
 
 
 def serve_command(container: Mapping[str, Any], extra: Mapping[str, str] | None = None) -> ServeCommand | None:
-    """The command line of a container; None for one that does not run vLLM.
+    """The command line of a container; None if the container does not run vLLM.
 
-    `extra`: variables that whoever starts the container adds.
+    `extra`: variables that the program which starts the container adds.
     """
     filling = _Filling()
     environment, hidden = _environment(container, extra or {}, filling)
@@ -132,12 +133,12 @@ def serve_command(container: Mapping[str, Any], extra: Mapping[str, str] | None 
 
 
 def image_repository(image: str) -> str:
-    """The last part of an image's name, without tag and digest: whatever mirror it comes from."""
+    """The last part of an image's name, without tag and digest; it is the same for every mirror."""
     return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
 def image_version(image: str) -> str:
-    """The version of vLLM that an image's tag names; "" for none."""
+    """The version of vLLM that an image's tag names; "" if it names none."""
     tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
     found = _VERSION.match(tag)
     return found[1] if found else ""
@@ -175,13 +176,13 @@ def _base(text: str) -> str:
 
 
 def _start(words: Sequence[str]) -> _Start | None:
-    """Where vLLM's own words begin: at the front, or behind programs that start another one."""
+    """Where vLLM's own words begin: at the front, or after programs that start another program."""
     found = _start_of(words)
     return None if found is None else replace(found, ended=_ended(words[: found.index]))
 
 
 def _ended(words: Sequence[str]) -> str:
-    """The `timeout` among the programs before a command, with its duration; "" for none, or for one that waits."""
+    """The `timeout` before a command, with its duration; "" if there is none, or if it never ends the command."""
     for index, word in enumerate(words):
         if _base(word) == "timeout":
             given = list(takewhile(_OF_WRAPPER.match, words[index + 1 :]))
@@ -217,7 +218,7 @@ def _start_of(words: Sequence[str]) -> _Start | None:
 
 
 def _behind_wrappers(words: Sequence[str]) -> tuple[int | None, dict[str, str]]:
-    """The index of the program that is run in the end, and the variables that `env` gives it."""
+    """The index of the program that runs in the end, and the variables that `env` sets for it."""
     index = 0
     assigned: dict[str, str] = {}
     while index < len(words) and _base(words[index]) in _WRAPPERS:
@@ -246,7 +247,8 @@ def _script(words: Sequence[Word]) -> int | None:
 def _of_script(
     script: Word, behind: list[Word], environment: Mapping[str, str], hidden: Mapping[str, str], *, ours: bool
 ) -> _Found:
-    """`behind`: the words behind the script, of which the first is its name. `ours`: the image is one of vLLM."""
+    """Finds vLLM's command in a script. `behind`: the words after the script, of which the first is its name. `ours`:
+    the image is one of vLLM."""
     if not ours and not _IN_SCRIPT.search(script.text) and not any("vllm" in word.text for word in behind):
         raise _NoCommand
     place = script.place
@@ -278,7 +280,7 @@ def _of_script(
 def _environment(
     container: Mapping[str, Any], extra: Mapping[str, str], filling: _Filling
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The variables whose values stand in the manifest, and why others do not."""
+    """The variables whose values stand in the manifest, and why the values of others do not."""
     known: dict[str, str] = dict(extra)
     hidden: dict[str, str] = {}
     for entry in _list(container.get("env")):
@@ -306,8 +308,8 @@ def _list(value: Any) -> list[Any]:
 
 
 class _Filling:
-    """References of one container, as a kubelet fills them: `$(NAME)` is replaced, `$$` is `$`, and a name that there
-    is not stays as it stands. Each variable can hold another one twice, so what they make has an end."""
+    """Fills the references of one container as a kubelet does: it replaces `$(NAME)`, writes `$` for `$$`, and leaves
+    unknown names as they stand. Variables can contain each other, so the length of the result has a limit."""
 
     def __init__(self) -> None:
         self._room = _MOST_FILLED

@@ -1,4 +1,4 @@
-"""What the rules on commands of vLLM say."""
+"""Defines the faults that the rules on commands of vLLM report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from neuroscale.vllm.arguments import Parsed
 
 @dataclass(frozen=True)
 class Fault:
-    """Something wrong. `dest`: vLLM's name of the argument it is about ("" for none). `refused`: False for a remark."""
+    """A fault. `dest`: vLLM's name of the argument at fault ("": no single one). `refused`: False for a remark."""
 
     rule: str
     dest: str
@@ -20,5 +20,5 @@ class Fault:
 
 
 def of_version(parsed: Parsed, faults: Iterable[Fault]) -> Iterator[Fault]:
-    """Remarks where the version is not known: what one version refuses may be right for another."""
+    """The faults as mere remarks if the version is not known: another version may accept the command."""
     return (replace(fault, refused=fault.refused and parsed.exact) for fault in faults)

@@ -1,4 +1,4 @@
-"""What is wrong with a command of vLLM beside its spelling: with itself, for its model, and on its accelerators.
+"""Finds faults of a command of vLLM beyond its spelling: in itself, for its model, and on its accelerators.
 
 Each rule names what vLLM (release 0.32) does with such a command: most end its start, some let it answer wrongly.
 """
@@ -22,7 +22,7 @@ BY_ABSENCE = frozenset(
         *("context-parallelism", "whole-prompts"),
     }
 )
-"""Rules that words which cannot be read may satisfy."""
+"""Rules that report a missing argument: words that cannot be read may contain it."""
 
 
 def check_command(
@@ -32,7 +32,7 @@ def check_command(
     place: Place | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> tuple[Fault, ...]:
-    """Every fault that can be told by what is given; None leaves out what depends on it. `entry`: of the catalog."""
+    """The faults of a command. A parameter of None leaves out the rules that need it. `entry`: the catalog's entry."""
     faults = [*check_arguments(parsed), *check_batch(parsed, facts)]
     if facts is not None:
         faults += check_model(parsed, facts, variables or {})

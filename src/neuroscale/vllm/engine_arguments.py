@@ -1,4 +1,4 @@
-"""The values of vLLM's arguments that decide about memory, typed."""
+"""Holds the typed values of those arguments of vLLM that decide about memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from neuroscale.vllm.unplanned_arguments import Unplanned, unplanned
 
 @dataclass(frozen=True)
 class EngineArguments:
-    """What a command line of `vllm serve` says. None: not said, so that the version's own default holds.
+    """The values in a command line of `vllm serve`. None: the command does not set it, so the version's default holds.
 
     `max_model_len` is -1 for the longest that fits (`auto`). `gpu_memory_utilization` is a share of the whole memory;
     `cpu_offload_gib` and `kv_cache_memory_bytes` are per rank.
-    `images`, `videos`, `audios`: the most of one request (`--limit-mm-per-prompt`).
+    `images`, `videos`, `audios`: the most in one request (`--limit-mm-per-prompt`).
     """
 
     model: str = ""
@@ -43,9 +43,9 @@ class EngineArguments:
     videos: int | None = None
     audios: int | None = None
     speculative: str | None = None
-    """The method or model of `--speculative-config`: of its weights those in the model's own files are counted."""
+    """The method or model of `--speculative-config`: only its weights in the model's own files are counted."""
     speculative_tokens: int = 0
-    """Guessed in a step, where `--speculative-config` says how many."""
+    """Tokens guessed in a step, if `--speculative-config` sets the number."""
     enable_prefix_caching: bool | None = None
     mamba_cache_dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     mamba_ssm_cache_dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
@@ -61,22 +61,22 @@ class EngineArguments:
     max_loras: int = 1
     max_lora_rank: int = 16
     hf_overrides: Mapping[str, Any] | None = None
-    """Of `--hf-overrides`: what changes the longest context alone."""
+    """The part of `--hf-overrides` that changes only the longest context."""
     graphs_estimated: bool | None = None
-    """VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS: whether CUDA graphs are taken off before the cache is sized."""
+    """VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS: whether vLLM subtracts CUDA graphs before it sizes the cache."""
     second_runner: bool | None = None
     """VLLM_USE_V2_MODEL_RUNNER."""
     unplanned: tuple[Unplanned, ...] = ()
-    """What else the command says about memory, and is not counted."""
+    """The other arguments about memory in the command, which planning does not count."""
 
     @property
     def ranks(self) -> int:
-        """Of all its replicas together, each on an accelerator."""
+        """The ranks of all replicas together, each on an accelerator of its own."""
         stages = self.pipeline_parallel_size * self.prefill_context_parallel_size
         return self.tensor_parallel_size * stages * self.data_parallel_size
 
     def in_range(self) -> EngineArguments:
-        """Without the numbers that vLLM refuses as too small, so that the rest can be planned."""
+        """The arguments without numbers that vLLM refuses as too small, so that the rest can be planned."""
         least = dict.fromkeys(_FROM_1, 1) | {"max_model_len": -1, "cpu_offload_gib": 0}
         wrong = {name for name, lowest in least.items() if (getattr(self, name) or lowest) < lowest}
         wrong |= {name for name in _FROM_1 if getattr(self, name) == 0}
@@ -94,7 +94,7 @@ _FROM_1 = (
 
 
 def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
-    """What decides about memory, of values by vLLM's own names."""
+    """The arguments that decide about memory, from values by vLLM's own names."""
     limits = values.get("limit_mm_per_prompt") or {}
     speculative = values.get("speculative_config") or {}
     balancing = values.get("eplb_config")
@@ -126,7 +126,7 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
         speculative=str(method) if method else None,
         speculative_tokens=_guessed(values, speculative),
         redundant_experts=redundant if isinstance(redundant, int) and redundant > 0 else 0,
-        # Of fewer matrices, or split otherwise, the room for adapters is not counted.
+        # Adapters of fewer matrices, or adapters split otherwise, are not counted.
         enable_lora=bool(values.get("enable_lora"))
         and not (values.get("lora_target_modules") or values.get("fully_sharded_loras")),
         hf_overrides=values["hf_overrides"] if of_context(values.get("hf_overrides")) else None,
@@ -135,7 +135,7 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
 
 
 def _guessed(values: Mapping[str, Any], speculative: Any) -> int:
-    """Tokens that are guessed in a step; 0 where the command does not say how many."""
+    """Tokens guessed in a step; 0 if the command does not set the number."""
     said = values.get("spec_tokens")
     if said is None and isinstance(speculative, dict):
         said = speculative.get("num_speculative_tokens")
@@ -143,7 +143,7 @@ def _guessed(values: Mapping[str, Any], speculative: Any) -> int:
 
 
 def _limit(limits: Any, kind: str) -> int | None:
-    """The most of a kind in one request: a number, or an object with `count`."""
+    """The most inputs of a kind in one request; `limits` has a number, or an object with `count`."""
     limit = limits.get(kind) if isinstance(limits, dict) else None
     if isinstance(limit, dict):
         limit = limit.get("count")

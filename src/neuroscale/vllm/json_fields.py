@@ -1,7 +1,7 @@
-"""Whether a value of JSON is what a field of vLLM's configurations takes, as leniently as vLLM itself reads it.
+"""Checks whether a field of vLLM's configurations accepts a JSON value, as leniently as vLLM itself.
 
-What a field takes is told in a few words of JSON Schema, as scripts/snapshot_vllm_arguments.py writes them. Numbers may
-be given as text, and yes and no as words.
+A small part of JSON Schema, which scripts/snapshot_vllm_arguments.py writes, describes each field. Numbers may be given
+as text, and true and false as words.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _TYPES = {
 
 
 def allowed(schema: Mapping[str, Any] | None, value: Any, place: str = "") -> str:
-    """What is wrong with a value, "" for one that is taken. `place`: the field's name, for the sentence."""
+    """The fault of a value; "" if the field accepts it. `place`: the field's name, for the sentence."""
     if not schema:
         return ""
     if "anyOf" in schema:
         told = [allowed(part, value, place) for part in schema["anyOf"]]
-        # What the first says is what the field is about: the others are rather forms of nothing.
+        # The first alternative describes the field's real values: the others are mostly forms of null.
         return "" if "" in told else told[0]
     name = place or "it"
     if "enum" in schema:
@@ -54,7 +54,7 @@ def allowed(schema: Mapping[str, Any] | None, value: Any, place: str = "") -> st
 
 
 def out_of_bounds(bounds: Mapping[str, Any], value: Any) -> str:
-    """What is wrong with a number for its size, "" for nothing."""
+    """The fault in the size of a number; "" if it is within the bounds."""
     number = _number(value)
     if number is None:
         return ""
@@ -65,7 +65,7 @@ def out_of_bounds(bounds: Mapping[str, Any], value: Any) -> str:
 
 
 def is_one_of(schema: Mapping[str, Any], value: Any) -> bool:
-    """Whether a value is listed; `any_case`: capital letters count for nothing."""
+    """Whether a value is listed; with `any_case` in the schema, capital letters do not matter."""
     if isinstance(value, str) and schema.get("any_case"):
         value = value.lower()
     return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in schema["enum"])

@@ -1,4 +1,4 @@
-"""What a version of vLLM accepts on its command line, as scripts/snapshot_vllm_arguments.py wrote it down."""
+"""Loads the arguments that a version of vLLM accepts, as scripts/snapshot_vllm_arguments.py wrote them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Kind = Literal["store", "store_true", "append", "help", "boolean", "lora"]
 class Argument:
     """One argument of `vllm serve`. `dest` is vLLM's own name of its value.
 
-    `options` are all spellings (none: the positional one). `type` names how a text becomes a value; `optional`: an
-    empty text or `None` stands for nothing. `fields`: of a JSON object that takes no others, each with what its value
-    may be (None: anything), as neuroscale.vllm.json_fields reads it. What the command line takes and vLLM's
-    configurations refuse: numbers beyond `limits`, texts that are not among `names`.
+    `options` are all spellings (none: the positional argument). `type` names the conversion of a text to a value;
+    `optional`: an empty text or `None` stands for no value. `fields`: the only fields of a JSON object, each with the
+    schema of its value (None: any value), as neuroscale.vllm.json_fields reads it. The command line accepts numbers
+    beyond `limits` and texts outside `names`, but vLLM's configurations refuse them.
     """
 
     options: tuple[str, ...]
@@ -41,7 +41,7 @@ class Argument:
 
     @property
     def flag(self) -> str:
-        """The spelling that people know it by."""
+        """The most common spelling, for messages."""
         return self.options[0] if self.options else self.dest
 
 
@@ -49,9 +49,10 @@ class Argument:
 class Snapshot:
     """Everything that one version accepts: arguments by vLLM's name, parsers, quantisation, model architectures.
 
-    Of the quantisation methods, `described` ones read what the checkpoint's files say of themselves, `deprecated` ones
-    are refused unless they are allowed, and `float32` ones compute in that dtype too. `float16_refused`: model types.
-    `removed_architectures`: those that nothing serves any more, with the last version that did.
+    Of the quantisation methods, `described` ones read their settings from the checkpoint's files, `deprecated` ones
+    are refused unless the command allows them, and `float32` ones compute in that dtype, too. `float16_refused`: model
+    types that vLLM does not serve in float16. `removed_architectures`: architectures that vLLM no longer serves, with
+    the last version that did.
     """
 
     version: str
@@ -68,18 +69,18 @@ class Snapshot:
     kv_connectors: frozenset[str]
 
     def choices(self, dest: str) -> tuple[str | int, ...]:
-        """What an argument may be, as far as that is listed."""
+        """The values that an argument may have; empty if the snapshot does not list them."""
         return self.arguments[dest].choices or ()
 
 
 def versions() -> tuple[str, ...]:
-    """The versions that were written down, oldest first."""
+    """The versions with a snapshot, oldest first."""
     names = (_NAME.fullmatch(entry.name) for entry in files("neuroscale.vllm").iterdir())
     return tuple(sorted((name[1] for name in names if name), key=_numbers))
 
 
 def nearest(version: str) -> Snapshot:
-    """The snapshot of `version`, or else of the nearest one that there is; its own `version` tells which."""
+    """The snapshot of `version`, or else of the nearest version with one, which its own `version` names."""
     there = versions()
     if version in there:
         return load(version)
@@ -118,6 +119,6 @@ def _argument(item: dict[str, Any]) -> Argument:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The release's numbers, without what follows them; () for a text that starts with none."""
+    """The numbers of a release without any suffix; () for a text that does not start with a number."""
     found = re.match(r"v?(\d+(?:\.\d+)*)", version)
     return tuple(map(int, found[1].split("."))) if found else ()

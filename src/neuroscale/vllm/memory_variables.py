@@ -1,6 +1,6 @@
-"""Environment variables that move memory: `with_variables` reads those that are planned, and names the rest.
+"""Reads environment variables that change memory: `with_variables` reads the planned ones, and names the others.
 
-Names and defaults of vllm/envs.py, releases 0.19 to 0.32.
+Names and defaults are from vllm/envs.py of the releases 0.19 to 0.32.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _UNPLANNED = {
     "VLLM_USE_NCCL_SYMM_MEM": ("0", "the buffers between ranks"),
     "VLLM_USE_V1": ("1", "what the first engine takes"),
 }
-"""Each with its default (None: that depends), and what is not counted."""
+"""Each variable with its default (None: the default varies), and the memory that planning does not count."""
 
 
 def with_variables(arguments: EngineArguments, environment: Mapping[str, str]) -> EngineArguments:
-    """The arguments with what the server's variables say of memory."""
+    """The arguments with the settings on memory in the server's environment variables."""
     found = [
         Unplanned(name, what)
         for name, (default, what) in _UNPLANNED.items()

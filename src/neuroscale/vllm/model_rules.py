@@ -1,4 +1,4 @@
-"""What is wrong with a command of vLLM for the model that it serves."""
+"""Finds faults of a command of vLLM for the model that it serves."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from neuroscale.vllm.parallel_sizes import positive_number, ranks
 from neuroscale.vllm.quantization_rules import check_groups, check_quantization
 
 LARGEST_ITEM: Mapping[str, int] = {"gemma4": 2496}
-"""Tokens of the largest image or video of the families that vLLM lets compute one in a single step only, by what their
-model type begins with. Gemma 4: a video; a start with 2,048 fails (https://github.com/xbill9/gemma4-tips)."""
+"""Tokens of the largest image or video of families that must compute each in a single step, by the beginning of their
+model type. Gemma 4: a video; a start with 2,048 fails (https://github.com/xbill9/gemma4-tips)."""
 
 
 def check_model(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str]) -> Iterator[Fault]:
-    """Of its architecture, context, media, experts and quantisation. `variables`: the server's environment."""
+    """Faults of architecture, context, media, experts and quantisation. `variables`: the server's environment."""
     read = parsed.arguments
     yield from of_version(parsed, _architecture(parsed, facts))
     yield from _length(parsed, facts, variables)
@@ -125,7 +125,7 @@ def _length(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str]) -> 
 
 
 def length_is_forced(parsed: Parsed, variables: Mapping[str, str]) -> bool:
-    """Whether vLLM may take a longer context than the model's config says."""
+    """Whether vLLM may allow a longer context than the model's config gives."""
     allowed = variables.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "").strip().lower()
     overridden = "hf_overrides" in parsed.values and not parsed.arguments.hf_overrides
     return overridden or allowed in ("1", "true")
@@ -169,7 +169,7 @@ def _images(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
 
 
 def check_parsers(parsed: Parsed, facts: ModelFacts, entry: ModelEntry | None) -> Iterator[Fault]:
-    """A parser that reads another family's format finds no tool call, or takes answers for reasoning."""
+    """Faults of parsers: one for another family's format finds no tool calls, or takes answers for reasoning."""
     serving = entry.serving if entry else None
     for dest, own, families in (
         ("tool_call_parser", serving.tool_call_parser if serving else None, tools_of),
@@ -192,7 +192,7 @@ def check_parsers(parsed: Parsed, facts: ModelFacts, entry: ModelEntry | None) -
 
 
 def check_shares(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
-    """What tensor parallelism must divide."""
+    """Faults of sizes that tensor parallelism must divide, and does not."""
     size, read = parsed.arguments.tensor_parallel_size, parsed.arguments
     if size <= 1:
         return

@@ -1,8 +1,8 @@
-"""Arguments of releases since 0.8 that the known version no longer has, read as those releases did: `read_older`.
+"""Reads arguments of releases since 0.8 that the known version no longer has, as those releases did: `read_older`.
 
-Read from engine/arg_utils.py and entrypoints/openai/cli_args.py of vLLM 0.8.2, 0.8.5, 0.9.2, 0.10.2, 0.11.2, 0.13.0,
-0.16.0, 0.19.1, 0.20.2, 0.23.0, 0.25.1 and 0.27.1. What an older one means, and what is between the last of these that
-had an argument and the first that had not, stays a problem of the command.
+Sources: engine/arg_utils.py and entrypoints/openai/cli_args.py of vLLM 0.8.2, 0.8.5, 0.9.2, 0.10.2, 0.11.2, 0.13.0,
+0.16.0, 0.19.1, 0.20.2, 0.23.0, 0.25.1 and 0.27.1. An argument stays a problem of the command in releases before 0.8,
+and between the last of these releases that had it and the first that did not.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ OLDEST = (0, 8, 0)
 
 Values = Mapping[str, Any]
 Meaning = Callable[[str, Values], dict[str, Any] | None]
-"""What a text adds to the values by vLLM's own names; None: it cannot be read."""
+"""Makes the values that a text adds, by vLLM's own names; None if the text cannot be read."""
 
 
 def _nothing(_text: str, _values: Values) -> dict[str, Any]:
-    """It changes no memory of an accelerator."""
+    """The argument does not change the memory of an accelerator."""
     return {}
 
 
@@ -119,14 +119,14 @@ _WITH_A_VALUE: dict[str, tuple[str, Meaning]] = {
     "--tokenizer-pool-size": ("0.9.2", _nothing),
     "--tokenizer-pool-type": ("0.9.2", _nothing),
 }
-"""By their spelling with dashes: the last release that had them, and what they mean. What is missing here, such as
---num-scheduler-steps, which chose the first engine, --lora-extra-vocab-size and --cuda-graph-sizes, is not read."""
+"""Arguments by their spelling with dashes: the last release that had each, and its meaning. Other old arguments are not
+read, such as --num-scheduler-steps, which chose the first engine, --lora-extra-vocab-size and --cuda-graph-sizes."""
 
 
 def read_older(
     given: Sequence[str], version: str, problems: Sequence[ArgumentProblem], values: Values
 ) -> tuple[list[ArgumentProblem], dict[str, Any]]:
-    """The problems that remain, and the values with what the others mean in the release `version`."""
+    """The problems that remain, and the values with the meaning of the older arguments in the release `version`."""
     read, left = dict(values), []
     asked = _numbers(version)
     for problem in problems:

@@ -1,7 +1,7 @@
-"""Which parsers of tool calls and of reasoning read what a family of models writes.
+"""Lists the parsers of tool calls and of reasoning that read the format of only one family of models.
 
-The parsers that vLLM 0.32 (vllm/tool_parsers, vllm/reasoning) names for one family. A name that is not here (hermes,
-pythonic, hf, xlam, deepseek_r1 and others) reads the format of many families' models, or of fine-tunes of them.
+They are parsers that vLLM 0.32 (vllm/tool_parsers, vllm/reasoning) names for one family. Parsers outside the list
+(hermes, pythonic, hf, xlam, deepseek_r1 and others) read the format of many families, or of fine-tunes of them.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ _REASONING: Mapping[str, tuple[str, ...]] = {
 
 
 def tools_of(parser: str) -> tuple[str, ...]:
-    """What the model types begin with whose tool calls a parser reads; () for a parser of many."""
+    """The beginnings of the model types whose tool calls a parser reads; () for a parser of many families."""
     return _TOOLS.get(parser, ())
 
 
 def reasoning_of(parser: str) -> tuple[str, ...]:
-    """What the model types begin with whose reasoning a parser reads; () for a parser of many."""
+    """The beginnings of the model types whose reasoning a parser reads; () for a parser of many families."""
     return _REASONING.get(parser, ())

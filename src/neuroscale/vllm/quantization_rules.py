@@ -1,4 +1,4 @@
-"""What is wrong with a command of vLLM for how a model's files are quantised."""
+"""Finds faults of a command of vLLM that follow from the quantisation of the model's files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DESCRIBED_ELSEWHERE = ("hf_overrides", "quantization_config")
 
 
 def check_quantization(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
-    """Of --quantization and --dtype, for the method that the files name."""
+    """Faults of --quantization and --dtype, for the method that the files name."""
     asked = parsed.arguments.quantization
     if facts.quantization is not None:
         yield from _of_files(parsed, facts, facts.quantization.method, asked)
@@ -42,7 +42,7 @@ def check_quantization(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
 def _of_files(parsed: Parsed, facts: ModelFacts, method: str, asked: str | None) -> Iterator[Fault]:
     same = _SAME_METHOD.get(method, frozenset({method}))
     if asked == "humming" and method != "mxfp4":
-        return  # it takes whatever the files hold
+        return  # this method accepts any files
     if not same & parsed.snapshot.quantization_methods:
         yield Fault(
             "quantization",
@@ -99,7 +99,7 @@ def _dtype(parsed: Parsed, facts: ModelFacts, asked: str | None) -> Iterator[Fau
 
 
 def check_groups(parsed: Parsed, facts: ModelFacts, size: int, spread: bool) -> Iterator[Fault]:
-    """Weights that share a scale must stay together: a rank holds whole groups of the rows that it reads.
+    """Faults of groups: weights that share a scale must be on one rank, so a rank must hold whole groups of its rows.
 
     `spread`: each rank holds whole experts.
     """
@@ -129,7 +129,7 @@ def check_groups(parsed: Parsed, facts: ModelFacts, size: int, spread: bool) -> 
 
 
 def _group(quantization: Quantization | None) -> int:
-    """How many weights of a row share a scale; 0 where whole rows or tensors do."""
+    """The number of weights of a row that share a scale; 0 if whole rows or tensors share one."""
     if quantization is None:
         return 0
     if quantization.block is not None:
@@ -138,7 +138,7 @@ def _group(quantization: Quantization | None) -> int:
 
 
 def _refines(parsed: Parsed, facts: ModelFacts, group: int, width: int) -> bool:
-    """Whether vLLM repeats the scales of experts until a rank's part holds whole groups: of 32 weights at the least."""
+    """Whether vLLM repeats the scales of experts until a rank holds whole groups, of 32 weights at the least."""
     if facts.quantization is None or facts.quantization.method not in _REFINED:
         return False
     padded = facts.quantization.block is not None and parsed.values.get("moe_backend", "auto") != "auto"

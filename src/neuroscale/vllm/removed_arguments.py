@@ -1,4 +1,4 @@
-"""Arguments that vLLM no longer has, and what to write instead."""
+"""Lists arguments that vLLM no longer has, and what to write instead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Removed:
-    """`takes_value`: a word followed it. `instead`: what to do now, as a sentence."""
+    """A removed argument. `takes_value`: it had a value. `instead`: what to do now, as a sentence."""
 
     takes_value: bool
     instead: str
@@ -56,4 +56,5 @@ REMOVED = {
     "--use-v2-block-manager": Removed(False, _NOTHING),
     "--worker-use-ray": Removed(False, "Write --distributed-executor-backend=ray."),
 }
-"""By their spelling with dashes. That a snapshot still has one of them makes its entry here void."""
+"""The removed arguments by their spelling with dashes. An entry does not apply to a version whose snapshot still has
+the argument."""

@@ -1,4 +1,4 @@
-"""Bash's grammar by tree-sitter, and what of its trees cannot be trusted."""
+"""Parses scripts by tree-sitter's grammar of bash, and refuses the trees that cannot be trusted."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tree_sitter import Language, Node, Parser
 
 _BETWEEN = re.compile(rb"(?:[ \t]|\\\n)*[ \t](?:[ \t]|\\\n)*")
 _MISREAD = re.compile(r"\$(?:[ \t\n]|$)|\\\n[ \t]*#|[ \t]\\[ \t]")
-"""What the grammar reads otherwise than bash: a dollar sign by itself, a comment in a continued line, and a word that
-begins with a blank."""
+"""Texts that the grammar reads differently from bash: a dollar sign by itself, a comment in a continued line, and a
+word that begins with a blank."""
 
 
 class ScriptError(ValueError):
-    """Why what a script runs cannot be told; goes on from 'its script'."""
+    """The reason why the commands of a script are unknown; the text continues a sentence after 'its script'."""
 
 
 @cache
@@ -26,7 +26,7 @@ def _parser() -> Parser:
 
 
 def statements(script: str) -> list[Node]:
-    """The statements of a script. Raises ScriptError for what is not bash's grammar, and for what is read otherwise."""
+    """The statements of a script. Raises ScriptError if it is not bash, or if the grammar reads it differently."""
     if (found := _MISREAD.search(script)) is not None:
         raise ScriptError(f"cannot be read from: {found[0]!r}")
     root = _parser().parse(script.encode()).root_node
@@ -41,7 +41,7 @@ def text_of(node: Node) -> str:
 
 
 def all_nodes(node: Node) -> Iterator[Node]:
-    """The node and all named ones in it."""
+    """The node and all named nodes inside it."""
     waiting = [node]
     while waiting:
         one = waiting.pop()
@@ -50,7 +50,7 @@ def all_nodes(node: Node) -> Iterator[Node]:
 
 
 def check_redirect(node: Node) -> None:
-    """`>&` and `<&` take a number, or close what they name; of anything else the shells make different things.
+    """Refuses `>&` and `<&` unless they name a number or close a file: shells differ in their reading of the rest.
 
     Raises ScriptError.
     """
@@ -69,7 +69,7 @@ def check_redirect(node: Node) -> None:
 
 
 def check_apart(node: Node, parts: Sequence[Node]) -> None:
-    """White space stands between the words. Where the grammar saw none, it may have seen other words.
+    """Refuses words without white space between them: the grammar may have split them differently from bash.
 
     Raises ScriptError.
     """

@@ -1,7 +1,7 @@
-"""Which commands a shell's script runs, as far as its text alone tells.
+"""Finds the commands that a shell's script runs, as far as its text alone shows.
 
-The grammar is bash's, by tree-sitter. Of its meaning no more is used than is sure: what is not makes a word unknown, or
-the whole script.
+tree-sitter parses it with bash's grammar. The reader follows only constructs whose meaning is certain: any other one
+makes a word unknown, or the whole script.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PARTS = frozenset({"if_statement", "while_statement", "for_statement", "c_style
     *("function_definition", "subshell", "compound_statement", "until_statement", "select_statement"),
 }
 _SURE = frozenset({"variable_assignment", "variable_assignments", "declaration_command"})
-"""Statements that succeed, so that what follows behind `&&` is run."""
+"""Statements that always succeed, so that the shell runs the command after `&&`."""
 _SURE_COMMANDS = frozenset({"cd", "set", "true", ":", "export", "mkdir", "echo"})
 _SETS_NAMES = frozenset({"read", "mapfile", "readarray", "getopts", "let", "printf", "unset"})
 _PRINTS = frozenset({"echo", "printf", "logger", ":", "true", "test", "["})
@@ -29,7 +29,7 @@ _PRINTS = frozenset({"echo", "printf", "logger", ":", "true", "test", "["})
 
 @dataclass(frozen=True)
 class Ran:
-    """A command with its words, and the variables that it gets."""
+    """A command with its words, and its environment variables."""
 
     words: tuple[Value, ...]
     environment: Mapping[str, Value]
@@ -44,10 +44,10 @@ def commands_of(
     wanted: Callable[[Sequence[str]], bool],
     named: re.Pattern[str],
 ) -> list[Ran]:
-    """The commands of a script that are `wanted` by their words.
+    """The commands of a script whose words `wanted` accepts.
 
-    `hidden`: variables whose values are not known, and why; "" for any. `named`: what a text holds that may run such a
-    command in another way. Raises ScriptError.
+    `hidden`: the variables with unknown values, and why; "" stands for any variable. `named`: matches a text that may
+    run such a command in another way. Raises ScriptError if the commands are unknown.
     """
     state = State(
         {name: Value(text) for name, text in environment.items()}, set(environment), dict(hidden), list(positional)
@@ -72,7 +72,7 @@ class _Reader:
             self._statement(statement)
 
     def _statement(self, node: Node, more: Sequence[Node] = ()) -> None:
-        """`more`: words of the command behind a redirection."""
+        """Reads a statement. `more`: the words of its command after a redirection."""
         kind = node.type
         if kind == "command":
             self._command(node, more)
@@ -125,7 +125,7 @@ class _Reader:
         return node.type not in _SURE
 
     def _apart(self, nodes: Sequence[Node]) -> None:
-        """Statements in shells of their own: what they assign is gone with them."""
+        """Reads statements that run in a shell of their own: their assignments end with it."""
         for node in nodes:
             kept = self.state.copy()
             self._statement(node)
@@ -146,7 +146,7 @@ class _Reader:
         self._statement(body, more)
 
     def _forget(self, node: Node) -> None:
-        """Whatever the statement sets is not known behind it."""
+        """Makes the variables that a statement sets unknown after it."""
         for one in all_nodes(node):
             if one.type in ("variable_name", "word", "raw_string", "string", "number"):
                 name = text_of(one).strip("'\"").partition("=")[0]
@@ -256,7 +256,7 @@ class _Reader:
             raise ScriptError(f"runs vLLM by {name}, which is not read")
 
     def _evaluate(self, words: Sequence[Value]) -> None:
-        """`eval` reads its words anew, one behind the other."""
+        """Reads the words of `eval`, joined by blanks, as a script."""
         before = self.state.tainted
         self.state.tainted = next((word.unknown for word in words if word.unknown), before)
         self.read(" ".join(word.text for word in words))

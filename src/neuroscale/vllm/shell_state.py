@@ -1,4 +1,4 @@
-"""What is known of a shell's variables, arguments and functions while its script is read."""
+"""Keeps the known variables, arguments and functions of a shell while its script is read."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from tree_sitter import Node
 
 from neuroscale.vllm.shell_grammar import ScriptError
 
-# Each variable can hold another one twice, and `set -- "$@" "$@"` doubles the arguments.
+# A limit, since each variable can contain another one twice, and `set -- "$@" "$@"` doubles the arguments.
 _MOST_MADE = 256 * 1024
 
 
 @dataclass(frozen=True)
 class Value:
-    """A text, or why it is not known (then `text` is as far as it is)."""
+    """A text; or, if it is unknown, the reason, and the known part as `text`."""
 
     text: str
     unknown: str | None = None
 
 
 class Room:
-    """How many characters and words may still be made, by a shell and all shells that it starts."""
+    """The number of characters and words that a shell and all shells that it starts may still make."""
 
     def __init__(self) -> None:
         self._left = _MOST_MADE
 
     def take(self, size: int) -> None:
-        """Account for what is made. Raises ScriptError where there is no room for it."""
+        """Subtracts `size` from the room. Raises ScriptError if the room is too small."""
         self._left -= size
         if self._left < 0:
             raise ScriptError(f"makes more than {_MOST_MADE} characters and words, which are not read")
@@ -35,9 +35,9 @@ class Room:
 
 @dataclass
 class State:
-    """What one shell knows.
+    """The state of one shell.
 
-    `hidden`: variables whose values are not known, and why; "" for any. `tainted`: why no word is known.
+    `hidden`: the variables with unknown values, and why; "" stands for any variable. `tainted`: why no word is known.
     """
 
     variables: dict[str, Value]
@@ -50,7 +50,7 @@ class State:
     room: Room = field(default_factory=Room)
 
     def copy(self) -> State:
-        """For a shell of its own. Raises ScriptError where there is no room for it."""
+        """A copy for a shell that this one starts. Raises ScriptError if the room is too small."""
         self.room.take(len(self.variables) + len(self.hidden))
         return State(
             *(dict(self.variables), set(self.exported), dict(self.hidden), list(self.positional)),
@@ -58,7 +58,7 @@ class State:
         )
 
     def looked_up(self, name: str) -> Value | None:
-        """None for a variable of which nothing is known."""
+        """The value of a variable; None if nothing is known about it."""
         if name.isdigit():
             if name == "0" or any(one.unknown for one in self.positional):
                 return Value(f"${name}", f"its script takes ${name} from elsewhere")
@@ -72,18 +72,18 @@ class State:
         return Value(f"${name}", why) if why else None
 
     def environment(self) -> dict[str, Value]:
-        """The variables that a command gets."""
+        """The environment variables that the shell passes to a command."""
         known = {name: value for name, value in self.variables.items() if name in self.exported}
         return {**{name: Value("", why) for name, why in self.hidden.items()}, **known}
 
     def forget(self, name: str) -> None:
-        """A variable is set in a way that is not read."""
+        """Makes a variable unknown, since the script sets it in a way that the reader does not follow."""
         self.variables.pop(name, None)
         self.arrays.pop(name, None)
         self.hidden[name] = f"its script sets ${name} in a way that is not read"
 
     def forget_everything(self) -> None:
-        """Another file may set anything."""
+        """Makes every variable unknown, since another file may set any of them."""
         told = "its script takes its variables from another file"
         self.variables.clear()
         self.arrays.clear()

@@ -1,4 +1,4 @@
-"""What a shell makes of a word: variables filled in, quotes removed, split at white space; as far as that is sure."""
+"""Expands a word as a shell does: fills in variables, removes quotes, splits at white space, as far as that is sure."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _ALTERNATIVES = re.compile(r"\{[^{}]*(?:,|\.\.)")
 
 @dataclass(frozen=True)
 class _Piece:
-    """A part of a word. `split`: at white space. `bare`: outside of quotes, where it may be a pattern for files' names.
-    `breaks`: another word begins here."""
+    """A part of a word. `split`: the shell splits it at white space. `bare`: it stands outside quotes, where it may be
+    a pattern of file names. `breaks`: another word begins here."""
 
     text: str = ""
     unknown: str | None = None
@@ -33,9 +33,9 @@ class _Piece:
 
 
 def fields(node: Node, state: State) -> list[Value]:
-    """The words that a word becomes. Raises ScriptError where they are too many."""
+    """The words that a word expands to. Raises ScriptError if they are too many."""
     found: list[Value] = []
-    texts: list[str] = []  # of the word that is being made; none of them: there is no such word
+    texts: list[str] = []  # the parts of the current word; empty if no word has begun
     why: str | None = None
 
     def add(text: str, unknown: str | None) -> None:
@@ -69,7 +69,7 @@ def fields(node: Node, state: State) -> list[Value]:
 
 
 def joined(node: Node, state: State) -> Value:
-    """The value of an assignment, which is never split. Raises ScriptError where it is too long."""
+    """The value of an assignment, which is never split. Raises ScriptError if it is too long."""
     pieces = list(_pieces(node, state, quoted=True))
     state.room.take(sum(len(piece.text) + 1 for piece in pieces))
     text = "".join(" " if piece.breaks else piece.text for piece in pieces)
@@ -99,7 +99,7 @@ def _pieces(node: Node, state: State, *, quoted: bool) -> Iterator[_Piece]:
                         yield _Piece(text_of(child), f"its script has {text[:40]}")
         case "simple_expansion":
             name = text.lstrip()[1:]
-            # Of `$12` the shell reads `$1`.
+            # The shell reads `$12` as `$1` and a 2.
             short = name[:1] if name.isdigit() else name
             yield from _variable(short, None, text, state, quoted=quoted)
             if short != name:
@@ -123,7 +123,7 @@ def _literal(text: str) -> _Piece:
 
 
 def _string(node: Node, state: State) -> Iterator[_Piece]:
-    """Between double quotes. White space in front of a variable is a part of it there, or of nothing."""
+    """Expands a text in double quotes. The grammar puts white space before a variable into its node, or into none."""
     assert node.text is not None
     source, start = node.text, node.start_byte
     at = start + 1
@@ -152,7 +152,7 @@ def _expansion(text: str, state: State, *, quoted: bool) -> Iterator[_Piece]:
 def _variable(
     name: str, default: str | None, text: str, state: State, *, quoted: bool, empty: bool = False
 ) -> Iterator[_Piece]:
-    """`empty`: the default stands for an empty value, too."""
+    """Expands a variable. `empty`: the default also replaces an empty value."""
     if name in ("@", "*"):
         yield from _each(state.positional, split=not quoted)
         return
@@ -173,5 +173,5 @@ def _each(values: Sequence[Value], *, split: bool) -> Iterator[_Piece]:
 
 
 def _unescaped(text: str) -> str:
-    """As between double quotes."""
+    """The text without the backslashes that escape something in double quotes."""
     return re.sub(r'\\([$`"\\\n])', lambda found: "" if found[1] == "\n" else found[1], text)

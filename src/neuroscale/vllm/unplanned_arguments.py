@@ -1,4 +1,4 @@
-"""Arguments that change what vLLM needs, and that planning does not count: they are said wherever a fit is told."""
+"""Lists arguments that change vLLM's memory and that planning does not count: every report of a fit names them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ Told = Callable[[Any], bool]
 
 @dataclass(frozen=True)
 class Unplanned:
-    """`dest`: vLLM's name of the argument, or of an environment variable. `what`: is not counted, in words."""
+    """`dest`: vLLM's name of the argument or environment variable. `what`: the part that is not counted, in words."""
 
     dest: str
     what: str
 
     @property
     def told(self) -> str:
-        """Behind a colon."""
+        """A clause to write after a colon."""
         named = self.dest if self.dest.isupper() else f"--{self.dest.replace('_', '-')}"
         return f"not counted is, for {named}, {self.what}"
 
     @property
     def sentence(self) -> str:
-        """For the reasons of a fit."""
+        """A sentence for the reasons of a fit."""
         return f"N{self.told[1:]}."
 
 
@@ -69,7 +69,7 @@ _ARGUMENTS: tuple[tuple[str, Told, str], ...] = (
 
 
 def unplanned(values: Mapping[str, Any]) -> tuple[Unplanned, ...]:
-    """Of what a command said by vLLM's own names: what is not counted."""
+    """The arguments that are not counted, from the values of a command by vLLM's own names."""
     return tuple(_found(values))
 
 

@@ -1,11 +1,11 @@
-"""How each family of language models builds its decoder out of its config.json.
+"""Builds the decoder of each family of language models from its config.json.
 
-In: the keys of the text tower (`neuroscale.models.keys.Keys`), read with the defaults of its model type. Out: a
-`Decoder`, with the layers and the tensors around them. One function a family; its module is named for the lineage.
-Every function raises InputError, which names the key, for a config that its family cannot have.
+Input: the keys of the text tower (`neuroscale.models.keys.Keys`), read with the defaults of its model type. Output: a
+`Decoder`, with the layers and the tensors around them. Each family has one function; its module is named for the
+lineage. Every function raises InputError, which names the key, for a config that its family cannot have.
 
-Sources: the config and modelling code of transformers, and vLLM's own models, which decide on windows and on what a
-layer reads from another one's cache. Both at the versions that defaults.json and requirements/serve.txt name.
+Sources: the config and modelling code of transformers, and vLLM's own models, which decide on windows and on layers
+that read another layer's cache. Both at the versions that defaults.json and requirements/serve.txt name.
 """
 
 from __future__ import annotations
@@ -109,4 +109,4 @@ FAMILIES: dict[str, Family] = {
     "stablelm": stablelm,
     "starcoder2": starcoder2,
 }
-"""By the model type of the text tower."""
+"""The families by the model type of the text tower."""

@@ -1,4 +1,4 @@
-"""What families have in common: reading heads, windows, widths and experts, and making the layers of them."""
+"""Reads heads, windows, widths and experts for all families, and makes layers of them."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ NORMS_AROUND = (
     "pre_feedforward_layernorm",
     "post_feedforward_layernorm",
 )
-"""Of a layer with norms before and behind both blocks."""
+"""The norms of a layer with norms before and after both blocks."""
 NORMS_BEHIND = ("post_attention_layernorm", "post_feedforward_layernorm")
-"""Of a layer with norms behind its blocks alone."""
+"""The norms of a layer with norms only after its blocks."""
 NAMES_W1_W3_W2 = ("w1", "w3", "w2")
 """Mixtral's names of an expert's matrices: gate, up, down."""
 EXPERT_KEYS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts")
 
 
 def layer_count(c: Keys) -> int:
-    """Decoder layers."""
+    """The number of decoder layers."""
     return c.shape("num_hidden_layers", high=MOST_LAYERS)
 
 
 def hidden_size(c: Keys) -> int:
-    """Values of a token between the layers."""
+    """The hidden size: values of a token between the layers."""
     return c.shape("hidden_size", high=2**20)
 
 
 def head_shape(c: Keys) -> tuple[int, int, int]:
-    """Attention heads, KV heads, and values of a head."""
+    """The numbers of attention heads, of KV heads, and of values of a head."""
     heads = c.shape("num_attention_heads", high=2**16)
     kv_heads = c.integer("num_key_value_heads", high=2**16, default=heads)
     if heads % kv_heads:
@@ -49,7 +49,7 @@ def head_shape(c: Keys) -> tuple[int, int, int]:
 
 
 def window_of(c: Keys) -> int | None:
-    """Of a model whose layers are all alike: vLLM takes `sliding_window` for each of them, and 0 for none."""
+    """The window of a model whose layers are all alike: vLLM applies `sliding_window` to each; 0 means no window."""
     if c.raw("use_sliding_window") is False:
         return None
     return c.optional("sliding_window", low=0) or None
@@ -58,7 +58,7 @@ def window_of(c: Keys) -> int | None:
 def reaches(c: Keys, default: Callable[[int], bool] | None = None) -> list[tuple[Reach, int | None]]:
     """How far each layer looks back, and its window.
 
-    `default`: whether a layer has full attention where the file lists no `layer_types`; None: those layers are alike.
+    `default`: whether a layer has full attention if the file lists no `layer_types` (None: all layers are alike).
     """
     count = layer_count(c)
     types = c.texts("layer_types", MOST_LAYERS)
@@ -85,7 +85,7 @@ def _reach(c: Keys, kind: str) -> tuple[Reach, int | None]:
 
 
 def full_every(period: int) -> Callable[[int], bool]:
-    """Every such layer has full attention, the last of each period."""
+    """The pattern of layers in which the last layer of each period has full attention."""
     return lambda layer: (layer + 1) % period == 0
 
 
@@ -102,7 +102,7 @@ def mlp_width(c: Keys, *keys: str) -> int:
 
 
 def half_width(c: Keys) -> int:
-    """The width of a dense block where `intermediate_size` counts gate and up together."""
+    """The width of a dense block if `intermediate_size` counts gate and up together."""
     width = mlp_width(c)
     if width % 2:
         raise c.problem("intermediate_size", f"{width} counts two matrices together and is odd")
@@ -110,7 +110,7 @@ def half_width(c: Keys) -> int:
 
 
 def routed_experts(c: Keys) -> int:
-    """Routed experts by vLLM's rule: the first key that exists decides, and null counts as none."""
+    """The number of routed experts by vLLM's rule: the first key that exists decides, and null counts as 0."""
     for key in EXPERT_KEYS:
         if c.has(key):
             value = c.raw(key)
@@ -121,7 +121,7 @@ def routed_experts(c: Keys) -> int:
 
 
 def per_token(c: Keys, experts: int) -> int:
-    """How many of the routed experts compute for a token, by the keys that vLLM asks for."""
+    """The number of routed experts that compute for a token, by the keys that vLLM reads."""
     keys = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_top_k", "moe_k")
     chosen = c.shape(*keys)
     if chosen > experts:
@@ -131,7 +131,7 @@ def per_token(c: Keys, experts: int) -> int:
 
 
 def needed_experts(c: Keys) -> tuple[int, int]:
-    """Routed experts, and how many compute for a token. Raises InputError for a file that tells of none."""
+    """The numbers of routed experts and of those that compute for a token. Raises InputError if the file lacks them."""
     count = routed_experts(c)
     if not count or not (c.path or any(c.written(key) for key in EXPERT_KEYS)):
         raise c.problem("num_experts", "is missing or 0, and this architecture has experts")
@@ -158,7 +158,7 @@ def mixed_decoder(
     *,
     norm_bias: bool = False,
 ) -> Decoder:
-    """Layers of experts, and dense ones where `is_dense` says so."""
+    """Layers of experts, but dense layers at the numbers that `is_dense` accepts."""
     layers = tuple(
         Layer(attention, (dense if dense and is_dense and is_dense(layer) else experts,), norms, norm_bias)
         for layer, attention in enumerate(attentions)

@@ -1,4 +1,4 @@
-"""What a family makes of a config.json: the decoder of a language model."""
+"""Describes the decoder of a language model, which a family builds from a config.json."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from neuroscale.models.layers import Extra, Layer
 class Decoder:
     """The text tower: its layers, and the tensors around them.
 
-    `extras`: below `model.`. `predicting`: layers of multi-token prediction, which a checkpoint numbers behind the
-    others, or has below `predicting_at` with the embedding and the LM head of the others. `final_norm`: the names of
-    its tensors. `estimated`: the layout is an assumption.
+    `extras`: tensors below `model.`. `predicting`: layers of multi-token prediction; a checkpoint numbers them after
+    the others, or has them below `predicting_at` without an embedding and an LM head of their own. `final_norm`: the
+    names of the final norm's tensors. `estimated`: the layout is an assumption.
     """
 
     layers: tuple[Layer, ...]
@@ -33,4 +33,4 @@ class Decoder:
 
 
 Family = Callable[[Keys], Decoder]
-"""The keys of a text tower to its decoder. Raises InputError for a config that the family cannot have."""
+"""Makes a decoder from the keys of a text tower. Raises InputError for a config that the family cannot have."""

@@ -1,4 +1,4 @@
-"""DeepSeek, and what others take from it: latent attention, leading dense layers, shared experts."""
+"""DeepSeek, and families with its layout: latent attention, leading dense layers, shared experts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from neuroscale.models.keys import Keys
 from neuroscale.models.layers import Experts, LatentAttention, Layer, Mlp
 
 CORRECTION = "gate.e_score_correction_bias"
-"""The name of the bias that only choosing experts uses."""
+"""The name of the bias that vLLM uses only to choose experts."""
 
 
 def deepseek(c: Keys) -> Decoder:
@@ -79,7 +79,7 @@ def _latent_moe(c: Keys) -> Decoder:
 
 
 def deepseek_experts(c: Keys, count: int, *, corrected: bool = True) -> Experts:
-    """`count` experts, and the shared ones as one. `corrected`: they are chosen with the correcting bias."""
+    """`count` routed experts, and the shared experts as one. `corrected`: the correcting bias helps to choose them."""
     width = mlp_width(c, "moe_intermediate_size")
     shared = c.optional("n_shared_experts", low=0, high=2**10) or 0
     return Experts(
@@ -92,7 +92,7 @@ def deepseek_experts(c: Keys, count: int, *, corrected: bool = True) -> Experts:
 
 
 def predicting_layers(c: Keys, like: Layer) -> tuple[Layer, ...]:
-    """Layers of multi-token prediction, only where the file itself says that its checkpoint has them."""
+    """The layers of multi-token prediction, if the file itself says that its checkpoint has them."""
     if not c.written("num_nextn_predict_layers"):
         return ()
     return (like,) * (c.optional("num_nextn_predict_layers", low=0, high=100) or 0)

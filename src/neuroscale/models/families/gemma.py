@@ -45,7 +45,7 @@ def gemma3(c: Keys) -> Decoder:
 
 
 def gemma3n(c: Keys) -> Decoder:
-    """Gemma 3n: streams that are mixed before and behind each layer, per-layer embeddings, shared caches."""
+    """Gemma 3n: streams that are mixed before and after each layer, per-layer embeddings, shared caches."""
     hidden, count = hidden_size(c), layer_count(c)
     per_layer = c.integer("hidden_size_per_layer_input")
     streams, rank = c.integer("altup_num_inputs"), c.integer("laurel_rank")
@@ -93,7 +93,7 @@ def gemma4(c: Keys) -> Decoder:
     per_layer = c.optional("hidden_size_per_layer_input", low=0) or 0
     experts, extras = _gemma4_experts(c, count, hidden) if count else (None, ())
     kinds = reaches(c, full_every(6))
-    kinds[-1] = ("full", None)  # whatever layer_types says of it
+    kinds[-1] = ("full", None)  # the last layer has full attention, whatever layer_types says
     # Newer files write the shape of the global layers layer by layer.
     apart = c.section("per_layer_config")
     layers = []

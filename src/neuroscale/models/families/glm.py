@@ -19,7 +19,7 @@ def glm(c: Keys) -> Decoder:
 
 
 def glm4(c: Keys) -> Decoder:
-    """GLM-4-0414: norms before and behind both blocks."""
+    """GLM-4-0414: norms before and after both blocks."""
     norms = ("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")
     attentions = attentions_of(c, bias=c.flag("attention_bias", True))
     return dense_decoder(c, attentions, Mlp(mlp_width(c), fused="gate_up_proj"), norms)

@@ -59,12 +59,12 @@ def _shared(c: Keys) -> Mlp | None:
 
 
 def granitemoehybrid(c: Keys) -> Decoder:
-    """Granite 4: Mamba-2 layers between those with attention, experts in all of them where it has any."""
+    """Granite 4: Mamba-2 layers between attention layers; the models with experts have them in all layers."""
     count = routed_experts(c)
     experts = _experts(c, count, per_token(c, count)) if count else None
     shared = _shared(c)
     if shared is not None and experts is None:
-        # Every token's only feed-forward block.
+        # Without experts, the shared block is the only feed-forward block of a token.
         shared = replace(shared, group="dense_mlp")
     blocks = tuple(block for block in (experts, shared) if block is not None)
     heads, kv_heads, _ = head_shape(c)
@@ -93,7 +93,7 @@ def granitemoehybrid(c: Keys) -> Decoder:
 
 
 def _head(c: Keys) -> int:
-    """Values of a head of Mamba-2, which "auto" makes of the width and the heads."""
+    """Values of a head of Mamba-2; "auto" stands for the width divided by the heads."""
     if c.raw("mamba_d_head") == "auto":
         return c.integer("mamba_expand") * hidden_size(c) // c.integer("mamba_n_heads", high=2**16)
     return c.integer("mamba_d_head", high=2**16)

@@ -18,7 +18,7 @@ from neuroscale.models.layers import Attention, Experts, Mlp
 
 
 def laguna(c: Keys) -> Decoder:
-    """Laguna: layers with different numbers of heads, a gate behind attention, one shared expert."""
+    """Laguna: layers with different numbers of heads, a gate after attention, one shared expert."""
     count, _ = needed_experts(c)
     _, kv_heads, head_dim = head_shape(c)
     kinds = reaches(c, full_every(1))

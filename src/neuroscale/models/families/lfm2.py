@@ -19,7 +19,7 @@ _NORMS = ("operator_norm", "ffn_norm")
 
 
 def lfm2(c: Keys) -> Decoder:
-    """LFM2, dense: the width of its feed-forward blocks is made of the one that the file names."""
+    """LFM2, dense: the width of its feed-forward blocks is computed from the width in the file."""
     width = mlp_width(c, "block_ff_dim", "intermediate_size")
     if c.flag("block_auto_adjust_ff_dim", True):
         width = _adjusted(c, width)
@@ -29,7 +29,7 @@ def lfm2(c: Keys) -> Decoder:
 
 
 def lfm2_moe(c: Keys) -> Decoder:
-    """LFM2 with experts behind its first layers."""
+    """LFM2 with experts after its first layers."""
     count, chosen = needed_experts(c)
     experts = Experts(
         count,
@@ -46,7 +46,7 @@ def lfm2_moe(c: Keys) -> Decoder:
 
 
 def _adjusted(c: Keys, width: int) -> int:
-    """As `Lfm2MLP` of vLLM's models/lfm2.py."""
+    """The width of a feed-forward block, as `Lfm2MLP` of vLLM's models/lfm2.py computes it."""
     width = int(2 * width / 3)
     factor = c.raw("block_ffn_dim_multiplier")
     if isinstance(factor, int | float) and not isinstance(factor, bool):

@@ -1,4 +1,4 @@
-"""Llama, and the families that differ from it in little."""
+"""Llama, and the families that differ little from it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def seed_oss(c: Keys) -> Decoder:
 
 
 def exaone4(c: Keys) -> Decoder:
-    """EXAONE 4: norms behind the blocks."""
+    """EXAONE 4: norms after the blocks."""
     period = c.optional("sliding_window_pattern", low=1) if _is_number(c, "sliding_window_pattern") else 4
     every = full_every(period or 4) if window_of(c) else None
     return dense_decoder(c, attentions_of(c, every, norm="head"), Mlp(mlp_width(c)), NORMS_BEHIND)
@@ -64,7 +64,7 @@ def stablelm(c: Keys) -> Decoder:
 
 
 def minicpm(c: Keys) -> Decoder:
-    """MiniCPM: Llama's layout where it has no experts."""
+    """MiniCPM: Llama's layout unless it has experts."""
     return estimated(c) if routed_experts(c) else llama(c)
 
 

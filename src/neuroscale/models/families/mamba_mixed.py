@@ -35,7 +35,7 @@ def falcon_h1(c: Keys) -> Decoder:
 
 
 def jamba(c: Keys) -> Decoder:
-    """Jamba: Mamba, and attention in one layer of a period; experts in every other layer where it has any."""
+    """Jamba: Mamba, and attention in one layer of each period; models with experts have them in every other layer."""
     hidden = hidden_size(c)
     heads, kv_heads, head_dim = head_shape(c)
     attention = Attention(heads, kv_heads, head_dim, turned=False)

@@ -22,7 +22,7 @@ _KINDS = {
     "E": "E",
     "moe": "E",
 }
-"""Of a layer, in the pattern of letters and in the lists of older and newer files."""
+"""The kind of a layer, by the letters of a pattern and by the words of older and newer lists."""
 
 
 def nemotron_h(c: Keys) -> Decoder:
@@ -96,7 +96,8 @@ def _mamba(c: Keys) -> Mamba2:
 
 
 def _dtype(c: Keys) -> Dtype:
-    """float32 where the file says nothing (`NemotronHForCausalLMConfig` of vLLM's model_executor/models/config.py)."""
+    """The dtype of the state: float32 unless the file sets one (`NemotronHForCausalLMConfig` of vLLM's
+    model_executor/models/config.py)."""
     said = c.text("mamba_ssm_cache_dtype", "float32")
     if said not in ("bfloat16", "float16", "float32"):
         raise c.problem("mamba_ssm_cache_dtype", f"{shorten(said)} is not bfloat16, float16 or float32")

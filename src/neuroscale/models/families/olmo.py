@@ -27,7 +27,7 @@ def olmo(c: Keys) -> Decoder:
 
 
 def olmo2(c: Keys) -> Decoder:
-    """OLMo 2: norms behind the blocks, and over all queries and keys."""
+    """OLMo 2: norms after the blocks, and over all queries and keys."""
     bias = c.flag("attention_bias")
     return dense_decoder(c, attentions_of(c, bias=bias, output_bias=bias, norm="all"), Mlp(mlp_width(c)), NORMS_BEHIND)
 

@@ -21,7 +21,7 @@ from neuroscale.models.layers import Attention, Experts, Mlp
 
 
 def qwen1(c: Keys) -> Decoder:
-    """The first Qwen: `intermediate_size` counts gate and up together; queries, keys and values in one."""
+    """The first Qwen: `intermediate_size` counts gate and up together; one tensor has queries, keys and values."""
     heads, _, head_dim = head_shape(c)
     head_dim = c.optional("kv_channels", high=2**16) or head_dim
     attention = Attention(heads, heads, head_dim, bias=True, fused="c_attn", output="c_proj", block="attn")
@@ -29,7 +29,7 @@ def qwen1(c: Keys) -> Decoder:
 
 
 def qwen2(c: Keys) -> Decoder:
-    """Qwen 2 and 2.5: biases of queries, keys and values; a window only where `use_sliding_window` asks for one."""
+    """Qwen 2 and 2.5: biases of queries, keys and values; a window only if `use_sliding_window` asks for one."""
     return dense_decoder(c, _qwen_attentions(c, bias=True), Mlp(mlp_width(c)))
 
 

@@ -17,7 +17,7 @@ _UNSAID = (
     "float32, which takes twice as much."
 )
 _PERIOD = 4
-"""Layers, of which the last has attention, where the file does not say (transformers' class)."""
+"""Every so many layers, one has attention, unless the file sets another number (transformers' class)."""
 
 
 def qwen3_next(c: Keys) -> Decoder:
@@ -56,7 +56,8 @@ def _experts(c: Keys) -> Experts:
 
 
 def _state_dtype(c: Keys) -> Dtype | None:
-    """What the file asks for (`Qwen3_5ForConditionalGenerationConfig` of vLLM's model_executor/models/config.py)."""
+    """The dtype of the state that the file asks for (`Qwen3_5ForConditionalGenerationConfig` of vLLM's
+    model_executor/models/config.py)."""
     said = c.text("mamba_ssm_dtype")
     if said in ("bfloat16", "float16", "float32"):
         return said  # type: ignore[return-value]
@@ -92,7 +93,7 @@ def _decoder(c: Keys, block: Callable[[int], Mlp | Experts], *, fused: bool, dty
     unsaid = not fused and dtype is None
     predicting = c.optional("mtp_num_hidden_layers", "num_nextn_predict_layers", low=0, high=100)
     if predicting is None:
-        predicting = 1 if fused else 0  # Qwen3-Next's files have one layer, and its config.json does not say so
+        predicting = 1 if fused else 0  # Qwen3-Next's checkpoint has one such layer, which its config.json leaves out
     return Decoder(
         layers,
         hidden_size(c),

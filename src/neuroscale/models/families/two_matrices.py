@@ -1,4 +1,4 @@
-"""Families whose dense block has two matrices in place of three: one up and one down, without a gate."""
+"""Families whose dense block has two matrices instead of three: one up and one down, without a gate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def arcee(c: Keys) -> Decoder:
 
 
 def falcon(c: Keys) -> Decoder:
-    """Falcon: queries, keys and values in one, an MLP of four times the hidden size, attention beside it."""
+    """Falcon: one tensor of queries, keys and values, an MLP of four times the hidden size, attention beside it."""
     hidden, heads = hidden_size(c), c.shape("num_attention_heads", high=2**16)
     inner = c.optional("ffn_hidden_size", high=2**22) or 4 * hidden
     if inner != 4 * hidden:

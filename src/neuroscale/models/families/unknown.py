@@ -1,4 +1,4 @@
-"""Families that are not known: an estimate."""
+"""Estimates a decoder of an unknown family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What towers have in common: a layer's matrices and norms, sizes out of the keys, and patches of images."""
+"""Holds the common parts of towers: a layer's matrices and norms, sizes from the keys, and patches of images."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Block:
     unbiased: str = ""
 
     def weights(self, out: Weights, at: str, hidden: int, width: int) -> None:
-        """Add them; a fused matrix of queries, keys and values is the only one of its list."""
+        """Add the layer's weights; a fused matrix of queries, keys and values is the only one in its list."""
         rows = 3 * hidden if len(self.query_key_value) == 1 else hidden
         for name in self.query_key_value:
             bias = self.bias and name != self.unbiased
@@ -53,7 +53,7 @@ CLIP_BLOCK = Block(
 
 
 def add_norm(out: Weights, name: str, group: Group, width: int, *, bias: bool = True) -> None:
-    """Its weight, and its bias where it has one."""
+    """Adds the weight of a norm, and its bias if it has one."""
     for part in ("weight", "bias") if bias else ("weight",):
         out.add(f"{name}.{part}", group, (width,))
 
@@ -67,12 +67,12 @@ def add_projection(
     sharding: Sharding = "split",
     group: Group = "projector",
 ) -> None:
-    """A matrix from `width[0]` to `width[1]` values, of what joins a tower to the language model."""
+    """Adds a matrix from `width[0]` to `width[1]` values, which joins a tower to the language model."""
     out.linear(name, group, width, sharding, bias=bias)
 
 
 def height_and_width(c: Keys, key: str) -> tuple[int, int]:
-    """Height and width: one number for both, or a list of two."""
+    """Height and width; the key holds one number for both, or a list of two."""
     if isinstance(c.raw(key), list):
         sides = c.integers(key, low=1, most=2) or (1,)
         return sides[0], sides[-1]
@@ -81,7 +81,7 @@ def height_and_width(c: Keys, key: str) -> tuple[int, int]:
 
 
 def patch_count(c: Keys) -> int:
-    """Patches of an image of the size that the tower is made for."""
+    """The number of patches of an image of the size that the tower is made for."""
     (height, width), (rows, columns) = height_and_width(c, "image_size"), height_and_width(c, "patch_size")
     return (height // rows) * (width // columns)
 
@@ -92,10 +92,10 @@ def size_of(c: Keys, *keys: str) -> int:
 
 
 def layer_count(c: Keys, *keys: str) -> int:
-    """Layers, by `num_hidden_layers` or the keys that are given."""
+    """The number of layers, by `num_hidden_layers` or the given keys."""
     return c.integer(*(keys or ("num_hidden_layers",)), high=500)
 
 
 def add_blocks(out: Weights, block: Block, at: str, count: int, widths: tuple[int, int]) -> None:
-    """`count` blocks below `at`; `widths`: hidden, and of the feed-forward."""
+    """Adds `count` blocks below `at`; `widths`: the hidden size, and the width of the feed-forward block."""
     out.alike(range(count), lambda layer: block.weights(out, f"{at}{layer}.", *widths))

@@ -1,4 +1,4 @@
-"""CLIP's tower for images, SigLIP's, and that of Idefics 3 and SmolVLM."""
+"""The towers for images of CLIP, of SigLIP, and of Idefics 3 and SmolVLM."""
 
 from __future__ import annotations
 

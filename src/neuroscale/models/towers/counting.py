@@ -10,15 +10,15 @@ from neuroscale.models.weights import Weights
 
 _SECTIONS: tuple[tuple[str, Group], ...] = (("vision_config", "vision"), ("audio_config", "audio"))
 _TOWERS_ELSEWHERE = ("vision_backbone", "embd_layer", "img_processor", "audio_processor", "mm_vision_tower", "visual")
-"""Keys of remote code that tell of towers without their sizes."""
+"""Keys of remote code that show that a model has a tower, but not its sizes."""
 _UNTOLD = frozenset({"molmo"})
-"""Model types with a tower of which their files say nothing."""
+"""Model types with a tower that their files do not mention."""
 _OTHER_SECTIONS = ("speech_config", "sound_config", "vision_tower_config", "image_config", "vit_config")
 _WORSE: tuple[Certainty, ...] = ("known", "assumed", "missing")
 
 
 def towers(c: Keys, out: Weights, hidden: int) -> tuple[list[str], Certainty]:
-    """Add the towers' weights; the sentences say what is assumed or not counted. `hidden`: of the language model."""
+    """Adds the towers' weights; the sentences name assumptions and omissions. `hidden`: the language model's width."""
     notes: list[str] = []
     found: list[Certainty] = ["known"]
     if (thinker := c.section("thinker_config")) is not None:

@@ -49,7 +49,7 @@ def gemma4(c: Keys, out: Weights, _: int) -> int:
 
 
 def gemma4_unified(c: Keys, out: Weights, hidden: int) -> int:
-    """Gemma 4 of one model for all: patches go into the language model without layers of their own."""
+    """Gemma 4 without separate towers: patches go into the language model without layers of their own."""
     width = size_of(c, "mm_embed_dim")
     inputs = 3 * (size_of(c, "patch_size") * size_of(c, "pooling_kernel_size")) ** 2
     at = "embed_vision."
@@ -64,7 +64,7 @@ def gemma4_unified(c: Keys, out: Weights, hidden: int) -> int:
 
 
 def gemma3n(c: Keys, out: Weights, hidden: int) -> int:
-    """A convolutional tower out of another library, by what its publisher says: 300 million parameters."""
+    """A convolutional tower from another library; its publisher gives 300 million parameters."""
     width = size_of(c, "hidden_size")
     out.add("vision_tower", "vision", (300_000_000,))
     embedder(c, out, "embed_vision.", width, hidden)
@@ -72,7 +72,7 @@ def gemma3n(c: Keys, out: Weights, hidden: int) -> int:
 
 
 def embedder(c: Keys, out: Weights, at: str, width: int, hidden: int) -> None:
-    """What joins a tower of Gemma 3n to the language model, with a vocabulary of its own."""
+    """Adds the weights that join a tower of Gemma 3n to the language model, with a vocabulary of their own."""
     out.add(f"{at}embedding.weight", "projector", (size_of(c, "vocab_size"), width))
     for name in ("hard_embedding_norm", "soft_embedding_norm"):
         add_norm(out, at + name, "projector", width, bias=False)

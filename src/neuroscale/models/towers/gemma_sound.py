@@ -16,7 +16,7 @@ from neuroscale.models.weights import Weights
 class _Conformer:
     """The names of Gemma's layers for sound: attention and a convolution between two half feed-forwards.
 
-    `linear`: what the name of a matrix that may be clipped ends with. `scale`: of the attention, by head dimension.
+    `linear`: the ending of the names of matrices that may be clipped. `scale`: attention's scale by head dimension.
     """
 
     linear: str
@@ -27,7 +27,7 @@ class _Conformer:
     convolutions: str
 
     def weights(self, out: Weights, at: str, hidden: int, heads: int, kernel: int) -> None:
-        """Those of one layer below `at`; `kernel`: the width of its convolution."""
+        """Adds the weights of one layer below `at`; `kernel`: the width of its convolution."""
         for half in self.halves:
             out.linear(f"{at}{half}.ffw_layer_1{self.linear}", "audio", (hidden, 4 * hidden), "replicated")
             out.linear(f"{at}{half}.ffw_layer_2{self.linear}", "audio", (4 * hidden, hidden), "replicated")
@@ -43,7 +43,7 @@ class _Conformer:
             add_norm(out, at + name, "audio", hidden, bias=False)
 
     def before(self, out: Weights, hidden: int, channels: Sequence[int], mel_bins: int) -> None:
-        """The convolutions in front of the layers, of which each halves the mel bins, and the matrix behind them."""
+        """Adds the convolutions before the layers, each of which halves the mel bins, and the matrix after them."""
         at = "audio_tower.subsample_conv_projection."
         for number, (into, to) in enumerate(pairwise((1, *channels))):
             place = f"{at}{self.convolutions}{number}."
@@ -108,7 +108,7 @@ def gemma4_audio(c: Keys, out: Weights, text: int) -> int:
 
 
 def gemma4_unified_audio(c: Keys, out: Weights, hidden: int) -> int:
-    """Gemma 4 of one model for all: sound goes into the language model without layers of its own."""
+    """Gemma 4 without separate towers: sound goes into the language model without layers of its own."""
     width = size_of(c, "audio_embed_dim")
     out.linear("embed_audio.embedding_projection", "projector", (width, hidden), "replicated")
     return width

@@ -1,4 +1,4 @@
-"""What joins a vision tower to the language model."""
+"""Adds the weights that join a vision tower to the language model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def join_llama4(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None
 
 
 def join_mistral3(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None:
-    """Mistral Small 3: several patches in one, and two matrices."""
+    """Mistral Small 3: several patches become one token, through two matrices."""
     at, bias = "multi_modal_projector.", c.flag("multimodal_projector_bias")
     add_norm(out, f"{at}norm", "projector", width, bias=False)
     merged = width * c.integer("spatial_merge_size", high=64) ** 2
@@ -37,7 +37,7 @@ def join_mistral3(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> No
 
 
 def join_llava(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None:
-    """LLaVA: out of one layer of the tower or several."""
+    """LLaVA: the input comes from one layer of the tower, or from several."""
     at, bias = "multi_modal_projector.", c.flag("multimodal_projector_bias", True)
     layers = c.raw("vision_feature_layer")
     taken = len(layers) if isinstance(layers, list) and len(layers) <= 100 else 1
@@ -65,7 +65,7 @@ def join_internvl_chat(c: Keys, _: Keys, out: Weights, width: int, hidden: int) 
 
 
 def _join_downsampled(c: Keys, out: Weights, width: int, hidden: int, names: tuple[str, str, str]) -> None:
-    """`names`: of the norm over several patches in one, and of the two matrices behind it."""
+    """`names`: the names of the norm over several joined patches, and of the two matrices after it."""
     ratio = c.raw("downsample_ratio")
     share = 0.5 if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0.001 < ratio <= 1 else ratio
     merged = width * round(1 / share) ** 2
@@ -76,7 +76,7 @@ def _join_downsampled(c: Keys, out: Weights, width: int, hidden: int, names: tup
 
 
 def join_idefics3(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None:
-    """Idefics 3 and SmolVLM: several patches in one."""
+    """Idefics 3 and SmolVLM: several patches become one token."""
     merged = width * c.integer("scale_factor", high=64, default=2) ** 2
     add_projection(out, "connector.modality_projection.proj", (merged, hidden), bias=False, sharding="replicated")
 

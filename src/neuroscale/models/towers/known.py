@@ -1,4 +1,4 @@
-"""The model types of towers whose layout is known, and the model types of several towers that wrap them."""
+"""Lists the model types of towers with a known layout, and the model types with several towers that contain them."""
 
 from __future__ import annotations
 
@@ -55,16 +55,17 @@ TOWERS: dict[str, Callable[[Keys, Weights, int], int]] = {
     "siglip_vision_model": siglip,
     "smolvlm_vision": idefics3,
 }
-"""By model type: the tower's keys, where its weights go, and the language model's width, to the tower's own width."""
+"""Functions by model type, from a tower's keys, the `Weights` to add to, and the language model's width, to the tower's
+own width."""
 
 
 @dataclass(frozen=True)
 class Wrapper:
-    """A model type of several towers.
+    """A model type with several towers.
 
-    `vision` and `audio`: the types of its towers where they do not name a known one. `join`: adds what joins the
-    vision tower to the language model: the file's keys, the tower's, the tower's width and the language model's.
-    `assumed`: its class in transformers builds its towers where the file has no sections for them.
+    `vision` and `audio`: the types of its towers, for files that do not name a known one. `join`: adds the weights that
+    join the vision tower to the language model, from the file's keys, the tower's keys, the tower's width and the
+    language model's. `assumed`: its class in transformers builds the towers even if the file has no sections for them.
     """
 
     vision: str = ""

@@ -17,7 +17,7 @@ from neuroscale.models.weights import Weights
 
 
 def llama4(c: Keys, out: Weights, _: int) -> int:
-    """Llama 4, with the adapter behind its layers."""
+    """Llama 4, with the adapter after its layers."""
     hidden, width = size_of(c, "hidden_size"), size_of(c, "intermediate_size")
     at = "vision_model."
     rows, columns = height_and_width(c, "patch_size")

@@ -69,7 +69,7 @@ def qwen3(c: Keys, out: Weights, _: int) -> int:
 
 
 def qwen_patches(c: Keys, out: Weights, hidden: int, channels: int, *, bias: bool) -> None:
-    """What makes tokens of patches of an image or a video."""
+    """Adds the block that makes tokens of the patches of an image or a video."""
     rows, columns = height_and_width(c, "patch_size")
     shape = (hidden, channels, size_of(c, "temporal_patch_size"), rows, columns)
     out.add("visual.patch_embed.proj.weight", "vision", shape)
@@ -78,7 +78,7 @@ def qwen_patches(c: Keys, out: Weights, hidden: int, channels: int, *, bias: boo
 
 
 def qwen2_audio(c: Keys, out: Weights, text: int) -> int:
-    """Qwen2-Audio, with what joins it to the language model."""
+    """Qwen2-Audio, with the weights that join it to the language model."""
     hidden, width = size_of(c, "d_model"), size_of(c, "encoder_ffn_dim")
     at = "audio_tower."
     out.add(f"{at}conv1.weight", "audio", (hidden, size_of(c, "num_mel_bins"), 3))

@@ -1,4 +1,4 @@
-"""Towers whose layout is not known: counted as plain layers of the sizes that the file tells."""
+"""Counts towers of an unknown layout as plain layers of the sizes in the file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neuroscale.models.towers.blocks import CLIP_BLOCK, add_blocks, add_projecti
 from neuroscale.models.weights import Weights
 
 Certainty = Literal["known", "assumed", "missing"]
-"""The towers' layouts are known; some are not, and counted as plain layers; some are not counted at all."""
+"""All layouts are known; or some are assumed to be plain layers; or some towers are not counted at all."""
 
 
 def assume(c: Keys, section: str, group: Group, out: Weights, hidden: int, notes: list[str]) -> Certainty:
@@ -30,6 +30,6 @@ def assume(c: Keys, section: str, group: Group, out: Weights, hidden: int, notes
 
 
 def assume_projector(out: Weights, width: int, hidden: int) -> None:
-    """What joins a tower to the language model where that is not known: four patches in one, and two matrices."""
+    """Assumes how a tower is joined to the language model: four patches become one token, through two matrices."""
     add_projection(out, "projector.linear_1", (4 * width, hidden), bias=True, sharding="replicated")
     add_projection(out, "projector.linear_2", (hidden, hidden), bias=True, sharding="replicated")

@@ -1,4 +1,4 @@
-"""Whether a model fits: memory of one rank as a given vLLM would use it, and the verdict on it."""
+"""Judges whether a model fits: counts the memory of one rank as a version of vLLM uses it."""
 
 from neuroscale.planning.fit.choices import Around, choices
 from neuroscale.planning.fit.device import Device, device

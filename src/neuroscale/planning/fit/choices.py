@@ -1,4 +1,4 @@
-"""What near a refusal starts: every choice named here was judged by the same engine."""
+"""Finds changes of a refused command that start: the same engine has judged every change that it names."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from neuroscale.planning.fit.result import Choice, Fit
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 _MOST = 8
-_SHORTEST = 256  # tokens; nobody is helped by a context below it
+_SHORTEST = 256  # tokens; a shorter context helps nobody
 _UTILIZATIONS = (0.92, 0.94, 0.95, 0.96, 0.97)
 _SEQUENCES = (256, 128, 64, 16)
 _COUNTS = (1, 2, 4, 8)
 
 Price = Callable[[str, int], Decimal | None]
-"""US dollars per hour of a number of accelerators by name; None where no price is known."""
+"""US dollars per hour of a number of accelerators by name; None if no price is known."""
 
 
 def _unpriced(_name: str, _count: int) -> Decimal | None:
@@ -28,7 +28,7 @@ def _unpriced(_name: str, _count: int) -> Decimal | None:
 
 @dataclass(frozen=True)
 class Around:
-    """What else there is: other copies of the same model, other accelerators, and the prices of all of them."""
+    """The other candidates: other copies of the same model, other accelerators, and the prices of all of them."""
 
     variants: Sequence[ModelFacts] = ()
     devices: Sequence[Device] = ()
@@ -46,7 +46,7 @@ class _Attempt:
 def choices(
     refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments, around: Around
 ) -> tuple[Choice, ...]:
-    """The nearest of each kind of change that starts: cheapest first, and those without a known price last."""
+    """The nearest change of each kind that starts: the cheapest first, and changes without a known price last."""
     found: list[Choice] = []
     for attempts in _kinds(refused, facts, device, arguments, around):
         for attempt in attempts:
@@ -73,7 +73,7 @@ def _choice(attempt: _Attempt, before: EngineArguments, result: Fit, price: Pric
 def _kinds(
     refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments, around: Around
 ) -> Iterator[Iterator[_Attempt]]:
-    """Attempts by kind of change; those of a kind from the nearest to the furthest."""
+    """Attempts by kind of change; each kind from the nearest attempt to the furthest."""
     in_8_bits = replace(arguments, kv_cache_dtype="fp8")
     has_8_bits = "fp8" in device.kv_cache_dtypes and not refused.resolved.kv_cache_dtype.startswith("fp8")
     yield _shorter(refused, facts, device, arguments)
@@ -117,7 +117,7 @@ def _more_of_the_card(
 def _less_of_the_card(
     refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments
 ) -> Iterator[_Attempt]:
-    """Where the share is more than what is free: the largest that is surely free."""
+    """The largest share of the memory that is surely free, if the requested share is more than that."""
     share = device.free_share
     if device.family != "cpu" and share < refused.resolved.utilization:
         changed = replace(arguments, gpu_memory_utilization=share)
@@ -150,7 +150,7 @@ _OPTIONS = (
 
 
 def _said(before: EngineArguments, after: EngineArguments) -> tuple[str, ...]:
-    """The arguments of `vllm serve` that make the one of the other."""
+    """The arguments of `vllm serve` in which `after` differs from `before`."""
     return tuple(
         f"{option}={getattr(after, name)}" for name, option in _OPTIONS if getattr(before, name) != getattr(after, name)
     )

@@ -1,4 +1,4 @@
-"""The arguments of `vllm serve` with every default of the version, the model and the card filled in."""
+"""Fills every default of the version, the model and the card into the arguments of `vllm serve`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ BLOCK = 16
 """Tokens of a block on accelerators."""
 
 CPU_BLOCK = 128
-"""Tokens of a block on a CPU; 16 for latent attention, whose kernel takes no other."""
+"""Tokens of a block on a CPU; 16 for latent attention, whose kernel does not take another size."""
 
 VIDEO_TOKENS = LARGEST_ITEM["gemma4"]
-"""Of a video for Gemma 4, the largest item that it takes; vLLM computes it in one step."""
+"""Tokens of a video for Gemma 4, the largest item that it takes; vLLM computes it in one step."""
 
 _UNCHUNKED = 32768
-"""Up to this context the first engine computes a prompt in one step."""
+"""Up to a context of so many tokens, the first engine computes a prompt in one step."""
 
 
 def resolve(
@@ -31,7 +31,8 @@ def resolve(
     does: Behaviour,
     asked_sequences: int | None = None,
 ) -> Resolved:
-    """As vLLM's engine/arg_utils.py and platforms do it. `asked_sequences` stands for the arguments' own number."""
+    """Fills in the defaults as vLLM's engine/arg_utils.py and platforms do. `asked_sequences`: replaces the arguments'
+    own number of requests."""
     length = arguments.max_model_len or facts.default_context(windows=not arguments.disable_sliding_window)
     tokens, sequences = _batch(device, arguments, does)
     asked_tokens, asked_sequences = arguments.max_num_batched_tokens, asked_sequences or arguments.max_num_seqs
@@ -77,7 +78,7 @@ def resolve(
 
 def _batch(device: Device, arguments: EngineArguments, does: Behaviour) -> tuple[int, int]:
     """Tokens and requests of a step."""
-    # What vLLM takes where a command says nothing; a plan always says it: planning/batched_tokens.py.
+    # vLLM's defaults for a command without the arguments; a plan always writes them: planning/batched_tokens.py.
     ranks = arguments.tensor_parallel_size * arguments.pipeline_parallel_size
     if device.family == "cpu":
         return 2048 * ranks, does.cpu_sequences * ranks
@@ -87,7 +88,7 @@ def _batch(device: Device, arguments: EngineArguments, does: Behaviour) -> tuple
     if does.large_by_name:
         tokens, sequences = (8192, 1024) if "h100" in name or "h200" in name else (2048, 256)
         return tokens, does.every_card_sequences or sequences
-    # In the container of a slice NVML refuses to tell the memory, which then counts as 0 (vllm-project/vllm#55381).
+    # In the container of a slice, NVML does not report the memory, which then counts as 0 (vllm-project/vllm#55381).
     memory = 0.0 if device.shared or device.slice_of else device.memory_gib or 0.0
     if does.huge_card_gib is not None and memory >= does.huge_card_gib:
         return 16384, 1024
@@ -98,7 +99,7 @@ def _batch(device: Device, arguments: EngineArguments, does: Behaviour) -> tuple
 
 
 def looks_both_ways(facts: ModelFacts, arguments: EngineArguments) -> bool:
-    """Whether attention goes both ways inside a video, so that the whole of it must be one step (Gemma 4)."""
+    """Whether attention is bidirectional inside a video, so that one step must hold the whole video (Gemma 4)."""
     if not facts.multimodal or arguments.language_model_only or arguments.videos == 0:
         return False
     return facts.model_type.startswith("gemma4")

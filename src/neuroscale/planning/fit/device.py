@@ -1,4 +1,4 @@
-"""One accelerator as vLLM sees it."""
+"""Describes one accelerator as vLLM sees it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from neuroscale.core.units import GIB
 DeviceFamily = Literal["cuda", "rocm", "tpu", "cpu"]
 
 CONTEXT_GIB = 0.5
-"""What a driver holds on an accelerator before vLLM looks: no share of the memory may be larger than what is free. An
+"""GiB that a driver holds on an accelerator before vLLM measures: vLLM refuses a share larger than the free memory. An
 RTX 3090 has 23.3 of 23.6 to 24 GiB free on a host without a desktop (syv-ai/qwen38-27b-rtx3090#83)."""
 
 SHARED_USED = (0.048, 0.083, 0.17)
-"""Of a memory that host and accelerator share: what the system and other programs hold when vLLM starts; the least, the
-common and the most that is known. On a GB10 5.8 of 121.7 GiB are in use as the kernel counts (unslothai/unsloth#10705),
-9.97 of 119.63 when vLLM asked (0.92 of it failed), and 19.5 to 20.8 of 121.69 on four hosts, headless and with the page
-cache dropped (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#47). vLLM asks the kernel for what is available since 0.13
-(utils/mem_utils.py); before, the page cache counted as used, too."""
+"""The part of a memory shared by host and accelerator that the system and other programs hold when vLLM starts: the
+least, the common and the largest known part. On a GB10 5.8 of 121.7 GiB are in use as the kernel counts
+(unslothai/unsloth#10705), 9.97 of 119.63 when vLLM asked (0.92 of it failed), and 19.5 to 20.8 of 121.69 on four hosts,
+headless and with the page cache dropped (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#47). Since 0.13, vLLM asks the
+kernel for the available memory (utils/mem_utils.py); before, the page cache counted as used, too."""
 
 
 _OF_AMD = re.compile(r"\b(amd|radeon|instinct|mi[1-4]\d\d[a-z]?|rx ?[679]\d{3}|gfx\d+|strix)\b", re.IGNORECASE)
 
 
 def family_of(name: str) -> DeviceFamily:
-    """What kind of accelerator a name is of: CUDA where it tells no other."""
+    """The family of an accelerator by its name: CUDA unless the name says another one."""
     words = name.replace("-", " ").replace("_", " ")
     if _OF_AMD.search(words):
         return "rocm"
@@ -40,11 +40,13 @@ def family_of(name: str) -> DeviceFamily:
 
 @dataclass(frozen=True)
 class Device:
-    """`memory_gib`: what the runtime reports as its total memory (GiB, 2^30 bytes), less than the data sheet says.
+    """An accelerator. `memory_gib`: the total memory that the runtime reports (GiB, 2^30 bytes), which is less than the
+    data sheet says.
 
-    `bandwidth_gb_s` of its memory and `pcie_gb_s` to the host in 10^9 bytes a second; None where nobody published them.
-    `used_gib`: what other programs hold of it when vLLM starts, beside the driver's own context; None: nothing, or what
-    is common where the host's memory is shared. `counts`: how many of them one pod may hold (empty: any).
+    `bandwidth_gb_s` of its memory and `pcie_gb_s` to the host are in 10^9 bytes a second; None if nobody published
+    them. `used_gib`: memory that other programs hold when vLLM starts, beside the driver's own context (None: nothing,
+    or the common part if the accelerator shares the host's memory). `counts`: how many of these accelerators one pod
+    may hold (empty: any number).
     """
 
     name: str
@@ -59,19 +61,19 @@ class Device:
 
     @cached_property
     def shared(self) -> bool:
-        """Whether host and accelerator share one memory (GB10 and Jetson): vLLM's processes lie in it as well, and its
-        size cannot be asked for in the common way, so that the defaults are those of a small card."""
+        """Whether host and accelerator share one memory (GB10 and Jetson): it holds vLLM's processes as well, and NVML
+        does not report its size, so that vLLM takes the defaults of a small card."""
         return any(word in f"{self.name} {self.title}".lower() for word in ("gb10", "spark", "jetson", "thor"))
 
     @cached_property
     def slice_of(self) -> int | None:
-        """Of seven parts of a card that NVIDIA's MIG cuts up, how many this is; None: it is a whole card."""
+        """The size of a MIG slice in sevenths of its card; None for a whole card."""
         found = re.search(r"\b([1-7])g[.\-_ ]\d+ ?gb", f"{self.name} {self.title}".lower())
         return int(found[1]) if found else None
 
     @property
     def may_show(self) -> bool:
-        """Whether it is a card of workstations, on which a desktop may lie that nothing was said of.
+        """Whether it is a workstation card, on which a desktop may hold memory that `used_gib` does not count.
 
         Under WSL2 30.12 of 31.84 GiB are free on an RTX 5090 (Alex8791-cyber/cognithor#318), 10.79 of 11.99 and 6.93
         of 8.0 GiB on smaller ones, as vLLM's messages say.
@@ -81,7 +83,7 @@ class Device:
 
     @property
     def held_bytes(self) -> int:
-        """Not free when vLLM starts."""
+        """Bytes that are not free when vLLM starts."""
         if self.family not in ("cuda", "rocm"):
             return round((self.used_gib or 0.0) * GIB)
         if self.shared and self.used_gib is None:
@@ -91,7 +93,7 @@ class Device:
 
     @property
     def held_band(self) -> tuple[int, int]:
-        """The least and the most bytes that may be held, where that is not said and differs much."""
+        """The least and the most bytes that may not be free; they differ only if the number is not given and varies."""
         if self.shared and self.used_gib is None and self.family in ("cuda", "rocm"):
             least, _, most = SHARED_USED
             return round(least * self.memory_bytes), round(most * self.memory_bytes)
@@ -99,25 +101,25 @@ class Device:
 
     @property
     def free_share(self) -> float:
-        """The largest share of the memory, in hundredths, that is free whatever of its band is held."""
+        """The largest share of the memory, in whole hundredths, that is free even at the upper end of `held_band`."""
         if not self.memory_bytes:
             return 1.0
         return max(math.floor(100 * (1 - self.held_band[1] / self.memory_bytes) + 1e-6) / 100, 0.01)
 
     @property
     def switched(self) -> bool:
-        """Whether several of them talk over NVLink with switches that add up (Hopper and later, SXM): those have memory
-        of 3,000 GB/s and more."""
+        """Whether several such cards communicate over NVLink switches that can add up values (Hopper and later, SXM):
+        cards with a memory of 3,000 GB/s and more."""
         return (self.bandwidth_gb_s or 0.0) >= 3000
 
     @property
     def memory_bytes(self) -> int:
-        """0 where it is unknown."""
+        """The memory in bytes; 0 if it is unknown."""
         return round((self.memory_gib or 0.0) * GIB)
 
 
 def device(accelerator: Accelerator) -> Device:
-    """An accelerator of the catalog."""
+    """The device of an accelerator of the catalog."""
     return Device(
         name=accelerator.name,
         title=accelerator.title,

@@ -1,4 +1,4 @@
-"""The dtype in which vLLM computes, and keeps what no quantisation converts: `served_dtype`."""
+"""Finds the dtype in which vLLM computes, and in which it keeps weights that are not quantised: `served_dtype`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from neuroscale.vllm.engine_arguments import EngineArguments
 
 
 def served_dtype(facts: ModelFacts, arguments: EngineArguments) -> Literal["bfloat16", "float16", "float32"]:
-    """As `_resolve_auto_dtype` of vLLM's config/model.py: `auto` halves checkpoints in float32, on CPUs, too. Cards
-    without bfloat16 compute in float16, which is as wide."""
+    """Follows `_resolve_auto_dtype` of vLLM's config/model.py: `auto` halves checkpoints in float32, on CPUs, too.
+    Cards without bfloat16 compute in float16, which has the same size."""
     if arguments.dtype != "auto":
         return arguments.dtype
     return "bfloat16" if facts.dtype == "float32" else facts.dtype

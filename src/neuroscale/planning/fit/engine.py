@@ -1,4 +1,4 @@
-"""Whether a model starts on an accelerator, and what vLLM will print: see `fit`."""
+"""Judges whether a model starts on an accelerator, and predicts the lines that vLLM prints: see `fit`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from neuroscale.planning.fit.weights import RankWeights, loading_peak, predicts,
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 UNMEASURED = frozenset({"tpu", "rocm"})
-"""Families whose overhead is not known. TPU: the compiler's workspace lies outside vLLM's share. ROCm: what libraries
-and kernels need was measured on CUDA alone. A Radeon RX 9070 XT left 0.8 GiB less than such figures say
+"""Families whose overhead is not known. TPU: the compiler's workspace lies outside vLLM's share. ROCm: the memory of
+libraries and kernels was measured on CUDA alone. A Radeon RX 9070 XT left 0.8 GiB less than such figures say
 (tests/ground_truth, ds-r1-distill-qwen14b-awq-rx9070xt)."""
 
 _BAND_GIB, _BAND_OF_OVERHEAD, _BAND_SHARED_GIB = 0.35, 0.15, 1.5
@@ -36,8 +36,8 @@ _BAND_OF_WEIGHTS = {"headers": 0.003, "config": 0.01, "estimate": 0.1}
 def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, version: str = PINNED) -> Fit:
     """The verdict, the memory of the fullest rank, and what vLLM prints at its start.
 
-    Pure. The number of accelerators is what the arguments' parallel sizes multiply to. A `max_model_len` of -1 is the
-    longest context that fits. Raises ValueError for a version that is none.
+    The number of accelerators is the product of the arguments' parallel sizes. A `max_model_len` of -1 is the longest
+    context that fits. Raises ValueError for a text that is not a version.
     """
     refused: list[str] = []
     if arguments.hf_overrides:
@@ -93,7 +93,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     if verdict == "fits" and (device.family in UNMEASURED or facts.parts_missing):
         verdict = "tight"  # part of the need is not known
     kv_cache = available if starts else request
-    said = arguments.kv_cache_memory_bytes is not None  # the cache's size is, and so what it holds
+    said = arguments.kv_cache_memory_bytes is not None  # the command sets the cache's size, so it is exact
     most = facts.longest_context(windows=not arguments.disable_sliding_window)
     result = Fit(
         verdict=verdict,
@@ -129,15 +129,15 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
 
 
 def _spare(device: Device, arguments: EngineArguments, taken: int, room: int, request: int) -> int:
-    """Bytes beyond what is needed, as far as an estimate decides them: in the share of the cache, or beside a cache
-    whose size is said."""
+    """Bytes beyond the need, as far as an estimate decides them: in the cache's share of the memory or, if the command
+    sets the cache's size, beside the cache."""
     if arguments.kv_cache_memory_bytes is None:
         return room - request
     return device.memory_bytes - device.held_bytes - taken - arguments.kv_cache_memory_bytes
 
 
 def _by_held(device: Device, beside: Overhead, usable: int, arguments: EngineArguments) -> Closeness:
-    """Whether the share of a memory is free or not by what other programs hold of it, as far as that is not known."""
+    """Whether the verdict depends on how much memory other programs hold, if that is not known."""
     if arguments.kv_cache_memory_bytes is not None:
         return ""
     least, most = device.held_band
@@ -146,7 +146,7 @@ def _by_held(device: Device, beside: Overhead, usable: int, arguments: EngineArg
 
 
 def _context_band(blocks: Pool | None, room: int, off: float, resolved: Resolved, most: int) -> tuple[int, int]:
-    """The longest contexts with `off` GiB less and more than `room` bytes."""
+    """The longest contexts with `off` GiB less than `room` bytes, and with `off` GiB more."""
     if blocks is None:
         return 0, 0
     by = round(off * GIB)
@@ -155,7 +155,7 @@ def _context_band(blocks: Pool | None, room: int, off: float, resolved: Resolved
 
 
 def share(device: Device, arguments: EngineArguments, resolved: Resolved) -> float:
-    """Of the whole memory: what vLLM may take. A CPU whose cache has a size of its own may take all of it."""
+    """The share of the whole memory that vLLM may take: all of it on a CPU whose cache has a size of its own."""
     if device.family == "cpu" and arguments.kv_cache_memory_bytes is not None:
         return 1.0
     return resolved.utilization
@@ -167,7 +167,7 @@ def cache_pool(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved
     kinds = without_windows(facts.cache) if arguments.disable_sliding_window else facts.cache
     layers = [(_spec(facts, kind, arguments, resolved), math.ceil(kind.layers / stages)) for kind in kinds]
     if predicts(arguments):
-        # The last stage has them all.
+        # The last pipeline stage holds all layers of multi-token prediction.
         layers += [(_spec(facts, kind, arguments, resolved), kind.layers) for kind in facts.predicting]
     for state in resolved.states:
         spec = LayerSpec("state", resolved.block_size, 0, padded=state.page_bytes, held=state.blocks)
@@ -176,7 +176,7 @@ def cache_pool(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved
 
 
 def without_windows(cache: Sequence[CacheLayers]) -> tuple[CacheLayers, ...]:
-    """What layers keep under --disable-sliding-window: the whole context, which that limits to the shortest window."""
+    """The cache under --disable-sliding-window: layers keep the whole context, no longer than the shortest window."""
     alike: Counter[CacheLayers] = Counter()
     for kind in cache:
         whole = replace(kind, kind="full", window=None) if kind.kind == "sliding" else kind
@@ -185,7 +185,7 @@ def without_windows(cache: Sequence[CacheLayers]) -> tuple[CacheLayers, ...]:
 
 
 def printed_tokens(blocks: Pool, available: int, concurrency: float, resolved: Resolved, does: Behaviour) -> int:
-    """'GPU KV cache size' as the version prints it."""
+    """The 'GPU KV cache size' that the version prints, in tokens."""
     if does.tokens_by_concurrency:
         return int(concurrency * resolved.max_model_len)
     smallest = min(group.spec.block_size * group.spec.shards for group in blocks.groups)
@@ -220,7 +220,7 @@ class Lack:
 def too_much(
     device: Device, arguments: EngineArguments, resolved: Resolved, beside: Overhead, usable: int, taken: int
 ) -> list[Lack]:
-    """What does not fit outside the share that vLLM takes, or beside a cache whose size is fixed."""
+    """The parts that do not fit outside the share that vLLM takes, or beside a cache whose size is fixed."""
     if not device.memory_gib:
         return [Lack(math.inf, f"The memory of {device.title} is not known, so nothing can be fitted to it.")]
     if arguments.kv_cache_memory_bytes is not None:
@@ -240,7 +240,7 @@ def too_much(
             f"--gpu-memory-utilization={resolved.utilization:g} of {device.memory_gib:.2f} GiB is more than is free "
             f"when vLLM starts: about {device.held_bytes / GIB:.1f} GiB are held by {_holders(device)}."
         )
-        # The whole of it is never free: vLLM's own process is there when it asks.
+        # The memory is never free as a whole: vLLM's own process holds some of it when it asks.
         return [Lack(-outside if resolved.utilization < 1 else math.inf, told)]
     later = sum(beside.later.values())
     if later > outside:
@@ -253,7 +253,7 @@ def too_much(
 
 
 def _too_much_to_load(device: Device, peak: int, loaded: int) -> list[Lack]:
-    """That the weights do not fit while they are converted."""
+    """Says so if the weights do not fit while vLLM converts them."""
     lack = peak + device.held_bytes - device.memory_bytes
     if peak <= loaded or lack <= 0:
         return []
@@ -266,18 +266,18 @@ def _too_much_to_load(device: Device, peak: int, loaded: int) -> list[Lack]:
 
 
 def _spare_states(resolved: Resolved, blocks: Pool | None, available: int, version: str) -> list[int]:
-    """Bytes of the blocks beside those that hold a state of each request, for which CUDA graphs are captured: negative
-    where there are too few (`resolve_cudagraph_mode_and_sizes` of vLLM's config/compilation.py, read in the pinned
-    version alone). Empty where nothing asks for them."""
+    """Bytes of the blocks beyond those that hold a state for each request that CUDA graphs are captured for; negative
+    if there are too few blocks (`resolve_cudagraph_mode_and_sizes` of vLLM's config/compilation.py, read in the pinned
+    version alone). Empty if vLLM does not check them."""
     if blocks is None or not resolved.states or not resolved.graphs or number(version) < number(PINNED):
         return []
     return [(blocks.num_blocks(available) - resolved.max_num_seqs) * blocks.block_bytes]
 
 
 def too_few_states(resolved: Resolved, blocks: Pool | None, available: int, version: str) -> list[Lack]:
-    """That CUDA graphs are captured for more requests than there are blocks to hold a state of each."""
+    """Says so if CUDA graphs are captured for more requests than there are blocks to hold a state of each."""
     (spare, *_) = (*_spare_states(resolved, blocks, available, version), 0)
-    # Without a block there is no room for one request, which is told elsewhere.
+    # Without a block there is no room for one request, which `too_little` or the verdict says.
     if blocks is None or spare >= 0 or not (held := blocks.num_blocks(available)):
         return []
     told = (
@@ -288,7 +288,7 @@ def too_few_states(resolved: Resolved, blocks: Pool | None, available: int, vers
 
 
 def too_little(arguments: EngineArguments, resolved: Resolved, request: int, room: int) -> list[Lack]:
-    """That a cache whose size is fixed does not hold one request."""
+    """Says so if a cache whose size is fixed does not hold one request."""
     if arguments.kv_cache_memory_bytes is None or request <= room:
         return []
     blocks = arguments.num_gpu_blocks_override
@@ -297,19 +297,19 @@ def too_little(arguments: EngineArguments, resolved: Resolved, request: int, roo
         f"One request of {resolved.max_model_len:,} tokens needs {request / GIB:.2f} GiB of KV cache, and the "
         f"cache{named} has {max(room, 0) / GIB:.2f} GiB."
     )
-    # A size that is said is not an estimate: what does not fit into it is sure.
+    # A size that the command sets is not an estimate, so the lack is sure.
     return [Lack(math.inf, told)]
 
 
 def _holders(device: Device) -> str:
-    """What holds memory before vLLM starts."""
+    """The programs that hold memory before vLLM starts, in words."""
     if device.used_gib is not None and device.used_gib > 0:
         return "other programs and the driver"
     return "the host, which shares this memory, and other programs" if device.shared else "the driver"
 
 
 def outside_bytes(device: Device, usable: int) -> int:
-    """What is left of the memory outside the share that vLLM takes; negative where the share is more than is free."""
+    """Free bytes outside the share that vLLM takes; negative if the share is larger than the free memory."""
     return device.memory_bytes - usable - device.held_bytes
 
 
@@ -321,9 +321,9 @@ def band(
     beside: Overhead,
     version: str,
 ) -> float:
-    """GiB by which the memory for the cache may be off.
+    """GiB by which the estimate of the memory for the cache may be off.
 
-    Nine of ten starts of tests/ground_truth whose flags are known lie within it.
+    It holds for nine of ten starts in tests/ground_truth whose flags are known.
     """
     of_overhead = _BAND_OF_OVERHEAD * sum(beside.counted.values()) / GIB
     off = max(_BAND_GIB, of_overhead) + _BAND_OF_WEIGHTS[facts.basis] * weights.total / GIB
@@ -333,25 +333,25 @@ def band(
 
 
 def _unmeasured(facts: ModelFacts, arguments: EngineArguments, version: str) -> bool:
-    """Whether no start of a version is known with its figures, or none under the model runner that it takes."""
+    """Whether the project has no measured start of the version, or none under the model runner that it takes."""
     return number(version) > MEASURED or runner(facts, behaviour(version), arguments) == "second"
 
 
 def _offload_seconds(device: Device, weights: RankWeights) -> float | None:
-    """What goes over PCIe in each step."""
+    """Seconds of each step in which offloaded weights cross PCIe; None if its speed is unknown."""
     if not weights.offloaded:
         return 0.0
     return weights.offloaded / (device.pcie_gb_s * 1e9) if device.pcie_gb_s else None
 
 
 def _confidence(facts: ModelFacts, device: Device, arguments: EngineArguments, version: str) -> Confidence:
-    """High: headers or a config that is known, a card and a version of which starts were measured. Low: a part of the
-    need is not known."""
+    """High: headers or the config of a known architecture, and measured starts of the card and the version. Low: a part
+    of the need is not known."""
     if arguments.unplanned or facts.basis == "estimate" or device.family in UNMEASURED or not device.memory_gib:
         return "low"
     if number(version) < OLDEST:
         return "low"
     if facts.states and (device.family not in ("cuda", "cpu") or number(version) < number(PINNED)):
-        return "low"  # how states are kept is read from the pinned version's source
+        return "low"  # only the pinned version's source was read for the size of states
     known = device.family == "cuda" and not device.shared and not device.slice_of
     return "high" if known and not _unmeasured(facts, arguments, version) else "medium"

@@ -1,4 +1,4 @@
-"""vLLM's KV cache: how layers are grouped, what a block takes, how many blocks a request needs.
+"""Models vLLM's KV cache: the groups of layers, the bytes of a block, and the blocks that a request needs.
 
 Follows v1/core/kv_cache_utils.py and v1/kv_cache_interface.py of vLLM 0.32 with its default layout (layer by layer).
 All sizes are bytes of one rank.
@@ -20,10 +20,10 @@ class PagesDiffer(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """What one layer keeps on one rank. `window`: tokens of a sliding window or chunk. `padded`: bytes of a page that
+    """The cache of one layer on one rank. `window`: tokens of a sliding window or chunk. `padded`: bytes of a page that
     is larger than its `block_size` tokens need. `shards`: ranks that share the tokens of a request among them.
 
-    `held`: of a state, pages that a request holds, however long it is; such a page has the size `padded`."""
+    `held`: for a state, the pages that a request holds, however long it is; such a page has the size `padded`."""
 
     kind: Literal["full", "sliding", "chunked", "latent", "state"]
     block_size: int
@@ -35,7 +35,7 @@ class LayerSpec:
 
     @property
     def page_bytes(self) -> int:
-        """Of one block."""
+        """Bytes of one block."""
         return self.padded if self.padded is not None else self.block_size * self.bytes_per_token
 
     def blocks(self, length: int, in_flight: int) -> int:
@@ -43,7 +43,7 @@ class LayerSpec:
         if self.kind == "state":
             return self.held
         if self.kind == "sliding" and self.window is not None:
-            # One more: the window need not start where a block does.
+            # One block more, since a window may start inside a block.
             return math.ceil(min(self.window - 1 + in_flight, length) / self.block_size) + 1
         if self.kind == "chunked" and self.window is not None:
             return math.ceil(min(self.window + in_flight, length) / self.block_size)
@@ -52,7 +52,7 @@ class LayerSpec:
 
 @dataclass(frozen=True)
 class Group:
-    """`layers` layers with one block table. `page_bytes`: of one block of all of them."""
+    """`layers` layers with one block table. `page_bytes`: bytes of one block of all of them together."""
 
     spec: LayerSpec
     layers: int
@@ -67,27 +67,27 @@ class Pool:
 
     @cached_property
     def block_bytes(self) -> int:
-        """One block: as wide as the widest group."""
+        """Bytes of one block, which is as wide as the widest group."""
         return max(group.page_bytes for group in self.groups)
 
     @cached_property
     def kinds(self) -> tuple[tuple[LayerSpec, int], ...]:
-        """What the groups keep, and how many groups keep it."""
+        """The different specs of the groups, and how many groups have each."""
         return tuple(Counter(group.spec for group in self.groups).items())
 
     def blocks_per_request(self, length: int, in_flight: int) -> int:
-        """Each group takes its blocks from the pool."""
+        """Blocks that all groups together take from the pool for one request."""
         return sum(spec.blocks(length, in_flight) * groups for spec, groups in self.kinds)
 
     def request_bytes(self, length: int, in_flight: int) -> int:
-        """What vLLM reserves for one request of `length` tokens."""
+        """Bytes that vLLM reserves for one request of `length` tokens."""
         return self.block_bytes * self.blocks_per_request(length, in_flight)
 
     def held_bytes(self, requests: int, length: int, in_flight: int) -> int:
-        """What `requests` requests of `length` tokens hold at once while `in_flight` tokens are computed.
+        """Bytes that `requests` requests of `length` tokens hold at once while `in_flight` tokens are computed.
 
-        vLLM admits a request when what `request_bytes` says is free. Once it is admitted, the tokens that are computed
-        are shared: a windowed layer keeps its window of each request, and the tokens of the steps in flight once.
+        vLLM admits a request when its `request_bytes` are free. Admitted requests share the tokens in flight: a
+        windowed layer keeps the window of each request, but the tokens of the steps in flight only once.
         """
         if requests < 1:
             return 0
@@ -102,7 +102,7 @@ class Pool:
         return max(available, 0) // self.block_bytes
 
     def longest(self, available: int, in_flight: int, most: int) -> int:
-        """The longest request, at most `most` tokens, that `available` bytes hold; 0 where none does.
+        """The longest request, at most `most` tokens, that `available` bytes hold; 0 if they hold none.
 
         vLLM's 'estimated maximum model length'.
         """
@@ -118,11 +118,11 @@ class Pool:
 def pool(
     layers: Sequence[tuple[LayerSpec, int]], *, hybrid: bool, padding_ratio: float | None = 1.5, padded: bool = True
 ) -> Pool:
-    """The pool for kinds of layers and how many there are of each. Raises PagesDiffer.
+    """The pool for kinds of layers and the number of each. Raises PagesDiffer.
 
-    Without the hybrid manager (`hybrid` false) windowed layers beside full ones keep the whole context.
-    `padding_ratio`: where there are less than this many times more layers of the largest kind than of the smallest, all
-    kinds are padded up to the largest. `padded`: pages that do not divide the largest are padded, too, not refused.
+    Without the hybrid manager (`hybrid` false), windowed layers beside full ones keep the whole context.
+    `padding_ratio`: if the largest kind has fewer than this many times the layers of the smallest, all kinds are padded
+    up to the largest. `padded`: pages that do not divide the largest are padded, too; otherwise they raise.
     """
     merged = _counted(layers if hybrid else _promoted(layers))
     if (whole := _one_table(merged)) is not None:
@@ -130,7 +130,7 @@ def pool(
     try:
         return _by_pattern(_one_page(merged, padded), padding_ratio)
     except PagesDiffer:
-        # Windows beside latent attention keep the whole context where nothing else helps.
+        # As a last resort, windowed layers beside latent attention keep the whole context.
         whole = _one_table(_counted(_promoted(layers))) if padded else None
         if whole is None:
             raise
@@ -145,7 +145,7 @@ def _counted(layers: Sequence[tuple[LayerSpec, int]]) -> dict[LayerSpec, int]:
 
 
 def _one_table(layers: dict[LayerSpec, int]) -> Pool | None:
-    """One block table for all layers, where they need the same number of token slots: a block holds a page of each."""
+    """One block table for all layers if they need the same number of token slots: a block holds a page of each."""
     first = next(iter(layers))
     if len(layers) > 1 and not _uniform(list(layers)):
         return None
@@ -157,7 +157,7 @@ def _bytes(layers: dict[LayerSpec, int]) -> int:
 
 
 def _uniform(specs: list[LayerSpec]) -> bool:
-    """Whether all need the same number of token slots."""
+    """Whether all layers need the same number of token slots."""
     if len({spec.block_size for spec in specs}) > 1:
         return False
     first = specs[0]
@@ -169,13 +169,13 @@ def _uniform(specs: list[LayerSpec]) -> bool:
 
 
 def _promoted(layers: Sequence[tuple[LayerSpec, int]]) -> list[tuple[LayerSpec, int]]:
-    """Windowed layers as full ones, where there are full ones, too."""
+    """The layers with windowed ones changed to full ones, if the model has full ones, too."""
     if len({(spec.kind, spec.window) for spec, _ in layers if spec.window is not None}) > 1:
         # One table keeps one window.
         raise PagesDiffer
     full = [spec for spec, _ in layers if spec.kind in ("full", "latent")]
     if 0 < sum(spec.kind == "state" for spec, _ in layers) < len(layers):
-        # States and tokens have no table in common.
+        # States and tokens cannot share a block table.
         raise PagesDiffer
     if not full or len(full) == len(layers):
         return list(layers)
@@ -190,7 +190,7 @@ def _promoted(layers: Sequence[tuple[LayerSpec, int]]) -> list[tuple[LayerSpec, 
 
 
 def _one_page(layers: dict[LayerSpec, int], padded: bool) -> dict[LayerSpec, int]:
-    """All pages of one size: smaller ones hold more tokens, or are padded where they do not divide the largest."""
+    """Makes all pages one size: smaller ones hold more tokens, or are padded if they do not divide the largest."""
     largest = max(spec.page_bytes for spec in layers)
     same: dict[LayerSpec, int] = {}
     for spec, count in layers.items():

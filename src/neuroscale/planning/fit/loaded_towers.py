@@ -1,4 +1,4 @@
-"""Which towers for images and sound vLLM loads: one goes only where all that it reads is switched off."""
+"""Says which towers for images and sound vLLM loads: it drops a tower only if all inputs of it are switched off."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _NO_VIDEO = frozenset(
         "SmolVLMForConditionalGeneration",
     }
 )
-"""Models whose tower vLLM marks for images alone (`_mark_tower_model` of its models). Of every other one a limit for
-videos that was not said keeps the tower: a kind that is not named has no limit (config/multimodal.py)."""
+"""Models whose tower vLLM marks for images alone (`_mark_tower_model` of its models). Every other model keeps its tower
+unless the command also limits videos to 0: a kind of input without a limit is allowed (config/multimodal.py)."""
 
 
 def loads_vision(facts: ModelFacts, arguments: EngineArguments) -> bool:
@@ -35,12 +35,12 @@ def loads_vision(facts: ModelFacts, arguments: EngineArguments) -> bool:
 
 
 def loads_audio(arguments: EngineArguments) -> bool:
-    """Whether the tower for sound is."""
+    """Whether the tower for sound is on the accelerator."""
     return not arguments.language_model_only and arguments.audios != 0
 
 
 def loads(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> bool:
-    """Whether a tensor is; what joins a tower to the language model goes with it."""
+    """Whether a tensor is on the accelerator; the weights that join a tower to the language model go with the tower."""
     if tensor.group == "vision":
         return loads_vision(facts, arguments)
     if tensor.group == "audio":

@@ -1,4 +1,4 @@
-"""What vLLM prints, and why a verdict is as it is."""
+"""Writes the lines that vLLM prints, and explains the verdict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HELD = (
 
 
 def log_lines(result: Fit, does: Behaviour, weights: RankWeights) -> tuple[str, ...]:
-    """The lines of vLLM's log about memory, as the version words them."""
+    """The lines on memory in vLLM's log, in the words of the version."""
     lines = [f"Model loading took {weights.total / GIB:.2f} GiB memory"]
     lines.append(f"Available KV cache memory: {result.available_gib:.2f} GiB")
     if result.verdict != "refused":
@@ -45,7 +45,7 @@ def log_lines(result: Fit, does: Behaviour, weights: RankWeights) -> tuple[str, 
 
 
 def explained(result: Fit, facts: ModelFacts, device: Device) -> tuple[str, ...]:
-    """Complete sentences: what decides first, then where each number is from."""
+    """Complete sentences: first the reason of the verdict, then the source of each number."""
     sentences = list(result.against)
     sentences += _decision(result, device)
     sentences += _parts(result, facts)
@@ -94,7 +94,7 @@ def _decision(result: Fit, device: Device) -> list[str]:
 
 
 def _close(result: Fit) -> list[str]:
-    """That a refusal is not sure."""
+    """Says so if a refusal is not sure."""
     if not result.close:
         return []
     why = (
@@ -121,7 +121,7 @@ def _parts(result: Fit, facts: ModelFacts) -> list[str]:
         else "By how much the memory for the KV cache may be less than told here is not known.",
     ]
     if resolved.states and result.pool is not None:
-        # With what fills their pages up.
+        # Padding of the pages included.
         held = result.pool.block_bytes * sum(spec.held * groups for spec, groups in result.pool.kinds) / GIB
         copies = max(state.blocks for state in resolved.states)
         sentences.append(
@@ -145,7 +145,7 @@ def _context(result: Fit) -> list[str]:
 
 
 def context_range(result: Fit) -> str:
-    """By how much the longest context may be off, behind its tokens; "" where the error band changes nothing."""
+    """The error of the longest context, to write after its tokens; "" if the error band does not change it."""
     least, longest = result.context_band
     if not result.band_known:
         return " (by how much less is not known)"

@@ -1,7 +1,7 @@
-"""What vLLM needs on a rank beside weights and KV cache: activations, buffers, CUDA graphs, the process itself.
+"""Counts the memory of a rank beside weights and KV cache: activations, buffers, CUDA graphs, the process itself.
 
-Every constant here says what it is, and from which starts it was read. 'H100 runs': 60 starts of vLLM 0.19.0 on an H100
-and a sweep over 0.15 to 0.18 (github:jgchn/llm-d-planner, accuracy/results, with the figures of vLLM's own profiler).
+Every constant names its source. 'H100 runs': 60 starts of vLLM 0.19.0 on an H100 and a sweep over 0.15 to 0.18
+(github:jgchn/llm-d-planner, accuracy/results, with the figures of vLLM's own profiler).
 """
 
 from __future__ import annotations
@@ -34,38 +34,38 @@ SECOND_SAMPLER_BYTES = 2.0
 """The second runner tries its sampler with requests that need the logits alone (v1/worker/gpu/sample/sampler.py)."""
 
 COUNT_BYTES = 4.125
-"""Per request and entry of the vocabulary: the second runner's counts of tokens in the answer (32 bits) and marks of
-tokens in the prompt (1 bit), which it keeps for good (v1/worker/gpu/sample/penalties.py)."""
+"""Bytes per request and entry of the vocabulary: the second runner's counts of tokens in the answer (32 bits) and marks
+of tokens in the prompt (1 bit), which it keeps for good (v1/worker/gpu/sample/penalties.py)."""
 
 HIDDEN_COPIES = 4.3
-"""Vectors of the hidden size that a layer holds for each token of a step beside its MLP: the residual, what attention
-reads and writes, a norm's result. H100 runs of CodeLlama-7b (4.26), granite-3.1-8b and granite-3.3-8b (4.2)."""
+"""Vectors of the hidden size that a layer holds for each token of a step beside its MLP: the residual, the input and
+output of attention, a norm's result. H100 runs of CodeLlama-7b (4.26), granite-3.1-8b and granite-3.3-8b (4.2)."""
 
 MLP_COPIES = 3
 """Vectors of the MLP's width for each token: gate, up, and their product. Same runs."""
 
 GRAPH_BYTES = 0.43e6
-"""CUDA graphs, for each layer and each batch size that is captured: parameters of the layer's kernels. H100 runs: 0.40
+"""Bytes of CUDA graphs for each layer and each captured batch size: parameters of the layer's kernels. H100 runs: 0.40
 to 0.55 million for dense models of 24 to 80 layers (Llama-3.1-8B, Qwen2.5-7B, gemma-2-9b, phi-4, Mistral-Small-24B,
 Llama-3.3-70B); with 11 sizes on a GB10, gemma-4-26B-A4B gives 0.46."""
 
 EXPERT_GRAPH_BYTES = 0.62e6
-"""The same with experts: 0.46 to 1.1 million (Qwen3-30B-A3B, Mixtral-8x7B, Llama-4-Scout, Qwen1.5-MoE,
+"""The same bytes for models with experts: 0.46 to 1.1 million (Qwen3-30B-A3B, Mixtral-8x7B, Llama-4-Scout, Qwen1.5-MoE,
 DeepSeek-V2-Lite, gpt-oss-20b)."""
 
 LARGEST_GRAPH = 512
 """Requests in the largest batch that is captured (config/compilation.py): at most twice --max-num-seqs."""
 
 PLAIN_LINK_GIB = 0.12
-"""NCCL and custom all-reduce of a rank without a switched fabric: what Qwen2-7B on two A100 takes more than on one, at
-three utilisations (github:dennislee22/vLLM-benchmarking); four RTX 3090 with Qwen2.5-32B take no more."""
+"""NCCL and custom all-reduce of a rank without a switched fabric: the difference between Qwen2-7B on two A100 and on
+one, at three utilisations (github:dennislee22/vLLM-benchmarking); four RTX 3090 with Qwen2.5-32B take no more."""
 
 _NO_BUFFERS = frozenset({"mxfp4"})
-"""Quantisations whose kernels for experts keep no scratch space of vLLM's: gpt-oss-20b needs its sampler's alone."""
+"""Quantisations whose kernels for experts do not use vLLM's scratch space: gpt-oss-20b needs only the sampler's."""
 
 
 FEW_LINKS_GIB, MANY_LINKS_GIB = 0.42, 2.2
-"""With a switched fabric before 0.18: up to four ranks (Llama-3.1-8B in the llm-d-benchmark results, Qwen3-30B-A3B
+"""GiB with a switched fabric before 0.18: up to four ranks (Llama-3.1-8B in the llm-d-benchmark results, Qwen3-30B-A3B
 under 0.12, Llama-2-70B under 0.15), and eight (Qwen3-235B-A22B and Qwen3-32B under 0.10). All on H100."""
 
 SMALL_PROCESS_GIB = 0.08
@@ -73,14 +73,14 @@ SMALL_PROCESS_GIB = 0.08
 Qwen2.5-14B, llava-1.5-7b, Qwen3-4B on an RTX PRO 6000, Llama-3.1-8B on an A100. Hopper's is in versions.py."""
 
 HOST_GIB = 2.1
-"""What vLLM's own processes take of a memory that host and accelerator share: 1.6 to 2.2 GiB in four starts of Gemma 4
+"""GiB of vLLM's own processes in a memory that host and accelerator share: 1.6 to 2.2 GiB in four starts of Gemma 4
 26B-A4B and gpt-oss-20b on a GB10, beside the other parts."""
 
 CPU_PROCESS_GIB = 2.0
-"""Libraries and buffers of vLLM on a CPU: a model of 4 layers ran in 3 GB with a cache of 1 GiB."""
+"""GiB of vLLM's libraries and buffers on a CPU: a model of 4 layers ran in 3 GB with a cache of 1 GiB."""
 
 LARGEST_IMAGE_PATCHES = 65536
-"""Of the largest image that towers of any resolution take (preprocessor_config.json of Qwen2-VL to Qwen3-VL)."""
+"""Patches of the largest image for towers of any resolution (preprocessor_config.json of Qwen2-VL to Qwen3-VL)."""
 
 _ANY_RESOLUTION = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 
@@ -95,15 +95,15 @@ under 0.23 takes 15.5 GiB for it with a context of 128,000 tokens (a public log 
 of 114688 tokens, and profiled with 1 video items', -14.28 GiB left of 0.22 of an A100)."""
 
 PATCH_VALUES = {"qwen2": 1176, "qwen3": 1536}
-"""Values of a patch as it goes in: two frames of 14 x 14 or 16 x 16 pixels in three colours."""
+"""Input values of a patch: two frames of 14 x 14 or 16 x 16 pixels in three colours."""
 
 
 @dataclass(frozen=True)
 class Overhead:
     """Bytes by part, on one rank.
 
-    `counted`: what vLLM takes off before it sizes the cache. `later`: what comes on top after that, out of the memory
-    that --gpu-memory-utilization leaves.
+    `counted`: the parts that vLLM subtracts before it sizes the cache. `later`: the parts that come after that, from
+    the memory that --gpu-memory-utilization leaves.
     """
 
     counted: Mapping[str, int]
@@ -113,8 +113,8 @@ class Overhead:
 def overhead(
     facts: ModelFacts, device: Device, arguments: EngineArguments, resolved: Resolved, does: Behaviour
 ) -> Overhead:
-    """As vLLM's profiling run finds it. A TPU's compiler takes its space outside the share that the cache is in: it is
-    taken to be what a GPU needs for the same step."""
+    """The overhead as vLLM's profiling run finds it. A TPU's compiler takes its space outside the share of the cache;
+    the estimate takes the space that a GPU needs for the same step."""
     if device.family == "tpu":
         return Overhead({}, {"compiler's workspace": _activations(facts, arguments, resolved, behaviour("0.19.0"))})
     if device.family == "cpu":
@@ -143,7 +143,7 @@ def overhead(
 
 
 def _counts_graphs(facts: ModelFacts, device: Device, arguments: EngineArguments, does: Behaviour) -> bool:
-    """Whether CUDA graphs are taken off before the cache is sized."""
+    """Whether vLLM subtracts CUDA graphs before it sizes the cache."""
     said = arguments.graphs_estimated if does.graphs_switch else None
     if not (does.graphs_counted if said is None else said):
         return False
@@ -153,7 +153,7 @@ def _counts_graphs(facts: ModelFacts, device: Device, arguments: EngineArguments
 
 
 def _links(device: Device, ranks: int, does: Behaviour) -> float:
-    """GiB of the buffers between ranks."""
+    """GiB of the buffers for communication between ranks."""
     if not device.switched:
         return PLAIN_LINK_GIB
     if does.fabric_gib is not None:
@@ -162,7 +162,7 @@ def _links(device: Device, ranks: int, does: Behaviour) -> float:
 
 
 def runner(facts: ModelFacts, does: Behaviour, arguments: EngineArguments) -> Runner:
-    """Which model runner a version takes for a model, where no variable says it."""
+    """The model runner that a version takes for a model, if no environment variable sets it."""
     if arguments.second_runner is not None and does.second_runner:
         return "second" if arguments.second_runner else "first"
     if does.second_architectures & set(facts.architectures):
@@ -188,7 +188,7 @@ def _graph_sizes(most: int) -> tuple[int, ...]:
 
 
 def graphs(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> int:
-    """What CUDA graphs take on a rank."""
+    """Bytes of CUDA graphs on a rank."""
     each = EXPERT_GRAPH_BYTES if facts.experts else GRAPH_BYTES
     layers = facts.num_layers / arguments.pipeline_parallel_size
     times = does.lora_graphs if arguments.enable_lora else 1
@@ -213,8 +213,8 @@ def _activations(facts: ModelFacts, arguments: EngineArguments, resolved: Resolv
 
 
 def _encoder(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> float:
-    """Values that images leave behind while the rest is tried: a step's worth of embeddings, and their copies into the
-    input; or what a tower of any resolution needs for its largest image or video, and what comes out of it."""
+    """Values that images hold in vLLM's profiling run: the embeddings of a step, and their copies in the input; or, for
+    a tower of any resolution, its own need for its largest image or video, and the output."""
     vision = loads_vision(facts, arguments)
     if not facts.multimodal or not (vision or (loads_audio(arguments) and "audio" in facts.weight_bytes)):
         return 0.0
@@ -228,7 +228,7 @@ def _encoder(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, 
 
 
 def _images_of_item(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> int:
-    """How many of the largest images the largest item is as large as: a video's pairs of frames."""
+    """The size of the largest item as a number of the largest images: a video counts its pairs of frames."""
     if not does.video_profiled or arguments.videos == 0 or not facts.model_type.startswith(_LARGE_VIDEOS):
         return 1
     tokens = LARGEST_IMAGE_PATCHES // PATCHES_OF_TOKEN
@@ -236,8 +236,8 @@ def _images_of_item(facts: ModelFacts, arguments: EngineArguments, resolved: Res
 
 
 def _tower_widths(facts: ModelFacts) -> tuple[int, int]:
-    """Hidden size and MLP width of the tower for images: the commonest side of its matrices, and the widest beside it
-    that is not three times it (queries, keys and values in one)."""
+    """Hidden size and MLP width of the tower for images: the commonest side of its matrices, and the widest side of
+    matrices with that one, unless it is three times as wide (queries, keys and values in one)."""
     sides: Counter[int] = Counter()
     for tensor in facts.tensors:
         if tensor.group == "vision" and tensor.linear and len(tensor.shape) == 2:
@@ -250,14 +250,14 @@ def _tower_widths(facts: ModelFacts) -> tuple[int, int]:
 
 
 def _converts_activations(facts: ModelFacts) -> bool:
-    """Whether what a matrix takes is converted to 8 bits first, and held beside what it was (Mistral-Small-24B and
+    """Whether vLLM converts the input of a matrix to 8 bits, and holds both versions (Mistral-Small-24B and
     Llama-3.3-70B in w8a8 among the H100 runs)."""
     scheme = facts.quantization
     return scheme is not None and scheme.bits == 8 and scheme.method not in ("gptq", "awq", "bitsandbytes")
 
 
 def _widest(facts: ModelFacts) -> int:
-    """Of the MLPs that every token goes through."""
+    """The largest width of the MLPs that compute every token."""
     dense = any(tensor.group == "dense_mlp" for tensor in facts.tensors)
     return facts.intermediate_size if dense or not facts.experts else 0
 

@@ -1,4 +1,4 @@
-"""What is known of a model on an accelerator under the arguments of one vLLM version."""
+"""Holds the result for a model on an accelerator under the arguments of one vLLM version."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from neuroscale.planning.plan import Memory
 Verdict = Literal["fits", "tight", "refused"]
 Confidence = Literal["high", "medium", "low"]
 Closeness = Literal["", "estimate", "held"]
-"""What may turn a verdict round: nothing, the error of the estimate, or how much other programs hold of the memory."""
+"""What may reverse a verdict: nothing, the error of the estimate, or the memory that other programs hold."""
 
 
 def memory_of(weights: int, kv_cache: int, overhead: int, usable: int) -> Memory:
-    """Bytes of a rank as GiB with two decimals that add up. `free` is negative exactly where the bytes do not fit."""
+    """Bytes of a rank as GiB with two decimals that add up. `free` is negative exactly if the bytes do not fit."""
     parts = [round(size / GIB, 2) for size in (weights, kv_cache, overhead)]
     limit = round(usable / GIB, 2)
     free = round(limit - sum(parts), 2) + 0.0
     fits = weights + kv_cache + overhead <= usable
     if fits != (free >= 0):
-        # Rounded one by one, they may miss by a hundredth what the bytes say: the largest part takes the difference.
+        # Rounding each part may change the sum by a hundredth: the largest part takes the difference.
         largest = parts.index(max(parts))
         parts[largest] = round(parts[largest] + free + (0.0 if fits else 0.01), 2)
         free = 0.0 if fits else -0.01
@@ -36,8 +36,8 @@ def memory_of(weights: int, kv_cache: int, overhead: int, usable: int) -> Memory
 class Resolved:
     """The arguments with every default of the version and the card filled in.
 
-    `in_flight_tokens`: what may be scheduled and not yet settled; windowed layers hold that much more of a request.
-    `states`: what layers keep in place of keys and values, by kind; `block_size` is what they make of it.
+    `in_flight_tokens`: tokens that are scheduled but not yet computed; windowed layers hold so many more of a request.
+    `states`: the states that layers keep in place of keys and values, by kind; `block_size` follows from them, too.
     """
 
     utilization: float
@@ -55,9 +55,9 @@ class Resolved:
 
 @dataclass(frozen=True)
 class Choice:
-    """Something near a refusal that starts: what to change, the arguments that say so, and what that gives.
+    """A change of a refused command that starts: the change in words, its arguments, and the result.
 
-    `hourly`: US dollars of all accelerators where a price is known.
+    `hourly`: US dollars per hour of all accelerators, if a price is known.
     """
 
     change: str
@@ -71,23 +71,23 @@ class Choice:
 
 @dataclass(frozen=True)
 class Fit:
-    """The verdict and its numbers. All memory is in GiB (2^30 bytes) of the rank that has least room.
+    """The verdict and its numbers. All memory is in GiB (2^30 bytes) of the rank with the least room.
 
-    `memory_gib`: weights + kv_cache + overhead + free = usable (memory x utilisation). For what starts `kv_cache` is
-    all that vLLM takes for the cache, and nothing is free; for a refusal it is what one request of `max_model_len`
-    needs, and `free` is what is missing (negative).
-    `available_gib`: 'Available KV cache memory' as vLLM prints it; below 0 where nothing is left.
-    `request_gib`: what vLLM reserves for one request of `max_model_len`.
-    `overhead_gib`: by part; `later_gib`: what comes on top of the share that vLLM takes. `weights_gib`: by group of
-    tensors, on that rank, what is offloaded included.
+    `memory_gib`: weights + kv_cache + overhead + free = usable (memory x utilisation). If the model starts, `kv_cache`
+    is all that vLLM takes for the cache, and nothing is free; for a refusal it is the need of one request of
+    `max_model_len`, and `free` is the memory that is missing (negative).
+    `available_gib`: 'Available KV cache memory' as vLLM prints it; below 0 if nothing is left.
+    `request_gib`: the cache that vLLM reserves for one request of `max_model_len`.
+    `overhead_gib`: by part; `later_gib`: the need beyond the share that vLLM takes. `weights_gib`: by group of tensors
+    on that rank, offloaded weights included.
     `kv_cache_tokens` and `max_concurrency`: as vLLM prints them; 0 for a refusal.
-    `max_context`: the longest `--max-model-len` that starts, at most what the model reads.
-    `band_gib`: how far `available_gib` may be off in either direction; not `band_known`, where nothing was measured on
-    a family of accelerators. `context_band`: `max_context` with that much less and more.
-    `close`: only memory decides, and what may turn the verdict round.
-    `against`: what vLLM refuses whatever the memory is, or what does not fit outside its share.
+    `max_context`: the longest `--max-model-len` that starts, at most the model's own limit.
+    `band_gib`: how far `available_gib` may be off in either direction; `band_known` is false for a family of
+    accelerators without measurements. `context_band`: `max_context` with that much memory less, and more.
+    `close`: what may reverse the verdict, if only memory decides it.
+    `against`: the sentences on what vLLM refuses with any memory, or on what does not fit outside its share.
     `pool`: the cache's blocks on that rank (None: the layers' pages cannot be made one size).
-    `seconds_per_step`: what `--cpu-offload-gb` adds to each step (None: unknown; 0.0: nothing is offloaded).
+    `seconds_per_step`: the time that `--cpu-offload-gb` adds to each step (None: unknown; 0.0: nothing is offloaded).
     """
 
     verdict: Verdict

@@ -1,4 +1,4 @@
-"""A model on its accelerators for a number of requests at once: what a plan asks of the engine."""
+"""Judges for a plan whether a model on its accelerators holds a number of requests at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from neuroscale.vllm.engine_arguments import EngineArguments
 
 @dataclass(frozen=True)
 class _Need:
-    """Bytes of a rank."""
+    """The need of a rank in bytes."""
 
     weights: int
     cache: int
@@ -33,7 +33,7 @@ class _Need:
 
 @dataclass(frozen=True)
 class Server:
-    """One replica. `arguments` without --max-num-seqs, which is the number of requests that is asked about.
+    """One replica. `arguments` lack --max-num-seqs: each method gets the number of requests.
 
     `whole_gib`: the cache comes in whole GiB, as a CPU's does.
     """
@@ -46,7 +46,7 @@ class Server:
 
     def memory(self, held: int, at_once: int | None = None, typical: int | None = None) -> Memory:
         """GiB of the fullest rank with the cache that `held` requests need, while `at_once` (None: the same number) are
-        computed. `free` is negative where that does not fit.
+        computed. `free` is negative if that does not fit.
 
         `typical`: tokens of each request but one, which is of full length (None: all are).
         """
@@ -65,19 +65,19 @@ class Server:
         return bool(too_few_states(resolved, self._pool, need.usable - need.weights - need.beside, self.version))
 
     def beyond(self, held: int, at_once: int | None = None) -> list[str]:
-        """What does not fit outside the share that vLLM takes; each a complete sentence."""
+        """The parts that do not fit outside the share that vLLM takes, each as a complete sentence."""
         resolved, beside = self._computing(held, at_once)
         usable = math.floor(self.device.memory_bytes * share(self.device, self.arguments, resolved))
         lacks = too_much(self.device, self.arguments, resolved, beside, usable, self._weights.total)
         return [lack.told for lack in lacks]
 
     def band_gib(self, at_once: int) -> float:
-        """How far the memory that is left for the cache may be off."""
+        """How far the estimate of the memory left for the cache may be off, in GiB."""
         _, beside = self._computing(at_once, None)
         return band(self.facts, self.device, self.arguments, self._weights, beside, self.version)
 
     def unsupported(self, at_once: int | None = None) -> list[str]:
-        """Why vLLM would not start with this on any memory."""
+        """The reasons why vLLM would not start with these arguments with any memory, each as a complete sentence."""
         resolved, _ = self._computing(1, at_once)
         found = unsupported(self.facts, self.device, self.arguments, resolved)
         if self._pool is None:
@@ -113,7 +113,7 @@ class Server:
 
     @cached_property
     def _known(self) -> dict[int, tuple[Resolved, Overhead]]:
-        """By the number of requests that are computed."""
+        """A cache of the resolved arguments and the overhead, by the number of requests that are computed."""
         return {}
 
     @cached_property
@@ -134,7 +134,8 @@ class Server:
 
 
 def measured(facts: ModelFacts, gib: float, *, loaded: bool) -> ModelFacts:
-    """The facts with weights of `gib` in all: of the files, or (`loaded`) as vLLM reports them on one accelerator."""
+    """The facts with weights of `gib` in all: the size of the files or, if `loaded`, the size that vLLM reports on one
+    accelerator."""
     told = sum(size for group, size in facts.weight_bytes.items() if group != "mtp")
     wanted = gib * GIB - (rotary_bytes(facts, EngineArguments()) if loaded else 0)
     if loaded:

@@ -1,4 +1,4 @@
-"""What layers with a state add to the cache: a page for each state, and blocks of attention that are as large.
+"""Computes what layers with a state add to the cache: a page for each state, and blocks of attention of its size.
 
 Follows `_align_hybrid_block_size` (platforms/interface.py), `MambaModelConfig` (model_executor/models/config.py) and
 `MambaSpec` (v1/kv_cache_interface.py) of vLLM 0.32. All sizes are bytes of one rank.
@@ -29,7 +29,7 @@ _WITH_CHECKPOINT = frozenset({"mamba2"})
 
 @dataclass(frozen=True)
 class StateCache:
-    """Of `layers` layers. `page_bytes`: of one state; `blocks`: how many a request holds."""
+    """The states of `layers` layers. `page_bytes`: bytes of one state; `blocks`: the states that a request holds."""
 
     page_bytes: int
     blocks: int
@@ -37,10 +37,10 @@ class StateCache:
 
 
 def state_caches(facts: ModelFacts, device: Device, arguments: EngineArguments) -> tuple[StateCache, ...]:
-    """What each kind of state takes.
+    """The cache of each kind of state.
 
-    With prefix caching (vLLM's default) a request holds the state before the last block's end and the one that it
-    computes, Mamba-2 one more; without it, one. Tokens that are guessed add one each.
+    With prefix caching (vLLM's default), a request holds the state before the last block's end and the one that it
+    computes, and with Mamba-2 one more; without it, a request holds one. Each guessed token adds one.
     """
     guessed = guessed_tokens(facts, arguments)
     found = []
@@ -53,14 +53,14 @@ def state_caches(facts: ModelFacts, device: Device, arguments: EngineArguments) 
 
 
 def guessed_tokens(facts: ModelFacts, arguments: EngineArguments) -> int:
-    """Tokens that are guessed in a step: as many as the model's own layers for it where the command does not say."""
+    """Tokens guessed in a step: the command's number, else the model's number of layers of multi-token prediction."""
     if arguments.speculative_tokens or not predicts(arguments):
         return arguments.speculative_tokens
     return sum(layers.layers for layers in facts.predicting)
 
 
 def prefix_caching(arguments: EngineArguments) -> bool:
-    """Whether prefixes are cached: unless the command says no."""
+    """Whether vLLM caches prefixes: it does unless the command switches that off."""
     return arguments.enable_prefix_caching is not False
 
 
@@ -74,7 +74,7 @@ def block_of_states(
 ) -> int:
     """Tokens of a block of attention beside states: so many that it is as large as the largest state's page.
 
-    `block`: what the block would be without states; `cache_dtype`: of keys and values.
+    `block`: the tokens of the block without states; `cache_dtype`: the dtype of keys and values.
     """
     if not states or not facts.cache:
         return block
@@ -101,7 +101,7 @@ def _page(facts: ModelFacts, kind: StateLayers, device: Device, arguments: Engin
     looked_back = dtype if arguments.mamba_cache_dtype == "auto" else arguments.mamba_cache_dtype
     recurrent = arguments.mamba_ssm_cache_dtype
     if device.family == "cpu" and recurrent == "auto" and kind.dtype is None:
-        # Where the processor has AVX-512 for bfloat16 (platforms/cpu.py), and never too little without it.
+        # True of processors with AVX-512 for bfloat16 (platforms/cpu.py); for others it never counts too little.
         recurrent = "float32"
     return state_bytes(
         kind,

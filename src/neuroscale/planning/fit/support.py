@@ -1,4 +1,4 @@
-"""What vLLM refuses before it measures any memory."""
+"""Finds arguments that vLLM refuses before it measures any memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neuroscale.vllm.engine_arguments import EngineArguments
 
 
 def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, resolved: Resolved) -> list[str]:
-    """Why vLLM would not start with these arguments on any memory; each a complete sentence."""
+    """The reasons why vLLM would not start with these arguments with any memory, each as a complete sentence."""
     ranks = arguments.tensor_parallel_size
     found = []
     if facts.heads % ranks:
@@ -53,7 +53,7 @@ def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, r
 
 
 def _states(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
-    """What layers that keep a state do not allow."""
+    """The arguments that layers with a state do not allow."""
     ranks, found = arguments.tensor_parallel_size, []
     for state in facts.states:
         if what := undivided(state, ranks):
@@ -77,7 +77,7 @@ def _states(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
 
 
 def too_long(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> list[str]:
-    """Why vLLM would not take the context, as a sentence."""
+    """The reason why vLLM would refuse the context, as a sentence; empty if it accepts it."""
     most = facts.longest_context(windows=not arguments.disable_sliding_window)
     if resolved.max_model_len <= most:
         return []
@@ -88,7 +88,7 @@ def too_long(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) 
 
 
 def _spread(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
-    """Experts that are moved between ranks must be equally many on each."""
+    """Refuses experts that move between ranks if the ranks do not get equally many."""
     ranks = arguments.ranks // arguments.pipeline_parallel_size
     experts = facts.experts + arguments.redundant_experts
     if not (arguments.enable_eplb and arguments.enable_expert_parallel and facts.experts and experts % ranks):
@@ -97,7 +97,7 @@ def _spread(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
 
 
 def _shared_context(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> list[str]:
-    """What --decode-context-parallel-size asks of the ranks that share a request's tokens."""
+    """The conditions of --decode-context-parallel-size that the ranks do not meet."""
     shards, ranks = arguments.decode_context_parallel_size, arguments.tensor_parallel_size
     if shards <= 1:
         return []

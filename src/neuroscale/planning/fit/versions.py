@@ -1,4 +1,4 @@
-"""What the versions of vLLM do differently about memory: one table, read from the releases' own source."""
+"""Says how versions of vLLM differ in their use of memory: one table, read from the releases' own source."""
 
 from __future__ import annotations
 
@@ -11,49 +11,50 @@ PINNED = "0.32.0"
 """The version that this repository renders for."""
 
 MEASURED = (0, 27, 99)
-"""Up to here starts on accelerators are known with their figures; later versions are read from their source."""
+"""The newest version with measured starts on accelerators; later versions were only read from their source."""
 
 OLDEST = (0, 8, 0)
-"""From here on releases' own source was read. Before, there was another engine, of which a few starts are known."""
+"""The oldest release whose source was read. Older ones had another engine, of which a few starts are known."""
 
 Sampler = Literal["sorted", "filtered"]
 """How the first model runner picks tokens: by sorting all logits, or by kernels that filter them."""
 
 Runner = Literal["first", "second"]
-"""vLLM's model runners. The second needs little to try its sampler, but keeps counts of all tokens for each request."""
+"""vLLM's model runners. The second profiles its sampler with little memory, but keeps counts of all tokens for each
+request."""
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One version.
+    """The behaviour of one version.
 
     `utilization`: the default of --gpu-memory-utilization. `tokens_by_concurrency`: 'GPU KV cache size' is the number
-    of requests times their length; before, blocks // groups x block size. `graphs_counted`: CUDA graphs are estimated
-    and taken off before the cache is sized; before, they came on top; `graphs_switch`:
-    a variable decides that; `rocm_graphs_counted`: on ROCm, too;
+    of requests times their length; before, blocks // groups x block size. `graphs_counted`: vLLM estimates CUDA graphs
+    and subtracts them before it sizes the cache; before, they came on top; `graphs_switch`: a variable decides that;
+    `rocm_graphs_counted`: on ROCm, too;
     `lora_graphs`: how often each graph is captured with LoRA adapters (cudagraph_specialize_lora: with any, and none);
-    `second_graphs_counted`: under the second runner, too, which took them for nothing (vllm-project/vllm#49224, mended
-    by #53306). `steps_in_flight`: how many steps' tokens a windowed layer reserves under asynchronous scheduling.
-    `spare_block`: the block that is never used counts when one request must fit. `padding_ratio`: below it the kinds of
-    layers are padded to the largest; None: never.
-    `every_card_sequences`: requests of a step, on every card (vllm-project/vllm#16158 ended that). `large_by_name`: an
-    H100 and an H200 are large whatever memory is asked about, and no other card. `others_counted`: what other programs
-    and the driver hold is taken off the share, too.
+    `second_graphs_counted`: under the second runner, too, which counted them as 0 before (vllm-project/vllm#49224,
+    mended by #53306). `steps_in_flight`: how many steps' tokens a windowed layer reserves under asynchronous
+    scheduling. `spare_block`: the block that is never used counts when one request must fit. `padding_ratio`: below
+    this ratio, the kinds of layers are padded to the largest (None: never).
+    `every_card_sequences`: requests of a step on every card (vllm-project/vllm#16158 ended that). `large_by_name`: the
+    H100 and the H200, and no other card, count as large, whatever their memory. `others_counted`: vLLM also subtracts
+    the memory of other programs and the driver from its share.
     `large_card_gib`: from that memory on 8,192 tokens a step and 1,024 requests; `a100_is_small`: but not on an A100;
     `huge_card_gib`: from that memory on 16,384. `image_in_one_step`: tokens a step grow to hold a whole image or video
-    where attention looks both ways inside it (Gemma). `windows_padded`: pages of windowed layers that do not divide
-    the largest are padded; before, such models were refused. `chunked_hybrid`: chunks free what is behind them.
-    `cpu_sequences`: requests at once on a CPU. `second_runner`: for which models the second runner is the default;
-    `second_architectures`: and for these with experts.
-    `process_gib`: non-torch memory of a process. `fabric_gib`: of collectives over a switched fabric (None: by ranks).
-    `expert_buffers_stay`: scratch space of experts outlives the step, so the sampler's comes on top of it.
-    `buffers_counted`: what the runner keeps for good is taken off before the cache is sized; before, it came on top.
-    `checkpoint_cache`: methods of quantisation whose checkpoints say how the KV cache is kept by default.
-    `yarn_multiplied`: the longest context of a file with YaRN is its first positions times the factor, whatever else
+    if attention is bidirectional inside it (Gemma). `windows_padded`: pages of windowed layers that do not divide
+    the largest are padded; before, such models were refused. `chunked_hybrid`: layers with chunks free older chunks.
+    `cpu_sequences`: requests at once on a CPU. `second_runner`: the models for which the second runner is the default;
+    `second_architectures`: the architectures with experts for which it is, too.
+    `process_gib`: non-torch memory of a process. `fabric_gib`: memory of collectives over a switched fabric (None: by
+    the number of ranks). `expert_buffers_stay`: scratch space of experts outlives the step, so the sampler's is extra.
+    `buffers_counted`: vLLM subtracts the runner's lasting buffers before it sizes the cache; before, they came on top.
+    `checkpoint_cache`: methods of quantisation whose checkpoints set the default dtype of the KV cache.
+    `yarn_multiplied`: the longest context of a file with YaRN is its original positions times the factor, whatever else
     the file says.
-    `video_profiled`: the largest item that is tried may be a video as long as the context; before, as long as a step.
+    `video_profiled`: the profiling run may try a video as long as the context; before, only as long as a step.
     `converts`: how --quantization=fp8 converts a checkpoint in 16 bits: all of it once it is loaded, or as it loads,
-    with the 16 bits beside it until the end, or without.
+    with or without the 16 bits beside it until the end.
     `one_line`: 'GPU KV cache size' and 'Maximum concurrency' are one line of the log.
     """
 
@@ -129,12 +130,12 @@ _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
     ),
     ("0.30.0", {"yarn_multiplied": False}),
 )
-"""From which release on what holds: vllm/config, engine/arg_utils.py, v1/core/kv_cache_utils.py,
+"""The changes by the release that brought them. Sources: vllm/config, engine/arg_utils.py, v1/core/kv_cache_utils.py,
 v1/kv_cache_interface.py, v1/worker/gpu_worker.py and v1/sample/ops of the releases 0.8.2 to 0.32.0."""
 
 
 def number(version: str) -> tuple[int, int, int]:
-    """Release numbers of any version text: '0.19.2rc1.dev134+g0' is (0, 19, 2). Raises ValueError for other texts."""
+    """The release of a version's text: '0.19.2rc1.dev134+g0' is (0, 19, 2). Raises ValueError for other texts."""
     found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", version)
     if found is None:
         raise ValueError(version)
@@ -144,7 +145,10 @@ def number(version: str) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=128)
 def behaviour(version: str) -> Behaviour:
-    """What `version` does; a newer one than the table knows does as the newest. Raises ValueError for no version."""
+    """The behaviour of a version; versions newer than the table count as the newest in it.
+
+    Raises ValueError for a text that is not a version.
+    """
     asked = number(version)
     does = Behaviour()
     for since, change in _CHANGES:

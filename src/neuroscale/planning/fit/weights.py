@@ -1,4 +1,4 @@
-"""Weights of one rank: what tensor, pipeline and expert parallelism split, and what every rank holds whole."""
+"""Computes the weights of one rank: the parts that parallelism splits, and the parts that every rank holds whole."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _MARLIN_INNER, _MARLIN_HIDDEN = 128, 256
 four A100."""
 
 _STAYS = frozenset({"embedding", "lm_head", "per_layer_embedding", "rotary", "lora"})
-"""What --cpu-offload-gb leaves on the accelerator: it moves the parameters of layers and towers alone (`make_layers`
-and `_mark_tower_model` of vLLM's models)."""
+"""Groups that --cpu-offload-gb leaves on the accelerator: it moves only the parameters of layers and towers
+(`make_layers` and `_mark_tower_model` of vLLM's models)."""
 
 _ONLINE: Mapping[str, tuple[float | None, float | None]] = {
     "bitsandbytes": (0.5, 0.5),
@@ -37,9 +37,9 @@ _ONLINE: Mapping[str, tuple[float | None, float | None]] = {
     "mxfp8": (33 / 32, 33 / 32),
     "nvfp4_per_token": (None, 9 / 16),
 }
-"""Bytes of a value, scales included, of the matrices that vLLM converts while it loads a checkpoint that is not
-quantised: outside routed experts, and in them; None: they stay as they are (`_ONLINE_SHORTHANDS` of
-config/quantization.py, and experts_int8.py)."""
+"""Bytes of a value, scales included, in matrices that vLLM converts while it loads an unquantised checkpoint: outside
+routed experts, and in them (None: vLLM does not convert them). Sources: `_ONLINE_SHORTHANDS` of config/quantization.py,
+and experts_int8.py."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class RankWeights:
 
     @property
     def total(self) -> int:
-        """On the accelerator."""
+        """Bytes on the accelerator."""
         return sum(self.by_group.values()) - self.offloaded
 
 
 def rank_weights(facts: ModelFacts, arguments: EngineArguments) -> RankWeights:
-    """The weights of the rank that holds most: of pipeline stages the one with the embedding or the LM head."""
+    """The weights of the fullest rank: with pipeline stages, a rank with the embedding or the LM head."""
     by_group: dict[str, int] = {}
     for group, size in facts.weight_bytes.items():
         if group == "mtp" and not predicts(arguments):
@@ -78,10 +78,10 @@ def rank_weights(facts: ModelFacts, arguments: EngineArguments) -> RankWeights:
 
 
 def loading_peak(facts: ModelFacts, arguments: EngineArguments, does: Behaviour) -> int:
-    """The most bytes of weights that a rank holds while it loads them: more than in the end where they are converted.
+    """The most bytes of weights that a rank holds while it loads them: more than in the end if vLLM converts them.
 
-    A model of 135 GiB in 16 bits loads as fp8 on 139.7 GiB in 0.12 and runs out of memory in 0.13
-    (vllm-project/vllm#31273, mended by #31914).
+    With --quantization=fp8, a model of 135 GiB in 16 bits loads on 139.7 GiB in vLLM 0.12, and runs out of memory in
+    0.13 (vllm-project/vllm#31273, mended by #31914).
     """
     loaded = rank_weights(facts, arguments).total
     if facts.quantization is not None or arguments.quantization != "fp8" or does.converts == "layer by layer":
@@ -91,8 +91,8 @@ def loading_peak(facts: ModelFacts, arguments: EngineArguments, does: Behaviour)
 
 
 def _adapters(facts: ModelFacts, arguments: EngineArguments) -> int:
-    """Bytes that vLLM keeps free for LoRA adapters beside the matrices of attention and dense MLPs: for each two of its
-    largest rank, of which tensor parallelism splits one (`create_lora_weights` of lora/layers/base_linear.py)."""
+    """Bytes that vLLM reserves for LoRA adapters of attention and dense MLPs: for each of their matrices, two of the
+    largest LoRA rank; tensor parallelism splits one of them (`create_lora_weights` of lora/layers/base_linear.py)."""
     ranks = arguments.tensor_parallel_size
     values = 0.0
     for tensor in facts.tensors:
@@ -105,29 +105,29 @@ def _adapters(facts: ModelFacts, arguments: EngineArguments) -> int:
 
 
 def predicts(arguments: EngineArguments) -> bool:
-    """Whether layers of the model's own files that predict several tokens are loaded: by their method's name, or where
-    the model itself is named for it."""
+    """Whether vLLM loads the layers of multi-token prediction in the model's own files: the command names their method,
+    or names the model itself as the draft model."""
     said = arguments.speculative
     return said is not None and ("mtp" in said or said == arguments.model)
 
 
 def _unpacked_latent(facts: ModelFacts, arguments: EngineArguments) -> int:
-    """Bytes of the copies in the model's dtype that multi-head latent attention makes of a quantised `kv_b_proj`, to
-    decode with (`process_weights_after_loading` of mla_attention.py). Of one that is not quantised it keeps views."""
+    """Bytes of the copies in the model's dtype that multi-head latent attention makes of a quantised `kv_b_proj` for
+    decoding (`process_weights_after_loading` of mla_attention.py). An unquantised matrix needs no copies."""
     unpacked = [tensor for tensor in facts.tensors if tensor.name.endswith("kv_b_proj.weight")]
     params = sum(tensor.params for tensor in facts.tensors if tensor.group == "attention")
     width = DTYPE_BYTES[served_dtype(facts, arguments)]
     converted = facts.quantization is None and _ONLINE.get(arguments.quantization or "", (None, None))[0] is not None
     in_files = facts.weight_bytes.get("attention", 0)
-    # Whether attention is quantised at all: the files of some keep it as it was.
+    # Some quantised checkpoints leave attention unquantised.
     if not unpacked or not (converted or in_files < 0.75 * params * DTYPE_BYTES[facts.dtype]):
         return 0
     return math.ceil(sum(tensor.params for tensor in unpacked) * width / arguments.tensor_parallel_size)
 
 
 def _share(facts: ModelFacts, group: str, arguments: EngineArguments) -> float:
-    """The part of a group's bytes in the files that one rank holds, as it is loaded: vocabulary padding included,
-    converted where the command line says so, and without towers that are switched off."""
+    """The bytes of a group that one rank holds once it is loaded, as a share of the group's bytes in the files: with
+    the vocabulary's padding, conversions that the command asks for, and without towers that are switched off."""
     held = whole = 0.0
     for tensor in facts.tensors:
         if tensor.group == group:
@@ -151,29 +151,29 @@ def _part(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> floa
         groups = [state.groups for state in facts.states if state.groups]
         return 1.0 / ranks if all(count % ranks == 0 for count in groups) else 1.0 / min(groups)
     if tensor.sharding == "experts":
-        # Over the ranks of data and context parallelism, too.
+        # Ranks of data and context parallelism share the experts, too.
         ranks *= arguments.data_parallel_size * arguments.prefill_context_parallel_size
         if arguments.enable_expert_parallel and facts.experts:
-            # Whole ones: the first ranks have one more where they do not divide evenly.
+            # Ranks hold whole experts: if the ranks do not divide them, the first ranks hold one more.
             return math.ceil((facts.experts + arguments.redundant_experts) / ranks) / facts.experts
         return 1.0 / ranks
     if tensor.sharding == "kv_heads":
         heads = _kv_heads(facts, tensor)
-        # Values that are the keys have a place of their own in vLLM's matrix of queries, keys and values all the same.
+        # Even if the keys serve as values, vLLM's matrix of queries, keys and values has a place for the values.
         places = 1.0 + _without_values(facts, tensor)
         return places * math.ceil(heads / ranks) / heads if heads else 1.0 / ranks
     return 1.0 / ranks
 
 
 def _kv_heads(facts: ModelFacts, tensor: Tensor) -> int:
-    """The heads of a matrix of keys or values: layers that see the whole context may have others than the rest."""
+    """The heads of a matrix of keys or values: layers that see the whole context may have another number of heads."""
     kinds = {(layers.kv_heads, layers.head_dim) for layers in facts.cache if layers.kind != "latent"}
     found = {heads for heads, size in kinds if heads * size == tensor.shape[0]}
     return found.pop() if len(found) == 1 else facts.kv_heads
 
 
 def _without_values(facts: ModelFacts, tensor: Tensor) -> float:
-    """The share of these matrices of keys that no matrix of values stands beside."""
+    """The share of these matrices of keys whose layers have no matrix of values."""
     if not tensor.name.endswith("k_proj.weight"):
         return 0.0
     name = tensor.name.replace("k_proj", "v_proj")
@@ -185,7 +185,7 @@ def _without_values(facts: ModelFacts, tensor: Tensor) -> float:
 
 
 def _width(facts: ModelFacts, tensor: Tensor) -> float:
-    """Bytes of a parameter, to weigh the tensors of one group against each other."""
+    """Bytes of a parameter in the files, to weigh the tensors of one group against each other."""
     quantization = facts.quantization
     if quantization is not None and tensor.linear:
         return quantization.bits / 8
@@ -204,7 +204,7 @@ def _loaded_width(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments)
 
 
 def _padding(facts: ModelFacts, arguments: EngineArguments) -> float:
-    """How much larger the experts' matrices become for the kernels that compute them."""
+    """The factor by which padding for their kernels enlarges the experts' matrices."""
     ranks = arguments.tensor_parallel_size * arguments.data_parallel_size
     split = 1 if arguments.enable_expert_parallel else ranks
     inner = facts.moe_intermediate_size / split
@@ -216,8 +216,8 @@ def _up(size: float, step: int) -> int:
 
 
 def _stage(facts: ModelFacts, by_group: Mapping[str, int], stages: int) -> dict[str, int]:
-    """Layers are dealt to the stages evenly; the first has the embedding, the last the LM head (the first, too, where
-    they are one matrix)."""
+    """The bytes of the fullest pipeline stage by group. All stages have equally many layers; the first has the
+    embedding, and the last the LM head (the first, too, if both are one matrix)."""
     layers = math.ceil(facts.num_layers / stages) / facts.num_layers
     ends = {"embedding", "lm_head", "per_layer_embedding", "vision", "audio", "projector"}
     inner = {group: math.ceil(size * layers) for group, size in by_group.items() if group not in ends}
@@ -228,6 +228,6 @@ def _stage(facts: ModelFacts, by_group: Mapping[str, int], stages: int) -> dict[
 
 
 def rotary_bytes(facts: ModelFacts, arguments: EngineArguments) -> int:
-    """Sines and cosines of every position that the model reads, kept beside the weights."""
+    """Bytes of the sines and cosines of every position that the model reads; vLLM keeps them beside the weights."""
     width = DTYPE_BYTES[served_dtype(facts, arguments)]
     return sum(table.rows * table.width * (4 if table.full_precision else width) for table in facts.rotary)
