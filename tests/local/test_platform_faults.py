@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import signal
 import shutil
+import signal
 import subprocess
 import time
 from collections import Counter
