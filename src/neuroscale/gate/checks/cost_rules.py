@@ -54,9 +54,11 @@ class CostCheck(GateCheck):
         except Exception as error:
             reason = str(error) if isinstance(error, NeuroscaleError) else f"{type(error).__name__}: {error}"
             self._unknown = f"The change of the cost is not known: {' '.join(reason.split())}"
-            catalog = run.result(CATALOG_CHECK)
-            if isinstance(error, InputError) and catalog is not None and catalog.check.outcome is Outcome.FINDINGS:
-                return LeftOut("the change's catalog or settings cannot be read")
+        catalog = run.result(CATALOG_CHECK)
+        if catalog is not None and catalog.check.outcome is Outcome.FINDINGS:
+            # The verdict refuses the change already, and prices of a broken catalog mean nothing.
+            return LeftOut("" if levels == {"off"} else "the change's catalog or settings have findings")
+        if self._unknown:
             # Where a rule could refuse, a cost that nobody knows must not pass: `evaluate` says so.
             return None if "block" in levels else LeftOut()
         if levels == {"off"} or (run.cost is None and not change.touches(CATALOG, SETTINGS)):
