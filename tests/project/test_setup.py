@@ -702,7 +702,7 @@ def test_make_lists_its_commands() -> None:
         command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=60, check=True
     )
     assert [line.split()[1] for line in done.stdout.splitlines()] == [
-        *("help", "setup", "demo", "check", "test", "test-all", "lint", "lock", "clean")
+        *("help", "setup", "demo", "milestones", "check", "test", "test-all", "lint", "lock", "clean")
     ]
 
 

@@ -106,7 +106,8 @@ def _read(
         name=name,
         model_type=text.model_type or c.model_type,
         architectures=c.texts("architectures", 100) or (),
-        kind="moe" if routed_experts(text) else "dense",
+        # A class may have a default number of experts that no layer of the model uses.
+        kind="moe" if decoder.experts or (decoder.estimated and routed_experts(text)) else "dense",
         dtype=dtype,
         num_layers=len(decoder.layers),
         hidden_size=decoder.hidden,
