@@ -52,8 +52,8 @@ def show_token_costs(
     repository: RepositoryOption = None,
 ) -> int:
     """Show what a million tokens of each service did cost: OpenCost's cost over the tokens that its servers counted.
-    Exit status: 0 each service has a price, 1 one has none and the reason is told, 2 OpenCost or Prometheus cannot be
-    asked."""
+    Exit status: 0 each service has a price, 1 a service has none and the report says why, 2 OpenCost or Prometheus
+    cannot be asked."""
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.metering.services import service_facts
     from neuroscale.metering.tokens import count_tokens, token_costs

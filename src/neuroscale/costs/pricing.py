@@ -26,6 +26,11 @@ class Prices:
     catalog: Catalog
     environments: Mapping[str, Environment]
 
+    @property
+    def free(self) -> frozenset[str]:
+        """The environments without a price list, in which nothing has a price by intention."""
+        return frozenset(name for name, one in self.environments.items() if not one.price_lists)
+
     def same_as(self, other: Prices) -> bool:
         """Whether both give the same price to everything."""
         return self._basis() == other._basis()

@@ -18,7 +18,7 @@ Outcome = Literal["opened", "updated", "closed", "unchanged", "nothing to say"]
 
 @dataclass(frozen=True)
 class Kept:
-    """What came of it; `issue` is None where there is none."""
+    """The result of a run; `issue` is None if the forge has no such issue."""
 
     outcome: Outcome
     issue: Issue | None

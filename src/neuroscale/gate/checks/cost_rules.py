@@ -21,7 +21,7 @@ from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding
 from neuroscale.gate.checks.catalog import GATE as CATALOG_CHECK
 from neuroscale.gate.checks.cost import cost_of_change, prices_of
 from neuroscale.gate.checks.cost_tripwires import cost_tripwires
-from neuroscale.gate.checks.repository_costs import sum_by_center
+from neuroscale.gate.checks.repository_costs import RepositoryCosts
 from neuroscale.gate.verdict import Finding, Outcome, Severity
 from neuroscale.repo.layout import BUDGETS, CATALOG, MANIFESTS, SETTINGS
 
@@ -93,12 +93,7 @@ class CostCheck(GateCheck):
 
 
 def _judge(run: Run, rules: CostRules, totals: Mapping[str, CenterTotal], budgets: Budgets) -> list[CostFinding]:
-    return judge_costs(run.cost, totals, rules, budgets, run.today, run.longest_days, _free(run))
-
-
-def _free(run: Run) -> set[str]:
-    """The environments without a price list, in which nothing has a price by intention."""
-    return {name for name, one in run.after.settings().environments.items() if not one.price_lists}
+    return judge_costs(run.cost, totals, rules, budgets, run.today, run.longest_days, prices_of(run.after).free)
 
 
 def _amounts(cost: CostChange) -> dict[str, tuple[Decimal, Decimal]]:
@@ -120,12 +115,12 @@ def _totals(
     if not centers:
         return {}
     folders = {f"{MANIFESTS}/{'/'.join(filter(None, (one.environment, one.name)))}" for one in cost.services}
-    others = sum_by_center(run.given.snapshot, prices_of(run.after), centers, folders)
-    free = _free(run)
+    prices = prices_of(run.after)
+    others = RepositoryCosts(run.given.snapshot, folders).by_center(prices, centers)
     unknown = tuple(
         f"{one.environment}/{one.name}"
         for one in cost.services
-        if one.environment not in free
+        if one.environment not in prices.free
         and any((item.environment, item.service) == (one.environment, one.name) for item in cost.unpriced)
     )
     return {
@@ -143,7 +138,8 @@ def _totals_at_new_prices(run: Run, budgets: Budgets) -> Mapping[str, CenterTota
     past, new = prices_of(run.judge), prices_of(run.after)
     if past.same_as(new):
         return {}
-    before, after = (sum_by_center(run.given.snapshot, prices, budgets.budgets, ()) for prices in (past, new))
+    services = RepositoryCosts(run.given.snapshot, ())
+    before, after = (services.by_center(prices, budgets.budgets) for prices in (past, new))
     return {
         center: CenterTotal(before[center].usd, after[center].usd, tuple(after[center].unknown), by_prices=True)
         for center in sorted(budgets.budgets)

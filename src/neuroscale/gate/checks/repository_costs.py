@@ -7,7 +7,6 @@ alone is priced by a few lines of its plan.yaml. A service without a plan is pri
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -18,12 +17,13 @@ from neuroscale.core.errors import InputError
 from neuroscale.costs.change import Side, price_side
 from neuroscale.costs.pricing import Prices
 from neuroscale.gate.checks.cost import read_side
+from neuroscale.gate.judged_files import group_services
 from neuroscale.manifests.objects import MANIFEST_SUFFIXES
 from neuroscale.manifests.serving_runtimes import runtimes_below
 from neuroscale.planning.plan import load_plan
 from neuroscale.planning.price import HOURS_PER_MONTH, pod_price
 from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
-from neuroscale.repo.layout import MANIFESTS, PLAN_FILE, ServicePath
+from neuroscale.repo.layout import MANIFESTS, PLAN_FILE
 from neuroscale.repo.snapshot import Entry, Snapshot, read_all
 
 _CENT = Decimal("0.01")
@@ -59,54 +59,53 @@ class _Locked:
     most: int
 
 
-def sum_by_center(
-    snapshot: Snapshot, prices: Prices, centers: Collection[str], left_out: Collection[str]
-) -> Mapping[str, CenterSum]:
-    """What the services of the cost centres `centers` cost, without those of the folders `left_out`.
+class RepositoryCosts:
+    """The services of a repository without those of the folders `left_out`: read once, priced by any prices."""
 
-    A service whose cost centre cannot be read counts as unknown for each of them.
-    """
-    found: dict[str, CenterSum] = {center: CenterSum() for center in centers}
-    folders: dict[str, list[Entry]] = defaultdict(list)
-    for entry in snapshot.entries(MANIFESTS):
-        service = ServicePath.of(entry.path)
-        folders[service.folder if service else entry.path].append(entry)
-    runtimes = cache(lambda: tuple(one.value for one in runtimes_below(snapshot, RUNTIME_FOLDER)))
-    price = _price_of(prices)
-    plans = _plans(snapshot, folders, left_out)
-    for folder, entries in folders.items():
-        if folder in left_out or not _deploys(entries):
-            continue
-        locked = _locked(folder, plans.get(folder))
-        name = folder.removeprefix(f"{MANIFESTS}/")
-        environment = name.partition("/")[0] if "/" in name else ""
-        if locked is not None:
-            if locked.center in found:
-                monthly = price(environment, locked)
-                if monthly is None:
-                    found[locked.center].unknown.append(name)
-                else:
-                    found[locked.center].usd += monthly
-            continue
-        for center, usd in _by_manifests(snapshot, entries, environment, prices, runtimes()):
-            for one in found.values() if center is None else [found[center]] if center in found else []:
-                if usd is None:
-                    one.unknown.append(name)
-                else:
-                    one.usd += usd
-    return found
+    def __init__(self, snapshot: Snapshot, left_out: Collection[str]) -> None:
+        services, strays = group_services(snapshot.entries(MANIFESTS))
+        folders = {service.folder: entries for service, entries in services.items()}
+        folders |= {entry.path: [entry] for entry in strays}
+        self._snapshot = snapshot
+        self._folders = {
+            folder: entries for folder, entries in folders.items() if folder not in left_out and _deploys(entries)
+        }
+        self._plans = _plans(snapshot, self._folders)
+
+    def by_center(self, prices: Prices, centers: Collection[str]) -> Mapping[str, CenterSum]:
+        """The costs of the cost centres `centers`. A service whose cost centre is not known is unknown for each."""
+        found: dict[str, CenterSum] = {center: CenterSum() for center in centers}
+        runtimes = cache(lambda: tuple(one.value for one in runtimes_below(self._snapshot, RUNTIME_FOLDER)))
+        price, free = _price_of(prices), prices.free
+        for folder, entries in self._folders.items():
+            name = folder.removeprefix(f"{MANIFESTS}/")
+            environment = name.partition("/")[0] if "/" in name else ""
+            if environment in free:
+                continue
+            locked = _locked(folder, self._plans.get(folder))
+            amounts = (
+                [(locked.center, price(environment, locked))]
+                if locked is not None
+                else _by_manifests(self._snapshot, entries, environment, prices, runtimes())
+            )
+            for center, usd in amounts:
+                for one in found.values() if center is None else [found[center]] if center in found else []:
+                    if usd is None:
+                        one.unknown.append(name)
+                    else:
+                        one.usd += usd
+        return found
 
 
 def _deploys(entries: list[Entry]) -> bool:
     return any(entry.path.endswith(MANIFEST_SUFFIXES) or entry.kind not in ("file", "executable") for entry in entries)
 
 
-def _plans(snapshot: Snapshot, folders: Mapping[str, list[Entry]], left_out: Collection[str]) -> Mapping[str, bytes]:
+def _plans(snapshot: Snapshot, folders: Mapping[str, list[Entry]]) -> Mapping[str, bytes]:
     """The plans of the services, by folder."""
     files = [
         entry
         for folder, entries in folders.items()
-        if folder not in left_out
         for entry in entries
         if entry.path == f"{folder}/{PLAN_FILE}" and entry.kind == "file"
     ]
@@ -143,8 +142,6 @@ def _price_of(prices: Prices) -> Callable[[str, _Locked], Decimal | None]:
     @cache
     def hourly(environment: str, accelerator: str, count: int, cpu: int, memory_gib: int) -> Decimal | None:
         named = prices.environments.get(environment)
-        if named is not None and not named.price_lists:
-            return Decimal(0)  # nothing in it has a price by intention
         if named is None or (accelerator and accelerator not in prices.catalog.accelerators):
             return None
         found = pod_price(prices.catalog, named.price_lists, accelerator, count if accelerator else 0, cpu, memory_gib)
@@ -161,9 +158,6 @@ def _by_manifests(
     snapshot: Snapshot, entries: list[Entry], environment: str, prices: Prices, runtimes: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[str | None, Decimal | None]]:
     """Cost centres with their US dollars a month; a centre or an amount that is not known is None."""
-    named = prices.environments.get(environment)
-    if named is not None and not named.price_lists:
-        return
     side: Side = read_side(snapshot, entries, runtimes)
     workloads, is_complete = price_side(side, environment, prices)
     for workload in workloads:
