@@ -1,6 +1,6 @@
 """Runs the change stage: from a form's checked answers to an open pull request.
 
-Comes in: a clone, a forge, and the answers. Goes out: the outcome (`Refused`, `NotPassed`, `NoDifference` or
+Input: a clone, a forge, and the answers. Output: the outcome (`Refused`, `NotPassed`, `NoDifference` or
 `Requested`). Nothing is pushed unless the gate passes, and the clone only gains Git objects.
 """
 

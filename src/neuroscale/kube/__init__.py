@@ -1,4 +1,4 @@
 """Speaks to a Kubernetes API server, and runs one.
 
-Comes in: objects and the address of a server. Goes out: the server's answers, as plain dictionaries.
+Input: objects and the address of a server. Output: the server's answers, as plain dictionaries.
 """

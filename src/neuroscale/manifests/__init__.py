@@ -1,4 +1,4 @@
 """Kubernetes objects as text and as meaning: what they hold, which pods they make, and what those pods ask for.
 
-Comes in: YAML. Goes out: objects with their lines, pods, quantities, accelerators and replica counts.
+Input: YAML. Output: objects with their lines, pods, quantities, accelerators and replica counts.
 """

@@ -1,4 +1,4 @@
 """Smoke tests check that a running service matches its request.
 
-Comes in: an environment and a merged commit. Goes out: one result for each check of each service.
+Input: an environment and a merged commit. Output: one result for each check of each service.
 """
