@@ -650,12 +650,17 @@ def test_a_product_of_nvidias_own_labels_names_the_accelerator(knowledge: Knowle
 
 
 PRODUCT = "nvidia.com/gpu.product"
+GKE_SLICE = "cloud.google.com/gke-gpu-partition-size"
 
 
 @pytest.mark.parametrize(
     ("nodes", "told"),
     [
         (A100 | {"cloud.google.com/gke-gpu-partition-size": "1g.10gb"}, "gke-gpu-partition-size"),
+        (L4 | {"cloud.google.com/gke-gpu-partition-size": "1g.10gb"}, "gke-gpu-partition-size"),
+        (H100 | {"cloud.google.com/gke-gpu-partition-size": "7g.80gb"}, "gke-gpu-partition-size"),
+        ({"cloud.google.com/gke-gpu-partition-size": "1g.10gb"}, "gke-gpu-partition-size"),
+        (H100 | {GKE_SLICE: "1g.10gb", "cloud.google.com/gke-gpu-sharing-strategy": "mps"}, "gke-gpu-sharing-strategy"),
         (L4 | {"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"}, "gke-gpu-sharing-strategy"),
         (L4 | {"cloud.google.com/gke-max-shared-clients-per-gpu": "4"}, "gke-max-shared-clients-per-gpu"),
         (L4 | {"nvidia.com/gpu.replicas": "4"}, "gpu.replicas"),
@@ -674,6 +679,35 @@ def test_a_part_of_a_card_is_not_judged_as_a_whole_one(knowledge: Knowledge, nod
     findings = found(knowledge, dense(nodes=nodes), environment="dev")
     assert any(one.rule == "not-judged" and told in one.message for one in findings)
     assert "does-not-fit" not in {one.rule for one in findings}
+
+
+def a_slice(profile: str, nodes: Object, *, resource: str = "nvidia.com/gpu") -> Object:
+    value = dense(nodes=nodes)
+    limits = value["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+    limits[resource.format(profile)] = limits.pop("nvidia.com/gpu")
+    return value
+
+
+@pytest.mark.parametrize(("profile", "fits"), [("1g.10gb", False), ("3g.40gb", True)])
+def test_a_slice_of_the_catalog_is_judged_by_its_own_memory(knowledge: Knowledge, profile: str, fits: bool) -> None:
+    mixed = a_slice(profile, {PRODUCT: "NVIDIA-H100-80GB-HBM3"}, resource="nvidia.com/mig-{}")
+    for value in (mixed, a_slice(profile, H100 | {GKE_SLICE: profile})):
+        rules = {one.rule for one in found(knowledge, value)}
+        assert "not-judged" not in rules
+        assert ("does-not-fit" in rules) is not fits
+
+
+def test_amds_cards_are_judged_and_never_surely(knowledge: Knowledge) -> None:
+    value = a_slice("", {"amd.com/gpu.device-id": "74a1"}, resource="amd.com/gpu")
+    assert "build for cuda," in errors(knowledge, value)["image-build"].message
+    value["spec"]["template"]["spec"]["containers"][0] |= {
+        "image": "vllm/vllm-openai-rocm:v0.32.0",
+        "command": ["vllm", "serve"],
+    }
+    assert errors(knowledge, value) == {}
+    assert "tight" in str(notices(knowledge, value))
+    value["spec"]["template"]["spec"]["containers"][0]["image"] = "vllm/vllm-openai-cpu:v0.32.0"
+    assert "image-build" in errors(knowledge, value)
 
 
 @pytest.mark.parametrize(
