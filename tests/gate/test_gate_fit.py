@@ -1338,8 +1338,44 @@ def test_what_is_offloaded_is_held_against_the_containers_memory(
 ) -> None:
     value = dense(*arguments)
     value["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] = memory
-    said = [one.message for one in found(knowledge, value)]
+    said = [one.message for one in found(knowledge, value) if one.rule == "not-judged"]
     assert [told in message for message in said if "host memory" in message] == ([True] if told else [])
+
+
+def test_weights_in_host_memory_are_a_notice_with_the_speed_that_is_left(knowledge: Knowledge) -> None:
+    value = dense("--cpu-offload-gb=12")
+    slow = notices(knowledge, value)["offloaded-weights"]
+    assert re.search(r"at most [\d.]+ tokens per second", slow.message)
+    assert "--cpu-offload-gb" in dump(value).splitlines()[(slow.line or 0) - 1]
+    assert "offloaded-weights" not in notices(knowledge, dense())
+
+
+@pytest.mark.parametrize(
+    ("options", "user", "told"),
+    [
+        ("implicit-dirs", 1001, "belongs to root"),
+        (None, 1001, "belongs to root"),
+        ("uid=1002,gid=1001", 1001, "belongs to the user of uid=1002"),
+        ("implicit-dirs, uid=1001,gid=1001", 1001, ""),
+        ("implicit-dirs", 0, ""),
+        ("implicit-dirs", None, ""),
+    ],
+)
+def test_a_mounted_bucket_belongs_to_the_user_of_the_server(
+    knowledge: Knowledge, options: str | None, user: int | None, told: str
+) -> None:
+    value = dense()
+    spec = value["spec"]["template"]["spec"]
+    attributes = {"bucketName": "models"} | ({"mountOptions": options} if options else {})
+    spec["volumes"] = [
+        {"name": "weights", "csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": attributes}}
+    ]
+    spec["containers"][0]["volumeMounts"] = [{"name": "weights", "mountPath": "/mnt/weights"}]
+    if user is not None:
+        spec["securityContext"] = {"runAsUser": user}
+    said = notices(knowledge, value)
+    assert ("mounted-bucket" in said) is bool(told)
+    assert not told or told in said["mounted-bucket"].message
 
 
 def test_a_size_of_0_is_a_finding_and_no_crash(knowledge: Knowledge) -> None:
