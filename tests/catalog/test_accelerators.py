@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from neuroscale.catalog import load_catalog
-from neuroscale.catalog.settings import load_settings
+from neuroscale.catalog.settings import check_settings, load_settings
 from neuroscale.cli.fit_answer import Question, answer
+from neuroscale.core.errors import InputError
 from neuroscale.manifests.accelerators import find_accelerator
 from neuroscale.manifests.pod_resources import Pod
 from neuroscale.planning.planner import plan
@@ -78,6 +79,37 @@ def test_a_card_without_bfloat16_is_not_planned_for_weights_in_it() -> None:
     assert found.verdict == "refused"
     assert "--dtype=float16" in found.reasons[0]
     assert answer(replace(question, vllm_args="--dtype half --max-model-len 2048"), CATALOG).verdict != "refused"
+
+
+def test_a_slice_is_asked_for_as_its_cluster_offers_it() -> None:
+    here = planned("Qwen/Qwen3-0.6B", "nvidia-h100-mig-1g-10gb", "kind").resources
+    assert here.accelerator_resource == "nvidia.com/mig-1g.10gb"
+    assert here.node_selector == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    there = planned("Qwen/Qwen3-0.6B", "nvidia-h100-mig-1g-10gb", "gke").resources
+    assert (there.accelerator_resource, len(there.node_selector)) == ("nvidia.com/gpu", 2)
+    assert there.node_selector["cloud.google.com/gke-gpu-partition-size"] == "1g.10gb"
+
+
+def test_amds_cards_are_planned_for_models_known_to_run_there_and_never_surely() -> None:
+    made = planned("meta-llama/Llama-3.1-8B-Instruct", "amd-mi300x", "kind")
+    assert (made.verdict, made.confidence) == ("tight", "low")
+    assert made.runtime.image.startswith("vllm/vllm-openai-rocm:")
+    assert made.resources.accelerator_resource == "amd.com/gpu"
+    assert any("/dev/kfd" in reason for reason in made.reasons)
+    unknown = planned("Qwen/Qwen3-0.6B", "amd-mi325x", "kind")
+    assert "not known to run on AMD Instinct MI325X" in unknown.reasons[0]
+
+
+@pytest.mark.parametrize("cluster", ["gke", "eks"])
+def test_a_cluster_is_not_offered_cards_that_its_provider_lacks(cluster: Any) -> None:
+    environment = SETTINGS.environments["dev"].model_copy(update={"accelerators": ("amd-mi300x",), "cluster": cluster})
+    settings = SETTINGS.model_copy(update={"environments": {"dev": environment}})
+    with pytest.raises(InputError, match="do not have 'amd-mi300x'"):
+        check_settings(settings, CATALOG)
+    check_settings(
+        settings.model_copy(update={"environments": {"dev": environment.model_copy(update={"cluster": "kind"})}}),
+        CATALOG,
+    )
 
 
 def test_environments_get_no_accelerator_that_their_settings_do_not_name() -> None:

@@ -56,7 +56,7 @@ def test_the_catalog_of_this_repository_loads_and_suits_the_settings() -> None:
     ("path", "old", "new", "field", "fix"),
     [
         (L4, "family: cuda", "famly: cuda", "famly", "Did you mean 'family'?"),
-        (L4, "family: cuda", "family: gpu", "family", "Write 'cuda', 'tpu' or 'cpu'"),
+        (L4, "family: cuda", "family: gpu", "family", "Write 'cuda', 'rocm', 'tpu' or 'cpu'"),
         (L4, "counts: [1, 2, 4, 8]", "counts: [2, 1]", "counts", "ascending"),
         (L4, "counts: [1, 2, 4, 8]", "counts: []", "counts", "at least 1"),
         (L4, "  value: 21.96", '  value: "21.96"', "memory_gib.value", "Write a number"),

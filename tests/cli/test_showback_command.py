@@ -143,7 +143,7 @@ def test_a_warning_makes_the_exit_status_1_and_stands_beside_the_table(repositor
     with opencost_server(envelope({key("chat-dense", "team-b"): costs(10, 1)})) as url:
         said = run("showback", "--window", WINDOW, "--opencost-url", url, "--repository", repository, "--csv")
     assert said.status == 1
-    assert "OpenCost told of no idle costs" in said.err
+    assert "OpenCost gives no idle costs" in said.err
     assert len(said.out.splitlines()) == 2
 
 

@@ -650,12 +650,17 @@ def test_a_product_of_nvidias_own_labels_names_the_accelerator(knowledge: Knowle
 
 
 PRODUCT = "nvidia.com/gpu.product"
+GKE_SLICE = "cloud.google.com/gke-gpu-partition-size"
 
 
 @pytest.mark.parametrize(
     ("nodes", "told"),
     [
         (A100 | {"cloud.google.com/gke-gpu-partition-size": "1g.10gb"}, "gke-gpu-partition-size"),
+        (L4 | {"cloud.google.com/gke-gpu-partition-size": "1g.10gb"}, "gke-gpu-partition-size"),
+        (H100 | {"cloud.google.com/gke-gpu-partition-size": "7g.80gb"}, "gke-gpu-partition-size"),
+        ({"cloud.google.com/gke-gpu-partition-size": "1g.10gb"}, "gke-gpu-partition-size"),
+        (H100 | {GKE_SLICE: "1g.10gb", "cloud.google.com/gke-gpu-sharing-strategy": "mps"}, "gke-gpu-sharing-strategy"),
         (L4 | {"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"}, "gke-gpu-sharing-strategy"),
         (L4 | {"cloud.google.com/gke-max-shared-clients-per-gpu": "4"}, "gke-max-shared-clients-per-gpu"),
         (L4 | {"nvidia.com/gpu.replicas": "4"}, "gpu.replicas"),
@@ -674,6 +679,35 @@ def test_a_part_of_a_card_is_not_judged_as_a_whole_one(knowledge: Knowledge, nod
     findings = found(knowledge, dense(nodes=nodes), environment="dev")
     assert any(one.rule == "not-judged" and told in one.message for one in findings)
     assert "does-not-fit" not in {one.rule for one in findings}
+
+
+def a_slice(profile: str, nodes: Object, *, resource: str = "nvidia.com/gpu") -> Object:
+    value = dense(nodes=nodes)
+    limits = value["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+    limits[resource.format(profile)] = limits.pop("nvidia.com/gpu")
+    return value
+
+
+@pytest.mark.parametrize(("profile", "fits"), [("1g.10gb", False), ("3g.40gb", True)])
+def test_a_slice_of_the_catalog_is_judged_by_its_own_memory(knowledge: Knowledge, profile: str, fits: bool) -> None:
+    mixed = a_slice(profile, {PRODUCT: "NVIDIA-H100-80GB-HBM3"}, resource="nvidia.com/mig-{}")
+    for value in (mixed, a_slice(profile, H100 | {GKE_SLICE: profile})):
+        rules = {one.rule for one in found(knowledge, value)}
+        assert "not-judged" not in rules
+        assert ("does-not-fit" in rules) is not fits
+
+
+def test_amds_cards_are_judged_and_never_surely(knowledge: Knowledge) -> None:
+    value = a_slice("", {"amd.com/gpu.device-id": "74a1"}, resource="amd.com/gpu")
+    assert "build for cuda," in errors(knowledge, value)["image-build"].message
+    value["spec"]["template"]["spec"]["containers"][0] |= {
+        "image": "vllm/vllm-openai-rocm:v0.32.0",
+        "command": ["vllm", "serve"],
+    }
+    assert errors(knowledge, value) == {}
+    assert "tight" in str(notices(knowledge, value))
+    value["spec"]["template"]["spec"]["containers"][0]["image"] = "vllm/vllm-openai-cpu:v0.32.0"
+    assert "image-build" in errors(knowledge, value)
 
 
 @pytest.mark.parametrize(
@@ -1286,7 +1320,7 @@ def test_broken_manifests_never_break_the_gate(knowledge: Knowledge) -> None:
 def test_an_argument_about_memory_that_is_not_counted_is_said(knowledge: Knowledge, argument: str, told: str) -> None:
     value = dense(argument)
     said = [one for one in found(knowledge, value) if one.rule == "not-judged"]
-    assert any("not counted" in one.message and told in one.message for one in said)
+    assert any("does not count" in one.message and told in one.message for one in said)
     assert all(one.severity is Severity.NOTICE for one in said)
 
 
@@ -1304,8 +1338,44 @@ def test_what_is_offloaded_is_held_against_the_containers_memory(
 ) -> None:
     value = dense(*arguments)
     value["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] = memory
-    said = [one.message for one in found(knowledge, value)]
+    said = [one.message for one in found(knowledge, value) if one.rule == "not-judged"]
     assert [told in message for message in said if "host memory" in message] == ([True] if told else [])
+
+
+def test_weights_in_host_memory_are_a_notice_with_the_speed_that_is_left(knowledge: Knowledge) -> None:
+    value = dense("--cpu-offload-gb=12")
+    slow = notices(knowledge, value)["offloaded-weights"]
+    assert re.search(r"at most [\d.]+ tokens per second", slow.message)
+    assert "--cpu-offload-gb" in dump(value).splitlines()[(slow.line or 0) - 1]
+    assert "offloaded-weights" not in notices(knowledge, dense())
+
+
+@pytest.mark.parametrize(
+    ("options", "user", "told"),
+    [
+        ("implicit-dirs", 1001, "belongs to root"),
+        (None, 1001, "belongs to root"),
+        ("uid=1002,gid=1001", 1001, "belongs to the user of uid=1002"),
+        ("implicit-dirs, uid=1001,gid=1001", 1001, ""),
+        ("implicit-dirs", 0, ""),
+        ("implicit-dirs", None, ""),
+    ],
+)
+def test_a_mounted_bucket_belongs_to_the_user_of_the_server(
+    knowledge: Knowledge, options: str | None, user: int | None, told: str
+) -> None:
+    value = dense()
+    spec = value["spec"]["template"]["spec"]
+    attributes = {"bucketName": "models"} | ({"mountOptions": options} if options else {})
+    spec["volumes"] = [
+        {"name": "weights", "csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": attributes}}
+    ]
+    spec["containers"][0]["volumeMounts"] = [{"name": "weights", "mountPath": "/mnt/weights"}]
+    if user is not None:
+        spec["securityContext"] = {"runAsUser": user}
+    said = notices(knowledge, value)
+    assert ("mounted-bucket" in said) is bool(told)
+    assert not told or told in said["mounted-bucket"].message
 
 
 def test_a_size_of_0_is_a_finding_and_no_crash(knowledge: Knowledge) -> None:

@@ -534,11 +534,13 @@ def test_what_a_container_does_not_ask_for_is_named_and_counts_as_nothing() -> N
     service, cost = added(workload(pod=pod_spec(gpu=1, cpu=4)))
     assert service.workloads[0].hourly == L4 + 4 * VCPU
     assert service.difference is not None
-    assert reasons(cost) == {"Deployment team-alpha/chat": "a container asks for no memory, which counts as nothing"}
+    assert reasons(cost) == {
+        "Deployment team-alpha/chat": "a container does not request memory, which the price leaves out"
+    }
 
 
 @pytest.mark.parametrize(
-    ("environment", "words"), [("staging", "no environment"), ("", "no environment"), ("local", "no price list")]
+    ("environment", "words"), [("staging", "do not name"), ("", "do not name"), ("local", "no price list")]
 )
 def test_without_price_lists_nothing_is_priced(environment: str, words: str) -> None:
     assert words in only_reason(workload(), environment=environment)

@@ -223,7 +223,7 @@ def test_idle_of_a_window_of_minutes_is_warned_of() -> None:
 def test_missing_idle_is_unknown_and_not_nothing() -> None:
     found = statement(service("10", "a", "one"), idle_known=False)
     assert found.idle is None
-    assert "is unknown there and not in the bill" in texts(found)
+    assert "the bill lacks what nodes cost there" in texts(found)
 
 
 def test_pods_without_any_label_charge_nobody_and_the_reason_is_told() -> None:

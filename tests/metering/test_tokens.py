@@ -43,9 +43,9 @@ def test_input_and_output_apart_add_up_to_the_cost() -> None:
 @pytest.mark.parametrize(
     ("counted", "why"),
     [
-        (None, "Prometheus never looked at its servers"),
+        (None, "Prometheus has no samples of its servers"),
         (Counted(ZERO, ZERO, Decimal(10)), "its servers counted no tokens"),
-        (Counted(Decimal(9), Decimal(9), Decimal("8.9")), "for 8.9 of the 10.0 hours that were paid"),
+        (Counted(Decimal(9), Decimal(9), Decimal("8.9")), "for 8.9 of the 10.0 hours that OpenCost charged"),
         (Counted(Decimal(9), Decimal(9), Decimal("11.2")), "OpenCost charged 10.0 of the 11.2 hours"),
     ],
 )

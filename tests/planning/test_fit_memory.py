@@ -444,7 +444,7 @@ def test_what_of_memory_is_not_counted_is_said_and_makes_the_answer_less_sure() 
         llama_8b(), L4, replace(plain, unplanned=(Unplanned("enable_lora", "its adapters"),)), version="0.19.0"
     )
     assert (counted.confidence, unsure.confidence) == ("high", "low")
-    assert unsure.reasons == (*counted.reasons, "Not counted is, for --enable-lora, its adapters.")
+    assert unsure.reasons == (*counted.reasons, "Planning with --enable-lora does not count its adapters.")
 
 
 def test_room_for_lora_adapters_is_kept_beside_the_matrices_of_layers() -> None:

@@ -277,6 +277,25 @@ def test_a_context_beyond_the_model_is_refused_with_a_shorter_one_that_works() -
     assert any("Shorten the longest prompt" in choice.change for choice in made.alternatives)
 
 
+def test_a_refusal_within_the_error_of_the_estimate_is_told_from_a_sure_one() -> None:
+    told = {}
+    one = {"accelerator": "nvidia-l4", "accelerator_count": 1, "kv_cache_dtype": "auto"}
+    for prompt in range(26_000, 42_000, 1000):
+        made = planned("meta-llama/Llama-3.1-8B-Instruct", longest_prompt_tokens=prompt, overrides=one)
+        short = re.search(r"\(([\d.]+) GiB short\)(.*)", made.reasons[0])
+        if short:
+            told[float(short[1])] = short[2]
+    band = float(re.search(r"less than the ([\d.]+) GiB", told[min(told)])[1])  # type: ignore[index]
+    assert {short < band for short in told} == {True, False}
+    assert all(("the start may succeed" in words) is (short < band) for short, words in told.items())
+
+
+def test_a_refusal_on_an_unmeasured_accelerator_says_that_its_error_is_not_known() -> None:
+    made = planned("google/gemma-4-31B-it", environment="dev", overrides={"accelerator": "tpu-v6e-1"})
+    assert made.verdict == "refused"
+    assert "may be off on such an accelerator is not known" in " ".join(made.reasons)
+
+
 def test_a_first_token_that_no_hardware_makes_is_refused_with_the_time_it_takes() -> None:
     made = planned(DENSE, longest_prompt_tokens=100_000, p95_ttft_seconds=0.05)
     assert made.verdict == "refused"

@@ -22,7 +22,7 @@ from neuroscale.models.facts import ModelFacts
 Quantization = Literal["none", "awq", "compressed-tensors-w4a16", "fp8", "gptq", "int8", "mxfp4", "nvfp4"]
 Dtype = Literal["bfloat16", "float16", "float32"]
 KvCacheDtype = Literal["auto", "fp8"]
-Family = Literal["cuda", "tpu", "cpu"]
+Family = Literal["cuda", "rocm", "tpu", "cpu"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")]
 Label = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 LabelValue = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")]
@@ -145,7 +145,7 @@ class ModelEntry(Frozen):
 class AskedFor(Frozen):
     """How a pod requests an accelerator on one kind of cluster. `resource`: set if it is not the entry's own."""
 
-    resource: Annotated[str, Field(pattern=r"^[a-z0-9.-]+/[a-z0-9-]+$")] | None = None
+    resource: Annotated[str, Field(pattern=r"^[a-z0-9.-]+/[a-z0-9.-]+$")] | None = None
     node_selector: dict[str, LabelValue]
 
 
@@ -153,7 +153,8 @@ class Accelerator(Frozen):
     """One kind of accelerator as a pod can request it.
 
     `resource` and `node_selector`: how a pod requests it, unless `asked_for` has an entry for the environment's kind of
-    cluster (kind: a cluster of one's own). `dtypes`: the dtypes of weights with which vLLM starts there.
+    cluster (kind: a cluster of one's own). `clusters`: the kinds of clusters that have it (none: every kind). `dtypes`:
+    the dtypes of weights with which vLLM starts there.
 
     `counts`: how many one pod may hold. `memory_gib`: the memory of one that the runtime reports. `bandwidth_gb_s`: of
     its memory. `used_gib`: the memory that other programs hold when vLLM starts (none: nothing, or the common part if
@@ -165,7 +166,7 @@ class Accelerator(Frozen):
     title: str
     family: Family
     counts: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1)]
-    resource: Annotated[str, Field(pattern=r"^$|^[a-z0-9.-]+/[a-z0-9-]+$")]
+    resource: Annotated[str, Field(pattern=r"^$|^[a-z0-9.-]+/[a-z0-9.-]+$")]
     node_selector: dict[str, LabelValue]
     memory_gib: Figure
     bandwidth_gb_s: Figure
@@ -177,6 +178,7 @@ class Accelerator(Frozen):
     support_source: Source
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("bfloat16", "float16", "float32")
     asked_for: dict[Literal["kind", "gke", "eks"], AskedFor] = Field(default_factory=dict)
+    clusters: tuple[Literal["kind", "gke", "eks"], ...] = ()
 
     def on(self, cluster: str) -> Accelerator:
         """The accelerator as a pod requests it on that kind of cluster."""
@@ -334,7 +336,7 @@ class Quota(Frozen):
     memory_gib: Annotated[int, Field(ge=1)] = 512
     pods: Annotated[int, Field(ge=1)] = 50
     accelerators: dict[
-        Annotated[str, Field(pattern=r"^[a-z0-9.-]+/[a-z0-9-]+$")], Annotated[int, Field(ge=0, le=100_000)]
+        Annotated[str, Field(pattern=r"^[a-z0-9.-]+/[a-z0-9.-]+$")], Annotated[int, Field(ge=0, le=100_000)]
     ] = Field(default_factory=dict)
 
 

@@ -261,8 +261,8 @@ def load_settings(snapshot: Snapshot) -> Settings:
 
 
 def check_settings(settings: Settings, catalog: Catalog) -> None:
-    """Raises InputError if the settings name an accelerator or a price list that the catalog lacks, or a Prometheus
-    that the network policies of the services do not admit."""
+    """Raises InputError if the settings name an accelerator that the catalog or the kind of cluster lacks, a price list
+    that the catalog lacks, or a Prometheus that the network policies of the services do not admit."""
     problems = []
     for name, environment in settings.environments.items():
         for field, used, known in (
@@ -279,6 +279,17 @@ def check_settings(settings: Settings, catalog: Catalog) -> None:
                 for entry in used
                 if entry not in known
             ]
+        for entry in environment.accelerators:
+            where = catalog.accelerators[entry].clusters if entry in catalog.accelerators else ()
+            if where and environment.cluster not in where:
+                problems.append(
+                    Problem(
+                        SETTINGS,
+                        f"environments.{name}.accelerators",
+                        f"clusters of the kind {environment.cluster!r} do not have {entry!r}",
+                        f"Remove it, or choose a cluster among: {', '.join(where)}.",
+                    )
+                )
         namespaces, namespace = environment.monitoring_namespaces, environment.prometheus.namespace
         if namespaces and namespace not in namespaces:
             problems.append(

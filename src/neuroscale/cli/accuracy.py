@@ -64,4 +64,4 @@ def _kind(name: str) -> Kind:
     for kind in KINDS:
         if kind == name:
             return kind
-    raise InputError(Problem("--only", "", f"{name!r} is no kind of figure", suggest(name, KINDS)))
+    raise InputError(Problem("--only", "", f"{name!r} is not a kind of figure", suggest(name, KINDS)))

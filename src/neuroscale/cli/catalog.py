@@ -50,8 +50,9 @@ def add_model(
 
 @app.command("check")
 def check_catalog(as_json: JsonOption = False, repository: RepositoryOption = None) -> int:
-    """List what is out of date: a model's revision that is not the Hub's newest, prices of more than 90 days, an image
-    without a digest. Exit status 0: nothing is; 1: something is; 3: the Hub did not tell every revision."""
+    """List the entries that are out of date: a model whose revision is not the Hub's newest, prices older than 90 days,
+    an image without a digest. Exit status 0: no entry is out of date; 1: some are; 3: the Hub did not give every
+    revision."""
     from neuroscale.cli.catalog_check import check
 
     return check(repository, as_json=as_json)

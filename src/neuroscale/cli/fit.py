@@ -23,7 +23,7 @@ def show_fit(
     ] = None,
     vllm_args: Annotated[str, typer.Option("--vllm-args", help="The arguments of `vllm serve`, as one text.")] = "",
     vllm_version: Annotated[
-        str, typer.Option("--vllm-version", help="Of vLLM. Default: the one that is rendered for.")
+        str, typer.Option("--vllm-version", help="The version of vLLM. Default: the one of the rendered manifests.")
     ] = "0.32.0",
     memory_gib: Annotated[
         float | None, typer.Option("--memory-gib", help="Memory of one accelerator, in GiB (2^30 bytes).")

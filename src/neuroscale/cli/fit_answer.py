@@ -195,7 +195,7 @@ def _unread(parsed: Parsed) -> tuple[str, ...]:
     """A sentence for each argument of another version that the known one lacks, such as --num-scheduler-steps."""
     words = {problem.word: None for problem in parsed.problems if problem.kind != "ignored"}
     told = f"the command is read as vLLM {parsed.version} would, which does not know it"
-    return tuple(f"Not counted is what {word} says: {told}." for word in words if not parsed.exact)
+    return tuple(f"Planning does not count what {word} says: {told}." for word in words if not parsed.exact)
 
 
 def _faults(parsed: Parsed, facts: ModelFacts, entry: ModelEntry | None) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -54,7 +54,7 @@ def print_beginning(number: int, of: int, lesson: Lesson, console: Console) -> N
 
 def print_outcomes(outcomes: Sequence[Outcome], stale: Sequence[str], console: Console) -> None:
     """Show the table, and below it why a lesson is not green."""
-    table = Table("lesson", "before fails as told", "after holds", box=None, pad_edge=False)
+    table = Table("lesson", "the old way still fails", "the new way holds", box=None, pad_edge=False)
     table.add_column("seconds", justify="right")
     for one in outcomes:
         cells = [f"[{_STYLES[ending.state]}]{_PHRASES[part][ending.state]}[/]" for part, ending in one.endings.items()]

@@ -34,9 +34,9 @@ def reconcile_costs(
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Compare what services did cost with what their plans said, and keep one issue on the forge about what differs
-    beyond the settings' threshold: opened, written in place, closed. Exit status: 0 nothing differs so much, 1
-    something does or cannot be compared, 2 OpenCost or the forge cannot be asked."""
+    """Compare what services did cost with what their plans said, and keep one issue on the forge about the differences
+    beyond the settings' threshold: the command opens the issue, updates its text and closes it. Exit status: 0 no
+    difference is so large, 1 one is or cannot be computed, 2 OpenCost or the forge does not answer."""
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.metering.comparison import Threshold, compare
     from neuroscale.metering.services import compared_environments, estimates, service_facts

@@ -53,7 +53,7 @@ def show_costs(
 
     chosen = next((one for one in BY if one == by), None)
     if chosen is None:
-        raise InputError(Problem(COMMAND_LINE, "--by", f"{by!r} is not what rows can be by", suggest(by, BY)))
+        raise InputError(Problem(COMMAND_LINE, "--by", f"rows cannot be grouped by {by!r}", suggest(by, BY)))
     if as_csv and as_json:
         raise InputError(Problem(COMMAND_LINE, "--csv", "stands beside --json", "Give one of them."))
     opened = open_repository(repository)

@@ -45,7 +45,7 @@ def price_workload(workload: Workload, environment: str, prices: Prices) -> tupl
     """The workload's price, and its parts without one. Raises ValueError, with the reason, if no part has a price."""
     if environment not in prices.environments:
         where = f"manifests/{environment}" if environment else "its folder"
-        raise ValueError(f"{where} is no environment of the settings, so no price list is meant for it")
+        raise ValueError(f"the settings do not name {where} as an environment, so no price list applies to it")
     named = prices.environments[environment]
     pods = [(pod, count, *_pod_price(pod, named, environment, prices.catalog)) for pod, count in workload.pods if count]
     hourly = sum((price.hourly * count for _, count, price, _, _ in pods), Decimal(0))
@@ -70,7 +70,7 @@ def price_workload(workload: Workload, environment: str, prices: Prices) -> tupl
     missing = sorted({name for pod, *_ in pods for name in pod.missing})
     if not missing:
         return cost, []
-    reason = f"a container asks for no {' and no '.join(missing)}, which counts as nothing"
+    reason = f"a container does not request {' or '.join(missing)}, which the price leaves out"
     return cost, [Unpriced(workload.subject, reason, decisive=False)]
 
 

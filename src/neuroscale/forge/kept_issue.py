@@ -1,4 +1,4 @@
-"""The one issue that a workflow keeps: opened when there is something to say, written in place, and closed."""
+"""The one issue that a workflow keeps: it opens the issue, updates its text, and closes it."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def named_cards(pod: Pod, spec: Mapping[str, Any] | None, accelerators: Iterable
     """
     cards = list(accelerators)
     rules = [*(_rules(spec) if spec is not None else ()), *_plain(pod.nodes)]
-    _refuse_parts(rules)
+    _refuse_parts(rules, pod.nodes, cards)
     nodes = tuple(node for labels in pod.nodes for node in _with_card(labels, cards))
     if not nodes:
         raise ValueError(f"no node has all the labels that it selects: {PRODUCT} names another card than the rest")
@@ -76,11 +76,26 @@ def check_memory_label(spec: Mapping[str, Any], name: str, memory_gib: float) ->
             raise ValueError(f"it selects nodes by {told}, which is not the memory of a whole {name}")
 
 
-def _refuse_parts(rules: Iterable[_Rule]) -> None:
+def _refuse_parts(rules: Iterable[_Rule], nodes: Iterable[Labels], cards: Iterable[Accelerator]) -> None:
+    """Raises ValueError for a label of parts, unless the labels are all those by which the catalog selects a slice."""
+    selectors = [way.node_selector for card in cards for way in card.ways]
+    slices = [
+        {
+            key
+            for selector in selectors
+            if not selector.keys().isdisjoint(_SHARES) and _selects(labels, selector)
+            for key in selector
+        }
+        for labels in nodes
+    ]
     for key, operator, values in rules:
-        excluded = operator in ("NotIn", "DoesNotExist")
+        excluded = operator in ("NotIn", "DoesNotExist") or (slices and all(key in known for known in slices))
         if not excluded and (_SLICE.fullmatch(key) or (key in _SHARES and not (values and set(values) <= _WHOLE))):
             raise ValueError(f"its nodes share their cards or cut them into parts, by the label {key}")
+
+
+def _selects(labels: Labels, selector: Mapping[str, str]) -> bool:
+    return all(labels.get(key) == frozenset({value}) for key, value in selector.items())
 
 
 def _with_card(labels: Labels, cards: list[Accelerator]) -> Iterator[Labels]:

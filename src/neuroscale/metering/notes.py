@@ -66,8 +66,8 @@ def _idle(meter: Meter) -> list[Note]:
         notes.append(
             Note(
                 "warning",
-                "OpenCost told of no idle costs for a part of the window, so what nodes cost beyond their pods' "
-                "requests is unknown there and not in the bill.",
+                "OpenCost gives no idle costs for a part of the window, so the bill lacks what nodes cost there beyond "
+                "their pods' requests.",
             )
         )
     idle = sum((one.total for one in meter.metered if one.kind == "idle"), Decimal(0))

@@ -119,11 +119,11 @@ def token_costs(
 
 def _why_unknown(tokens: Counted | None, paid: Decimal) -> str:
     if tokens is None:
-        return "Prometheus never looked at its servers"
+        return "Prometheus has no samples of its servers"
     if Fraction(tokens.hours) < _ENOUGH * Fraction(paid):
-        return f"Prometheus looked at its servers for {tokens.hours:.1f} of the {paid:.1f} hours that were paid"
+        return f"Prometheus has samples for {tokens.hours:.1f} of the {paid:.1f} hours that OpenCost charged"
     if Fraction(paid) < _ENOUGH * Fraction(tokens.hours):
-        return f"OpenCost charged {paid:.1f} of the {tokens.hours:.1f} hours in which its servers were looked at"
+        return f"OpenCost charged {paid:.1f} of the {tokens.hours:.1f} hours for which Prometheus has samples"
     if tokens.prompt + tokens.generation <= 0:
         return "its servers counted no tokens"
     return ""

@@ -28,7 +28,7 @@ def rotary_tables(
     """The tables of a language model that reads `positions` tokens: as in vLLM, layers with equal tables share one."""
     apart = text.model_type in _WINDOWS_APART
     found: dict[tuple[bool, int, int], RotaryTable] = {}
-    for attention in attentions:
+    for attention in dict.fromkeys(attentions):  # most layers are equal
         if isinstance(attention, Attention) and not attention.turned:
             continue
         windowed = apart and isinstance(attention, Attention) and attention.reach == "sliding"

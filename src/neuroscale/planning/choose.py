@@ -222,7 +222,8 @@ def judge(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: in
     at_once = held if most is None else most
     needed = server.memory(held, at_once, typical)
     if capacity == 0:
-        failures.append(_too_small(case, accelerator, count, needed, held, server.beyond(held, at_once)))
+        close = replica_memory.close(accelerator, needed, server.band_gib(at_once))
+        failures.append(_too_small(case, accelerator, count, needed, held, server.beyond(held, at_once), close))
     elif replicas.min > case.environment.max_replicas:
         failures.append(
             Failure(
@@ -368,7 +369,7 @@ def _unsupported(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, co
 
 
 def _too_small(
-    case: Case, accelerator: Accelerator, count: int, needed: Memory, sequences: int, beyond: list[str]
+    case: Case, accelerator: Accelerator, count: int, needed: Memory, sequences: int, beyond: list[str], close: str
 ) -> Failure:
     if beyond and needed.free >= 0:
         return Failure("memory", beyond[0])
@@ -379,7 +380,7 @@ def _too_small(
         f"{case.model.name} does not fit {count} x {accelerator.title}: weights {needed.weights:.2f} GiB + overhead "
         f"{needed.overhead:.2f} GiB + KV cache for {requests} of {case.max_model_len} tokens {needed.kv_cache:.2f} GiB "
         f"= {total:.2f} GiB on each accelerator, and {needed.usable:.2f} GiB are usable ({total - needed.usable:.2f} "
-        "GiB short).",
+        f"GiB short).{close}",
     )
 
 

@@ -241,6 +241,11 @@ def _unknown(case: Case, chosen: Candidate) -> list[str]:
         )
     if chosen.runtime.family == "tpu":
         sentences.append("Not modelled: the compiler's workspace on a TPU, which takes memory outside vLLM's share.")
+    if chosen.runtime.family == "rocm":
+        sentences.append(
+            f"Not checked: whether the nodes let the user {chosen.runtime.uid} of the container open /dev/kfd and "
+            "/dev/dri, which belong to root and a group of the host."
+        )
     if chosen.runtime.digest is None:
         sentences.append(f"The image {chosen.runtime.image} is pinned by tag; its digest is not recorded.")
     return sentences

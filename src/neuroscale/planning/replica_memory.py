@@ -10,7 +10,9 @@ from neuroscale.catalog.model_lookup import load_model
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import device
+from neuroscale.planning.fit.engine import UNMEASURED
 from neuroscale.planning.fit.serving import Server, measured
+from neuroscale.planning.plan import Memory
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 WeightsBasis = Literal["measured", "files", "config"]
@@ -76,3 +78,15 @@ def server(
         enforce_eager="--enforce-eager" in runtime.args,
     )
     return Server(facts, device(accelerator), arguments, runtime.version, whole_gib=runtime.family == "cpu")
+
+
+def close(accelerator: Accelerator, needed: Memory, band_gib: float) -> str:
+    """A sentence, after a space, that tells a refusal within the error of the estimate from a sure one; "" if sure."""
+    if device(accelerator).family in UNMEASURED:
+        return " How far the estimate may be off on such an accelerator is not known: measure a start."
+    if 0 < -needed.free < band_gib:
+        return (
+            f" Close: what is missing is less than the {band_gib:.2f} GiB that the estimate may be off, so the start "
+            "may succeed. Measure one before you rely on either."
+        )
+    return ""

@@ -18,12 +18,14 @@ def confidence(candidate: Candidate) -> Confidence:
     """How far the memory, the price and the speed rest on published or measured figures.
 
     Low: the accelerator's memory is unknown, or its overhead was not measured (TPU, ROCm). Medium: the weights are the
-    files' bytes or counted, or a price or the speed is unknown. High: the weights were measured under vLLM, and all
-    other figures are known.
+    files' bytes or counted, a price or the speed is unknown, or the accelerator is a slice of a card. High: the weights
+    were measured under vLLM, and all other figures are known.
     """
     if candidate.accelerator.memory_gib.value is None or device(candidate.accelerator).family in UNMEASURED:
         return "low"
     if candidate.weights_basis != "measured" or candidate.price is None or candidate.speed.ttft_seconds is None:
+        return "medium"
+    if device(candidate.accelerator).slice_of:
         return "medium"
     return "high"
 
@@ -43,6 +45,8 @@ def risks(candidate: Candidate) -> tuple[str, ...]:
             else "vLLM's overhead on such an accelerator was not measured"
         )
         found.append(f"its confidence is low ({why})")
+    if device(candidate.accelerator).slice_of:
+        found.append("no start of vLLM on a slice of a card was measured")
     if candidate.weights_basis != "measured":
         found.append("nobody has measured what the model takes once loaded")
     if candidate.speed.ttft_seconds is None:

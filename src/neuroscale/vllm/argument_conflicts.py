@@ -61,7 +61,7 @@ def _nodes(parsed: Parsed) -> Iterator[Fault]:
         yield Fault(
             "parallel-sizes",
             "node_rank",
-            f"--node-rank={rank} is none of the {nodes} nodes, which count from 0: vLLM ends",
+            f"--node-rank={rank} does not name a node: {nodes} nodes have the numbers 0 to {nodes - 1}, and vLLM ends",
             f"Write a number from 0 to {nodes - 1}.",
         )
     local = parsed.values.get("data_parallel_size_local")
@@ -87,7 +87,7 @@ def _balancing(parsed: Parsed) -> Iterator[Fault]:
     elif (external or ranked) and data <= 1:
         told = "does not go without a --data-parallel-size of 2 or more"
     elif ranked and not 0 <= _number(parsed, "data_parallel_rank", 0) < data:
-        told = f"is none of the {data} ranks, which count from 0"
+        told = f"does not name a rank: {data} ranks have the numbers 0 to {data - 1}"
     elif hybrid and values.get("data_parallel_size_local") is None and nodes <= 1:
         dest, told = "data_parallel_hybrid_lb", "does not go without --data-parallel-size-local"
     if told:
@@ -191,7 +191,7 @@ def _serving(parsed: Parsed) -> Iterator[Fault]:
         yield Fault(
             "additional-config",
             "additional_config",
-            f"--additional-config={extra} is no JSON object: vLLM ends",
+            f"--additional-config={extra} is not a JSON object: vLLM ends",
             "Write a JSON object, or remove it.",
         )
     active, most = values.get("max_num_active_seqs"), values.get("max_num_seqs")

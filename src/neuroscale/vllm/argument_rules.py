@@ -73,7 +73,7 @@ def _known_names(parsed: Parsed) -> Iterator[Fault]:
             yield Fault(
                 f"unknown-{dest.replace('_', '-').replace('call-', '')}",
                 dest,
-                f"{snapshot.arguments[dest].flag}: vLLM {snapshot.version} has none of the name {name!r}",
+                f"{snapshot.arguments[dest].flag}: vLLM {snapshot.version} does not know the name {name!r}",
                 f"Write one of {', '.join(sorted(known))}.",
             )
     for argument in snapshot.arguments.values():
@@ -83,7 +83,7 @@ def _known_names(parsed: Parsed) -> Iterator[Fault]:
         yield Fault(
             "unknown-name",
             argument.dest,
-            f"{argument.flag}: vLLM {snapshot.version} has none of the name {name!r}: vLLM ends",
+            f"{argument.flag}: vLLM {snapshot.version} does not know the name {name!r}, and ends",
             f"Write one of {', '.join(names['enum'])}.",
         )
 

@@ -24,7 +24,7 @@ def prepared_words(
 ) -> list[Word]:
     """The words as argparse gets them."""
     problems += [
-        ArgumentProblem("value", word.text, word.place, "is no text that a process can be given", "Remove the NUL.")
+        ArgumentProblem("value", word.text, word.place, "holds a NUL, which ends an argument", "Remove the NUL.")
         for word in words
         if "\0" in word.text
     ]

@@ -140,7 +140,7 @@ def _images(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
                 yield Fault(
                     "media-limit",
                     "limit_mm_per_prompt",
-                    f"--limit-mm-per-prompt: {count!r} is no number of {kind}s",
+                    f"--limit-mm-per-prompt: {count!r} is not a number of {kind}s",
                     "Write a whole number, 0 for none.",
                 )
         if not facts.multimodal and any(limits.values()):

@@ -122,7 +122,7 @@ def check_groups(parsed: Parsed, facts: ModelFacts, size: int, spread: bool) -> 
                 "quantized-groups",
                 "tensor_parallel_size",
                 f"--tensor-parallel-size={size} cuts the quantised groups of {facts.name}: {read} rows of "
-                f"{tensor.group.replace('_', ' ')} by {size} is no multiple of {group}: vLLM ends",
+                f"{tensor.group.replace('_', ' ')} by {size} is not a multiple of {group}, and vLLM ends",
                 "Write a smaller size"
                 + (", or add --enable-expert-parallel." if tensor.group == "routed_experts" else "."),
             )

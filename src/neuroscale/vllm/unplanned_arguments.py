@@ -22,12 +22,12 @@ class Unplanned:
     def told(self) -> str:
         """A clause to write after a colon."""
         named = self.dest if self.dest.isupper() else f"--{self.dest.replace('_', '-')}"
-        return f"not counted is, for {named}, {self.what}"
+        return f"planning with {named} does not count {self.what}"
 
     @property
     def sentence(self) -> str:
         """A sentence for the reasons of a fit."""
-        return f"N{self.told[1:]}."
+        return f"P{self.told[1:]}."
 
 
 _GRAPHS = "the CUDA graphs and the compiled code that it asks for"

@@ -40,14 +40,17 @@ def check_values(environment: Mapping[str, str]) -> Iterator[ContainerFault]:
 
 def hidden_values(hidden: Mapping[str, str], family: str) -> Iterator[str]:
     """Why the gate cannot judge variables whose values the files do not show. `hidden`: that of a ServeCommand."""
-    for name in (*(name for name, _, _ in _VALUES if name != CACHE_SPACE), *([_VISIBLE] if family == "cuda" else ())):
+    for name in (
+        *(name for name, _, _ in _VALUES if name != CACHE_SPACE),
+        *([_VISIBLE] if family in ("cuda", "rocm") else ()),
+    ):
         if name in hidden:
             yield f"whether vLLM starts with its {name} cannot be judged: {hidden[name]}"
 
 
 def check_devices(environment: Mapping[str, str], family: str, used: int, there: int) -> Iterator[ContainerFault]:
     """Faults of variables that hide devices or memory from a pod's `used` ranks; the pod has `there` accelerators."""
-    if family == "cuda" and _VISIBLE in environment:
+    if family in ("cuda", "rocm") and _VISIBLE in environment:
         seen = _visible(environment[_VISIBLE], there)
         if seen < used:
             told = f"{_VISIBLE}={environment[_VISIBLE]} shows vLLM {seen} of the {used} accelerators that it runs on"

@@ -13,6 +13,7 @@ from neuroscale.gate.fit.container_faults import ContainerFault
 from neuroscale.gate.fit.environment import ENV, PORT, PORT_SERVICE, check_devices, check_values, hidden_values
 from neuroscale.gate.fit.host_memory import beyond_limit
 from neuroscale.gate.fit.known_models import Knowledge, KnownModel, KnownPlace, UnknownError
+from neuroscale.gate.fit.mounted_buckets import check_buckets
 from neuroscale.gate.fit.probe_times import check_end, check_least_start, check_start, waits_for
 from neuroscale.gate.fit.reachability import (
     REACHED_BY,
@@ -183,6 +184,7 @@ class _Judgement:
         for fault in faults:
             self._fault(fault)
         self._variables(place)
+        self._of_container(check_buckets(self.server.spec))
         if not unread:
             self._room(model, place)
         if model is not None and place is not None:
@@ -199,7 +201,7 @@ class _Judgement:
             return
         named = self.parsed.arguments.model or ""
         fetched = model if model and model.entry.weights.kind == "hub" and not named.startswith("/") else None
-        compiled = place is not None and place.device.family in ("cuda", "cpu")
+        compiled = place is not None and place.device.family in ("cuda", "rocm", "cpu")
         faults = check_room(server.spec, self.parsed, self.command, fetched, compiled=compiled)
         self._of_container(replace(fault, refused=self.parsed.exact) for fault in faults)
 
@@ -252,6 +254,10 @@ class _Judgement:
         elif result.verdict == "tight":
             told = next((text for text in result.reasons if text.startswith("Tight")), result.reasons[0])
             self._say("tight", size, f"{model.entry.name} on {place.device.name}. {told}", _tight(result), notice=True)
+        if arguments.cpu_offload_gib and result.seconds_per_step != 0.0 and result.verdict != "refused":
+            told = next(text for text in result.reasons if text.startswith("Part of the weights lies in host memory"))
+            fix = "Where people wait for answers, remove it and choose an accelerator that holds the weights."
+            self._say("offloaded-weights", self._place_of("cpu_offload_gb"), told, fix, notice=True)
         for one in arguments.unplanned:
             told = f"whether it fits cannot be judged in full: {one.told}"
             fix = "Leave room for it, such as by a lower --gpu-memory-utilization, and measure a start."

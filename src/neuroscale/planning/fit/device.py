@@ -123,7 +123,7 @@ def device(accelerator: Accelerator) -> Device:
     return Device(
         name=accelerator.name,
         title=accelerator.title,
-        family="rocm" if accelerator.resource.startswith("amd.com/") else accelerator.family,
+        family=accelerator.family,
         memory_gib=accelerator.memory_gib.value,
         bandwidth_gb_s=accelerator.bandwidth_gb_s.value,
         pcie_gb_s=accelerator.pcie_gb_s.value,
