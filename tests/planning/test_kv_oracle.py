@@ -148,7 +148,8 @@ def _build(name: str, model: str, ranks: int, **arguments: object) -> Question:
         "max_model_len": min(8192, positions),
         "max_num_batched_tokens": 8192,
         "max_num_seqs": 256,
-        "block_size": 16,
+        # The only size of an indexer's kernels.
+        "block_size": 64 if "index_topk" in config else 16,
         "tensor_parallel_size": ranks,
         **arguments,
     }
@@ -169,6 +170,7 @@ _FULL_SIZE = [
     _build("Qwen3.5-27B with an 8-bit cache", "Qwen3.5-27B", 1, kv_cache_dtype="fp8_e4m3", max_model_len=131072),
     _build("Qwen3-Next-80B-A3B with blocks of 64", "Qwen3-Next-80B-A3B", 1, block_size=64),
     _build("Llama-4-Scout with blocks of 32", "Llama-4-Scout", 8, block_size=32, max_model_len=131072),
+    _build("GLM-5.2 with an 8-bit cache", "GLM-5.2", 8, kv_cache_dtype="fp8", max_model_len=131072),
 ]
 # What several cards split, replicate or pad differs from model to model; what one card holds, `ARCHITECTURES` show.
 FULL_SIZE = KV_CACHE.sample(
@@ -180,6 +182,7 @@ FULL_SIZE = KV_CACHE.sample(
         *("granite-3.0-1b-a400m on 8 cards", "gemma-4-E2B without the hybrid manager"),
         *("gpt-oss-20b in steps that do not overlap", "DeepSeek-V3 whose ranks share a context"),
         *("Qwen3-Next-80B-A3B on 8 cards", "Qwen3.5-27B on 8 cards", "Nemotron-3-Super-120B-A12B on 8 cards"),
+        *("DeepSeek-V3.2 on 8 cards", "GLM-5.2 with an 8-bit cache"),
         *("granite-4.0-h-small on 8 cards", "Qwen3.5-27B with an 8-bit cache", "Llama-4-Scout with blocks of 32"),
     ),
 )

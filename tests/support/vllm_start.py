@@ -62,6 +62,7 @@ from vllm.platforms import current_platform
 from vllm.utils.torch_utils import set_default_torch_dtype
 from vllm.v1.attention.backend import MultipleOf
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+from vllm.v1.attention.backends.mla import flashmla_sparse
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
@@ -161,6 +162,16 @@ def _kernel_of_experts(moe_config: Any) -> Any:
     return _select_kernel(moe_config) if moe_config.is_act_and_mul else (UnquantizedMoeBackend.OOT, None)
 
 
+_choose_backend = type(current_platform).get_attn_backend_cls
+
+
+def _attention_backend(selected_backend: Any, attn_selector_config: Any, num_heads: int | None = None) -> str:
+    """The backend of attention: the CPU's own, or FlashMLA's for sparse attention."""
+    if attn_selector_config.use_sparse:
+        return f"{flashmla_sparse.__name__}.FlashMLASparseBackend"
+    return _choose_backend(selected_backend, attn_selector_config, num_heads)
+
+
 @contextlib.contextmanager
 def _as_on_a_gpu() -> Iterator[None]:
     """Block sizes of FlashAttention, and no refusal of quantised weights that this processor is too old for."""
@@ -172,6 +183,9 @@ def _as_on_a_gpu() -> Iterator[None]:
         # Experts of two matrices have kernels only on GPUs.
         mock.patch.object(fused_moe, "current_platform", _AnyExperts()),
         mock.patch.object(unquantized_experts, "select_unquantized_moe_backend", _kernel_of_experts),
+        # Sparse attention has kernels only on GPUs: FlashMLA's, whose scratch space is no part of the model.
+        mock.patch.object(type(current_platform), "get_attn_backend_cls", staticmethod(_attention_backend)),
+        mock.patch.object(flashmla_sparse, "current_workspace_manager", mock.Mock()),
     ):
         yield
 

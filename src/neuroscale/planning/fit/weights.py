@@ -167,7 +167,7 @@ def _part(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> floa
 
 def _kv_heads(facts: ModelFacts, tensor: Tensor) -> int:
     """The heads of a matrix of keys or values: layers that see the whole context may have another number of heads."""
-    kinds = {(layers.kv_heads, layers.head_dim) for layers in facts.cache if layers.kind != "latent"}
+    kinds = {(layers.kv_heads, layers.head_dim) for layers in facts.cache if not layers.on_every_rank}
     found = {heads for heads, size in kinds if heads * size == tensor.shape[0]}
     return found.pop() if len(found) == 1 else facts.kv_heads
 
