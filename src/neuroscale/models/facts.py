@@ -48,7 +48,8 @@ Basis = Literal["headers", "config", "estimate"]
 class Tensor:
     """`copies` weight tensors of one shape. `name` as in the checkpoint, `{}` for the numbers of layers and experts.
 
-    `linear`: a matrix that quantisation methods convert; others keep the model's dtype.
+    `linear`: a matrix that quantisation methods convert; others keep the model's dtype. `full_precision`: vLLM keeps
+    it in float32, whatever the model's dtype.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Tensor:
     copies: int
     sharding: Sharding
     linear: bool
+    full_precision: bool = False
 
     @cached_property
     def params(self) -> int:

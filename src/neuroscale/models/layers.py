@@ -115,7 +115,7 @@ class Indexer:
         out.linear(f"{at}wk", "attention", (hidden, self.head_dim), "replicated", convert=False)
         out.linear(f"{at}weights_proj", "attention", (hidden, self.heads), "replicated", convert=False)
         for part in ("weight", "bias"):
-            out.add(f"{at}k_norm.{part}", "norm", (self.head_dim,))
+            out.add(f"{at}k_norm.{part}", "norm", (self.head_dim,), full_precision=True)
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,8 @@ class Experts:
     """Routed experts, of which each token takes `per_token`, and the other parts of their block.
 
     `fused`: the names of the two tensors that hold all experts (gate and up in the first); otherwise `names` has the
-    names of each expert's tensors. `correction`: the name of a bias in float32 that only the router uses. `shared`: an
+    names of each expert's tensors. `full_router`: vLLM keeps the router in float32, on some cards at least.
+    `correction`: the name of a bias in float32 that only the router uses. `shared`: an
     expert that every token takes; `shared_gate`: the vector that weighs it. `latent`: the number of values of a token
     that the routed experts compute with; two matrices with `latent_names` convert to and from them.
     """
@@ -205,6 +206,7 @@ class Experts:
     block: str = "mlp"
     router: str = "gate"
     router_bias: bool = False
+    full_router: bool = False
     correction: str = ""
     shared: Mlp | None = None
     shared_gate: str = ""
@@ -215,9 +217,17 @@ class Experts:
     def weights(self, out: Weights, at: str, hidden: int) -> None:
         """Add them below `at`, such as `model.layers.0.`."""
         at = f"{at}{self.block}." if self.block else at
-        out.linear(at + self.router, "router", (hidden, self.count), "replicated", bias=self.router_bias, convert=False)
+        out.linear(
+            at + self.router,
+            "router",
+            (hidden, self.count),
+            "replicated",
+            bias=self.router_bias,
+            convert=False,
+            full_precision=self.full_router,
+        )
         if self.correction:
-            out.add(at + self.correction, "router", (self.count,))
+            out.add(at + self.correction, "router", (self.count,), full_precision=True)
         inner = self.latent or hidden
         if self.latent:
             into, back = self.latent_names

@@ -21,6 +21,9 @@ _MARLIN_INNER, _MARLIN_HIDDEN = 128, 256
 13.7 GiB of 12.8 in its files on an A100 and a GB10, gpt-oss-120b 65.9 of 60.8 on an H100 and 17.2 of 15.2 on each of
 four A100."""
 
+_FULL_WIDTH = 4.0
+"""Bytes of a value in float32."""
+
 _STAYS = frozenset({"embedding", "lm_head", "per_layer_embedding", "rotary", "lora"})
 """Groups that --cpu-offload-gb leaves on the accelerator: it moves only the parameters of layers and towers
 (`make_layers` and `_mark_tower_model` of vLLM's models)."""
@@ -189,11 +192,17 @@ def _width(facts: ModelFacts, tensor: Tensor) -> float:
     quantization = facts.quantization
     if quantization is not None and tensor.linear:
         return quantization.bits / 8
+    if tensor.full_precision and facts.basis == "headers":
+        params = sum(one.params for one in facts.tensors if one.group == tensor.group)
+        if facts.weight_bytes.get(tensor.group, 0) > 3 * params:
+            return _FULL_WIDTH  # the files have these tensors in float32, too
     return float(DTYPE_BYTES[facts.file_dtype or facts.dtype])
 
 
 def _loaded_width(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> float:
     """Bytes of a parameter on the accelerator."""
+    if tensor.full_precision:
+        return _FULL_WIDTH
     if facts.quantization is not None:
         return _width(facts, tensor)
     matrix, expert = _ONLINE.get(arguments.quantization or "", (None, None))
