@@ -27,7 +27,7 @@ from neuroscale.gate.fit.volumes import READ, check_room
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.cpu_memory import CACHE_SPACE, cache_space, hidden_cache_space, memory_limit
 from neuroscale.manifests.serving_runtimes import SERVING
-from neuroscale.planning.fit import Around, Fit, choices, fit
+from neuroscale.planning.fit import Around, Fit, choices, fit, uncounted
 from neuroscale.planning.startup import startup
 from neuroscale.vllm.argument_problems import ProblemKind
 from neuroscale.vllm.arguments import Parsed, parse_arguments
@@ -252,7 +252,7 @@ class _Judgement:
         elif result.verdict == "tight":
             told = next((text for text in result.reasons if text.startswith("Tight")), result.reasons[0])
             self._say("tight", size, f"{model.entry.name} on {place.device.name}. {told}", _tight(result), notice=True)
-        for one in arguments.unplanned:
+        for one in uncounted(model.facts, arguments):
             told = f"whether it fits cannot be judged in full: {one.told}"
             fix = "Leave room for it, such as by a lower --gpu-memory-utilization, and measure a start."
             self._not_judged(ENV if one.dest.isupper() else self._place_of(one.dest), told, fix)

@@ -22,9 +22,8 @@ from neuroscale.planning.fit.result import Closeness, Confidence, Fit, Resolved,
 from neuroscale.planning.fit.sparse import has_indexer
 from neuroscale.planning.fit.support import too_long, unsupported
 from neuroscale.planning.fit.versions import MEASURED, OLDEST, PINNED, Behaviour, behaviour, number
-from neuroscale.planning.fit.weights import RankWeights, loading_peak, predicts, rank_weights
+from neuroscale.planning.fit.weights import RankWeights, loading_peak, predicts, rank_weights, uncounted
 from neuroscale.vllm.engine_arguments import EngineArguments
-from neuroscale.vllm.unplanned_arguments import Unplanned
 
 UNMEASURED = frozenset({"tpu", "rocm"})
 """Families whose overhead is not known. TPU: the compiler's workspace lies outside vLLM's share. ROCm: the memory of
@@ -33,11 +32,6 @@ libraries and kernels was measured on CUDA alone. A Radeon RX 9070 XT left 0.8 G
 
 _BAND_GIB, _BAND_OF_OVERHEAD, _BAND_SHARED_GIB = 0.35, 0.15, 1.5
 _BAND_OF_WEIGHTS = {"headers": 0.003, "config": 0.01, "estimate": 0.1}
-
-_NO_PREDICTING = Unplanned(
-    "speculative_config",
-    "the layers of multi-token prediction, which the model's config.json does not describe or planning does not know",
-)
 
 
 def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, version: str = PINNED) -> Fit:
@@ -56,8 +50,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     if arguments.max_model_len == -1:
         fitted = fit(facts, device, replace(arguments, max_model_len=None), version=version)
         arguments = replace(arguments, max_model_len=max(min(fitted.max_context, fitted.max_model_len), 1))
-    if predicts(arguments) and not facts.predicting:
-        arguments = replace(arguments, unplanned=(*arguments.unplanned, _NO_PREDICTING))
+    arguments = replace(arguments, unplanned=uncounted(facts, arguments))
     does = behaviour(version)
     if does.yarn_multiplied and facts.length_by_yarn is not None:
         facts = replace(facts, max_position_embeddings=facts.length_by_yarn, default_length=None)

@@ -12,6 +12,7 @@ from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.loaded_towers import loads
 from neuroscale.planning.fit.versions import Behaviour
 from neuroscale.vllm.engine_arguments import EngineArguments
+from neuroscale.vllm.unplanned_arguments import Unplanned
 
 VOCABULARY_STEP = 64
 """vLLM pads the vocabulary to a multiple of this before it splits it (vocab_parallel_embedding.py)."""
@@ -112,6 +113,19 @@ def predicts(arguments: EngineArguments) -> bool:
     or names the model itself as the draft model."""
     said = arguments.speculative
     return said is not None and ("mtp" in said or said == arguments.model)
+
+
+_NO_PREDICTING = Unplanned(
+    "speculative_config",
+    "the layers of multi-token prediction, which the model's config.json does not describe or planning does not know",
+)
+
+
+def uncounted(facts: ModelFacts, arguments: EngineArguments) -> tuple[Unplanned, ...]:
+    """The arguments of which a plan does not count a part, for this model."""
+    if not predicts(arguments) or facts.predicting or _NO_PREDICTING in arguments.unplanned:
+        return arguments.unplanned
+    return (*arguments.unplanned, _NO_PREDICTING)
 
 
 def _unpacked_latent(facts: ModelFacts, arguments: EngineArguments) -> int:
