@@ -1307,7 +1307,7 @@ def test_broken_manifests_never_break_the_gate(knowledge: Knowledge) -> None:
     ("argument", "told"),
     [
         ("--enable-lora", "LoRA adapters"),
-        ('--speculative-config={"method": "ngram", "num_speculative_tokens": 3}', "speculative decoding"),
+        ('--speculative-config={"model": "org/draft", "num_speculative_tokens": 3}', "the draft model org/draft"),
         ('--hf-overrides={"num_hidden_layers": 200}', "the model's config"),
         ("--kv-cache-dtype-skip-layers=0", "the layers that it leaves as they are"),
         ('--compilation-config={"cudagraph_mode": "NONE"}', "CUDA graphs"),

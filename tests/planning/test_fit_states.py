@@ -131,3 +131,28 @@ def test_states_are_padded_to_the_page_of_other_layers_and_have_no_table_with_th
     assert pool([(state, 6)], hybrid=True).request_bytes(10**6, 1) == 6 * 1000 * 2
     with pytest.raises(PagesDiffer):
         pool([(full, 2), (state, 6)], hybrid=False)
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"method": "ngram", "num_speculative_tokens": 3}, ""),
+        ({"method": "mtp", "num_speculative_tokens": 1}, ""),
+        ({"method": "eagle3", "model": "org/head", "num_speculative_tokens": 3}, "the draft model org/head"),
+        ({"model": "org/small", "num_speculative_tokens": 3}, "the draft model org/small"),
+    ],
+)
+def test_a_draft_model_is_not_counted_and_the_models_own_layers_are(config: Any, told: str) -> None:
+    facts = read_config(FULL["Nemotron-3-Super-120B-A12B"], "Nemotron-3-Super")
+    arguments = engine_arguments({"model": "org/nemotron", "speculative_config": config})
+    result = fit(facts, H100, replace(arguments, tensor_parallel_size=8, max_model_len=8192))
+    said = [one for one in result.reasons if "not counted" in one.lower()]
+    assert (bool(said), result.confidence == "low") == (bool(told), bool(told))
+    assert told in "".join(said)
+
+
+def test_layers_that_guess_tokens_are_not_counted_where_the_file_describes_none() -> None:
+    arguments = EngineArguments(speculative="mtp", speculative_tokens=1, tensor_parallel_size=4, max_model_len=8192)
+    result = fit(qwen(), H100, arguments)
+    assert result.confidence == "low"
+    assert any("layers of multi-token prediction, which the model's config.json" in one for one in result.reasons)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import oracle_hybrids
+import oracle_sparse
 
 Config = dict[str, Any]
 
@@ -610,4 +611,5 @@ FULL: dict[str, Config] = {
         tie_word_embeddings=True,
     ),
     **oracle_hybrids.FULL,
+    **oracle_sparse.FULL,
 }

@@ -283,6 +283,8 @@ FULL: dict[str, Config] = {
         "moe_shared_expert_intermediate_size": 5376,
         "n_group": 1,
         "topk_group": 1,
+        "num_nextn_predict_layers": 1,
+        "mtp_hybrid_override_pattern": "*E",
     },
     "granite-4.0-h-small": {
         **_SMALL,

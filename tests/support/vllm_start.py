@@ -29,7 +29,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 # In this very process, so that one import of vLLM serves all engines; asked of nobody, and told to nobody.
@@ -62,6 +62,7 @@ from vllm.platforms import current_platform
 from vllm.utils.torch_utils import set_default_torch_dtype
 from vllm.v1.attention.backend import MultipleOf
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+from vllm.v1.attention.backends.mla import flashmla_sparse
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
@@ -73,33 +74,54 @@ from vllm.v1.kv_cache_interface import (
     SlidingWindowSpec,
 )
 from vllm.v1.worker.gpu.attn_utils import get_kv_cache_spec
+from vllm.v1.worker.gpu.spec_decode.eagle import utils as eagle_utils
 
 _GPU_LAYOUT = "LBNHC"
 """The layout of a CUDA backend that sets none: the first in vLLM's default order."""
 _create = BaseModelLoader.create_model
 
 
-def _held(model: torch.nn.Module) -> tuple[int, int]:
-    """Bytes of all parameters, and of all buffers with more than a single number; shared memory counts once."""
-    # A view is another shape of a parameter.
-    tables = [buffer for buffer in model.buffers() if buffer.dim() and not buffer._is_view()]
-    return sum(one.nbytes for one in model.parameters()), sum(one.nbytes for one in tables)
+def _by_module(model: torch.nn.Module) -> dict[str, tuple[int, int]]:
+    """The same bytes by the module's path; what modules share counts with the first."""
+    found, seen = {}, set()
+    for path, module in model.named_modules():
+        weights = [one for one in module._parameters.values() if one is not None]
+        tables = [one for one in module._buffers.values() if one is not None and one.dim() and not one._is_view()]
+        new = [[one for one in some if id(one) not in seen] for some in (weights, tables)]
+        seen.update(id(one) for some in new for one in some)
+        found[path] = (sum(one.nbytes for one in new[0]), sum(one.nbytes for one in new[1]))
+    return found
 
 
-def _create_and_measure(self: Any, *arguments: Any, **named: Any) -> torch.nn.Module:
-    model: torch.nn.Module = _create(self, *arguments, **named)
-    Measured.held = _held(model)
+def _create_and_measure(self: Any, vllm_config: Any, model_config: Any, prefix: str = "") -> torch.nn.Module:
+    if model_config.runner_type != "draft":
+        Measured.models.clear()
+    model: torch.nn.Module = _create(self, vllm_config, model_config, prefix)
+    Measured.models.append((model, _by_module(model)))
     return model
 
 
-class Measured:
-    """A mixin for vLLM's workers: the memory of their model before it is repacked."""
+def _held_together(models: list[tuple[torch.nn.Module, dict[str, tuple[int, int]]]]) -> tuple[int, int]:
+    """Bytes of the parameters and buffers of several models; modules that they share count once."""
+    seen: set[int] = set()
+    held = [0, 0]
+    for model, sizes in models:
+        for path, module in model.named_modules():
+            if id(module) not in seen:
+                seen.add(id(module))
+                for kind, size in enumerate(sizes.get(path, (0, 0))):
+                    held[kind] += size
+    return held[0], held[1]
 
-    held = (0, 0)
+
+class Measured:
+    """A mixin for vLLM's workers: the memory of their models before they are repacked."""
+
+    models: ClassVar[list[tuple[torch.nn.Module, dict[str, tuple[int, int]]]]] = []
 
     def held_bytes(self) -> tuple[int, int]:
-        """The bytes of this rank: parameters and buffers."""
-        return Measured.held
+        """The bytes of this rank: parameters and buffers of the model, and of the one that guesses tokens."""
+        return _held_together(Measured.models)
 
 
 BaseModelLoader.create_model = _create_and_measure
@@ -161,6 +183,16 @@ def _kernel_of_experts(moe_config: Any) -> Any:
     return _select_kernel(moe_config) if moe_config.is_act_and_mul else (UnquantizedMoeBackend.OOT, None)
 
 
+_choose_backend = type(current_platform).get_attn_backend_cls
+
+
+def _attention_backend(selected_backend: Any, attn_selector_config: Any, num_heads: int | None = None) -> str:
+    """The backend of attention: the CPU's own, or FlashMLA's for sparse attention."""
+    if attn_selector_config.use_sparse:
+        return f"{flashmla_sparse.__name__}.FlashMLASparseBackend"
+    return _choose_backend(selected_backend, attn_selector_config, num_heads)
+
+
 @contextlib.contextmanager
 def _as_on_a_gpu() -> Iterator[None]:
     """Block sizes of FlashAttention, and no refusal of quantised weights that this processor is too old for."""
@@ -172,6 +204,9 @@ def _as_on_a_gpu() -> Iterator[None]:
         # Experts of two matrices have kernels only on GPUs.
         mock.patch.object(fused_moe, "current_platform", _AnyExperts()),
         mock.patch.object(unquantized_experts, "select_unquantized_moe_backend", _kernel_of_experts),
+        # Sparse attention has kernels only on GPUs: FlashMLA's, whose scratch space is no part of the model.
+        mock.patch.object(type(current_platform), "get_attn_backend_cls", staticmethod(_attention_backend)),
+        mock.patch.object(flashmla_sparse, "current_workspace_manager", mock.Mock()),
     ):
         yield
 
@@ -196,11 +231,15 @@ def build(folder: str, arguments: dict[str, Any], rank: int, memory: int) -> dic
             if group is not None:
                 group.world_size, group.rank_in_group = ranks, rank
         with set_default_torch_dtype(config.model_config.dtype), torch.device("meta"):
-            model = initialize_model(vllm_config=config)
+            models = [initialize_model(vllm_config=config)]
+            if config.speculative_config is not None:
+                with mock.patch.object(eagle_utils, "get_model", initialize_model):
+                    models.append(eagle_utils.load_eagle_model(models[0], config))
         config.cache_config.kv_cache_layout = _GPU_LAYOUT
         # Blocks grow with the states of hybrids; others stay as they are.
         current_platform.update_block_size_for_backend(config)
-        return {"held": [_held(model)], **_capacity(config, [get_kv_cache_spec(config)] * ranks, memory)}
+        held = _held_together([(model, _by_module(model)) for model in models])
+        return {"held": [held], **_capacity(config, [get_kv_cache_spec(config)] * ranks, memory)}
 
 
 def _capacity(config: Any, layers: list[dict[str, KVCacheSpec]], memory: int) -> dict[str, Any]:

@@ -21,6 +21,13 @@ _EDGES = 4
 _SCALE = 4
 """Bytes of the scale that vLLM keeps for each head of each token (v1/attention/backends/triton_attn.py)."""
 
+_INDEXED = 128
+"""Values of an indexer's key that share a scale (`Indexer` of model_executor/models/deepseek_v2.py)."""
+
+SPARSE_CACHE, _SPARSE_ROW = "fp8_ds_mla", 656
+"""The 8-bit format of sparse latent attention, and its bytes of a token, whatever the rank (`get_kv_cache_spec` of
+model_executor/layers/attention/mla_attention.py)."""
+
 
 def bytes_per_token(
     kind: CacheLayers,
@@ -36,6 +43,10 @@ def bytes_per_token(
     dtype, the first two and the last two of the `model_layers` keep `model_dtype` (None: every layer is packed); the
     result is then the mean of all layers.
     """
+    if kind.kind == "indexer":
+        return kind.head_dim + kind.head_dim // _INDEXED * _SCALE
+    if dtype == SPARSE_CACHE and kind.kind == "latent":
+        return _SPARSE_ROW
     of_head = _head_bytes(kind, dtype)
     if dtype in _PACKED and model_layers is not None:
         kept = min(_EDGES / model_layers, 1.0)

@@ -191,8 +191,9 @@ def _predicting_apart(decoder: Decoder, hidden: int, out: Weights) -> None:
     for number, layer in enumerate(decoder.predicting):
         layer.weights(own, f"{at}layers.{number}.", hidden)
     if decoder.predicting:
-        own.linear(f"{at}fc", "mtp", (2 * hidden, hidden), "split")
-        for norm in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
+        joined, *norms = decoder.predicting_names
+        own.linear(at + joined, "mtp", (2 * hidden, hidden), "split")
+        for norm in norms:
             own.add(f"{at}{norm}.weight", "mtp", (hidden,))
     out.all += [replace(weight, group="mtp") for weight in own.all]
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-_SAME_CLASS = {"kimi_k2": "deepseek_v3"}
+_SAME_CLASS = {"deepseek_v32": "deepseek_v3", "kimi_k2": "deepseek_v3"}
 """Model types that vLLM itself reads with the class of another type."""
 
 

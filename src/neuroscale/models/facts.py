@@ -48,7 +48,8 @@ Basis = Literal["headers", "config", "estimate"]
 class Tensor:
     """`copies` weight tensors of one shape. `name` as in the checkpoint, `{}` for the numbers of layers and experts.
 
-    `linear`: a matrix that quantisation methods convert; others keep the model's dtype.
+    `linear`: a matrix that quantisation methods convert; others keep the model's dtype. `full_precision`: vLLM keeps
+    it in float32, whatever the model's dtype.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Tensor:
     copies: int
     sharding: Sharding
     linear: bool
+    full_precision: bool = False
 
     @cached_property
     def params(self) -> int:
@@ -69,16 +71,22 @@ class CacheLayers:
     """`layers` layers that keep the same in the KV cache; a layer that reads another layer's cache is not counted.
 
     `window`: tokens of a sliding window or of a chunk. `latent`: each layer keeps one vector of `head_dim` values a
-    token, on every rank (multi-head latent attention; `kv_heads` is 1 and `value_head_dim` 0). Otherwise each layer
-    keeps keys of `head_dim` and values of `value_head_dim` for each of the `kv_heads`.
+    token, on every rank (multi-head latent attention; `kv_heads` is 1 and `value_head_dim` 0). `indexer`: the keys of
+    an indexer, which chooses the tokens that latent attention reads: `head_dim` values of 8 bits a token, on every
+    rank. Otherwise each layer keeps keys of `head_dim` and values of `value_head_dim` for each of the `kv_heads`.
     """
 
-    kind: Literal["full", "sliding", "chunked", "latent"]
+    kind: Literal["full", "sliding", "chunked", "latent", "indexer"]
     layers: int
     kv_heads: int
     head_dim: int
     value_head_dim: int
     window: int | None = None
+
+    @property
+    def on_every_rank(self) -> bool:
+        """Whether each rank of tensor parallelism keeps the whole of it."""
+        return self.kind in ("latent", "indexer")
 
 
 StateKind = Literal["mamba1", "mamba2", "gated_delta", "short_conv"]

@@ -88,19 +88,42 @@ class Attention:
             for part in ("weight", "bias") if self.norm_bias else ("weight",):
                 out.add(f"{at}{name}.{part}", "norm", shape[self.norm], "split" if sharded else "replicated")
 
-    def cache(self) -> CacheLayers | None:
-        """The KV cache of this layer; None if it reads another layer's cache."""
+    def caches(self) -> tuple[CacheLayers, ...]:
+        """The KV cache of this layer; empty if it reads another layer's cache."""
         if self.reads_other:
-            return None
+            return ()
         window = None if self.reach == "full" else self.window
-        return CacheLayers(self.reach, 1, self.kv_heads, self.head_dim, self.head_dim, window)
+        return (CacheLayers(self.reach, 1, self.kv_heads, self.head_dim, self.head_dim, window),)
+
+
+@dataclass(frozen=True)
+class Indexer:
+    """Scores earlier tokens with `heads` small heads of `head_dim` values, so that attention reads the best `chosen`
+    alone. Each rank has the whole of it. `interleaved`: its rotary embedding is attention's own.
+    """
+
+    heads: int
+    head_dim: int
+    chosen: int
+    interleaved: bool = False
+
+    def weights(self, out: Weights, at: str, hidden: int, query_rank: int) -> None:
+        """Add them below `at`, such as `model.layers.0.self_attn.`."""
+        at = f"{at}indexer."
+        out.linear(f"{at}wq_b", "attention", (query_rank, self.heads * self.head_dim), "replicated")
+        # vLLM keeps these two as one unquantised matrix, whatever the checkpoint has.
+        out.linear(f"{at}wk", "attention", (hidden, self.head_dim), "replicated", convert=False)
+        out.linear(f"{at}weights_proj", "attention", (hidden, self.heads), "replicated", convert=False)
+        for part in ("weight", "bias"):
+            out.add(f"{at}k_norm.{part}", "norm", (self.head_dim,), full_precision=True)
 
 
 @dataclass(frozen=True)
 class LatentAttention:
     """Multi-head latent attention: the cache holds `rank` + `rope_dim` values a token, whatever the number of heads.
 
-    `query_rank`: the rank to which queries are compressed (None: they are not).
+    `query_rank`: the rank to which queries are compressed (None: they are not). `indexer`: chooses the tokens that the
+    layer reads; without one, the layer reads all tokens, or those that an earlier layer's indexer chose.
     """
 
     heads: int
@@ -111,6 +134,7 @@ class LatentAttention:
     query_rank: int | None
     bias: bool = False
     block: str = "self_attn"
+    indexer: Indexer | None = None
 
     def weights(self, out: Weights, at: str, hidden: int) -> None:
         """Add them below `at`, such as `model.layers.0.`."""
@@ -129,10 +153,13 @@ class LatentAttention:
         out.linear(f"{at}kv_b_proj", "attention", (self.rank, expanded), "split")
         values = self.heads * self.value_dim
         out.linear(f"{at}o_proj", "attention", (values, hidden), "split", bias=self.bias, bias_sharding="replicated")
+        if self.indexer is not None and self.query_rank is not None:
+            self.indexer.weights(out, at, hidden, self.query_rank)
 
-    def cache(self) -> CacheLayers | None:
-        """The KV cache of this layer: one vector a token."""
-        return CacheLayers("latent", 1, 1, self.rank + self.rope_dim, 0)
+    def caches(self) -> tuple[CacheLayers, ...]:
+        """The KV caches of this layer: one vector a token, and the indexer's key."""
+        latent = CacheLayers("latent", 1, 1, self.rank + self.rope_dim, 0)
+        return (latent, CacheLayers("indexer", 1, 1, self.indexer.head_dim, 0)) if self.indexer else (latent,)
 
 
 @dataclass(frozen=True)
@@ -164,7 +191,8 @@ class Experts:
     """Routed experts, of which each token takes `per_token`, and the other parts of their block.
 
     `fused`: the names of the two tensors that hold all experts (gate and up in the first); otherwise `names` has the
-    names of each expert's tensors. `correction`: the name of a bias in float32 that only the router uses. `shared`: an
+    names of each expert's tensors. `full_router`: vLLM keeps the router in float32, on some cards at least.
+    `correction`: the name of a bias in float32 that only the router uses. `shared`: an
     expert that every token takes; `shared_gate`: the vector that weighs it. `latent`: the number of values of a token
     that the routed experts compute with; two matrices with `latent_names` convert to and from them.
     """
@@ -178,6 +206,7 @@ class Experts:
     block: str = "mlp"
     router: str = "gate"
     router_bias: bool = False
+    full_router: bool = False
     correction: str = ""
     shared: Mlp | None = None
     shared_gate: str = ""
@@ -188,9 +217,17 @@ class Experts:
     def weights(self, out: Weights, at: str, hidden: int) -> None:
         """Add them below `at`, such as `model.layers.0.`."""
         at = f"{at}{self.block}." if self.block else at
-        out.linear(at + self.router, "router", (hidden, self.count), "replicated", bias=self.router_bias, convert=False)
+        out.linear(
+            at + self.router,
+            "router",
+            (hidden, self.count),
+            "replicated",
+            bias=self.router_bias,
+            convert=False,
+            full_precision=self.full_router,
+        )
         if self.correction:
-            out.add(at + self.correction, "router", (self.count,))
+            out.add(at + self.correction, "router", (self.count,), full_precision=True)
         inner = self.latent or hidden
         if self.latent:
             into, back = self.latent_names
@@ -265,11 +302,8 @@ class Layer:
 def cache_of(layers: Iterable[Layer]) -> tuple[CacheLayers, ...]:
     """The KV caches of the layers, with equal ones as one entry; the entry with the most layers comes first."""
     attentions = (layer.attention for layer in layers if layer.attention is not None)
-    found: Counter[CacheLayers] = Counter(cache for one in attentions if (cache := one.cache()) is not None)
-    return tuple(
-        CacheLayers(kind.kind, count, kind.kv_heads, kind.head_dim, kind.value_head_dim, kind.window)
-        for kind, count in found.most_common()
-    )
+    found: Counter[CacheLayers] = Counter(cache for one in attentions for cache in one.caches())
+    return tuple(replace(kind, layers=count) for kind, count in found.most_common())
 
 
 def states_of(layers: Iterable[Layer]) -> tuple[StateLayers, ...]:

@@ -104,7 +104,9 @@ def _tensors(
 def _tensor(header: Header, group: Group, known: Mapping[str, Weight]) -> Tensor:
     weight = known.get(template(header.name))
     if weight is not None and group in (weight.group, "mtp"):
-        return Tensor(template(header.name), group, header.shape, 0, weight.sharding, weight.linear)
+        return Tensor(
+            template(header.name), group, header.shape, 0, weight.sharding, weight.linear, weight.full_precision
+        )
     matrix = len(header.shape) == 2 and group not in ("embedding", "lm_head", "norm", "router", "per_layer_embedding")
     sharding = _SHARDING.get(group, "replicated") if len(header.shape) > 1 else "replicated"
     return Tensor(template(header.name), group, header.shape, 0, sharding, matrix)

@@ -50,8 +50,8 @@ class GatedDelta:
         for name, width in parts:
             out.linear(at + name, "recurrent", (hidden, width), "split")
         out.add(f"{at}conv1d.weight", "recurrent", (self.channels, 1, self.kernel), "split")
-        for name in ("A_log", "dt_bias"):
-            out.add(at + name, "recurrent", (self.value_heads,), "split")
+        out.add(f"{at}A_log", "recurrent", (self.value_heads,), "split", full_precision=True)
+        out.add(f"{at}dt_bias", "recurrent", (self.value_heads,), "split")
         out.add(f"{at}norm.weight", "norm", (self.value_dim,))
         out.linear(f"{at}out_proj", "recurrent", (values, hidden), "split")
 
@@ -101,7 +101,7 @@ class Mamba2:
             if self.conv_bias:
                 out.add(f"{at}conv1d.bias", "recurrent", (rows,), sharding)  # type: ignore[arg-type]
         for name in ("A_log", "D", "dt_bias"):
-            out.add(at + name, "recurrent", (self.heads,), "split")
+            out.add(at + name, "recurrent", (self.heads,), "split", full_precision=name == "A_log")
         if self.norm:
             out.add(f"{at}norm.weight", "norm", (self.inner,), "split")
         out.linear(
@@ -151,7 +151,7 @@ class Mamba1:
             out.add(f"{at}conv1d.bias", "recurrent", (self.inner,), "split")
         out.linear(f"{at}x_proj", "recurrent", (self.inner, made), "split", convert=False)
         out.linear(f"{at}dt_proj", "recurrent", (self.rank, self.inner), "split", bias=True, convert=False)
-        out.add(f"{at}A_log", "recurrent", (self.inner, self.state_size), "split")
+        out.add(f"{at}A_log", "recurrent", (self.inner, self.state_size), "split", full_precision=True)
         out.add(f"{at}D", "recurrent", (self.inner,), "split")
         out.linear(
             f"{at}out_proj",

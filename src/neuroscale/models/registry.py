@@ -11,6 +11,7 @@ from neuroscale.models.keys import Keys
 
 ARCHITECTURES = {
     "DeepseekV2ForCausalLM": "deepseek_v2",
+    "DeepseekV32ForCausalLM": "deepseek_v32",
     "DeepseekV3ForCausalLM": "deepseek_v3",
     "FalconH1ForCausalLM": "falcon_h1",
     "Gemma2ForCausalLM": "gemma2",
@@ -22,6 +23,7 @@ ARCHITECTURES = {
     "Glm4MoeForCausalLM": "glm4_moe",
     "Glm4MoeLiteForCausalLM": "glm4_moe_lite",
     "GlmForCausalLM": "glm",
+    "GlmMoeDsaForCausalLM": "glm_moe_dsa",
     "GptOssForCausalLM": "gpt_oss",
     "GraniteForCausalLM": "granite",
     "GraniteMoeForCausalLM": "granitemoe",
@@ -149,7 +151,7 @@ _ENCODERS = frozenset(
         "xlm-roberta",
     }
 )
-_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
+_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "chunked_attention", "indexed_attention"})
 
 _STATEFUL = re.compile(r"linear|mamba|ssm|conv|recurr|delta|rwkv|lightning|retention|kda|gla|hyena")
 
@@ -204,6 +206,8 @@ def refuse_unplanned(c: Keys, text: Keys, family: Family | None) -> None:
             message = f"{keys.model_type} is not planned: its layers are not known here, and are unlike Llama's"
             raise keys.problem("model_type", message, _MEASURE)
         for key, words in _NOT_PLANNED:
+            if key == "index_topk" and family is FAMILIES["deepseek_v3"]:
+                continue
             if keys.values.get(key) not in (None, False, [], {}):
                 raise keys.problem(key, f"says that it is {words} is not planned", _MEASURE)
         if keys.values.get("per_layer_config") and not keys.model_type.startswith("gemma4"):

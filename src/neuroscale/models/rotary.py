@@ -36,6 +36,9 @@ def rotary_tables(
         width = _width(text, attention)
         table = RotaryTable(rows, width, full_precision=text.model_type in _IN_FULL_PRECISION)
         found[windowed, rows, width] = table
+        if isinstance(attention, LatentAttention) and attention.indexer and not attention.indexer.interleaved:
+            # The indexer turns other pairs of values, and so has a table of its own.
+            found[True, rows, width] = table
     return tuple(found.values())
 
 

@@ -20,7 +20,6 @@ from neuroscale.models.towers.known import WRAPPERS
 Status = Literal["planned", "estimated", "refused"]
 
 _REFUSED: Mapping[str, str] = {
-    "DeepseekV32ForCausalLM": "its indexer has a cache of its own",
     "DeepseekV41ForCausalLM": "it attends over compressed caches",
     "DeepseekV4ForCausalLM": "it attends over compressed caches",
     "DeepseekV4ForConditionalGeneration": "it attends over compressed caches",
@@ -28,7 +27,6 @@ _REFUSED: Mapping[str, str] = {
     "DbrxForCausalLM": "its keys mean something else than Llama's",
     "DiffusionGemmaForBlockDiffusion": "it writes blocks of text by diffusion",
     "Glm5NextForCausalLM": "its layers keep states",
-    "GlmMoeDsaForCausalLM": "its indexer has a cache of its own",
     "HYV4ForCausalLM": "its layers are not known here",
     "InklingForCausalLM": "its layers keep the inputs of convolutions beside keys and values",
     "InklingForConditionalGeneration": "its layers keep the inputs of convolutions beside keys and values",

@@ -15,6 +15,7 @@ class Weight:
 
     `name`: as in the checkpoint, with the layer's number; `{}` stands for the number of an expert. `linear`: a matrix
     that quantisation methods convert. Experts that a checkpoint fuses into one tensor count one by one.
+    `full_precision`: as in `Tensor`.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Weight:
     sharding: Sharding
     linear: bool = False
     copies: int = 1
+    full_precision: bool = False
 
     @property
     def module(self) -> str:
@@ -48,10 +50,17 @@ class Weights:
         self.all[start:] = [replace(weight, copies=weight.copies * len(numbers)) for weight in self.all[start:]]
 
     def add(
-        self, name: str, group: Group, shape: Sequence[int], sharding: Sharding = "replicated", *, copies: int = 1
+        self,
+        name: str,
+        group: Group,
+        shape: Sequence[int],
+        sharding: Sharding = "replicated",
+        *,
+        copies: int = 1,
+        full_precision: bool = False,
     ) -> None:
-        """Adds a tensor that quantisation does not convert."""
-        self.all.append(Weight(name, group, tuple(shape), sharding, copies=copies))
+        """Adds a tensor that quantisation does not convert. `full_precision`: as in `Tensor`."""
+        self.all.append(Weight(name, group, tuple(shape), sharding, copies=copies, full_precision=full_precision))
 
     def linear(
         self,
@@ -64,14 +73,15 @@ class Weights:
         bias_sharding: Sharding | None = None,
         copies: int = 1,
         convert: bool = True,
+        full_precision: bool = False,
     ) -> None:
         """Adds a matrix from `width[0]` to `width[1]` values, stored as (out, in), and its bias.
 
         `bias_sharding`: the sharding of the bias if it differs from the matrix's, as after a `RowParallelLinear`.
-        `convert`: false for a matrix that vLLM's layers never quantise.
+        `convert`: false for a matrix that vLLM's layers never quantise. `full_precision`: as in `Tensor`.
         """
         into, out = width
-        self.all.append(Weight(f"{name}.weight", group, (out, into), sharding, convert, copies))
+        self.all.append(Weight(f"{name}.weight", group, (out, into), sharding, convert, copies, full_precision))
         if bias:
             self.all.append(Weight(f"{name}.bias", group, (out,), bias_sharding or sharding, copies=copies))
 
@@ -81,6 +91,6 @@ def together(weights: Iterable[Weight]) -> tuple[Tensor, ...]:
     found: Counter[Tensor] = Counter()
     for weight in weights:
         name = ".".join("{}" if part.isdigit() else part for part in weight.name.split("."))
-        key = Tensor(name, weight.group, weight.shape, 0, weight.sharding, weight.linear)
+        key = Tensor(name, weight.group, weight.shape, 0, weight.sharding, weight.linear, weight.full_precision)
         found[key] += weight.copies
     return tuple(replace(tensor, copies=copies) for tensor, copies in found.items())

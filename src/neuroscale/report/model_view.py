@@ -17,7 +17,13 @@ _BASIS = {
     "config": "its config.json",
     "estimate": "an estimate: this version does not know its architecture",
 }
-_KINDS = {"full": "whole context", "sliding": "sliding window", "chunked": "chunks", "latent": "whole context, latent"}
+_KINDS = {
+    "full": "whole context",
+    "sliding": "sliding window",
+    "chunked": "chunks",
+    "latent": "whole context, latent",
+    "indexer": "keys of its indexer, 8 bits",
+}
 _STATES = {
     "mamba1": "Mamba",
     "mamba2": "Mamba-2",

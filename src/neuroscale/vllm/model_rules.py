@@ -199,7 +199,7 @@ def check_shares(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
     if facts.heads % size:
         yield _undivided("attention-heads", f"the {facts.heads} attention heads of {facts.name}", size)
         return
-    for heads in sorted({layers.kv_heads for layers in facts.cache if layers.kind != "latent"}):
+    for heads in sorted({layers.kv_heads for layers in facts.cache if not layers.on_every_rank}):
         if heads and heads % size and size % heads:
             yield _undivided("kv-heads", f"the {heads} KV heads of {facts.name}", size)
     for what in dict.fromkeys(undivided(state, size) for state in facts.states):

@@ -73,11 +73,27 @@ def unplanned(values: Mapping[str, Any]) -> tuple[Unplanned, ...]:
     return tuple(_found(values))
 
 
+_WITHOUT_WEIGHTS = frozenset({"ngram", "suffix"})
+"""Methods of speculative decoding that guess from the text alone, in host memory."""
+
+
+def _guessing(values: Mapping[str, Any]) -> Iterator[Unplanned]:
+    """What a draft model takes; the layers of multi-token prediction of the model itself are planned."""
+    said = values.get("speculative_config")
+    config = said if isinstance(said, Mapping) else {}
+    method = str(values.get("spec_method") or config.get("method") or "")
+    draft = str(values.get("spec_model") or config.get("model") or "")
+    dest = next((dest for dest in ("speculative_config", "spec_method", "spec_model") if values.get(dest)), "")
+    if not dest or method in _WITHOUT_WEIGHTS or ("mtp" in method and draft in ("", values.get("model"))):
+        return
+    if not method and draft and draft == values.get("model"):
+        return
+    named = f"the draft model {draft}" if draft else f"the method {method}" if method else "speculative decoding"
+    yield Unplanned(dest, f"the weights and the KV cache of {named}")
+
+
 def _found(values: Mapping[str, Any]) -> Iterator[Unplanned]:
-    for dest in ("speculative_config", "spec_method", "spec_model"):
-        if values.get(dest):
-            yield Unplanned(dest, "what speculative decoding takes beside the model")
-            break
+    yield from _guessing(values)
     dtype = str(values.get("kv_cache_dtype") or "")
     if dtype.startswith(("turboquant", "ultraquant")) or dtype.endswith("_ds_mla"):
         yield Unplanned("kv_cache_dtype", f"the exact size of a cache of the kind {dtype}")

@@ -28,7 +28,7 @@ from neuroscale.gate.fit.volumes import READ, check_room
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.cpu_memory import CACHE_SPACE, cache_space, hidden_cache_space, memory_limit
 from neuroscale.manifests.serving_runtimes import SERVING
-from neuroscale.planning.fit import Around, Fit, choices, fit
+from neuroscale.planning.fit import Around, Fit, choices, fit, uncounted
 from neuroscale.planning.startup import startup
 from neuroscale.vllm.argument_problems import ProblemKind
 from neuroscale.vllm.arguments import Parsed, parse_arguments
@@ -258,7 +258,7 @@ class _Judgement:
             told = next(text for text in result.reasons if text.startswith("Part of the weights lies in host memory"))
             fix = "Where people wait for answers, remove it and choose an accelerator that holds the weights."
             self._say("offloaded-weights", self._place_of("cpu_offload_gb"), told, fix, notice=True)
-        for one in arguments.unplanned:
+        for one in uncounted(model.facts, arguments):
             told = f"whether it fits cannot be judged in full: {one.told}"
             fix = "Leave room for it, such as by a lower --gpu-memory-utilization, and measure a start."
             self._not_judged(ENV if one.dest.isupper() else self._place_of(one.dest), told, fix)

@@ -14,8 +14,9 @@ class Decoder:
     """The text tower: its layers, and the tensors around them.
 
     `extras`: tensors below `model.`. `predicting`: layers of multi-token prediction; a checkpoint numbers them after
-    the others, or has them below `predicting_at` without an embedding and an LM head of their own. `final_norm`: the
-    names of the final norm's tensors. `estimated`: the layout is an assumption.
+    the others, or has them below `predicting_at` without an embedding and an LM head of their own. `predicting_names`:
+    the names, below `predicting_at`, of the matrix that joins an embedding and the output, and of three norms.
+    `final_norm`: the names of the final norm's tensors. `estimated`: the layout is an assumption.
     """
 
     layers: tuple[Layer, ...]
@@ -25,6 +26,7 @@ class Decoder:
     extras: tuple[Extra, ...] = ()
     predicting: tuple[Layer, ...] = ()
     predicting_at: str = ""
+    predicting_names: tuple[str, ...] = ("fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
     final_norm: tuple[str, ...] = ("norm.weight",)
     lm_head_bias: bool = False
     embedding_width: int | None = None

@@ -1,4 +1,4 @@
-"""DeepSeek, and families with its layout: latent attention, leading dense layers, shared experts."""
+"""DeepSeek, GLM-5, and families with this layout: latent attention, leading dense layers, shared experts."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from neuroscale.models.families.common import (
     routed_experts,
 )
 from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.keys import Keys
-from neuroscale.models.layers import Experts, LatentAttention, Layer, Mlp
+from neuroscale.models.keys import MOST_LAYERS, Keys
+from neuroscale.models.layers import Experts, Indexer, LatentAttention, Layer, Mlp
 
 CORRECTION = "gate.e_score_correction_bias"
 """The name of the bias that vLLM uses only to choose experts."""
 
 
+_SHARING = 1, 2
+"""The defaults of `index_topk_freq` and `index_skip_topk_offset` in vLLM (model_executor/models/deepseek_v2.py)."""
+
+
 def deepseek(c: Keys) -> Decoder:
-    """DeepSeek V2 and V3, Kimi K2: latent attention, leading dense layers, shared experts."""
-    if c.has("index_topk") and c.raw("index_topk") is not None:
-        raise c.problem(
-            "index_topk",
-            "attention that an indexer with a cache of its own makes sparse is not planned",
-            "Measure this model under vLLM.",
-        )
+    """DeepSeek V2 to V3.2, Kimi K2, GLM-5: latent attention, leading dense layers, shared experts; with `index_topk`,
+    indexers choose the tokens that attention reads."""
     return _latent_moe(c)
 
 
@@ -51,7 +50,7 @@ def dots1(c: Keys) -> Decoder:
 
 def _latent_moe(c: Keys) -> Decoder:
     heads = c.shape("num_attention_heads", high=2**16)
-    attention = LatentAttention(
+    plain = LatentAttention(
         heads,
         rank=c.integer("kv_lora_rank", high=2**20),
         rope_dim=c.integer("qk_rope_head_dim", high=2**16),
@@ -60,9 +59,11 @@ def _latent_moe(c: Keys) -> Decoder:
         query_rank=c.optional("q_lora_rank", high=2**20),
         bias=c.flag("attention_bias"),
     )
+    indexed = _indexed(c, plain)
+    attentions = [indexed if own else plain for own in _own_indexers(c)]
     count = routed_experts(c)
     if not count:
-        return Decoder(tuple(Layer(attention, (Mlp(mlp_width(c)),)) for _ in range(layer_count(c))), hidden_size(c))
+        return Decoder(tuple(Layer(attention, (Mlp(mlp_width(c)),)) for attention in attentions), hidden_size(c))
     # DeepSeek V2 chooses without the correcting bias.
     corrected = c.text("topk_method", "noaux_tc" if c.model_type != "deepseek_v2" else "") == "noaux_tc"
     experts = deepseek_experts(c, count, corrected=corrected)
@@ -70,12 +71,40 @@ def _latent_moe(c: Keys) -> Decoder:
     frequency = c.integer("moe_layer_freq", default=1)
     made = mixed_decoder(
         c,
-        [attention] * layer_count(c),
+        attentions,
         experts,
         Mlp(mlp_width(c)),
         lambda layer: layer < leading or layer % frequency != 0,
     )
-    return replace(made, predicting=predicting_layers(c, Layer(attention, (experts,))))
+    return replace(made, predicting=predicting_layers(c, Layer(indexed, (experts,))))
+
+
+def _indexed(c: Keys, attention: LatentAttention) -> LatentAttention:
+    """The attention with its indexer, if the file has one."""
+    chosen = c.optional("index_topk", high=2**20)
+    if chosen is None:
+        return attention
+    if attention.query_rank is None:
+        raise c.problem("q_lora_rank", "is missing, and the indexer reads the queries of that rank")
+    indexer = Indexer(
+        c.integer("index_n_heads", high=2**16),
+        c.integer("index_head_dim", high=2**16),
+        chosen,
+        c.flag("indexer_rope_interleave"),
+    )
+    return replace(attention, indexer=indexer)
+
+
+def _own_indexers(c: Keys) -> list[bool]:
+    """Which layers have an indexer of their own: the others read the tokens that an earlier layer's chose."""
+    count = layer_count(c)
+    said = c.raw("index_topk_pattern")
+    pattern = c.texts("index_topk_pattern", MOST_LAYERS) if isinstance(said, list) else c.text("index_topk_pattern")
+    if said is not None and pattern is not None:
+        return [layer >= len(pattern) or pattern[layer] != "S" for layer in range(count)]
+    every = c.integer("index_topk_freq", default=_SHARING[0])
+    offset = c.integer("index_skip_topk_offset", low=0, default=_SHARING[1])
+    return [max(layer - offset + 1, 0) % every == 0 for layer in range(count)]
 
 
 def deepseek_experts(c: Keys, count: int, *, corrected: bool = True) -> Experts:

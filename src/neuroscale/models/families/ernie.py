@@ -31,6 +31,7 @@ def ernie_moe(c: Keys) -> Decoder:
         count,
         chosen,
         width,
+        full_router=True,
         correction="moe_statics.e_score_correction_bias",
         shared=Mlp(width * shared, block="shared_experts", bias=bias, group="shared_experts") if shared else None,
     )

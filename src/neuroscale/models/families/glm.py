@@ -28,7 +28,7 @@ def glm4(c: Keys) -> Decoder:
 def glm4_moe(c: Keys) -> Decoder:
     """GLM-4.5 and its successors of that layout."""
     count, _ = needed_experts(c)
-    experts = deepseek_experts(c, count)
+    experts = replace(deepseek_experts(c, count), full_router=True)
     norm = "head" if c.flag("use_qk_norm") else ""
     attentions = attentions_of(c, bias=c.flag("attention_bias"), norm=norm)
     leading = c.optional("first_k_dense_replace", low=0) or 0

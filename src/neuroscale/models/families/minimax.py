@@ -17,6 +17,7 @@ def minimax_m2(c: Keys) -> Decoder:
         mlp_width(c),
         names=NAMES_W1_W3_W2,
         block="block_sparse_moe",
+        full_router=True,
         correction="e_score_correction_bias",
     )
     return mixed_decoder(c, attentions_of(c, norm="all"), experts, None)

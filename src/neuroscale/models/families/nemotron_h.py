@@ -28,7 +28,7 @@ _KINDS = {
 def nemotron_h(c: Keys) -> Decoder:
     """Nemotron-H, and Nemotron-3 with experts that compute in a smaller space (`moe_latent_size`)."""
     kinds = _pattern(c)
-    experts = _experts(c) if "E" in kinds else None
+    experts = _experts(c) if "E" in kinds or "E" in _predicting(c) else None
     made = {
         "M": lambda: _layer(None, (), _mamba(c)),
         "*": lambda: _layer(_attention(c), ()),
@@ -39,13 +39,33 @@ def nemotron_h(c: Keys) -> Decoder:
         "E": lambda: _layer(None, (experts,) if experts else ()),
     }
     by_kind = {kind: made[kind]() for kind in sorted(set(kinds))}
+    guessing = tuple(by_kind.get(kind) or made[kind]() for kind in _predicting(c))
     return Decoder(
         tuple(by_kind[kind] for kind in kinds),
         hidden_size(c),
         experts.count if experts else 0,
         experts.per_token if experts else 0,
+        predicting=guessing,
+        predicting_at="mtp.",
+        predicting_names=(*_JOINING, f"layers.{len(guessing) - 1}.final_layernorm"),
         final_norm=("norm_f.weight",),
     )
+
+
+_JOINING = "layers.0.eh_proj", "layers.0.enorm", "layers.0.hnorm"
+
+
+def _predicting(c: Keys) -> list[str]:
+    """The kinds of the layers that guess tokens, if the file has them (model_executor/models/nemotron_h_mtp.py)."""
+    if not (c.optional("num_nextn_predict_layers", low=0, high=100) or 0):
+        return []
+    said = c.text("mtp_hybrid_override_pattern") if c.written("mtp_hybrid_override_pattern") else ""
+    key = "mtp_hybrid_override_pattern" if said else "mtp_layers_block_type"
+    names = tuple(said) or c.texts(key, MOST_LAYERS) or ("*", "E")
+    for name in names:
+        if _KINDS.get(name) not in ("*", "E"):
+            raise c.problem(key, f"a layer of the kind {shorten(name)} cannot guess tokens")
+    return [_KINDS[name] for name in names]
 
 
 def _layer(attention: Attention | None, blocks: tuple[Mlp | Experts, ...], mixer: Mamba2 | None = None) -> Layer:
@@ -119,6 +139,8 @@ def _experts(c: Keys) -> Experts:
         mlp_width(c, "moe_intermediate_size"),
         ("", "up_proj", "down_proj"),
         block="mixer",
+        # Kernels of Hopper and Blackwell read it in 16 bits (router/gate_linear.py of vLLM's fused_moe).
+        full_router=True,
         correction="gate.e_score_correction_bias",
         shared=shared,
         gated=False,

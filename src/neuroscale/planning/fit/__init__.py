@@ -6,5 +6,18 @@ from neuroscale.planning.fit.engine import fit
 from neuroscale.planning.fit.kv_cache import PagesDiffer
 from neuroscale.planning.fit.result import Choice, Fit, Resolved
 from neuroscale.planning.fit.versions import PINNED
+from neuroscale.planning.fit.weights import uncounted
 
-__all__ = ["PINNED", "Around", "Choice", "Device", "Fit", "PagesDiffer", "Resolved", "choices", "device", "fit"]
+__all__ = [
+    "PINNED",
+    "Around",
+    "Choice",
+    "Device",
+    "Fit",
+    "PagesDiffer",
+    "Resolved",
+    "choices",
+    "device",
+    "fit",
+    "uncounted",
+]

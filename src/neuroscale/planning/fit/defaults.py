@@ -6,6 +6,8 @@ from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.result import Resolved
+from neuroscale.planning.fit.sparse import BLOCK as SPARSE_BLOCK
+from neuroscale.planning.fit.sparse import has_indexer, sparse_cache_dtype
 from neuroscale.planning.fit.states import block_of_states, state_caches
 from neuroscale.planning.fit.versions import Behaviour
 from neuroscale.vllm.engine_arguments import EngineArguments
@@ -54,6 +56,8 @@ def resolve(
     overlap = _overlaps(device, arguments, does)
     states = state_caches(facts, device, arguments)
     cache_dtype = _cache_dtype(facts, arguments, does)
+    if has_indexer(facts):
+        cache_dtype = sparse_cache_dtype(facts, device, arguments.kv_cache_dtype, cache_dtype)
     block = _block_size(facts, device, arguments)
     steps = arguments.pipeline_parallel_size
     if overlap:
@@ -114,6 +118,8 @@ def _overlaps(device: Device, arguments: EngineArguments, does: Behaviour) -> bo
 
 
 def _block_size(facts: ModelFacts, device: Device, arguments: EngineArguments) -> int:
+    if has_indexer(facts):
+        return arguments.block_size or SPARSE_BLOCK
     if device.family == "cpu":
         latent = any(layers.kind == "latent" for layers in facts.cache)
         return BLOCK if latent else arguments.block_size or CPU_BLOCK

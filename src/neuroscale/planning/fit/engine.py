@@ -19,9 +19,10 @@ from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, pool
 from neuroscale.planning.fit.messages import explained, log_lines
 from neuroscale.planning.fit.overhead import Overhead, overhead, runner
 from neuroscale.planning.fit.result import Closeness, Confidence, Fit, Resolved, Verdict, memory_of
+from neuroscale.planning.fit.sparse import has_indexer
 from neuroscale.planning.fit.support import too_long, unsupported
 from neuroscale.planning.fit.versions import MEASURED, OLDEST, PINNED, Behaviour, behaviour, number
-from neuroscale.planning.fit.weights import RankWeights, loading_peak, predicts, rank_weights
+from neuroscale.planning.fit.weights import RankWeights, loading_peak, predicts, rank_weights, uncounted
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 UNMEASURED = frozenset({"tpu", "rocm"})
@@ -49,6 +50,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     if arguments.max_model_len == -1:
         fitted = fit(facts, device, replace(arguments, max_model_len=None), version=version)
         arguments = replace(arguments, max_model_len=max(min(fitted.max_context, fitted.max_model_len), 1))
+    arguments = replace(arguments, unplanned=uncounted(facts, arguments))
     does = behaviour(version)
     if does.yarn_multiplied and facts.length_by_yarn is not None:
         facts = replace(facts, max_position_embeddings=facts.length_by_yarn, default_length=None)
@@ -351,7 +353,11 @@ def _confidence(facts: ModelFacts, device: Device, arguments: EngineArguments, v
         return "low"
     if number(version) < OLDEST:
         return "low"
-    if facts.states and (device.family not in ("cuda", "cpu") or number(version) < number(PINNED)):
-        return "low"  # only the pinned version's source was read for the size of states
+    if (facts.states or has_indexer(facts)) and (
+        device.family not in ("cuda", "cpu") or number(version) < number(PINNED)
+    ):
+        return "low"  # only the pinned version's source was read for the size of states and indexers
+    if has_indexer(facts):
+        return "medium"  # nobody has measured such a start
     known = device.family == "cuda" and not device.shared and not device.slice_of
     return "high" if known and not _unmeasured(facts, arguments, version) else "medium"

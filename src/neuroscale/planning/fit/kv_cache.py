@@ -13,6 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+_WHOLE = frozenset({"full", "latent", "indexer"})
+"""Kinds that keep the whole context."""
+
 
 class PagesDiffer(Exception):  # noqa: N818
     """Two kinds of layers cannot share the blocks of one cache: vLLM refuses such a model."""
@@ -25,7 +28,7 @@ class LayerSpec:
 
     `held`: for a state, the pages that a request holds, however long it is; such a page has the size `padded`."""
 
-    kind: Literal["full", "sliding", "chunked", "latent", "state"]
+    kind: Literal["full", "sliding", "chunked", "latent", "indexer", "state"]
     block_size: int
     bytes_per_token: int
     window: int | None = None
@@ -163,8 +166,8 @@ def _uniform(specs: list[LayerSpec]) -> bool:
     first = specs[0]
     if first.kind == "state":
         return all(spec.kind == "state" and spec.page_bytes == first.page_bytes for spec in specs)
-    if first.kind in ("full", "latent"):
-        return all(spec.kind in ("full", "latent") for spec in specs)
+    if first.kind in _WHOLE:
+        return all(spec.kind in _WHOLE for spec in specs)
     return all(spec.kind == first.kind and spec.window == first.window for spec in specs)
 
 
@@ -173,7 +176,7 @@ def _promoted(layers: Sequence[tuple[LayerSpec, int]]) -> list[tuple[LayerSpec, 
     if len({(spec.kind, spec.window) for spec, _ in layers if spec.window is not None}) > 1:
         # One table keeps one window.
         raise PagesDiffer
-    full = [spec for spec, _ in layers if spec.kind in ("full", "latent")]
+    full = [spec for spec, _ in layers if spec.kind in _WHOLE]
     if 0 < sum(spec.kind == "state" for spec, _ in layers) < len(layers):
         # States and tokens cannot share a block table.
         raise PagesDiffer

@@ -1,4 +1,5 @@
-"""Says which towers for images and sound vLLM loads: it drops a tower only if all inputs of it are switched off."""
+"""Says which tensors vLLM loads: it drops a tower for images or sound if all inputs of it are switched off, and the
+copies that layers of multi-token prediction have of the embedding and the LM head."""
 
 from __future__ import annotations
 
@@ -25,6 +26,9 @@ _NO_VIDEO = frozenset(
 """Models whose tower vLLM marks for images alone (`_mark_tower_model` of its models). Every other model keeps its tower
 unless the command also limits videos to 0: a kind of input without a limit is allowed (config/multimodal.py)."""
 
+_HEADS, _EMBEDDINGS = (".shared_head.head.weight",), (".embed_tokens.weight",)
+"""Tensors of layers of multi-token prediction that vLLM replaces with the model's own."""
+
 
 def loads_vision(facts: ModelFacts, arguments: EngineArguments) -> bool:
     """Whether the tower for images is on the accelerator."""
@@ -41,6 +45,10 @@ def loads_audio(arguments: EngineArguments) -> bool:
 
 def loads(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> bool:
     """Whether a tensor is on the accelerator; the weights that join a tower to the language model go with the tower."""
+    if tensor.group == "mtp":
+        # `load_eagle_model` of v1/worker/gpu/spec_decode/eagle/utils.py: a pipeline's last stage has no embedding.
+        shared = _HEADS if arguments.pipeline_parallel_size > 1 else (*_HEADS, *_EMBEDDINGS)
+        return not tensor.name.endswith(shared)
     if tensor.group == "vision":
         return loads_vision(facts, arguments)
     if tensor.group == "audio":

@@ -17,6 +17,7 @@ from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.loaded_towers import loads_audio, loads_vision
 from neuroscale.planning.fit.result import Resolved
+from neuroscale.planning.fit.sparse import has_indexer, indexer_bytes
 from neuroscale.planning.fit.versions import Behaviour, Runner, behaviour
 from neuroscale.vllm.engine_arguments import EngineArguments
 
@@ -123,6 +124,10 @@ def overhead(
         "activations": _activations(facts, arguments, resolved, does),
         "process": round((does.process_gib if device.switched else SMALL_PROCESS_GIB) * GIB),
     }
+    if has_indexer(facts):
+        scratch = _expert_buffers(facts, arguments.tensor_parallel_size, resolved.max_num_batched_tokens)
+        width = DTYPE_BYTES[served_dtype(facts, arguments)]
+        counted["indexers"] = indexer_bytes(facts, resolved, round(scratch * width))
     if does.others_counted:
         counted["other programs and the driver"] = device.held_bytes
     if device.shared:

@@ -56,7 +56,7 @@ def guessed_tokens(facts: ModelFacts, arguments: EngineArguments) -> int:
     """Tokens guessed in a step: the command's number, else the model's number of layers of multi-token prediction."""
     if arguments.speculative_tokens or not predicts(arguments):
         return arguments.speculative_tokens
-    return sum(layers.layers for layers in facts.predicting)
+    return sum(layers.layers for layers in facts.predicting if layers.kind != "indexer")
 
 
 def prefix_caching(arguments: EngineArguments) -> bool:

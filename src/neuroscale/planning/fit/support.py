@@ -7,6 +7,8 @@ from neuroscale.models.state_bytes import undivided
 from neuroscale.planning.fit.defaults import VIDEO_TOKENS, looks_both_ways
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.result import Resolved
+from neuroscale.planning.fit.sparse import BLOCK as SPARSE_BLOCK
+from neuroscale.planning.fit.sparse import has_indexer, no_kernels
 from neuroscale.planning.fit.states import prefix_caching
 from neuroscale.vllm.engine_arguments import EngineArguments
 
@@ -17,12 +19,16 @@ def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, r
     found = []
     if facts.heads % ranks:
         found.append(f"The {facts.heads} attention heads of {facts.name} cannot be split over {ranks} ranks.")
-    for heads in sorted({layers.kv_heads for layers in facts.cache if layers.kind != "latent"}):
+    for heads in sorted({layers.kv_heads for layers in facts.cache if not layers.on_every_rank}):
         if max(heads, ranks) % min(heads, ranks):
             found.append(
                 f"The {heads} KV heads of {facts.name} can neither be split over {ranks} ranks nor be copied to them "
                 "evenly."
             )
+    if lacking := no_kernels(facts, device):
+        found.append(lacking)
+    if has_indexer(facts) and resolved.block_size % SPARSE_BLOCK:
+        found.append(f"--block-size={resolved.block_size} is not a multiple of {SPARSE_BLOCK}, which indexers need.")
     found += _states(facts, arguments)
     if arguments.pipeline_parallel_size > facts.num_layers:
         found.append(
@@ -108,7 +114,7 @@ def _shared_context(facts: ModelFacts, arguments: EngineArguments, resolved: Res
     if resolved.hybrid and any(layers.window is not None for layers in facts.cache):
         found.append(f"{named} cannot share the windows that layers of {facts.name} keep.")
     heads = facts.kv_heads
-    if any(layers.kind != "latent" for layers in facts.cache) and (
+    if any(not layers.on_every_rank for layers in facts.cache) and (
         shards * heads > ranks or facts.heads // heads % shards
     ):
         found.append(

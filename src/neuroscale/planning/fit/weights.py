@@ -12,6 +12,7 @@ from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.loaded_towers import loads
 from neuroscale.planning.fit.versions import Behaviour
 from neuroscale.vllm.engine_arguments import EngineArguments
+from neuroscale.vllm.unplanned_arguments import Unplanned
 
 VOCABULARY_STEP = 64
 """vLLM pads the vocabulary to a multiple of this before it splits it (vocab_parallel_embedding.py)."""
@@ -20,6 +21,9 @@ _MARLIN_INNER, _MARLIN_HIDDEN = 128, 256
 """mxfp4 experts are padded to multiples of these for vLLM's kernels (layers/quantization/mxfp4.py): gpt-oss-20b takes
 13.7 GiB of 12.8 in its files on an A100 and a GB10, gpt-oss-120b 65.9 of 60.8 on an H100 and 17.2 of 15.2 on each of
 four A100."""
+
+_FULL_WIDTH = 4.0
+"""Bytes of a value in float32."""
 
 _STAYS = frozenset({"embedding", "lm_head", "per_layer_embedding", "rotary", "lora"})
 """Groups that --cpu-offload-gb leaves on the accelerator: it moves only the parameters of layers and towers
@@ -111,6 +115,19 @@ def predicts(arguments: EngineArguments) -> bool:
     return said is not None and ("mtp" in said or said == arguments.model)
 
 
+_NO_PREDICTING = Unplanned(
+    "speculative_config",
+    "the layers of multi-token prediction, which the model's config.json does not describe or planning does not know",
+)
+
+
+def uncounted(facts: ModelFacts, arguments: EngineArguments) -> tuple[Unplanned, ...]:
+    """The arguments of which a plan does not count a part, for this model."""
+    if not predicts(arguments) or facts.predicting or _NO_PREDICTING in arguments.unplanned:
+        return arguments.unplanned
+    return (*arguments.unplanned, _NO_PREDICTING)
+
+
 def _unpacked_latent(facts: ModelFacts, arguments: EngineArguments) -> int:
     """Bytes of the copies in the model's dtype that multi-head latent attention makes of a quantised `kv_b_proj` for
     decoding (`process_weights_after_loading` of mla_attention.py). An unquantised matrix needs no copies."""
@@ -167,7 +184,7 @@ def _part(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> floa
 
 def _kv_heads(facts: ModelFacts, tensor: Tensor) -> int:
     """The heads of a matrix of keys or values: layers that see the whole context may have another number of heads."""
-    kinds = {(layers.kv_heads, layers.head_dim) for layers in facts.cache if layers.kind != "latent"}
+    kinds = {(layers.kv_heads, layers.head_dim) for layers in facts.cache if not layers.on_every_rank}
     found = {heads for heads, size in kinds if heads * size == tensor.shape[0]}
     return found.pop() if len(found) == 1 else facts.kv_heads
 
@@ -189,11 +206,17 @@ def _width(facts: ModelFacts, tensor: Tensor) -> float:
     quantization = facts.quantization
     if quantization is not None and tensor.linear:
         return quantization.bits / 8
+    if tensor.full_precision and facts.basis == "headers":
+        params = sum(one.params for one in facts.tensors if one.group == tensor.group)
+        if facts.weight_bytes.get(tensor.group, 0) > 3 * params:
+            return _FULL_WIDTH  # the files have these tensors in float32, too
     return float(DTYPE_BYTES[facts.file_dtype or facts.dtype])
 
 
 def _loaded_width(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> float:
     """Bytes of a parameter on the accelerator."""
+    if tensor.full_precision:
+        return _FULL_WIDTH
     if facts.quantization is not None:
         return _width(facts, tensor)
     matrix, expert = _ONLINE.get(arguments.quantization or "", (None, None))

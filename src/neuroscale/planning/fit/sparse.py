@@ -1,0 +1,77 @@
+"""Plans sparse latent attention (DeepSeek V3.2, GLM-5): cards with kernels for it, its cache's format, its buffers.
+
+Sources, all in vLLM 0.32: `_get_backend_priorities` of platforms/cuda.py, `_canonicalize_sparse_mla_kv_cache_dtype` of
+model_executor/layers/attention/mla_attention.py, model_executor/layers/sparse_attn_indexer.py, and the backends'
+own files in v1/attention/backends/mla. Nobody has measured such a start for this project.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from neuroscale.core.units import MIB
+from neuroscale.models.cache_bytes import SPARSE_CACHE
+from neuroscale.models.facts import ModelFacts
+from neuroscale.planning.fit.device import Device
+from neuroscale.planning.fit.result import Resolved
+
+BLOCK = 64
+"""Tokens of a block: the only size of the indexer's kernels."""
+
+LOGITS_BYTES = 512 * MIB
+"""The scores of a step (VLLM_SPARSE_INDEXER_MAX_LOGITS_MB)."""
+
+_KEY_BYTES, _KEYS_OF_A_TOKEN = 132, 8
+_LONG = 256 * 1024
+_FACTORS = 5, 2
+"""Requests whose keys are gathered at once: up to a context of `_LONG` tokens, and beyond."""
+
+Generation = Literal["hopper", "blackwell", "workstation", "older", ""]
+
+_GENERATIONS: tuple[tuple[Generation, str], ...] = (
+    ("blackwell", r"\bg?b[123]00\b"),
+    ("workstation", r"\b(gb10|spark|rtx 50[5-9]0|rtx pro)\b"),
+    ("hopper", r"\bg?h([128]00|20)\b"),
+    ("older", r"\b(a(100|800|10g?|30|40|2|16)|a[456]000|l4|l40s?|t4|v100|rtx [2-4]0[5-9]0|gtx)\b"),
+)
+
+
+def has_indexer(facts: ModelFacts) -> bool:
+    """Whether indexers choose the tokens that attention reads."""
+    return any(layers.kind == "indexer" for layers in facts.cache)
+
+
+def sparse_cache_dtype(facts: ModelFacts, device: Device, asked: str, dtype: str) -> str:
+    """The dtype of the cache. `asked`: --kv-cache-dtype; `dtype`: the dtype that dense attention would keep."""
+    card = _generation(device)
+    if card == "workstation" and asked in ("auto", "fp8", "fp8_e4m3"):
+        return SPARSE_CACHE
+    if card == "blackwell":
+        return "fp8" if asked == "auto" and "GlmMoeDsaForCausalLM" in facts.architectures else dtype
+    return SPARSE_CACHE if dtype.startswith("fp8") else dtype
+
+
+def indexer_bytes(facts: ModelFacts, resolved: Resolved, scratch: int) -> int:
+    """Bytes of a rank for indexers: the chosen tokens of a step, its scores, and the keys gathered for it, which share
+    the `scratch` bytes that experts use."""
+    chosen = int((facts.config or {}).get("index_topk") or 0)
+    factor = _FACTORS[resolved.max_model_len > _LONG]
+    gathered = resolved.max_model_len * _KEYS_OF_A_TOKEN * factor * _KEY_BYTES
+    return 4 * resolved.max_num_batched_tokens * chosen + LOGITS_BYTES + max(0, gathered - scratch)
+
+
+def no_kernels(facts: ModelFacts, device: Device) -> str:
+    """The sentence that says that vLLM cannot serve sparse attention on this accelerator; empty if it can."""
+    if not has_indexer(facts) or (device.family != "cpu" and _generation(device) != "older"):
+        return ""
+    return (
+        f"vLLM cannot serve {facts.name} on {device.title}: its kernels for sparse attention need a Hopper or "
+        "Blackwell card."
+    )
+
+
+def _generation(device: Device) -> Generation:
+    """The generation of a card by its name; empty if the name does not say it."""
+    name = re.sub(r"[-_]", " ", f"{device.name} {device.title}".lower())
+    return next((generation for generation, pattern in _GENERATIONS if re.search(pattern, name)), "")
