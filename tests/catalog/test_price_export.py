@@ -127,7 +127,7 @@ def test_aws_s_instances_become_prices_of_instances() -> None:
     assert (export.date, export.region, export.others) == (date(2026, 6, 15), "eu-west-1", 2)
     assert left(export) == {"zz9.xlarge": "no accelerator is known by this family"}
     (big,) = (one.instance for one in export.prices if one.instance and one.count == 8)
-    assert (big.vcpu, big.memory_gib) == (96, 1152)
+    assert (big.vcpu, big.memory_gib) == (96, Decimal(1152))
 
 
 @pytest.mark.parametrize(
