@@ -1,7 +1,7 @@
 """Pull requests as people open them, and the change of the bill, worked out by hand.
 
 An L4 costs 0.72 US dollars an hour, a vCPU 0.0864 and a GiB 0.009; an H100 with its CPU and memory 10.98. A month has
-730 hours. A replica of the 12B model (one L4, 4 vCPUs, 16 GiB): 0.72 + 0.3456 + 0.144 = 1.2096 an hour, 883.008 a month.
+730 hours. A replica of the 12B model (L4, 4 vCPUs, 16 GiB): 0.72 + 0.3456 + 0.144 = 1.2096 an hour, 883.008 a month.
 """
 
 from __future__ import annotations
