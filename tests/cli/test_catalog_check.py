@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -112,8 +113,7 @@ def test_the_command_ends_by_what_it_found(tmp_path: Path) -> None:
 
     edit("runtimes", "digest: null", f'digest: "{DIGEST}"')
     for path in (platform / "platform/catalog/prices").iterdir():
-        lines = [f'date: "{today}"' if line.startswith("date:") else line for line in path.read_text().splitlines()]
-        path.write_text("\n".join(lines) + "\n")
+        path.write_text(re.sub(r'(?m)^( *date:) ".*"$', rf'\1 "{today}"', path.read_text()))
     edit("models", "revision: null", f'revision: "{COMMIT}"')
     edit("models", "path: mistralai/Mixtral-8x7B-Instruct-v0.1", f"path: {NAME}")
     hub = Hub({})

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from cluster_lab import run
+from command_line import Said
 from neuroscale.metering import services, tokens
 from neuroscale.metering.services import ServiceFacts
 from neuroscale.metering.tokens import Counted
-from opencost_answers import costs, envelope, key
+from opencost_answers import costs, envelope, inference_answer, key, model
 from opencost_server import opencost_server
 
 MIXTURE = "google/gemma-4-26B-A4B-it"
@@ -40,6 +41,34 @@ def test_a_service_has_a_price_and_one_that_nobody_looked_at_a_reason(monkeypatc
     assert "8.0 requests ran at once" in shown.out
     assert "reads 40% of the 128 experts, not the 6% that one token takes" in shown.out
     assert "one/hidden has no price: Prometheus has no samples of its servers" in shown.out
+
+
+def test_opencost_s_own_cost_of_tokens_stands_beside_where_the_server_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = {("one", "chat"): Counted(Decimal(3_000_000), Decimal(2_000_000), Decimal(1), 8.0)}
+    monkeypatch.setattr(services, "service_facts", lambda metered, snapshot, environments: {})
+    monkeypatch.setattr(tokens, "count_tokens", lambda prometheus, window: counted)
+    rows = {key("chat", "one"): costs(11, 1), "__idle__": costs(0)}
+
+    def asked(inference: tuple[int, str] | None, *more: str) -> Said:
+        with opencost_server(envelope(rows), inference=inference) as url:
+            places = ("--opencost-url", url, "--prometheus-url", url, "--repository", ROOT)
+            return run("token-cost", "--window", "2026-11-01", *places, *more)
+
+    own = (200, inference_answer(model("chat", "one", 15, 3_000_000, 2_000_000, 6, 9), model("lost", "one", 0, 5, 5)))
+    told = asked(own, "--json").json
+    chat, lost = told["opencost_inference"]["models"]
+    assert told["services"][0]["usd_per_million"] == "2.20"
+    assert [chat[f"usd_per_million{part}"] for part in ("", "_prompt", "_generation")] == ["3.00", "2.00", "4.50"]
+    assert (lost["cost"], lost["usd_per_million"]) == (None, None)
+    shown = asked(own).out
+    assert "chat in one: $15.00, $3.00 per million ($2.00 in, $4.50 out, divided by compute_time)" in shown
+    assert "lost in one: unknown, since OpenCost found no pods whose label names this model" in shown
+    older = asked(None, "--json").json
+    assert (older["opencost_inference"]["available"], older["opencost_inference"]["fault"]) == (False, "")
+    failed = asked((500, '{"code": 500, "message": "collecting metrics: no Prometheus"}'))
+    assert failed.status == 0
+    assert "OpenCost's own cost of tokens is not used: " in failed.out
+    assert "collecting metrics: no Prometheus" in failed.out
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "four", "NaN", "1e3"])

@@ -145,6 +145,13 @@ def test_the_order_of_the_objects_does_not_matter(objects: Any, order: list[int]
     assert changed(service(objects, tuple(objects[index] for index in order if index < len(objects)))) is None
 
 
+def test_two_objects_of_one_name_and_price_are_the_same_in_either_order() -> None:
+    # The price of an H100 includes CPU and memory, so that the two cost the same.
+    node = {"nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}}
+    pair = [workload(pod=pod_spec(gpu=1, cpu=1, memory=memory) | node) for memory in ("1Gi", "512Mi")]
+    assert changed(service(tuple(pair), tuple(reversed(pair)))) is None
+
+
 _ODD = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 2**40) | st.floats(allow_nan=False) | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),

@@ -39,7 +39,7 @@ def prices() -> Prices:
 def repriced(accelerator: str, usd: str) -> Prices:
     """The prices of this repository with another price for an accelerator."""
     now = prices()
-    (price_list,) = now.catalog.prices.values()
+    price_list = now.catalog.prices["google-cloud"]
     changed = tuple(
         one.model_copy(update={"usd": Decimal(usd)}) if one.accelerator == accelerator else one
         for one in price_list.prices
@@ -47,7 +47,7 @@ def repriced(accelerator: str, usd: str) -> Prices:
     catalog = Catalog(
         now.catalog.models,
         now.catalog.accelerators,
-        {price_list.name: price_list.model_copy(update={"prices": changed})},
+        {**now.catalog.prices, price_list.name: price_list.model_copy(update={"prices": changed})},
         now.catalog.runtimes,
         now.catalog.teams,
     )

@@ -50,6 +50,32 @@ def envelope(rows: dict[str, Any] | None, **fields: Any) -> str:
     return json.dumps({"code": 200, "status": "success", "data": [rows], **fields})
 
 
+def model(
+    name: str, namespace: str, cost: float, prompt: int, generation: int, into: float = 0, out: float = 0
+) -> dict[str, Any]:
+    """One model of an answer of /inferenceCost, as OpenCost's pkg/inferencecost/apitypes.go describes it."""
+    return {
+        "properties": {"modelName": name, "namespace": namespace},
+        "costBasis": "allocation",
+        "totalCost": cost,
+        "promptTokens": prompt,
+        "generationTokens": generation,
+        "totalTokens": prompt + generation,
+        "costPerMillionTokens": cost / (prompt + generation) * 1e6,
+        "inputCost": into,
+        "outputCost": out,
+        "inputCostPerMillionTokens": into / prompt * 1e6,
+        "outputCostPerMillionTokens": out / generation * 1e6,
+        "allocationMethod": "compute_time",
+    }
+
+
+def inference_answer(*models: dict[str, Any], **data: Any) -> str:
+    """The whole answer of /inferenceCost/total about one step."""
+    rows = {f"{one['properties']['modelName']}/{one['properties']['namespace']}": one for one in models}
+    return json.dumps({"code": 200, "status": "success", "data": {"inferenceCosts": rows, **data}})
+
+
 def answering(answer: Callable[[str], httpx.Response]) -> OpenCost:
     """An OpenCost that answers a question's `window` so."""
 

@@ -9,14 +9,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @contextmanager
-def opencost_server(body: str, status: int = 200) -> Iterator[str]:
-    """Its address, as long as it runs. It answers everything below /allocation/compute with `body`."""
+def opencost_server(body: str, status: int = 200, inference: tuple[int, str] | None = None) -> Iterator[str]:
+    """Its address, as long as it runs. It answers everything below /allocation/compute with `body`.
+
+    `inference`: what it answers below /inferenceCost/total, as OpenCost does from 1.121 on; before that: 404.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = self.path.startswith("/allocation/compute?")
-            data = (body if found else "404 page not found").encode()
-            self.send_response(status if found else 404)
+            told = (404, "404 page not found")
+            if self.path.startswith("/allocation/compute?"):
+                told = (status, body)
+            elif self.path.startswith("/inferenceCost/total?") and inference is not None:
+                told = inference
+            data = told[1].encode()
+            self.send_response(told[0])
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)

@@ -3,8 +3,9 @@
 Input: the files of one moment, or the name of a model. Output: checked entries, or every mistake in them.
 """
 
-from neuroscale.catalog.entries import Accelerator, Figure, ModelEntry, Price, PriceList, Quota, RuntimeEntry, Team
+from neuroscale.catalog.entries import Accelerator, Figure, ModelEntry, Quota, RuntimeEntry, Team
 from neuroscale.catalog.loading import Catalog, load_catalog, sha256
+from neuroscale.catalog.price_list import Price, PriceList
 
 __all__ = [
     "Accelerator",

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date
-from decimal import Decimal
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from neuroscale.core.frozen import Frozen
-from neuroscale.core.validation import Money, wrong
+from neuroscale.core.validation import wrong
 from neuroscale.models.config import read_entry
 from neuroscale.models.facts import ModelFacts
 
@@ -28,9 +27,6 @@ Label = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 LabelValue = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")]
 Source = Annotated[str, Field(min_length=8, max_length=600)]
 Positive = Annotated[float, Field(gt=0)]
-
-PLACEHOLDER_PRICES = frozenset(map(Decimal, ("0.95", "700", "0.031611", "0.004237")))
-"""Amounts by which other tools mean 'no price': OpenCost's defaults for GPU, CPU and RAM, SkyPilot's 'unavailable'."""
 
 
 class Figure(Frozen):
@@ -200,76 +196,6 @@ class Accelerator(Frozen):
         if list(counts) != sorted(set(counts)):
             raise wrong("counts are not ascending", "List each count once, ascending, such as [1, 2, 4].")
         return counts
-
-
-class Price(Frozen):
-    """US dollars per hour of `count` accelerators.
-
-    `includes` names the parts in the price; vCPU and memory that are not included cost the list's own rates.
-    """
-
-    accelerator: Label
-    count: Annotated[int, Field(ge=1)]
-    unit: Literal["accelerator-hour", "instance-hour"]
-    usd: Money
-    includes: tuple[Literal["cpu", "memory"], ...]
-
-    @field_validator("usd")
-    @classmethod
-    def _real(cls, usd: Decimal) -> Decimal:
-        return _real_price(usd, "Leave an accelerator without a known price out of the list.")
-
-    @model_validator(mode="after")
-    def _unit(self) -> Price:
-        if self.unit == "accelerator-hour" and self.count != 1:
-            raise wrong("a price per accelerator-hour is for one", "Write `count: 1`, or `unit: instance-hour`.")
-        return self
-
-
-def _real_price(usd: Decimal, where_unknown: str) -> Decimal:
-    if usd <= 0:
-        raise wrong(f"{usd} is not a price", where_unknown)
-    if usd in PLACEHOLDER_PRICES:
-        raise wrong(
-            f"{usd} is a placeholder of another tool, not a price", "Write the provider's price, with its source."
-        )
-    return usd
-
-
-class PriceList(Frozen):
-    """Prices of one provider at one date, in US dollars. `region` and `tier` as the provider names them."""
-
-    name: Label
-    source: Source
-    date: date
-    region: str
-    tier: str
-    vcpu_hour: Money | None
-    memory_gib_hour: Money | None
-    prices: Annotated[tuple[Price, ...], Field(min_length=1)]
-
-    @field_validator("vcpu_hour", "memory_gib_hour")
-    @classmethod
-    def _real(cls, usd: Decimal | None) -> Decimal | None:
-        return None if usd is None else _real_price(usd, "Write null where it is not known.")
-
-    @model_validator(mode="after")
-    def _once(self) -> PriceList:
-        seen = [(price.accelerator, price.count) for price in self.prices]
-        for pair in seen:
-            if seen.count(pair) > 1:
-                raise wrong(f"{pair[0]} x {pair[1]} has two prices in one list", "Keep one of the two.")
-        for price in self.prices:
-            if "cpu" not in price.includes and self.vcpu_hour is None:
-                raise wrong(
-                    f"{price.accelerator} does not include cpu, and the list has no vcpu_hour", "Write vcpu_hour."
-                )
-            if "memory" not in price.includes and self.memory_gib_hour is None:
-                raise wrong(
-                    f"{price.accelerator} does not include memory, and the list has no memory_gib_hour",
-                    "Write memory_gib_hour.",
-                )
-        return self
 
 
 class OnlyFor(Frozen):

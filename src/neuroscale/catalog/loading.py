@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from decimal import Decimal
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from neuroscale.catalog.entries import Accelerator, ModelEntry, Price, PriceList, RuntimeEntry, Team
+from neuroscale.catalog.entries import Accelerator, ModelEntry, RuntimeEntry, Team
+from neuroscale.catalog.price_list import Price, PriceList
 from neuroscale.catalog.quantization_kinds import kind_of
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.units import MIB
@@ -82,15 +84,23 @@ class Catalog:
         # Loading refuses a catalog with a family without a general runtime, or with two runtimes for the same models.
         return own[0] if own else next(runtime for runtime in serving if runtime.only_for is None)
 
-    def price(self, accelerator: str, count: int, lists: tuple[str, ...]) -> tuple[PriceList, Price] | None:
-        """The first price for `count` accelerators in the named lists; a price's own count must divide `count`."""
+    def price(
+        self,
+        accelerator: str,
+        count: int,
+        lists: tuple[str, ...],
+        cpu: Decimal | int = 0,
+        memory_gib: Decimal | int = 0,
+    ) -> tuple[PriceList, Price] | None:
+        """The price of `count` accelerators for a pod with these requests, in the first named list that has one.
+
+        A price's own count must divide `count`; of several, the largest and then the cheapest counts.
+        """
         for name in lists:
             price_list = self.prices[name]
-            fitting = [
-                price for price in price_list.prices if price.accelerator == accelerator and count % price.count == 0
-            ]
+            fitting = [price for price in price_list.prices if price.fits(accelerator, count, cpu, memory_gib)]
             if fitting:
-                return price_list, max(fitting, key=lambda price: price.count)
+                return price_list, min(fitting, key=lambda price: (-price.count, price.usd))
         return None
 
     def _kinds(self) -> dict[str, Mapping[str, BaseModel]]:

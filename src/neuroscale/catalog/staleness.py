@@ -46,9 +46,9 @@ def staleness(catalog: Catalog, today: date, newest: Newest) -> Staleness:
     """Checks the whole catalog. It asks the Hub for models until the Hub is out of reach."""
     remarks, revisions = _revisions(catalog, newest)
     for price_list in catalog.prices.values():
-        days = (today - price_list.date).days
+        days = (today - price_list.oldest).days
         if days > OLDEST_PRICE_DAYS:
-            message = f"the prices are of {price_list.date}, {days} days ago: more than {OLDEST_PRICE_DAYS}"
+            message = f"the prices are of {price_list.oldest}, {days} days ago: more than {OLDEST_PRICE_DAYS}"
             fix = "Look them up again, and write the new date with them."
             remarks.append(Remark(f"price/{price_list.name}", "stale", message, fix))
     for runtime in catalog.runtimes.values():

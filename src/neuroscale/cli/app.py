@@ -32,6 +32,7 @@ from neuroscale.cli import (
     plan,
     platform,
     policy,
+    prices,
     query,
     reconcile,
     render,
@@ -102,6 +103,7 @@ app.command("reconcile")(reconcile.reconcile_costs)
 app.command("query")(query.query_service)
 app.command("key")(key.manage_key)
 app.add_typer(catalog.app)
+app.add_typer(prices.app)
 app.command("milestones")(milestones.run_milestones)
 app.add_typer(local.app)
 app.add_typer(platform.app)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from neuroscale.cli.catalog_files import write_files
 from neuroscale.cli.json_output import print_json
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.printable import terminal
@@ -60,7 +61,7 @@ def add(wanted: Wanted, repository: Path | None, remote: str | None, token_file:
         return _propose(root, found, said, wanted.environment, remote, token_file, as_json=as_json)
     snapshot = FolderSnapshot(root)
     made = _make(found, said, wanted.environment, snapshot, snapshot)
-    changed = _write(root, snapshot, made.files)
+    changed = write_files(root, snapshot, made.files)
     if as_json:
         print_json({**_mapping(made), "changed": changed})
         return ExitStatus.PASSED
@@ -130,21 +131,6 @@ def _fields(path: Path | None) -> Mapping[str, Any]:
                 Problem(str(path), key, "comes from the model's files", "Remove it; --name gives another name.")
             )
     return values
-
-
-def _write(root: Path, snapshot: Snapshot, files: Mapping[str, str]) -> list[str]:
-    """Write the files that differ, and return their paths. Raises InputError, before it writes, if a path is a link."""
-    from neuroscale.core.files import write_public
-
-    for path in files:
-        for place in [path, *map(str, [*Path(path).parents][:-1])]:
-            if (root / place).is_symlink():
-                raise InputError(Problem(place, "", "is a symlink", "Replace it by a plain file or folder."))
-    changed = [path for path, text in files.items() if snapshot.read(path) != text.encode()]
-    for path in changed:
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        write_public(root / path, files[path])
-    return changed
 
 
 def _propose(

@@ -27,6 +27,9 @@ from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
     from neuroscale.catalog import Catalog
+    from neuroscale.metering.opencost import OpenCost
+    from neuroscale.metering.window import Window
+    from neuroscale.report.token_cost_view import Own
 
 _NAME_IT = Problem(COMMAND_LINE, "--environment", "", "Name the one to ask with --environment.")
 _WEIGHT = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4})?")
@@ -69,6 +72,7 @@ def show_token_costs(
     with opencost_of(environment, Where() if opencost_url else cluster, opencost_url, opened.settings) as opencost:
         meter = opencost.meter(asked)
         place = opencost.place
+        own = _own(opencost, meter.window)
     where = Where() if prometheus_url else cluster
     with prometheus_of(environment, where, prometheus_url, opened.settings, _NAME_IT) as prometheus:
         counted = count_tokens(prometheus, asked)
@@ -80,13 +84,25 @@ def show_token_costs(
 
         write_token_cost_picture(rows, asked, picture)
     if as_json:
-        print_json(as_mapping(rows, asked, place, weight, experts))
+        print_json(as_mapping(rows, asked, place, weight, experts, own))
     else:
         from rich.console import Console
 
         width = max(140, shutil.get_terminal_size().columns)
-        print_token_costs(rows, asked, place, weight, experts, Console(highlight=False, soft_wrap=True, width=width))
+        console = Console(highlight=False, soft_wrap=True, width=width)
+        print_token_costs(rows, asked, place, weight, experts, console, own)
     return ExitStatus.FINDINGS if any(row.why_unknown for row in rows) else ExitStatus.PASSED
+
+
+def _own(opencost: OpenCost, window: Window) -> Own:
+    """OpenCost's own cost of tokens. It stands beside the prices, so what is wrong with it is told and ends nothing."""
+    from neuroscale.metering.answer import OpenCostError
+    from neuroscale.report.token_cost_view import Own
+
+    try:
+        return Own(opencost.inference(window))
+    except OpenCostError as error:
+        return Own(None, str(error))
 
 
 def _experts(catalog: Catalog, models: Iterable[str]) -> dict[str, tuple[int, int]]:

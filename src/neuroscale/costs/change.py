@@ -138,8 +138,14 @@ def _priced(side: Side, environment: str, prices: Prices) -> _Priced:
         else:
             workloads.append(cost)
             unpriced += missing
-    workloads.sort(key=lambda one: (one.subject, one.cost_center, one.hourly, one.replicas_min, one.replicas_max))
+    workloads.sort(key=_order)
     return _Priced(tuple(workloads), tuple(sorted(unpriced, key=lambda one: (one.subject, one.reason, one.content))))
+
+
+def _order(one: WorkloadCost) -> tuple[object, ...]:
+    """Every field that objects decide: two objects of one name and price may still differ in their requests."""
+    pods = (one.accelerator, one.accelerators, one.cpu, one.memory_gib, one.monthly.min, one.monthly.max)
+    return one.subject, one.cost_center, one.hourly, one.replicas_min, one.replicas_max, *pods, one.price_lists
 
 
 def _service_cost(compared: _Compared) -> ServiceCost:
@@ -230,15 +236,15 @@ def _price_lists(compared: Iterable[_Compared], prices: Prices, today: date) -> 
     """The price lists that any amount comes from, the oldest first."""
     workloads = (workload for one in compared for side in (one.before, one.after) for workload in side.workloads)
     names = {name for workload in workloads for name in workload.price_lists}
-    lists = sorted((prices.catalog.prices[name] for name in names), key=lambda one: (one.date, one.name))
+    lists = sorted((prices.catalog.prices[name] for name in names), key=lambda one: (one.oldest, one.name))
     return [
         PriceListUsed(
             name=one.name,
-            date=one.date,
+            date=one.oldest,
             region=one.region,
             tier=one.tier,
             source=one.source,
-            old=today - one.date > PRICES_ARE_OLD_AFTER,
+            old=today - one.oldest > PRICES_ARE_OLD_AFTER,
         )
         for one in lists
     ]

@@ -33,8 +33,17 @@ class OpenCostError(NeuroscaleError):
 def read_answer(body: bytes, status: int, place: str, window: Window) -> tuple[list[Metered], str]:
     """OpenCost's costs of one step of a window, and its warning ("" if it gives none).
 
-    `status`: the HTTP status; an error can also be a `code` inside an answer with the status 200. The list is empty if
-    OpenCost has no data of that time. Raises OpenCostError for any other answer that is not complete.
+    The list is empty if OpenCost has no data of that time. Raises OpenCostError for any other answer that is not
+    complete.
+    """
+    data, warning = read_data(body, status, place, window)
+    return _rows(data, f"OpenCost at {place}", window), warning
+
+
+def read_data(body: bytes, status: int, place: str, window: Window) -> tuple[Any, str]:
+    """The `data` of OpenCost's envelope, and its warning ("" if it gives none). Numbers are decimals.
+
+    `status`: the HTTP status; an error can also be a `code` inside an answer with the status 200. Raises OpenCostError.
     """
     who = f"OpenCost at {place}"
     try:
@@ -59,7 +68,7 @@ def read_answer(body: bytes, status: int, place: str, window: Window) -> tuple[l
         said = one_line(str(found.get("message") or "nothing"), 300).removesuffix(".")
         temporary = status >= 500 or (isinstance(code, Decimal) and code >= 500)
         raise OpenCostError(f"{who} answers {shown} about {window} and says: {said}. {_ADVICE}", again=temporary)
-    return _rows(found.get("data"), who, window), one_line(str(found.get("warning") or ""), 300)
+    return found.get("data"), one_line(str(found.get("warning") or ""), 300)
 
 
 _ADVICE = "See OpenCost's log, and whether its Prometheus answers."
@@ -80,17 +89,10 @@ def _row(name: str, row: Any, who: str, window: Window) -> Metered:
     shown = one_line(name, 120)
     if not isinstance(row, dict):
         raise OpenCostError(f"{who} names {shown!r} in {window} without its costs, so the bill cannot be added up.")
-    _same_time(row.get("window"), shown, who, window)
+    check_time(row.get("window"), shown, who, window)
 
     def amount(field: str) -> Decimal:
-        value = row.get(field)
-        if not isinstance(value, Decimal) or not value.is_finite():
-            raise OpenCostError(
-                f"{who} gives no number as {field} of {shown!r} in {window} (OpenCost writes null for what it could "
-                "not compute), so the bill cannot be added up. Choose a window without that time, or see OpenCost's "
-                "log for the price that it lacks."
-            )
-        return value
+        return number(row, field, shown, who, window)
 
     kind, place = _place(name, who)
     return Metered(
@@ -106,6 +108,18 @@ def _row(name: str, row: Any, who: str, window: Window) -> Metered:
         start=_moment(row.get("start")),
         end=_moment(row.get("end")),
     )
+
+
+def number(row: Any, field: str, shown: str, who: str, window: Window) -> Decimal:
+    """The number in a field of a row. Raises OpenCostError if there is none."""
+    value = row.get(field)
+    if not isinstance(value, Decimal) or not value.is_finite():
+        raise OpenCostError(
+            f"{who} gives no number as {field} of {shown!r} in {window} (OpenCost writes null for what it could "
+            "not compute), so the bill cannot be added up. Choose a window without that time, or see OpenCost's "
+            "log for the price that it lacks."
+        )
+    return value
 
 
 def _place(name: str, who: str) -> tuple[Kind, Place]:
@@ -126,7 +140,8 @@ def _place(name: str, who: str) -> tuple[Kind, Place]:
     return "pods", Place("/".join(parts[: -_PARTS + 1]), *tail)
 
 
-def _same_time(found: Any, shown: str, who: str, window: Window) -> None:
+def check_time(found: Any, shown: str, who: str, window: Window) -> None:
+    """Raises OpenCostError if the window in an answer is another one than was asked about."""
     if not isinstance(found, dict):
         return
     start, end = _moment(found.get("start")), _moment(found.get("end"))

@@ -11,6 +11,7 @@ from neuroscale.core.printable import one_line
 from neuroscale.core.retries import repeatedly
 from neuroscale.metering.allocation import Meter, Metered, together
 from neuroscale.metering.answer import AGGREGATE, OpenCostError, read_answer
+from neuroscale.metering.inference import InferenceCost, inference_costs
 from neuroscale.metering.window import Window
 
 _TIMEOUT = 120.0  # seconds for a whole answer: a day of a large cluster takes OpenCost a minute
@@ -81,6 +82,11 @@ class OpenCost:
                 f"OpenCost at {self.place} does not answer: {told}. Does it run, and is that its address?", again=True
             ) from error
         return read_answer(body, response.status_code, self.place, step)
+
+    def inference(self, window: Window) -> tuple[InferenceCost, ...] | None:
+        """OpenCost's own cost of tokens in a window; None if it does not compute any. Raises OpenCostError."""
+        base = self._url.removesuffix("/allocation/compute")
+        return inference_costs(base, self._http, self.place, window, self._timeout)
 
 
 def _joined(steps: list[Window]) -> tuple[Window, ...]:

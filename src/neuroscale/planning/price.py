@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import ROUND_HALF_UP, Decimal
 
-from neuroscale.catalog import Catalog, PriceList
+from neuroscale.catalog import Catalog, Price, PriceList
 from neuroscale.planning.plan import Cost, Replicas
 
 HOURS_PER_MONTH = Decimal(730)
@@ -34,18 +34,20 @@ def pod_price(
 
     A pod without an accelerator (`accelerator` is "", or not a resource) costs its vCPU and memory alone.
     """
-    found = catalog.price(accelerator, count, lists)
+    found = catalog.price(accelerator, count, lists, cpu, memory_gib)
     if found is None:
         if accelerator and catalog.accelerators[accelerator].resource:
             return None
         return _host_price(catalog, lists, cpu, memory_gib)
     price_list, price = found
     hourly = price.usd * (count // price.count)
-    if "cpu" not in price.includes and price_list.vcpu_hour is not None:
-        hourly += price_list.vcpu_hour * cpu
-    if "memory" not in price.includes and price_list.memory_gib_hour is not None:
-        hourly += price_list.memory_gib_hour * memory_gib
-    return _from(price_list, hourly)
+    vcpu_hour = price_list.vcpu_hour if price.vcpu_hour is None else price.vcpu_hour
+    memory_gib_hour = price_list.memory_gib_hour if price.memory_gib_hour is None else price.memory_gib_hour
+    if "cpu" not in price.includes and vcpu_hour is not None:
+        hourly += vcpu_hour * cpu
+    if "memory" not in price.includes and memory_gib_hour is not None:
+        hourly += memory_gib_hour * memory_gib
+    return _from(price_list, hourly, price)
 
 
 def _host_price(
@@ -57,9 +59,10 @@ def _host_price(
     return None
 
 
-def _from(price_list: PriceList, hourly: Decimal) -> PodPrice:
-    source = f"{price_list.name}, {price_list.tier}, {price_list.region}: {price_list.source}"
-    return PodPrice(hourly, price_list.name, price_list.date, source)
+def _from(price_list: PriceList, hourly: Decimal, price: Price | None = None) -> PodPrice:
+    told = price_list.source if price is None else price.source or price_list.source
+    source = f"{price_list.name}, {price_list.tier}, {price_list.region}: {told}"
+    return PodPrice(hourly, price_list.name, (price and price.date) or price_list.date, source)
 
 
 def cost(price: PodPrice | None, replicas: Replicas) -> Cost:

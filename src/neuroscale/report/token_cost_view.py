@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from neuroscale.core.printable import terminal
+from neuroscale.metering.inference import InferenceCost
 from neuroscale.metering.tokens import TokenCost
 from neuroscale.metering.weighting import experts_touched
 from neuroscale.metering.window import Window
@@ -21,6 +23,19 @@ MEANING = (
     "A price is what OpenCost charges the service (without idle and shared costs) over the tokens that its servers "
     "counted, prompt and generation together. Prompt tokens that came out of the prefix cache count as well."
 )
+
+
+OWN_MEANING = (
+    "OpenCost's own cost of tokens (/inferenceCost) holds a share of idle costs and of the programs before the servers."
+)
+
+
+@dataclass(frozen=True)
+class Own:
+    """OpenCost's own cost of tokens: None where it computes none, or where `fault` says why it cannot be used."""
+
+    costs: tuple[InferenceCost, ...] | None = None
+    fault: str = ""
 
 
 Experts = Mapping[str, tuple[int, int]]
@@ -34,9 +49,10 @@ def print_token_costs(
     output_weight: Decimal | None,
     experts: Experts,
     console: Console,
+    own: Own | None = None,
 ) -> None:
     """Show a person each service's price of a million tokens, or why it is not known; of mixtures of experts also how
-    much of the model a step read."""
+    much of the model a step read. OpenCost's own figures stand beside, by model and namespace, where it has them."""
     head = f"of {window}, from OpenCost at {terminal(place)}"
     line(console, Text.assemble(("Cost per million tokens ", "bold"), head))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -71,6 +87,23 @@ def print_token_costs(
                 f"tokens reads {share:.0%} of the {count} experts, not the {taken / count:.0%} that one token takes."
             )
             line(console, text, 2)
+    if own is not None:
+        _print_own(own, console)
+
+
+def _print_own(own: Own, console: Console) -> None:
+    if own.fault:
+        line(console, f"OpenCost's own cost of tokens is not used: {terminal(own.fault)}")
+    elif own.costs is not None:
+        line(console, OWN_MEANING)
+        for one in own.costs:
+            name = terminal(f"{one.model} in {one.namespace}")
+            if not one.known:
+                line(console, f"- {name}: unknown, since OpenCost found no pods whose label names this model", 2)
+                continue
+            apart = f"{_price(one.input)} in, {_price(one.output)} out"
+            by = f", divided by {terminal(one.method)}" if one.method else ""
+            line(console, f"- {name}: {usd(one.cost)}, {_price(one.each)} per million ({apart}{by})", 2)
 
 
 def touched(row: TokenCost, experts: Experts) -> float | None:
@@ -82,7 +115,12 @@ def touched(row: TokenCost, experts: Experts) -> float | None:
 
 
 def as_mapping(
-    rows: Sequence[TokenCost], window: Window, place: str, output_weight: Decimal | None, experts: Experts
+    rows: Sequence[TokenCost],
+    window: Window,
+    place: str,
+    output_weight: Decimal | None,
+    experts: Experts,
+    own: Own | None = None,
 ) -> dict[str, Any]:
     """The same for programs. Amounts are US dollars, decimals as text."""
     return {
@@ -107,6 +145,29 @@ def as_mapping(
                 "why_unknown": row.why_unknown,
             }
             for row in rows
+        ],
+        "opencost_inference": _own_mapping(own or Own()),
+    }
+
+
+def _own_mapping(own: Own) -> dict[str, Any]:
+    return {
+        "meaning": OWN_MEANING,
+        "available": own.costs is not None,
+        "fault": own.fault,
+        "models": [
+            {
+                "namespace": one.namespace,
+                "model": one.model,
+                "cost": str(one.cost) if one.known else None,
+                "prompt_tokens": f"{one.prompt:.0f}",
+                "generation_tokens": f"{one.generation:.0f}",
+                "usd_per_million": _text(one.each),
+                "usd_per_million_prompt": _text(one.input),
+                "usd_per_million_generation": _text(one.output),
+                "divided_by": one.method,
+            }
+            for one in own.costs or ()
         ],
     }
 

@@ -1,0 +1,148 @@
+"""Asks OpenCost for its own cost of tokens, which it has from release 1.121 on where INFERENCE_COST_ENABLED is true.
+
+The shape is that of `InferenceCostSet` in OpenCost's pkg/inferencecost/apitypes.go. Its cost basis `allocation` holds a
+share of idle costs and of the programs before the servers, which the prices of `metering.tokens` leave out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import httpx
+
+from neuroscale.cluster.endpoint.connection import bounded
+from neuroscale.core.printable import one_line
+from neuroscale.metering.answer import OpenCostError, check_time, number, read_data
+from neuroscale.metering.cents import dollars, rounded
+from neuroscale.metering.window import Window
+
+PATH = "/inferenceCost/total"
+
+_MILLION = 10**6
+_NOT_THERE = (404, 501)  # no such path before 1.121 or while it is off; 501: switched on, and not ready
+
+
+@dataclass(frozen=True)
+class InferenceCost:
+    """The cost of one model in a namespace in US dollars, its tokens, and OpenCost's division among input and output.
+
+    `method`: how OpenCost divides ("" if it does not say, or in several ways).
+    """
+
+    namespace: str
+    model: str
+    cost: Decimal
+    prompt: Decimal
+    generation: Decimal
+    input_cost: Decimal
+    output_cost: Decimal
+    method: str
+
+    @property
+    def each(self) -> Decimal | None:
+        """US dollars per million tokens, prompt and generation together; None if it is not known."""
+        return _price(self.cost, self.prompt + self.generation, self.known)
+
+    @property
+    def input(self) -> Decimal | None:
+        """US dollars per million prompt tokens."""
+        return _price(self.input_cost, self.prompt, self.known)
+
+    @property
+    def output(self) -> Decimal | None:
+        """US dollars per million generated tokens."""
+        return _price(self.output_cost, self.generation, self.known)
+
+    @property
+    def known(self) -> bool:
+        """Whether OpenCost found the model's pods: it charges nothing where their label does not name the model."""
+        return self.cost > 0
+
+
+def _price(cost: Decimal, tokens: Decimal, known: bool) -> Decimal | None:
+    return dollars(rounded(Fraction(cost) * _MILLION / Fraction(tokens))) if known and tokens > 0 else None
+
+
+def inference_costs(
+    url: str, http: httpx.Client, place: str, window: Window, timeout: float
+) -> tuple[InferenceCost, ...] | None:
+    """The models' costs in a window; None if this OpenCost does not compute them. Raises OpenCostError.
+
+    Long windows are asked for in steps, whose costs and tokens are added, as OpenCost itself does.
+    """
+    found: list[InferenceCost] = []
+    for step in window.steps():
+        parameters = {"window": step.parameter, "aggregate": "model_name,namespace", "costBasis": "allocation"}
+        try:
+            with http.stream("GET", f"{url}{PATH}", params=parameters, timeout=timeout) as response:
+                bounded(response, time.monotonic() + timeout)
+                body = response.read()
+        except httpx.HTTPError as error:
+            told = one_line(str(error), 200) or type(error).__name__
+            raise OpenCostError(f"OpenCost at {place} does not answer about its cost of tokens: {told}.") from error
+        if response.status_code in _NOT_THERE:
+            return None
+        data, _ = read_data(body, response.status_code, place, step)
+        found += _costs(data, place, step)
+    return _added(found)
+
+
+def _costs(data: Any, place: str, window: Window) -> Iterable[InferenceCost]:
+    who = f"OpenCost at {place}"
+    models = data.get("inferenceCosts") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(models, dict | None):
+        raise OpenCostError(f"{who} answers about its cost of tokens with something else than `inferenceCosts`.")
+    check_time(data.get("window"), "its cost of tokens", who, window)
+    return [_cost(one_line(str(name), 120), row, who, window) for name, row in (models or {}).items()]
+
+
+def _cost(name: str, row: Any, who: str, window: Window) -> InferenceCost:
+    properties = row.get("properties") if isinstance(row, dict) else None
+    if not isinstance(properties, dict):
+        raise OpenCostError(f"{who} names {name!r} in {window} without its model and namespace.")
+
+    def amount(field: str) -> Decimal:
+        found = number(row, field, name, who, window)
+        if found < 0:
+            raise OpenCostError(f"{who} gives {found} as {field} of {name!r} in {window}, which cannot be.")
+        return found
+
+    return InferenceCost(
+        namespace=str(properties.get("namespace") or ""),
+        model=str(properties.get("modelName") or ""),
+        cost=amount("totalCost"),
+        prompt=amount("promptTokens"),
+        generation=amount("generationTokens"),
+        input_cost=amount("inputCost"),
+        output_cost=amount("outputCost"),
+        method=one_line(str(row.get("allocationMethod") or ""), 60),
+    )
+
+
+def _added(found: Iterable[InferenceCost]) -> tuple[InferenceCost, ...]:
+    """One row for each model and namespace, sorted by them."""
+    rows: dict[tuple[str, str], list[InferenceCost]] = {}
+    for one in found:
+        rows.setdefault((one.namespace, one.model), []).append(one)
+
+    def total(parts: list[InferenceCost], field: Callable[[InferenceCost], Decimal]) -> Decimal:
+        return sum(map(field, parts), Decimal(0))
+
+    return tuple(
+        InferenceCost(
+            namespace,
+            model,
+            total(parts, lambda one: one.cost),
+            total(parts, lambda one: one.prompt),
+            total(parts, lambda one: one.generation),
+            total(parts, lambda one: one.input_cost),
+            total(parts, lambda one: one.output_cost),
+            parts[0].method if len({one.method for one in parts}) == 1 else "",
+        )
+        for (namespace, model), parts in sorted(rows.items())
+    )

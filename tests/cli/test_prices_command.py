@@ -1,0 +1,90 @@
+"""`neuroscale prices update`: from an exported file to the catalog's file, with its changes, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from command_line import Said, commands
+from neuroscale.catalog import load_catalog
+from neuroscale.repo.snapshot import FolderSnapshot
+from price_exports import aws, google, google_skus, sku
+
+ROOT = Path(__file__).resolve().parents[2]
+LIST = "platform/catalog/prices/google-cloud-us-central1.yaml"
+Run = Callable[..., Said]
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Path:
+    root = tmp_path / "platform-repository"
+    shutil.copytree(ROOT / "platform/catalog", root / "platform/catalog")
+    shutil.copytree(ROOT / "templates", root / "templates")
+    shutil.copyfile(ROOT / "platform/settings.yaml", root / "platform/settings.yaml")
+    return root
+
+
+@pytest.fixture
+def update(platform: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return commands(capsys, monkeypatch, "prices", "update", "--repository", platform)
+
+
+def written(tmp_path: Path, value: object) -> Path:
+    file = tmp_path / "export.json"
+    file.write_text(json.dumps(value))
+    return file
+
+
+def test_an_export_becomes_a_list_and_a_second_run_changes_nothing(tmp_path: Path, platform: Path, update: Run) -> None:
+    file = written(tmp_path, google())
+    said = update("--from", file, "--region", "us-central1")
+    assert said.status == 0, said.err
+    assert f"{LIST}: written" in said.out
+    assert "Left alone: Nvidia Tesla K80 GPU running in Iowa (no accelerator is known by this description)" in said.out
+    assert "No environment uses google-cloud-us-central1" in said.out
+    assert "google-cloud-us-central1" in load_catalog(FolderSnapshot(platform)).prices
+    before = (platform / LIST).read_bytes()
+    again = update("--from", file, "--region", "us-central1", "--json")
+    assert (again.json["changed"], again.json["changes"]) == ([], [])
+    assert (platform / LIST).read_bytes() == before
+
+
+def test_a_large_change_is_told_and_json_says_it(tmp_path: Path, platform: Path, update: Run) -> None:
+    update("--from", written(tmp_path, google()), "--region", "us-central1")
+    skus = google_skus()
+    skus[4] = sku("BBBB-0001", "Nvidia H100 80GB GPU running in Iowa", 0, units="4")
+    file = written(tmp_path, google(*skus))
+    told = update("--from", file, "--region", "us-central1", "--factor", "2", "--json").json
+    assert told["changes"] == [{"what": "1 x nvidia-h100-80gb", "before": "9.796", "after": "4.00", "large": True}]
+    assert told["changed"] == [LIST]
+    update("--from", written(tmp_path, google()), "--region", "us-central1")
+    said = update("--from", written(tmp_path, google(*skus)), "--region", "us-central1")
+    assert "More than 1.5 times, or of something else: 1 x nvidia-h100-80gb: 9.796 to 4.00 USD an hour" in said.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--list", "../escape"), "cannot be the name of a list"),
+        (("--list", "google-cloud"), "region: is 'US regions'"),
+        (("--region", "mars-1"), "no accelerators in 'mars-1'"),
+    ],
+)
+def test_a_mistake_gets_a_sentence_and_writes_nothing(
+    tmp_path: Path, platform: Path, update: Run, arguments: tuple[str, ...], words: str
+) -> None:
+    before = {path: path.read_bytes() for path in platform.rglob("*") if path.is_file()}
+    said = update("--from", written(tmp_path, aws()), *arguments)
+    assert said.status == 2
+    assert words in said.err
+    assert {path: path.read_bytes() for path in platform.rglob("*") if path.is_file()} == before
+
+
+def test_a_file_that_is_not_there_gets_a_sentence(tmp_path: Path, update: Run) -> None:
+    said = update("--from", tmp_path / "nothing.json")
+    assert said.status == 2
+    assert "nothing.json: cannot be read" in said.err

@@ -1,0 +1,90 @@
+"""OpenCost's own cost of tokens, by a server of the documented shape: no release that has it was run here."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import pytest
+
+from neuroscale.metering.answer import OpenCostError
+from neuroscale.metering.inference import InferenceCost
+from neuroscale.metering.opencost import OpenCost
+from neuroscale.metering.window import Window
+from opencost_answers import URL, inference_answer, model
+
+DAY = Window(datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 2, tzinfo=UTC))
+CHAT = model("google/gemma", "one", 10, 1_000_000, 1_000_000, 4, 6)
+
+
+def asked(body: str, status: int = 200, window: Window = DAY) -> tuple[InferenceCost, ...] | None:
+    questions: list[httpx.URL] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        questions.append(request.url)
+        return httpx.Response(status, text=body)
+
+    opencost = OpenCost(URL, httpx.Client(transport=httpx.MockTransport(respond)), first_pause=0)
+    found = opencost.inference(window)
+    assert {one.path for one in questions} == {"/inferenceCost/total"}
+    assert {one.params["aggregate"] for one in questions} == {"model_name,namespace"}
+    return found
+
+
+def test_costs_and_tokens_of_the_days_of_a_window_add_up() -> None:
+    found = asked(inference_answer(CHAT), window=Window(DAY.start, DAY.end + timedelta(days=2)))
+    assert found is not None
+    (chat,) = found
+    assert (chat.namespace, chat.model) == ("one", "google/gemma")
+    assert (chat.cost, chat.prompt) == (Decimal(30), Decimal(3_000_000))
+    assert (chat.each, chat.input, chat.output, chat.method) == (
+        Decimal("5.00"),
+        Decimal("4.00"),
+        Decimal("6.00"),
+        "compute_time",
+    )
+
+
+def test_a_model_whose_pods_opencost_did_not_find_has_no_price() -> None:
+    found = asked(inference_answer(model("google/gemma", "one", 0, 9, 9)))
+    assert found is not None
+    assert (found[0].known, found[0].each, found[0].input, found[0].output) == (False, None, None, None)
+
+
+@pytest.mark.parametrize(("status", "body"), [(404, "404 page not found"), (501, "not available")])
+def test_a_server_without_it_is_noticed(status: int, body: str) -> None:
+    assert asked(body, status) is None
+
+
+def test_no_models_are_no_costs() -> None:
+    assert asked(inference_answer()) == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ('{"code": 500, "message": "collecting metrics"}', 200, "answers 500"),
+        ('{"code": 400, "message": "unsupported dimension"}', 400, "unsupported dimension"),
+        ('{"code": 200, "data": ', 200, "not complete JSON"),
+        ('{"code": 200, "data": []}', 200, "inferenceCosts"),
+        ('{"code": 200, "data": {"inferenceCosts": []}}', 200, "inferenceCosts"),
+        (inference_answer({**CHAT, "totalCost": None}), 200, "no number as totalCost"),
+        (inference_answer({**CHAT, "promptTokens": -1}), 200, "-1 as promptTokens"),
+        ('{"code": 200, "data": {"inferenceCosts": {"x": 1}}}', 200, "without its model and namespace"),
+        (inference_answer(CHAT, window={"start": "2026-01-01T00:00:00Z"}), 200, "answers about another time"),
+    ],
+)
+def test_an_answer_that_cannot_be_used_is_told_and_is_never_a_number(body: str, status: int, words: str) -> None:
+    with pytest.raises(OpenCostError) as error:
+        asked(body, status)
+    assert words in str(error.value)
+
+
+def test_a_server_that_does_not_answer_is_told() -> None:
+    def respond(request: httpx.Request) -> Any:
+        raise httpx.ConnectError("refused", request=request)
+
+    with pytest.raises(OpenCostError, match="does not answer about its cost of tokens: refused"):
+        OpenCost(URL, httpx.Client(transport=httpx.MockTransport(respond))).inference(DAY)
