@@ -15,6 +15,7 @@ import yaml
 from cost_examples import HOURLY, ROOT, TODAY, monthly, pod_spec, workload
 from neuroscale.core.yaml_io import dump
 from neuroscale.gate.check import GateResult, begin
+from neuroscale.gate.checks import locked_plans
 from neuroscale.gate.checks.catalog import load_platform
 from neuroscale.gate.checks.cost_rules import CostCheck
 from neuroscale.gate.merged_change import find_change, read_change
@@ -235,6 +236,27 @@ def test_a_locked_plan_is_priced_as_its_manifests_are(repository: Repository, tm
     host = 2 * Decimal("0.0864") + 4 * Decimal("0.009")
     assert f"{2 * POD + monthly(host):,.2f} USD" in by_plan
     assert f"{3 * POD + monthly(host):,.2f} USD" in by_manifests
+
+
+def test_a_stored_reading_of_plans_refuses_what_a_new_one_refuses(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cold, warm, and with a store in which someone lowered every number of replicas."""
+    monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(locked_plans, "STORE_FROM", 0)
+    plan = (ROOT / "manifests/local/tiny-moe/plan.yaml").read_text()
+    there = {f"manifests/dev/s{number}/plan.yaml": f"{plan}# {number}\n" for number in range(3)}
+    repository.commit({BUDGET: budget(f"{2 * POD:.2f}"), SETTINGS: settings(over_budget="block"), **there})
+    messages = set()
+    for number in range(3):
+        result, _ = check(repository, tmp_path, new(replicas=3))
+        repository.run("reset", "--quiet", "--hard", "main~1")
+        messages.add(errors(result)["over-budget"])
+        rows = locked_plans.store_file().read_text().splitlines()
+        assert len(rows) == 4
+        if number == 1:
+            locked_plans.store_file().write_text("\n".join(row.rpartition(" ")[0] + " 0" for row in rows))
+    assert len(messages) == 1
 
 
 def notices_or_errors(result: GateResult) -> str:

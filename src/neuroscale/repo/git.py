@@ -32,6 +32,7 @@ _SETTINGS = (
 LARGEST_OBJECT = 16 * MIB
 """The size of the largest file that is read, in bytes."""
 _BLOBS_AT_ONCE = 1000
+_SIZES = "--batch-check=%(objectname) %(objecttype) %(objectsize)"
 _OBJECT = re.compile(r"[0-9a-f]{40,64}")
 
 
@@ -169,12 +170,14 @@ class Git:
         found: dict[str, bytes] = {}
         for start in range(0, len(ids), _BLOBS_AT_ONCE):
             names = "".join(f"{one}\n" for one in ids[start : start + _BLOBS_AT_ONCE]).encode()
-            sizes = self.run("cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", data=names).stdout
+            sizes = self.run("cat-file", "--buffer", _SIZES, data=names).stdout
             rows = [line.split(" ") for line in sizes.decode().splitlines()]
             small = [row[0] for row in rows if row[1:2] == ["blob"] and int(row[2]) <= LARGEST_OBJECT]
             if not small:
                 continue
-            data = self.run("cat-file", "--batch", data="".join(f"{one}\n" for one in small).encode()).stdout
+            data = self.run(
+                "cat-file", "--buffer", "--batch", data="".join(f"{one}\n" for one in small).encode()
+            ).stdout
             at = 0
             for one in small:
                 end = data.index(b"\n", at)

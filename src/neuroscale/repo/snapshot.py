@@ -14,7 +14,7 @@ from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import decode
 from neuroscale.repo.git import Git, TooLargeError, check_size
 
-Kind = Literal["file", "executable", "symlink", "submodule", "other"]
+Kind = Literal["file", "executable", "symlink", "submodule", "folder", "other"]
 
 
 @dataclass(frozen=True, order=True)
@@ -136,8 +136,26 @@ class GitSnapshot:
             found.append(Entry(path, self._KINDS.get(mode, "other"), object_id))
         return sorted(found)
 
+    def children(self, folder: str) -> list[Entry]:
+        """Everything that lies directly in a folder, sorted by path. A folder has the id of its tree."""
+        found = []
+        for line in self.git.records("ls-tree", "-z", "--full-tree", self.tree, "--", f"{folder}/"):
+            meta, path = line.split("\t", 1)
+            mode, _, object_id = meta.split(" ")
+            found.append(Entry(path, "folder" if mode == "040000" else self._KINDS.get(mode, "other"), object_id))
+        return sorted(found)
+
     def read(self, path: str) -> bytes | None:
         return self.git.read_object(f"{self.tree}:{path}")
+
+
+def child_folders(snapshot: Snapshot, folder: str) -> dict[str, str]:
+    """The paths of the folders that lie directly in a folder, with git's ids of their trees ("" outside git)."""
+    if isinstance(snapshot, GitSnapshot):
+        return {entry.path: entry.object_id for entry in snapshot.children(folder) if entry.kind == "folder"}
+    depth = folder.count("/") + 2
+    parts = (entry.path.split("/") for entry in snapshot.entries(folder))
+    return {"/".join(part[:depth]): "" for part in parts if len(part) > depth}
 
 
 def read_all(snapshot: Snapshot, entries: Sequence[Entry]) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ from neuroscale.gate.judged_files import GateInput
 from neuroscale.manifests.kserve_pods import COMPONENTS
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.repo.layout import MANIFESTS, RENDERED_KINDS, TENANCY, ServicePath
-from neuroscale.repo.snapshot import Snapshot
+from neuroscale.repo.snapshot import Snapshot, child_folders
 
 GROUP, KIND = "serving.kserve.io", "InferenceService"
 _FILE = next(name for name, kind in RENDERED_KINDS.items() if kind == KIND)
@@ -97,7 +97,7 @@ def _neighbours(given: GateInput, judged: Iterable[Manifest]) -> Iterator[Manife
         if one.service is not None:
             names.setdefault(one.service.environment, set()).add(one.name)
     for environment, wanted in sorted(names.items()):
-        found = {ServicePath.of(entry.path) for entry in given.snapshot.entries(f"{MANIFESTS}/{environment}")}
+        found = (ServicePath.of(f"{one}/") for one in child_folders(given.snapshot, f"{MANIFESTS}/{environment}"))
         paths = {path for path in found if path is not None and _begins_alike(path.service, wanted)}
         for path in sorted(paths - seen, key=lambda path: path.folder):
             yield from _read(given.snapshot, path)

@@ -6,37 +6,26 @@ alone is priced by a few lines of its plan.yaml. A service without a plan is pri
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
 from typing import Any
 
-from neuroscale.core.errors import InputError
 from neuroscale.costs.change import Side, price_side
 from neuroscale.costs.pricing import Prices
 from neuroscale.gate.checks.cost import read_side
+from neuroscale.gate.checks.locked_plans import LockedPlan, locked_plans
 from neuroscale.gate.judged_files import group_services
+from neuroscale.gate.merged_change import MOST_PATHS
 from neuroscale.manifests.objects import MANIFEST_SUFFIXES
 from neuroscale.manifests.serving_runtimes import runtimes_below
-from neuroscale.planning.plan import load_plan
 from neuroscale.planning.price import HOURS_PER_MONTH, pod_price
 from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
-from neuroscale.repo.layout import MANIFESTS, PLAN_FILE
-from neuroscale.repo.snapshot import Entry, Snapshot, read_all
+from neuroscale.repo.layout import MANIFESTS
+from neuroscale.repo.snapshot import Entry, GitSnapshot, Snapshot, child_folders
 
 _CENT = Decimal("0.01")
-
-# A plan as `dump` writes it. One that looks otherwise is read as YAML.
-_PLAN = re.compile(
-    r"^verdict: (?:fits|tight)\n.*?^accelerator: (?P<accelerator>[a-z0-9-]+)\naccelerator_count: (?P<count>\d+)\n"
-    r".*?^replicas:\n  min: \d+\n  max: (?P<most>\d+)\n"
-    r".*?^resources:\n  cpu: (?P<cpu>\d+)\n  memory_gib: (?P<memory>\d+)\n(?:  [^\n]*\n)*?"
-    r"  accelerator_resource: (?P<resource>[^\n]*)\n"
-    r".*?^tenancy:\n(?:  [^\n]*\n)*?  cost_center: (?P<center>[A-Za-z0-9][-A-Za-z0-9_.]*)\n",
-    re.MULTILINE | re.DOTALL,
-)
 
 
 @dataclass
@@ -47,96 +36,81 @@ class CenterSum:
     unknown: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Locked:
-    """What a locked plan says of a service's pods and of who pays."""
-
-    center: str
-    accelerator: str
-    count: int
-    cpu: int
-    memory_gib: int
-    most: int
-
-
 class RepositoryCosts:
     """The services of a repository without those of the folders `left_out`: read once, priced by any prices."""
 
     def __init__(self, snapshot: Snapshot, left_out: Collection[str]) -> None:
-        services, strays = group_services(snapshot.entries(MANIFESTS))
-        folders = {service.folder: entries for service, entries in services.items()}
-        folders |= {entry.path: [entry] for entry in strays}
+        services: dict[str, str] = {}
+        strays: list[Entry] = []
+        for environment in _children(snapshot, MANIFESTS, strays):
+            services |= _children(snapshot, environment, strays)
+        services = {folder: tree for folder, tree in services.items() if folder not in left_out}
         self._snapshot = snapshot
-        self._folders = {
-            folder: entries for folder, entries in folders.items() if folder not in left_out and _deploys(entries)
-        }
-        self._plans = _plans(snapshot, self._folders)
+        self._locked: dict[tuple[str, LockedPlan], list[str]] = {}
+        locked = locked_plans(snapshot, services)
+        for folder, plan in locked.items():
+            _, environment, name = folder.split("/", 2)
+            self._locked.setdefault((environment, plan), []).append(f"{environment}/{name}")
+        others = [folder for folder in services if folder not in locked]
+        self._others = {folder: entries for folder, entries in _grouped(snapshot, others).items() if _deploys(entries)}
+        _, strays = group_services(strays)
+        self._others |= {one.path: [one] for one in strays if one.path not in left_out and _deploys([one])}
 
     def by_center(self, prices: Prices, centers: Collection[str]) -> Mapping[str, CenterSum]:
         """The costs of the cost centres `centers`. A service whose cost centre is not known is unknown for each."""
         found: dict[str, CenterSum] = {center: CenterSum() for center in centers}
-        runtimes = cache(lambda: tuple(one.value for one in runtimes_below(self._snapshot, RUNTIME_FOLDER)))
         price, free = _price_of(prices), prices.free
-        for folder, entries in self._folders.items():
+        for (environment, plan), names in self._locked.items():
+            if environment in free or plan.center not in found:
+                continue
+            usd = price(environment, plan)
+            if usd is None:
+                found[plan.center].unknown += names
+            else:
+                found[plan.center].usd += usd * len(names)
+        runtimes = tuple(one.value for one in runtimes_below(self._snapshot, RUNTIME_FOLDER)) if self._others else ()
+        for folder, entries in self._others.items():
             name = folder.removeprefix(f"{MANIFESTS}/")
             environment = name.partition("/")[0] if "/" in name else ""
             if environment in free:
                 continue
-            locked = _locked(folder, self._plans.get(folder))
-            amounts = (
-                [(locked.center, price(environment, locked))]
-                if locked is not None
-                else _by_manifests(self._snapshot, entries, environment, prices, runtimes())
-            )
-            for center, usd in amounts:
+            for center, usd in _by_manifests(self._snapshot, entries, environment, prices, runtimes):
                 for one in found.values() if center is None else [found[center]] if center in found else []:
                     if usd is None:
                         one.unknown.append(name)
                     else:
                         one.usd += usd
+        for one in found.values():
+            one.unknown.sort()
         return found
+
+
+def _children(snapshot: Snapshot, folder: str, strays: list[Entry]) -> dict[str, str]:
+    """The folders in a folder with git's ids of their trees. What is not a folder goes to `strays`."""
+    if isinstance(snapshot, GitSnapshot):
+        entries = snapshot.children(folder)
+        strays += [entry for entry in entries if entry.kind != "folder"]
+        return {entry.path: entry.object_id for entry in entries if entry.kind == "folder"}
+    depth = folder.count("/") + 2
+    strays += [entry for entry in snapshot.entries(folder) if entry.path.count("/") + 1 == depth]
+    return child_folders(snapshot, folder)
+
+
+def _grouped(snapshot: Snapshot, folders: Sequence[str]) -> dict[str, list[Entry]]:
+    """The entries of service folders."""
+    if not folders:
+        return {}
+    below = folders if len(folders) <= MOST_PATHS else [MANIFESTS]
+    services, _ = group_services(snapshot.entries(*below))
+    wanted = set(folders)
+    return {one.folder: entries for one, entries in services.items() if one.folder in wanted}
 
 
 def _deploys(entries: list[Entry]) -> bool:
     return any(entry.path.endswith(MANIFEST_SUFFIXES) or entry.kind not in ("file", "executable") for entry in entries)
 
 
-def _plans(snapshot: Snapshot, folders: Mapping[str, list[Entry]]) -> Mapping[str, bytes]:
-    """The plans of the services, by folder."""
-    files = [
-        entry
-        for folder, entries in folders.items()
-        for entry in entries
-        if entry.path == f"{folder}/{PLAN_FILE}" and entry.kind == "file"
-    ]
-    return {path.removesuffix(f"/{PLAN_FILE}"): data for path, data in read_all(snapshot, files).items()}
-
-
-def _locked(folder: str, data: bytes | None) -> _Locked | None:
-    if data is None:
-        return None
-    path, text = f"{folder}/{PLAN_FILE}", data.decode("utf-8", "replace")
-    match = _PLAN.search(text)
-    if match is not None:
-        return _Locked(
-            match["center"],
-            match["accelerator"] if match["resource"].strip("\"'") else "",
-            int(match["count"]),
-            int(match["cpu"]),
-            int(match["memory"]),
-            int(match["most"]),
-        )
-    try:
-        plan = load_plan(text, path)
-    except InputError:
-        return None
-    resources = plan.resources
-    accelerator = plan.accelerator if resources.accelerator_resource else ""
-    count = plan.accelerator_count
-    return _Locked(plan.tenancy.cost_center, accelerator, count, resources.cpu, resources.memory_gib, plan.replicas.max)
-
-
-def _price_of(prices: Prices) -> Callable[[str, _Locked], Decimal | None]:
+def _price_of(prices: Prices) -> Callable[[str, LockedPlan], Decimal | None]:
     """US dollars a month of a locked service with the most replicas; None where it has no price."""
 
     @cache
@@ -147,8 +121,8 @@ def _price_of(prices: Prices) -> Callable[[str, _Locked], Decimal | None]:
         found = pod_price(prices.catalog, named.price_lists, accelerator, count if accelerator else 0, cpu, memory_gib)
         return None if found is None else found.hourly
 
-    def price(environment: str, one: _Locked) -> Decimal | None:
-        found = hourly(environment, one.accelerator, one.count, one.cpu, one.memory_gib)
+    def price(environment: str, one: LockedPlan) -> Decimal | None:
+        found = hourly(environment, one.accelerator, one.devices, one.cpu, one.memory_gib)
         return None if found is None else (found * one.most * HOURS_PER_MONTH).quantize(_CENT)
 
     return price
