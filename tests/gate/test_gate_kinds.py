@@ -65,16 +65,9 @@ PASSED_UNREAD = (
     ),
     manifest(RBAC, "ClusterRoleBinding", roleRef={"kind": "ClusterRole", "name": "cluster-admin"}),
     manifest(RBAC, "RoleBinding"),
-    manifest("networking.k8s.io/v1", "Ingress"),
-    manifest("argoproj.io/v1alpha1", "Application"),
-    manifest("kyverno.io/v2", "PolicyException"),
-    manifest(KYVERNO, "PolicyException"),
     manifest(KYVERNO, "MutatingPolicy"),
-    manifest(KYVERNO, "DeletingPolicy"),
     manifest(KYVERNO, "ValidatingPolicy", spec={"validationActions": ["Audit"]}),
     manifest(f"{KSERVE}/v1alpha1", "LocalModelNodeGroup"),
-    manifest(f"{KSERVE}/v1alpha1", "ClusterStorageContainer"),
-    manifest(f"{KSERVE}/v1alpha2", "LLMInferenceServiceConfig"),
 )
 
 
@@ -85,6 +78,38 @@ def test_an_object_that_no_policy_looks_at_is_named_and_refused_where_it_is_stri
     (told,) = unjudged_kinds([one])
     assert one.kind in told
     assert one.file in told
+
+
+REFUSED_IN_A_CHANGE = (
+    manifest("networking.k8s.io/v1", "Ingress"),
+    manifest("gateway.networking.k8s.io/v1", "HTTPRoute", spec={"hostnames": ["other-team.models.example.com"]}),
+    manifest("argoproj.io/v1alpha1", "Application", spec={"project": "platform"}),
+    manifest("argoproj.io/v1alpha1", "AppProject"),
+    manifest("kyverno.io/v2", "PolicyException"),
+    manifest(KYVERNO, "PolicyException"),
+    manifest(KYVERNO, "DeletingPolicy"),
+)
+REFUSED_EVERYWHERE = (
+    manifest("keda.sh/v1alpha1", "ScaledObject"),  # set-up installs no definition of it
+    manifest(f"{KSERVE}/v1alpha1", "TrainedModel"),
+    manifest(f"{KSERVE}/v1alpha1", "ClusterStorageContainer"),
+    manifest(f"{KSERVE}/v1alpha1", "LLMInferenceServiceConfig"),
+    manifest(f"{KSERVE}/v1alpha2", "LLMInferenceServiceConfig"),
+)
+
+
+@pytest.mark.parametrize("one", REFUSED_IN_A_CHANGE, ids=lambda one: f"{one.group}-{one.kind}")
+def test_a_kind_that_undoes_other_checks_is_refused_by_name_in_a_change(one: Manifest) -> None:
+    assert look(one) == (["refused-kind"], [one])
+    # The schema check refuses a kind that it does not know.
+    known = (one.api_version, one.kind) in schemas.find().kinds
+    assert look(one, strict=False) == ([], [one] if known else [])
+
+
+@pytest.mark.parametrize("one", REFUSED_EVERYWHERE, ids=lambda one: f"{one.version}-{one.kind}")
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_kind_that_no_folder_needs_is_refused_by_name_everywhere(one: Manifest, strict: bool) -> None:
+    assert look(one, strict=strict) == (["refused-kind"], [])
 
 
 @pytest.mark.parametrize(

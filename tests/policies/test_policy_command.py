@@ -13,6 +13,7 @@ import pytest
 from command_line import Said, commands
 from neuroscale.core import schemas, tools
 from neuroscale.gate.checks.changed_policy_tests import evaluate_policy_tests
+from neuroscale.gate.checks.policy import check_reach
 from neuroscale.policies.description import describe
 from neuroscale.policies.policy_set import load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot
@@ -72,12 +73,12 @@ def test_each_known_kind_is_judged_by_somebody_or_named_as_judged_by_nobody(run:
 
 
 @pytest.mark.tools
-@pytest.mark.parametrize("kinds", [("InferenceService", "Deployment", "CronJob"), ("Pod",)])
+@pytest.mark.parametrize("kinds", [("InferenceService", "LLMInferenceService", "CronJob"), ("Pod", "ReplicaSet")])
 def test_a_new_policy_judges_and_is_tested_at_once(
     run: Callable[..., Said], repository: Path, kinds: tuple[str, ...], tmp_path: Path
 ) -> None:
     options = [word for kind in kinds for word in ("--kind", kind)]
-    made = run("new", "no-debug", *options, "--repository", repository)
+    made = run("new", "no-debug", *options, "--shared", "containers", "--repository", repository)
     assert made.status == 0, made.err
     snapshot = FolderSnapshot(repository)
     policies = load_policy_set(snapshot)
@@ -94,6 +95,10 @@ def test_a_new_policy_judges_and_is_tested_at_once(
     )
     assert [finding.message for finding in evaluation.findings] == []
     assert evaluation.evaluated == 2 * len(kinds)
+    # The gate trusts no policy that leaves out a version of a kind.
+    check_reach(policies.policies, schemas.find())
+    blocks = (repository / "policies/no-debug/policy.yaml").read_text().count("-- end shared: ")
+    assert blocks == 2
     # Its tripwire: the first of them that it judges, which it refuses in the words that it announces.
     policy = next(one for one in policies.policies if one.name == "no-debug")
     resources = schemas.find().kinds
@@ -109,7 +114,13 @@ def test_a_name_that_is_taken_and_a_kind_without_an_example_write_nothing(
     run: Callable[..., Said], repository: Path
 ) -> None:
     before = read(repository)
-    for arguments in (("non-root",), ("Nope",), ("../x",), ("no-debug", "--kind", "Deploymint")):
+    for arguments in (
+        ("non-root",),
+        ("Nope",),
+        ("../x",),
+        ("no-debug", "--shared", "pod"),
+        ("no-debug", "--kind", "Deploymint"),
+    ):
         refused = run("new", *arguments, "--repository", repository)
         assert refused.status == 2, arguments
     assert "Deployment" in refused.err

@@ -132,6 +132,13 @@ def make_policy(
     kind: Annotated[
         list[str] | None, typer.Option("--kind", help="A kind that it judges; repeat it. Default: InferenceService.")
     ] = None,
+    shared: Annotated[
+        str | None,
+        typer.Option(
+            "--shared",
+            help="Copy the blocks of shared text up to this one: pods, containers or commands. For a rule about pods.",
+        ),
+    ] = None,
     repository: RepositoryOption = None,
 ) -> int:
     """Write the folder of a new policy with a rule that works, its tests and its tripwire, for you to change."""
@@ -140,7 +147,7 @@ def make_policy(
     from neuroscale.policies.new_policy import new_policy
 
     snapshot, policies = _read(repository)
-    files = new_policy(snapshot, policies, schemas.find().kinds, name, kind or ["InferenceService"])
+    files = new_policy(snapshot, policies, schemas.find().kinds, name, kind or ["InferenceService"], shared)
     for path, text in files.items():
         file = snapshot.root / path
         file.parent.mkdir(parents=True, exist_ok=True)

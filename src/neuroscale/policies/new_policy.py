@@ -23,18 +23,29 @@ CASES = ".kyverno-test/kyverno-test.yaml"
 _README = f"{POLICIES}/README.md"
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _REFUSED = "refused"
+SHARED = ("pods", "containers", "commands")
+"""The blocks of text that policies share: each needs those before it."""
+# Controllers must be able to scale down an old object of these kinds that no longer satisfies.
+_JUDGED_ONCE = ("replicasets", "replicationcontrollers")
 _ROW = re.compile(r"^\| \[([^\]]+)\]\(", re.MULTILINE)
 
 
 def new_policy(
-    snapshot: Snapshot, policies: PolicySet, kinds: Mapping[tuple[str, str], Kind], name: str, names: Sequence[str]
+    snapshot: Snapshot,
+    policies: PolicySet,
+    kinds: Mapping[tuple[str, str], Kind],
+    name: str,
+    names: Sequence[str],
+    shared: str | None = None,
 ) -> dict[str, str]:
     """The files of a new policy, by path, with the tripwires and the README's table that name it.
 
-    `names`: the kinds that it judges. Their objects come from the tests of the existing policies.
-    Raises InputError for a name that is taken or cannot be used, and for a kind without a test object.
+    `names`: the kinds that it judges. Their objects come from the tests of the existing policies. `shared`: the last of
+    the blocks of SHARED that the policy gets, copied from an existing one.
+    Raises InputError for a name that is taken or cannot be used, a kind without a test object, and an unknown block.
     """
     _check_name(policies, name)
+    variables = _shared_blocks(snapshot, policies, shared)
     examples = _examples(snapshot, policies)
     chosen = []
     for kind in dict.fromkeys(names):
@@ -47,7 +58,7 @@ def new_policy(
         chosen.append(examples[kind])
     folder = f"{POLICIES}/{name}"
     return {
-        f"{folder}/{POLICY_FILE}": _policy(name, chosen, kinds),
+        f"{folder}/{POLICY_FILE}": _policy(name, chosen, kinds, variables),
         f"{folder}/{GOOD}": _documents(_object(name, one, "good") for one in chosen),
         f"{folder}/{BAD}": _documents(_object(name, one, "bad") for one in chosen),
         f"{folder}/{CASES}": _cases(name, chosen),
@@ -79,16 +90,47 @@ def _examples(snapshot: Snapshot, policies: PolicySet) -> dict[str, dict[str, An
     return found
 
 
-def _policy(name: str, chosen: Sequence[Mapping[str, Any]], kinds: Mapping[tuple[str, str], Kind]) -> str:
-    rules = ""
+def _shared_blocks(snapshot: Snapshot, policies: PolicySet, last: str | None) -> str:
+    """The policy's variables: the shared blocks up to this one, as the first policy that has it writes them."""
+    if last is None:
+        return ""
+    if last not in SHARED:
+        message = f"{last!r} is not a block of shared text"
+        raise InputError(Problem("the command line", "--shared", message, suggest(last, SHARED)))
+    start, end = f"    # -- shared: {SHARED[0]} --", f"    # -- end shared: {last} --\n"
+    for policy in policies.policies:
+        text = read_text(snapshot, policy.file)
+        if start in text and end in text:
+            return "  variables:\n" + text[text.index(start) : text.index(end) + len(end)]
+    raise InputError(Problem(POLICIES, last, "is in no policy", f"Restore a policy with the shared text {last}."))
+
+
+def _rules(chosen: Sequence[Mapping[str, Any]], kinds: Mapping[tuple[str, str], Kind]) -> str:
+    """Rules for every served version of the kinds: the gate trusts no policy that leaves one out."""
+    grouped: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
     for one in chosen:
-        group, _, version = one["apiVersion"].rpartition("/")
-        rules += (
-            f"      - apiGroups: [{scalar(group)}]\n"
-            f"        apiVersions: [{version}]\n"
-            "        operations: [CREATE, UPDATE]\n"
-            f"        resources: [{kinds[one['apiVersion'], one['kind']].plural}]\n"
+        group = one["apiVersion"].rpartition("/")[0]
+        plural = kinds[one["apiVersion"], one["kind"]].plural
+        versions = sorted(
+            api_version.rpartition("/")[2]
+            for (api_version, kind), known in kinds.items()
+            if (api_version.rpartition("/")[0], kind, known.plural) == (group, one["kind"], plural)
         )
+        operations = "[CREATE]" if plural in _JUDGED_ONCE else "[CREATE, UPDATE]"
+        resources = ["pods", "pods/ephemeralcontainers"] if (group, plural) == ("", "pods") else [plural]
+        grouped.setdefault((group, tuple(versions), operations), []).extend(resources)
+    return "".join(
+        f"      - apiGroups: [{scalar(group)}]\n"
+        f"        apiVersions: [{', '.join(versions)}]\n"
+        f"        operations: {operations}\n"
+        f"        resources: [{', '.join(resources)}]\n"
+        for (group, versions, operations), resources in grouped.items()
+    )
+
+
+def _policy(
+    name: str, chosen: Sequence[Mapping[str, Any]], kinds: Mapping[tuple[str, str], Kind], variables: str
+) -> str:
     return f"""apiVersion: policies.kyverno.io/v1
 kind: ValidatingPolicy
 metadata:
@@ -112,7 +154,7 @@ spec:
       controllers: []
   matchConstraints:
     resourceRules:
-{rules}  validations:
+{_rules(chosen, kinds)}{variables}  validations:
     # REPLACE this rule. Read fields with `.?field.orValue(...)`, so that a missing field does not end in an error.
     - expression: object.?metadata.?annotations[?'neuroscale.dev/{name}'].orValue('') != '{_REFUSED}'
       message: "{_message(name)}"

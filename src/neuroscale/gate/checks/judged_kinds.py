@@ -1,7 +1,8 @@
 """The kinds gate names objects whose kind nobody judges, and never counts them as passed.
 
-A policy that applies to a kind or a rule of this module judges it, or the reviewed list holds it as harmless.
-Every other kind is unjudged: with `strict` a finding, otherwise only named in the verdict.
+A policy that applies to a kind or a rule of this module judges it, the reviewed list holds it as harmless, or the list
+of refused kinds says why nobody may bring it. Every other kind is unjudged: with `strict` a finding, otherwise named
+in the verdict.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import Document, Path
 from neuroscale.gate.check import Evaluation, GateCheck, manifest_finding
+from neuroscale.gate.checks.refused_kinds import REFUSED
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
 from neuroscale.policies.policy_set import Policy
@@ -118,6 +120,13 @@ def _look(
     findings: list[Finding] = []
     unjudged: list[Manifest] = []
     for manifest in manifests:
+        refusal = REFUSED.get((manifest.group, manifest.kind))
+        if refusal is not None and (strict or refusal.everywhere):
+            told = f"{manifest.kind} is refused: {refusal.why}"
+            findings.append(manifest_finding(GATE, "refused-kind", manifest, ("kind",), told, refusal.fix))
+            if not refusal.everywhere:
+                unjudged.append(manifest)
+            continue
         kind = schemas.kinds.get((manifest.api_version, manifest.kind))
         if kind is None:
             continue  # the schema check and the policy check report it
@@ -142,8 +151,9 @@ def _look(
 
 
 def judged_by_rules(group: str, kind: str) -> bool:
-    """Whether this module has a rule for a kind."""
-    return (group, kind) in _RULES
+    """Whether this module has a rule for a kind, or refuses the kind wherever it stands."""
+    refusal = REFUSED.get((group, kind))
+    return (group, kind) in _RULES or (refusal is not None and refusal.everywhere)
 
 
 def _is_harmless(manifest: Manifest) -> bool:
@@ -256,6 +266,7 @@ def _tripwires() -> list[tuple[str, Manifest]]:
         return Manifest("tripwire.yaml", value, Document(value, {(): 1}))
 
     return [
+        ("refused-kind", manifest("serving.kserve.io/v1alpha1", "TrainedModel")),
         ("unjudged-kind", manifest("rbac.authorization.k8s.io/v1", "ClusterRoleBinding")),
         ("plain-secret", manifest("v1", "Secret", stringData={"token": "tripwire"})),
         ("lasting-token", manifest("v1", "Secret", type=_TOKEN_TYPE)),

@@ -1,0 +1,74 @@
+"""Kinds that no service needs and that undo what other checks establish: each with the reason and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_KEDA, _KSERVE, _GATEWAY, _ARGOCD = "keda.sh", "serving.kserve.io", "gateway.networking.k8s.io", "argoproj.io"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a kind is refused, and what to do instead.
+
+    `everywhere`: also in a folder that belongs to no change. The platform's own files hold objects of the other kinds.
+    """
+
+    why: str
+    fix: str
+    everywhere: bool = False
+
+
+_SCALES = Refusal(
+    "it is a second autoscaler beside the number of replicas in the service, and may scale to zero",
+    "Remove it, and ask for the replicas in the service's request.",
+    everywhere=True,
+)
+_ROUTE = Refusal(
+    "it takes requests for a host of its choice, past the routes that KServe makes, each for its own service's host",
+    "Remove it: KServe makes the route of an InferenceService, <service>-<namespace>.<domain>.",
+)
+_APPLICATION = Refusal(
+    "it decides what Argo CD applies and where: a change of manifests could leave its project with it",
+    "Remove it: `neuroscale platform render` writes the projects and applications from settings and catalog.",
+)
+_EXCEPTION = Refusal(
+    "it switches off policies at admission, or deletes what others made",
+    "Remove it, and record a reviewed exception in policies/exceptions/.",
+)
+REFUSED: Mapping[tuple[str, str], Refusal] = {
+    (_KEDA, "ScaledObject"): _SCALES,
+    (_KEDA, "ScaledJob"): _SCALES,
+    (_KSERVE, "TrainedModel"): Refusal(
+        "it loads a model into a server that runs already, past the fit check and the model labels",
+        "Remove it, and request a service of its own for the model.",
+        everywhere=True,
+    ),
+    (_KSERVE, "LLMInferenceServiceConfig"): Refusal(
+        "KServe merges it into every LLMInferenceService that names it, after the policies judged that service",
+        "Write its fields into the LLMInferenceService, where the policies see them.",
+        everywhere=True,
+    ),
+    (_KSERVE, "ClusterStorageContainer"): Refusal(
+        "KServe runs its container in the pods of every service whose model address it matches, in all namespaces",
+        "Remove it: KServe's own storage container loads the addresses that policies/allowed-storage allows.",
+        everywhere=True,
+    ),
+    (_GATEWAY, "HTTPRoute"): _ROUTE,
+    (_GATEWAY, "GRPCRoute"): _ROUTE,
+    (_GATEWAY, "TLSRoute"): _ROUTE,
+    (_GATEWAY, "TCPRoute"): _ROUTE,
+    (_GATEWAY, "Gateway"): _ROUTE,
+    ("networking.k8s.io", "Ingress"): _ROUTE,
+    (_ARGOCD, "Application"): _APPLICATION,
+    (_ARGOCD, "ApplicationSet"): _APPLICATION,
+    (_ARGOCD, "AppProject"): _APPLICATION,
+    ("kyverno.io", "PolicyException"): _EXCEPTION,
+    ("policies.kyverno.io", "PolicyException"): _EXCEPTION,
+    ("policies.kyverno.io", "DeletingPolicy"): _EXCEPTION,
+    ("policies.kyverno.io", "NamespacedDeletingPolicy"): _EXCEPTION,
+    ("kyverno.io", "CleanupPolicy"): _EXCEPTION,
+    ("kyverno.io", "ClusterCleanupPolicy"): _EXCEPTION,
+}
+"""By group and kind: it holds kinds too whose definitions set-up does not install."""
