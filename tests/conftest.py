@@ -16,6 +16,7 @@ import lanes
 from api_server import ApiServer, running_api_server
 from forge_server import ForgeServer, running_forge
 from gitops_lab import GitOps
+from kyverno_once import cache_with_memory
 from live_lab import Live, live_service
 from platform_lab import Platform, one_is_done, running_platform
 
@@ -78,6 +79,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def _uses_platform(item: pytest.Item) -> bool:
     """Whether a test takes the platform of this file: others have one of that name that needs no shared folder."""
     return isinstance(item, pytest.Function) and {"platform", "shared_folder"} <= set(item.fixturenames)
+
+
+@pytest.fixture(scope="module")
+def kyverno_once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[None]:
+    """Let Kyverno's command line answer a repeated question from memory: `pytest.mark.usefixtures("kyverno_once")`."""
+    base = tmp_path_factory.getbasetemp()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEUROSCALE_CACHE", str(cache_with_memory(base if worker_id == "master" else base.parent)))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -162,7 +162,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def site(forge_server: ForgeServer, platform: Path, tmp_path: Path) -> Iterator[Site]:
+def site(forge_server: ForgeServer, kyverno_once: None, platform: Path, tmp_path: Path) -> Iterator[Site]:
     made = Site(forge_server, platform, tmp_path)
     yield made
     made.clone.git.close()

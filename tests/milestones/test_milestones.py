@@ -31,7 +31,7 @@ def test_the_table_of_the_folder_names_every_lesson() -> None:
 
 @pytest.mark.tools
 @pytest.mark.parametrize("lesson", [one for one in LESSONS if not one.needs_platform], ids=lambda lesson: lesson.name)
-def test_a_failure_happens_as_told_and_is_prevented_here(lesson: Lesson) -> None:
+def test_a_failure_happens_as_told_and_is_prevented_here(kyverno_once: None, lesson: Lesson) -> None:
     outcome = run_lesson(lesson)
     assert {part: ending.reason for part, ending in outcome.endings.items()} == dict.fromkeys(PARTS, "")
     assert outcome.green

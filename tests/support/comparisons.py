@@ -42,11 +42,12 @@ class Comparison:
         """All cases, or the sample if the inputs are those of the last full run."""
         return list(everything) if self.in_full else list(sample)
 
+    @cache  # noqa: B019 - the few comparisons live as long as the program
     def digest(self) -> str:
         """The digest of the names and contents of the inputs, of Python files without comments and docstrings."""
         found = hashlib.sha256()
         for path in sorted(file for one in self.inputs for file in _files(ROOT / one)):
-            found.update(f"{path.relative_to(ROOT)}\0".encode() + hashlib.sha256(_content(path)).digest())
+            found.update(f"{path.relative_to(ROOT)}\0".encode() + _content(path))
         return found.hexdigest()
 
 
@@ -93,18 +94,19 @@ FAULTS = Comparison("faults", (*_PLATFORM, "tests/local/test_platform_faults.py"
 COMPARISONS = (VLLM_ARGUMENTS, KV_CACHE, MANIFESTS, SMOKE_TESTS, FAULTS)
 
 
+@cache
 def _content(path: Path) -> bytes:
-    """The part of a file that can decide a result: comments and docstrings of Python cannot."""
+    """The digest of what can decide a result in a file: comments and docstrings of Python cannot."""
     data = path.read_bytes()
     if path.suffix != ".py":
-        return data
+        return hashlib.sha256(data).digest()
     tree = ast.parse(data)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         first = body[0] if isinstance(body, list) and body else None
         if isinstance(first, ast.Expr) and isinstance(getattr(first.value, "value", None), str):
             node.body = body[1:]  # type: ignore[attr-defined, index]
-    return ast.dump(tree).encode()
+    return hashlib.sha256(ast.dump(tree).encode()).digest()
 
 
 def _files(path: Path) -> Iterable[Path]:

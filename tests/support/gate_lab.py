@@ -6,11 +6,13 @@ import json
 import shutil
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
+from jsonschema.protocols import Validator
+from jsonschema.validators import validator_for
 
 from neuroscale.cli.gate import run_gate
 from neuroscale.cli.new import new_service
@@ -36,7 +38,9 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def repository(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
+def repository(
+    pristine: Path, kyverno_once: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Repository]:
     shutil.copytree(pristine, tmp_path / "repository")
     made = Repository(tmp_path / "repository")
     monkeypatch.chdir(made.root)
@@ -57,13 +61,21 @@ def gate(
     status = run_gate(given, *revisions, repository.root, files, only_read_head=only_read_head)
     verdict: dict[str, Any] = json.loads(files.json.read_text())
     assert verdict["exit_status"] == status
-    schema = json.loads((ROOT / "src/neuroscale/report/verdict.schema.json").read_text())
-    jsonschema.validate(verdict, schema)
+    _verdicts().validate(verdict)
     suites = ElementTree.parse(files.junit).getroot()
     red = int(suites.get("failures", "0")) + int(suites.get("errors", "0"))
     assert (red > 0) == (status != 0)
     assert files.markdown.read_text().startswith("<!-- neuroscale-gate")
     return verdict
+
+
+@cache
+def _verdicts() -> Validator:
+    """The published form of verdicts, itself checked once."""
+    schema = json.loads((ROOT / "src/neuroscale/report/verdict.schema.json").read_text())
+    found = validator_for(schema)
+    found.check_schema(schema)
+    return found(schema)
 
 
 def rules(verdict: dict[str, Any], severity: str = "error") -> set[str]:

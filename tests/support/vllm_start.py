@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
@@ -79,6 +80,7 @@ from vllm.v1.worker.gpu.spec_decode.eagle import utils as eagle_utils
 _GPU_LAYOUT = "LBNHC"
 """The layout of a CUDA backend that sets none: the first in vLLM's default order."""
 _create = BaseModelLoader.create_model
+_freeze = gc.freeze
 
 
 def _by_module(model: torch.nn.Module) -> dict[str, tuple[int, int]]:
@@ -279,8 +281,8 @@ def answer(case: dict[str, Any], lines: list[str]) -> dict[str, Any]:
     """vLLM's answer to one case."""
     lines.clear()
     began = time.monotonic()
-    # The collector runs after each model, and need not look at older objects.
-    gc.freeze()
+    # The collector runs several times a model, and need not look at the objects of vLLM itself.
+    _freeze()
     # vLLM prints the same line only once in a process; here each engine must print it.
     vllm_logger._print_info_once.cache_clear()
     with tempfile.TemporaryDirectory() as folder:
@@ -306,6 +308,10 @@ def main(cases: str, answers: str) -> None:
     """Answer all cases."""
     # vLLM imports a model's class to find its abilities: do so here, and not in a process for each.
     registry._run_in_subprocess = lambda function: function()
+    # vLLM would thaw what `answer` froze, and freeze a model, which must go with its engine.
+    gc.freeze = gc.unfreeze = lambda: None
+    # Each engine would search all modules for kernels to replace; the first one has replaced them.
+    current_platform.register_triton_kernel_overrides = cache(current_platform.register_triton_kernel_overrides)
     handler = _Lines()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     logging.getLogger("vllm").addHandler(handler)

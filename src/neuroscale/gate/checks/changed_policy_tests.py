@@ -18,6 +18,7 @@ from neuroscale.core import tools
 from neuroscale.core.errors import InputError, Problem, UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, manifest_finding, problem_findings
+from neuroscale.gate.checks.kyverno import RARER_COLLECTION
 from neuroscale.gate.checks.policy import evaluate_policies
 from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.gate.verdict import Finding
@@ -180,6 +181,7 @@ def _kyverno_test(
         folder=folder,
         timeout=300,
         statuses=frozenset({0, 1}),
+        environment=RARER_COLLECTION,
     )
     rows = _rows(run.output)
     failing = [row for row in rows if row.get("RESULT") != "Pass" or row.get("REASON") != "Ok"]

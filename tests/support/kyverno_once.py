@@ -1,0 +1,77 @@
+"""Kyverno's command line that answers a repeated question from memory, for tests that ask it the same many times.
+
+A question is the same if its arguments are, with the contents of all files and folders that they name. All processes of
+a test run share the memory; the first of them asks Kyverno itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from neuroscale.core import tool_cache, tools
+
+_PROGRAM = """#!{python} -IS
+import hashlib, os, subprocess, sys
+
+def parts(argument):
+    yield argument if not os.path.isabs(argument) else "a path"
+    if os.path.isfile(argument):
+        with open(argument, "rb") as file:
+            yield file.read()
+    for folder, folders, files in os.walk(argument):
+        folders.sort()
+        for name in sorted(files):
+            yield os.path.relpath(os.path.join(folder, name), argument)
+            yield from parts(os.path.join(folder, name))
+
+digest = hashlib.sha256()
+for argument in sys.argv[1:]:
+    for part in parts(argument):
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(b"%d:" % len(data) + data)
+kept = os.path.join({memory!r}, digest.hexdigest())
+try:
+    with open(kept, "rb") as file:
+        output = file.read()
+except FileNotFoundError:
+    done = subprocess.run([{kyverno!r}, *sys.argv[1:]], stdout=subprocess.PIPE)
+    output = b"%d\\n" % done.returncode + done.stdout
+    # What it says of trouble is on its error stream, which is not kept.
+    if done.returncode in (0, 1):
+        with open(f"{{kept}}.{{os.getpid()}}", "wb") as file:
+            file.write(output)
+        os.replace(file.name, kept)
+status, _, said = output.partition(b"\\n")
+sys.stdout.buffer.write(said)
+sys.exit(int(status))
+"""
+
+
+def cache_with_memory(folder: Path) -> Path:
+    """A tool cache whose Kyverno remembers; everything else is that of set-up. Made once in `folder`."""
+    made = folder / "cache-with-memory"
+    if made.exists():
+        return made
+    kyverno = tools.find_tool("kyverno")
+    building = folder / f"cache-with-memory.{os.getpid()}"
+    (building / "tools" / "kyverno").mkdir(parents=True)
+    (building / "answers").mkdir()
+    for there, here in ((tool_cache.cache_folder(), building), (kyverno.folder.parents[1], building / "tools")):
+        for path in there.iterdir():
+            if not (here / path.name).exists():
+                (here / path.name).symlink_to(path)
+    program = building / "tools" / "kyverno" / kyverno.folder.name / kyverno.name
+    program.parent.mkdir()
+    text = _PROGRAM.format(python=sys.executable, memory=str(made / "answers"), kyverno=str(kyverno.binary))
+    program.write_text(text)
+    program.chmod(0o755)
+    (program.parent / tool_cache.STAMP).write_text(json.dumps({"size": len(text.encode())}))
+    try:
+        building.rename(made)
+    except OSError:
+        # Another worker was faster.
+        assert made.exists()
+    return made
