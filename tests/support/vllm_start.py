@@ -85,7 +85,8 @@ _freeze = gc.freeze
 
 def _by_module(model: torch.nn.Module) -> dict[str, tuple[int, int]]:
     """The same bytes by the module's path; what modules share counts with the first."""
-    found, seen = {}, set()
+    found = {}
+    seen: set[int] = set()
     for path, module in model.named_modules():
         weights = [one for one in module._parameters.values() if one is not None]
         tables = [one for one in module._buffers.values() if one is not None and one.dim() and not one._is_view()]
@@ -192,7 +193,7 @@ def _attention_backend(selected_backend: Any, attn_selector_config: Any, num_hea
     """The backend of attention: the CPU's own, or FlashMLA's for sparse attention."""
     if attn_selector_config.use_sparse:
         return f"{flashmla_sparse.__name__}.FlashMLASparseBackend"
-    return _choose_backend(selected_backend, attn_selector_config, num_heads)
+    return str(_choose_backend(selected_backend, attn_selector_config, num_heads))
 
 
 @contextlib.contextmanager
