@@ -21,6 +21,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(comparisons, "ROOT", tmp_path)
     monkeypatch.setattr(comparisons, "PROVEN", tmp_path / "proven.json")
     monkeypatch.delenv(comparisons.ALL, raising=False)
+    # The inputs change within a test.
+    monkeypatch.setattr(Comparison, "digest", Comparison.digest.__wrapped__)
+    monkeypatch.setattr(comparisons, "_content", comparisons._content.__wrapped__)
     (tmp_path / "proven.json").write_text(json.dumps({"compared": ONE.digest()}))
     comparisons._proven.cache_clear()
     yield tmp_path

@@ -108,5 +108,5 @@ def test_a_command(repository: Repository) -> None:
 
 def test_a_policy(repository: Repository) -> None:
     _, verdict = follow(repository, "A policy")
-    assert re.search(r"Policies of the change +passed .* 18 of 18 tripwires caught", verdict)
+    assert re.search(r"Policies of the change +passed .* 19 of 19 tripwires caught", verdict)
     assert re.search(r"Tests of the changed policies +passed .* 2 of 2 test resources", verdict)
