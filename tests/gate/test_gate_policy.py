@@ -22,7 +22,7 @@ from neuroscale.policies.policy_set import PolicySet, load_policy_set
 from neuroscale.repo.snapshot import MemorySnapshot
 
 TODAY = date(2026, 11, 21)
-pytestmark = pytest.mark.tools
+pytestmark = [pytest.mark.tools, pytest.mark.usefixtures("kyverno_once")]
 
 
 def policy(name: str, label: str, **spec: Any) -> dict[str, Any]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import re
 import shutil
+from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from neuroscale.catalog import Catalog, load_catalog
-from neuroscale.catalog.settings import load_settings
+from neuroscale.catalog.settings import Environment, load_settings
 from neuroscale.core.errors import InputError
 from neuroscale.core.units import GIB
 from neuroscale.core.yaml_io import dump
@@ -65,6 +67,16 @@ def ask(model: str, **changes: Any) -> Request:
 
 def planned(model: str, **changes: Any) -> Plan:
     return plan(ask(model, **changes), CATALOG, SETTINGS)
+
+
+@cache
+def of_the_catalog() -> Sequence[tuple[Environment, Plan]]:
+    """The plan of each model of the catalog in each environment."""
+    return [
+        (there, planned(model, environment=name))
+        for model in CATALOG.models
+        for name, there in SETTINGS.environments.items()
+    ]
 
 
 def forced(accelerator: str, count: int, **more: Any) -> dict[str, Any]:
@@ -223,16 +235,14 @@ def test_the_pod_has_the_host_memory_that_loading_takes() -> None:
 
 
 def test_every_argument_is_one_flag_and_value_and_parallelism_is_never_over_data() -> None:
-    for model in CATALOG.models:
-        for environment in SETTINGS.environments:
-            made = planned(model, environment=environment)
-            assert all(argument.startswith("--") and " " not in argument for argument in made.vllm_args)
-            assert not any("data-parallel" in argument for argument in made.vllm_args)
-            names = [argument.split("=")[0] for argument in made.vllm_args]
-            assert len(names) == len(set(names))
-            split_experts = made.architecture.kind == "moe" and made.tensor_parallel_size > 1
-            assert ("--enable-expert-parallel" in names) == split_experts
-            assert ("--enable-auto-tool-choice" in names) == ("--tool-call-parser" in names)
+    for _, made in of_the_catalog():
+        assert all(argument.startswith("--") and " " not in argument for argument in made.vllm_args)
+        assert not any("data-parallel" in argument for argument in made.vllm_args)
+        names = [argument.split("=")[0] for argument in made.vllm_args]
+        assert len(names) == len(set(names))
+        split_experts = made.architecture.kind == "moe" and made.tensor_parallel_size > 1
+        assert ("--enable-expert-parallel" in names) == split_experts
+        assert ("--enable-auto-tool-choice" in names) == ("--tool-call-parser" in names)
 
 
 def test_the_context_leaves_room_for_an_answer_to_the_longest_prompt() -> None:
@@ -449,18 +459,16 @@ def test_fewer_replicas_than_needed_are_honoured_and_said() -> None:
 
 
 def test_every_model_in_every_environment_gives_a_plan_or_a_refusal_with_reasons() -> None:
-    for model in CATALOG.models:
-        for name, environment in SETTINGS.environments.items():
-            made = planned(model, environment=name)
-            assert made.reasons
-            assert made.accelerator in environment.accelerators
-            if made.verdict == "refused":
-                continue
-            parts = made.memory_gib
-            assert parts.free >= 0
-            total = parts.weights + parts.kv_cache + parts.overhead + parts.free
-            assert total == pytest.approx(parts.usable, abs=0.02)
-            assert not made.alternatives
+    for environment, made in of_the_catalog():
+        assert made.reasons
+        assert made.accelerator in environment.accelerators
+        if made.verdict == "refused":
+            continue
+        parts = made.memory_gib
+        assert parts.free >= 0
+        total = parts.weights + parts.kv_cache + parts.overhead + parts.free
+        assert total == pytest.approx(parts.usable, abs=0.02)
+        assert not made.alternatives
 
 
 def test_the_alternatives_of_a_refusal_really_work() -> None:

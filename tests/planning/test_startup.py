@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SNAPSHOT = FolderSnapshot(ROOT)
 CATALOG = load_catalog(SNAPSHOT)
 SETTINGS = load_settings(SNAPSHOT)
+TEMPLATE = load_template(SNAPSHOT)
 CASES = read_cases(ROOT / "tests/ground_truth")
 STARTS = [
     case
@@ -71,7 +72,7 @@ def planned(model: str, *, where: Environment | None = None, **answers: Any) -> 
 
 def served(made: Plan, **answers: Any) -> dict[str, Any]:
     """The predictor of the rendered InferenceService."""
-    files = render(asked(made.model, environment=made.environment, **answers), made, load_template(SNAPSHOT))
+    files = render(asked(made.model, environment=made.environment, **answers), made, TEMPLATE)
     predictor: dict[str, Any] = yaml.safe_load(files["inferenceservice.yaml"])["spec"]["predictor"]
     return predictor
 

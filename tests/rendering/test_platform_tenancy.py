@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -53,14 +55,15 @@ def planned(model: str, team: str, environment: str, **more: Any) -> tuple[Reque
     return request, plan(request, CATALOG, SETTINGS, TEMPLATE.version)
 
 
-def services(team: str) -> list[tuple[Request, Plan]]:
+@cache
+def services(team: str) -> Sequence[tuple[Request, Plan]]:
     """One service for each model of the catalog, where it can be served."""
     found = []
     for model in CATALOG.models:
         made = (planned(model, team, environment) for environment in SETTINGS.environments)
-        works = [pair for pair in made if pair[1].verdict != "refused"]
-        assert works, f"{model} can be served nowhere"
-        found.append(works[0])
+        works = next((pair for pair in made if pair[1].verdict != "refused"), None)
+        assert works is not None, f"{model} can be served nowhere"
+        found.append(works)
     return found
 
 

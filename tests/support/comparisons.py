@@ -42,12 +42,11 @@ class Comparison:
         """All cases, or the sample if the inputs are those of the last full run."""
         return list(everything) if self.in_full else list(sample)
 
-    @cache  # noqa: B019 - the few comparisons live as long as the program
     def digest(self) -> str:
         """The digest of the names and contents of the inputs, of Python files without comments and docstrings."""
         found = hashlib.sha256()
         for path in sorted(file for one in self.inputs for file in _files(ROOT / one)):
-            found.update(f"{path.relative_to(ROOT)}\0".encode() + _content(path))
+            found.update(f"{path.relative_to(ROOT)}\0".encode() + _content(path, path.stat().st_mtime_ns))
         return found.hexdigest()
 
 
@@ -91,12 +90,26 @@ SMOKE_TESTS = Comparison(
 """Compares the failed checks of each broken service with the checks that must fail."""
 FAULTS = Comparison("faults", (*_PLATFORM, "tests/local/test_platform_faults.py", "tests/support/gitops_lab.py"))
 """Kills every process of the platform once."""
-COMPARISONS = (VLLM_ARGUMENTS, KV_CACHE, MANIFESTS, SMOKE_TESTS, FAULTS)
+KINDS = Comparison(
+    "kinds",
+    (
+        *("platform/local/tools/crds", "platform/local/tools/kubernetes", "platform/local/tools/kyverno"),
+        *("requirements/runtime.txt", "src/neuroscale/core/custom_schemas.py", "src/neuroscale/core/kind_schema.py"),
+        *("src/neuroscale/core/native_schemas.py", "src/neuroscale/core/schema_build.py"),
+        *("src/neuroscale/core/schemas.py", "src/neuroscale/kube", "tests/gate/test_gate_server.py"),
+        *(f"src/neuroscale/gate/checks/api_server{part}.py" for part in ("", "_dry_run", "_questions", "_tripwires")),
+    ),
+)
+"""Asks an API server about an object of each kind that has a schema."""
+COMPARISONS = (VLLM_ARGUMENTS, KV_CACHE, MANIFESTS, SMOKE_TESTS, FAULTS, KINDS)
 
 
 @cache
-def _content(path: Path) -> bytes:
-    """The digest of what can decide a result in a file: comments and docstrings of Python cannot."""
+def _content(path: Path, changed: int) -> bytes:
+    """The digest of what can decide a result in a file: comments and docstrings of Python cannot.
+
+    `changed`: the time of its last change, for the cache.
+    """
     data = path.read_bytes()
     if path.suffix != ".py":
         return hashlib.sha256(data).digest()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import TypeVar
 
 from hypothesis import settings
 
 from comparisons import ALL
+
+T = TypeVar("T")
 
 _QUICK = bool(os.environ.get("NEUROSCALE_TEST_QUICK"))
 
@@ -16,6 +20,11 @@ def examples(many: int) -> int:
     if _QUICK:
         return min(many, max(5, many // 10))
     return many * (5 if os.environ.get(ALL) else 1)
+
+
+def one_where_fewer_are_asked(cases: Sequence[T], number: int) -> Sequence[T]:
+    """All cases; for `make check` one of them, another for another `number`."""
+    return [cases[number % len(cases)]] if _QUICK else cases
 
 
 def use_fewer_where_asked() -> None:

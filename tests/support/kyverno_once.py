@@ -1,7 +1,8 @@
 """Kyverno's command line that answers a repeated question from memory, for tests that ask it the same many times.
 
-A question is the same if its arguments are, with the contents of all files and folders that they name. All processes of
-a test run share the memory; the first of them asks Kyverno itself.
+A question is an `apply` with its arguments and the contents of all files and folders that they name: `test` reads files
+that its own files name, and is always Kyverno's own. All processes of a test run share the memory; the first of them
+asks Kyverno itself.
 """
 
 from __future__ import annotations
@@ -16,8 +17,14 @@ from neuroscale.core import tool_cache, tools
 _PROGRAM = """#!{python} -IS
 import hashlib, os, subprocess, sys
 
+arguments = sys.argv[1:]
+if arguments[:1] != ["apply"] or "-" in arguments:
+    os.execv({kyverno!r}, [{kyverno!r}, *arguments])
+
 def parts(argument):
     yield argument if not os.path.isabs(argument) else "a path"
+    if "=" in argument:
+        yield from parts(argument.partition("=")[2])
     if os.path.isfile(argument):
         with open(argument, "rb") as file:
             yield file.read()
@@ -28,7 +35,7 @@ def parts(argument):
             yield from parts(os.path.join(folder, name))
 
 digest = hashlib.sha256()
-for argument in sys.argv[1:]:
+for argument in arguments:
     for part in parts(argument):
         data = part.encode() if isinstance(part, str) else part
         digest.update(b"%d:" % len(data) + data)
@@ -37,10 +44,10 @@ try:
     with open(kept, "rb") as file:
         output = file.read()
 except FileNotFoundError:
-    done = subprocess.run([{kyverno!r}, *sys.argv[1:]], stdout=subprocess.PIPE)
+    done = subprocess.run([{kyverno!r}, *arguments], capture_output=True)
     output = b"%d\\n" % done.returncode + done.stdout
-    # What it says of trouble is on its error stream, which is not kept.
-    if done.returncode in (0, 1):
+    sys.stderr.buffer.write(done.stderr)
+    if done.returncode in (0, 1) and not done.stderr:
         with open(f"{{kept}}.{{os.getpid()}}", "wb") as file:
             file.write(output)
         os.replace(file.name, kept)

@@ -9,10 +9,14 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 _FORGE = (
-    *("test_request_command.py", "test_revert.py", "test_pull_request_gate.py", "test_forge_adapters.py"),
-    *("test_pull_request_trust.py", "test_smoke_workflow.py", "test_local_runner.py", "test_local_forge.py"),
-    *("test_comment_command.py", "test_catalog_request.py"),
+    *("test_request_command.py", "test_revert.py", "test_forge_adapters.py", "test_comment_command.py"),
+    "test_catalog_request.py",
 )
+_RUNNER = (
+    *("test_pull_request_gate.py", "test_smoke_workflow.py", "test_pull_request_trust.py", "test_local_forge.py"),
+    "test_local_runner.py",
+)
+"""They use a forge, too, and mostly wait for the jobs of its runner."""
 _API_SERVER = (
     *("test_metrics_command.py", "test_endpoint_access.py", "test_platform_install.py", "test_node_agent.py"),
     *("test_keys_command.py", "test_smoke_access.py", "test_smoke_command.py", "test_cluster_capacity_command.py"),
@@ -21,7 +25,7 @@ _API_SERVER = (
 # A worker reserves its next test while it runs its last one: beside the long test of the demo, a short one.
 _DEMO = ("test_demo.py", "test_startup.py", "test_startup_probes.py")
 
-_LANES = {file: lane for lane in (_FORGE, _API_SERVER, _DEMO) for file in lane}
+_LANES = {file: lane for lane in (_FORGE, _RUNNER, _API_SERVER, _DEMO) for file in lane}
 """By file: all files that one worker runs together, in their order."""
 
 _ON_THE_SHARED_PLATFORM = (
@@ -33,14 +37,19 @@ _ON_THE_SHARED_PLATFORM = (
 """The platform ends with the last of them, and leaves its part of the processors to the others."""
 
 _DEAREST = (
-    *("test_demo.py", "test_kv_oracle.py", "test_admission.py", "test_metrics_command.py", "test_local_life.py"),
-    *("test_vllm_arguments.py", "test_gate_server.py", "test_gateway.py", "test_gate_attacks.py", "test_policies.py"),
-    *("test_gate_runner.py", "test_milestones.py", "test_gate_fit.py", "test_cli.py", "test_parameter_oracle.py"),
+    *("test_demo.py", "test_forge_faults.py", "test_admission.py", "test_metrics_command.py", "test_local_life.py"),
+    *("test_gate_server.py", "test_gate_runner.py", "test_milestones.py", "test_policies.py", "test_kv_oracle.py"),
+    *("test_vllm_arguments.py", "test_gateway.py", "test_gate_attacks.py", "test_gate_fit.py", "test_cli.py"),
+    "test_parameter_oracle.py",
 )
 """The longest files by `scripts/test-times`; all other files follow, those with most tests first."""
 
-# Two workers use the platform from the start; the third does not need it, and has much to do.
-_FIRST = (*_ON_THE_SHARED_PLATFORM[:2], "test_request_command.py", *_ON_THE_SHARED_PLATFORM[2:], *_DEAREST)
+# Two workers use the platform from the start. The third does not need it, and has much to do. So has the lane that
+# waits for the runner: the first worker that becomes free takes it, and the next one takes the rest of the platform's.
+_FIRST = (
+    *(*_ON_THE_SHARED_PLATFORM[:2], "test_request_command.py", "test_pull_request_gate.py"),
+    *(*_ON_THE_SHARED_PLATFORM[2:], *_DEAREST),
+)
 
 
 class Lanes(LoadScopeScheduling):  # type: ignore[misc]
