@@ -345,7 +345,7 @@ SHORT = {"failureThreshold": 10, "periodSeconds": 10}
 @pytest.mark.parametrize(
     ("value", "rule", "severity", "told"),
     [
-        (timed(startupProbe=SHORT), "startup-probe-too-short", Severity.ERROR, "it is ended as it loads"),
+        (timed(startupProbe=SHORT), "startup-probe-too-short", Severity.ERROR, "Kubernetes ends it while it loads"),
         (timed(startupProbe={"periodSeconds": "ten"}), "startup-probe-too-short", Severity.ERROR, "periodSeconds"),
         (timed(startupProbe=None), "startup-probe-too-short", Severity.ERROR, "Add a startupProbe"),
         (

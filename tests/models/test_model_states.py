@@ -106,7 +106,7 @@ def test_granite_4_without_states_is_no_hybrid() -> None:
     ("name", "changes", "words"),
     [
         ("nemotron_h", {"hybrid_override_pattern": "M*X"}, "'X'"),
-        ("nemotron_h", {"hybrid_override_pattern": None}, "what each layer is"),
+        ("nemotron_h", {"hybrid_override_pattern": None}, "the kind of each layer is not known"),
         ("nemotron_h", {"mamba_ssm_cache_dtype": "int8"}, "float32"),
         ("nemotron_h", {"block_configs": [{}]}, "differ one by one"),
         ("qwen3_5", {"mamba_ssm_dtype": "int8"}, "float32"),

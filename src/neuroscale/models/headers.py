@@ -124,7 +124,7 @@ def file_headers(path: Path) -> list[Header]:
     headers = parse_header(text, str(path))
     held = sum(header.size for header in headers)
     if held != size - 8 - length:
-        message = f"holds {size - 8 - length} bytes of weights, and its header tells of {held}"
+        message = f"holds {size - 8 - length} bytes of weights, and its header lists {held} bytes"
         raise InputError(Problem(str(path), "", message, _FIX))
     return headers
 

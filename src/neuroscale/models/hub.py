@@ -110,10 +110,10 @@ class HubModel:
         except errors.RevisionNotFoundError as error:
             raise self._problem("has no such revision", "Correct the revision.") from error
         except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
-            raise self._out_of_reach("the Hub is off limits or out of reach") from error
+            raise self._out_of_reach("the Hub cannot be reached, or HF_HUB_OFFLINE forbids it") from error
         except errors.HfHubHTTPError as error:
             status = error.response.status_code if error.response is not None else "an error"
-            raise self._problem(f"was not told: the Hub answered {status}", _ELSEWHERE) from error
+            raise self._problem(f"could not be looked up: the Hub answered {status}", _ELSEWHERE) from error
         except (httpx.HTTPError, OSError) as error:
             raise self._out_of_reach(f"the Hub cannot be reached ({error})") from error
         except (errors.SafetensorsParsingError, errors.NotASafetensorsRepoError, json.JSONDecodeError) as error:

@@ -29,7 +29,11 @@ def parse_config(text: str | bytes, where: str) -> dict[str, Any]:
     except RecursionError as error:
         raise InputError(Problem(where, "", "is nested too deeply", _FIX)) from error
     except ValueError as error:  # includes bytes that are not text, and numbers of thousands of digits
-        reason = str(error) if isinstance(error, json.JSONDecodeError) else "it holds what JSON readers refuse"
+        reason = (
+            str(error)
+            if isinstance(error, json.JSONDecodeError)
+            else "it holds a number or a text that JSON readers refuse"
+        )
         raise InputError(Problem(where, "", f"is not valid JSON: {reason}", _FIX)) from error
     if not isinstance(value, dict):
         raise InputError(Problem(where, "", "is not a JSON object", _FIX))

@@ -95,7 +95,7 @@ def _tensors(
             tensors += together(mine)
             continue
         if group not in ("mtp", "vision", "audio", "projector") and abs(theirs - params) > 0.01 * params:
-            notes.append(f"The files hold {theirs:,} parameters for {group}, and the config tells of {params:,}.")
+            notes.append(f"The files hold {theirs:,} parameters for {group}, and the config describes {params:,}.")
         copies: Counter[Tensor] = Counter(_tensor(header, group, known) for header in headers)
         tensors += [replace(tensor, copies=count) for tensor, count in copies.items()]
     return tuple(tensors)

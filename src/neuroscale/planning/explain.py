@@ -222,11 +222,13 @@ def _unknown(case: Case, chosen: Candidate) -> list[str]:
     sentences = []
     if chosen.weights_basis == "config":
         sentences.append(
-            f"Not measured: what {case.model.name} takes once loaded. The plan counts its weights from its config."
+            f"Nobody has measured the memory that {case.model.name} takes once it is loaded: the plan counts its "
+            "weights from its config."
         )
     elif chosen.weights_basis == "files":
         sentences.append(
-            f"Not measured: what {case.model.name} takes once loaded. The plan takes the bytes of its files."
+            f"Nobody has measured the memory that {case.model.name} takes once it is loaded: the plan takes the "
+            "bytes of its files."
         )
     if chosen.price is None:
         sentences.append(

@@ -88,7 +88,7 @@ def judge_probe(
     sure = f"The {kind} probe waits {allowed:,} s (initialDelaySeconds + (failureThreshold - 1) x periodSeconds)"
     told = f"{sure}, and the server takes about {expected:,} s to start"
     return ProbeJudgement(
-        kind, allowed, expected, enough, f"{told}." if enough else f"{told}: it is ended as it loads."
+        kind, allowed, expected, enough, f"{told}." if enough else f"{told}: Kubernetes ends it while it loads."
     )
 
 
@@ -125,8 +125,8 @@ def judge_liveness(probe: Mapping[str, Any] | None, busy_seconds: float = BUSY_S
 def _whole(probe: Mapping[str, Any], name: str) -> int:
     """A number, with the API server's default: 0 counts as not given."""
     if not isinstance(probe, Mapping):
-        raise ValueError("it is no mapping")
+        raise ValueError("it must be a mapping")
     value = probe.get(name) or _DEFAULTS[name]
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"its {name} is no whole number from 0 on")
+        raise ValueError(f"its {name} must be a whole number, 0 or more")
     return value

@@ -150,7 +150,7 @@ def reasons_of(start: Startup) -> list[str]:
             "Degraded meanwhile, and `neuroscale status` counts it as starting."
         )
     sentences.append(
-        f"A pod that is told to end has {start.termination_grace_seconds} s, in which vLLM ends the answers that it "
-        "has begun."
+        f"Kubernetes gives a pod that must end {start.termination_grace_seconds} s, in which vLLM finishes the answers "
+        "that it has begun."
     )
     return sentences

@@ -77,7 +77,7 @@ def _pattern(c: Keys) -> list[str]:
     key = "hybrid_override_pattern" if said else "layers_block_type"
     names = tuple(said) or c.texts(key, MOST_LAYERS)
     if not names:
-        raise c.problem("hybrid_override_pattern", "is missing: nothing says what each layer is")
+        raise c.problem("hybrid_override_pattern", "is missing, so that the kind of each layer is not known")
     for name in names:
         if name not in _KINDS:
             raise c.problem(key, f"a layer of the kind {shorten(name)} is not known")

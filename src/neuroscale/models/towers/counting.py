@@ -22,7 +22,7 @@ def towers(c: Keys, out: Weights, hidden: int) -> tuple[list[str], Certainty]:
     notes: list[str] = []
     found: list[Certainty] = ["known"]
     if (thinker := c.section("thinker_config")) is not None:
-        notes.append("What speaks is not counted: vLLM loads the part that thinks alone.")
+        notes.append("The weights of the talker, which makes speech, are not counted: vLLM loads the thinker alone.")
         c = thinker
     wrapper = WRAPPERS.get(c.model_type, Wrapper(assumed=False))
     for section, group in _SECTIONS:
@@ -52,9 +52,11 @@ def towers(c: Keys, out: Weights, hidden: int) -> tuple[list[str], Certainty]:
             found.append(assume(keys, section, group, out, hidden, notes))
     for key in _TOWERS_ELSEWHERE:
         if c.values.get(key):
-            notes.append(f"The weights of the tower that {key} tells of are not counted: its layout is unknown here.")
+            notes.append(
+                f"The weights of the tower that {key} describes are not counted: planning does not know its layout."
+            )
             found.append("missing")
     if c.model_type in _UNTOLD:
-        notes.append(f"The weights of the tower that {c.model_type}'s own code has are not counted.")
+        notes.append(f"The weights of the tower that {c.model_type}'s own code builds are not counted.")
         found.append("missing")
     return notes, max(found, key=_WORSE.index)

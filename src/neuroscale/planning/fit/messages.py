@@ -17,7 +17,7 @@ _BASIS = {
 
 
 _HELD = (
-    "how much the host and other programs hold of the memory that they share differs by many GiB (say it by "
+    "the memory that the host and other programs hold differs by many GiB from host to host (give it with "
     "--used-gib, or take a lower --gpu-memory-utilization)"
 )
 
@@ -79,11 +79,11 @@ def _decision(result: Fit, device: Device) -> list[str]:
     ]
     if result.verdict == "tight":
         why = (
-            f"what is left beyond the need is less than the {result.band_gib:.2f} GiB that the estimate may be off"
+            f"the memory to spare is less than the {result.band_gib:.2f} GiB by which the estimate may be off"
             if result.close == "estimate"
             else _HELD
             if result.close == "held"
-            else "what the compiler takes outside that share is not known"
+            else "nobody knows how much memory the compiler takes outside that share"
             if device.family == "tpu"
             else "what its kernels and libraries take was not measured"
             if device.family == "rocm"
@@ -98,7 +98,7 @@ def _close(result: Fit) -> list[str]:
     if not result.close:
         return []
     why = (
-        f"what is missing is less than the {result.band_gib:.2f} GiB that the estimate may be off"
+        f"the missing memory is less than the {result.band_gib:.2f} GiB by which the estimate may be off"
         if result.close == "estimate"
         else _HELD
     )
@@ -116,9 +116,9 @@ def _parts(result: Fit, facts: ModelFacts) -> list[str]:
         f"vLLM {result.version} computes up to {resolved.max_num_batched_tokens:,} tokens of {resolved.max_num_seqs:,} "
         f"requests in a step and keeps the KV cache as {resolved.kv_cache_dtype} in blocks of {resolved.block_size} "
         "tokens.",
-        f"The memory for the KV cache may be {result.band_gib:.2f} GiB more or less than told here."
+        f"The memory for the KV cache may be {result.band_gib:.2f} GiB more or less than these lines say."
         if result.band_known
-        else "By how much the memory for the KV cache may be less than told here is not known.",
+        else "The memory for the KV cache may be less than these lines say, and nobody knows by how much.",
     ]
     if resolved.states and result.pool is not None:
         # Padding of the pages included.
@@ -140,7 +140,7 @@ def _context(result: Fit) -> list[str]:
         return []
     return [
         f"The longest context that starts is {result.max_context:,} tokens{context_range(result)}. Prompt and answer "
-        "share it: what is to be answered must leave room for the answer."
+        "share it, so a prompt must leave room for its answer."
     ]
 
 
@@ -173,12 +173,13 @@ def _unknown(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
         sentences.append("Not modelled: the compiler's workspace on a TPU, which takes memory outside vLLM's share.")
     if device.slice_of:
         sentences.append(
-            f"{device.title} is a slice of a card, of which no start was measured. vLLM takes the default batch of a "
-            "small card for it, whatever its memory."
+            f"{device.title} is a slice of a card, and nobody has measured a start on it. vLLM takes the default batch "
+            "of a small card for it, whatever its memory."
         )
     if device.may_show:
         sentences.append(
-            "A desktop or Windows (WSL2) holds 1 to 1.8 GiB of such a card: say so by --used-gib where there is one."
+            "A desktop or Windows (WSL2) holds 1 to 1.8 GiB of such a card: give it with --used-gib if the host has "
+            "one."
         )
     if device.family == "rocm":
         sentences.append(
@@ -187,7 +188,8 @@ def _unknown(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
         )
     if number(result.version) < OLDEST:
         sentences.append(
-            f"vLLM {result.version} has another engine than releases since 0.8, of which a few starts are known."
+            f"vLLM {result.version} has an older engine than releases since 0.8, and only a few of its starts are "
+            "known."
         )
     if result.confidence == "medium" and device.family == "cuda" and not (device.shared or device.slice_of):
         runner = "" if number(result.version) > MEASURED else " under its second model runner"
