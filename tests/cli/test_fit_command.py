@@ -27,6 +27,14 @@ def fit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     return commands(capsys, monkeypatch, "fit", "--repository", ROOT)
 
 
+def test_a_length_beyond_the_context_is_refused(fit: Any, model: Path) -> None:
+    asked = ("--model", model, "--accelerator", "nvidia-l4", "--vllm-args", "--max-model-len=8192", "--length")
+    assert fit(*asked, 8192).status == 0
+    refused = fit(*asked, 8193)
+    assert refused.status == 2
+    assert "--length: 8,193 tokens are more than a request may have here, which is 8,192" in refused.err
+
+
 def test_programs_read_the_verdict_and_its_numbers(fit: Any, model: Path) -> None:
     said = fit("--model", model, "--accelerator", "nvidia-h100-80gb", "--vllm-args", "--max-model-len 8192", "--json")
     answer = said.json

@@ -590,6 +590,20 @@ def test_a_video_is_as_large_as_the_context_and_goes_where_none_is_taken() -> No
     assert activations("0.11.0") - activations("0.10.2") == pytest.approx(6 * pair, rel=0.05)
 
 
+def test_a_video_of_qwen3_vl_is_smaller_than_its_largest_image() -> None:
+    """vLLM 0.32 counts 16,384 tokens for the image and 12,288 for the video, and tries the larger one."""
+    facts = served_facts(load_catalog(FolderSnapshot(ROOT)).models["Qwen/Qwen3-VL-8B-Instruct"])
+
+    def activations(**arguments: Any) -> float:
+        asked = EngineArguments(max_model_len=32_768, **arguments)
+        return fit(facts, H100, asked, version="0.32.0").overhead_gib["activations"]
+
+    assert activations() == activations(videos=0) == activations(images=1, videos=1)
+    assert activations(images=0, videos=0) < activations(images=0) < activations()
+    tower = activations() - activations(images=0, videos=0)
+    assert activations(images=0) - activations(images=0, videos=0) == pytest.approx(0.75 * tower, rel=0.1)
+
+
 def test_ranks_that_share_experts_talk_to_each_other() -> None:
     """Qwen3-Coder-480B on eight H20 leaves 3.8 GiB less than without that (tests/ground_truth)."""
 

@@ -17,6 +17,7 @@ from neuroscale.models.config import read_config
 from neuroscale.models.facts import Basis, ModelFacts
 from neuroscale.planning.fit import PINNED, Device, Fit, PagesDiffer, fit
 from neuroscale.planning.fit.device import family_of
+from neuroscale.repo.layout import MODELS
 from neuroscale.vllm.arguments import parse_arguments
 from neuroscale.vllm.engine_arguments import EngineArguments
 
@@ -78,7 +79,7 @@ class Planner:
     def _of_catalog(self, name: str) -> ModelFacts:
         """The facts of a model of the catalog; a comparison never asks the Hub."""
         if name not in self._catalog.models:
-            fix = suggest(name, self._catalog.models)
+            fix = suggest(name, self._catalog.models, MODELS)
             raise InputError(Problem(name, "catalog", "is not a model of the catalog", fix))
         return load_model(name, self._catalog)
 

@@ -19,7 +19,7 @@ from neuroscale.core.units import MIB
 from neuroscale.core.validation import from_document, suggest
 from neuroscale.core.yaml_io import Document, canonical_json, read_mapping
 from neuroscale.models.facts import ModelFacts
-from neuroscale.repo.layout import BUDGETS, CATALOG
+from neuroscale.repo.layout import ACCELERATORS, BUDGETS, CATALOG, MODELS
 from neuroscale.repo.snapshot import Snapshot, Texts
 
 _FOLDERS: dict[str, tuple[str, type[BaseModel]]] = {
@@ -240,7 +240,7 @@ def _dangling(kinds: dict[str, dict[str, Any]], places: dict[tuple[str, str], tu
                         where,
                         f"prices[{index}].accelerator",
                         f"{price.accelerator!r} is not an accelerator of the catalog",
-                        suggest(price.accelerator, kinds["accelerators"]),
+                        suggest(price.accelerator, kinds["accelerators"], ACCELERATORS),
                         document.line(*path),
                     )
                 )
@@ -252,7 +252,7 @@ def _dangling(kinds: dict[str, dict[str, Any]], places: dict[tuple[str, str], tu
                     where,
                     "variant_of",
                     f"{model.variant_of!r} is not a model of the catalog",
-                    suggest(model.variant_of, kinds["models"]),
+                    suggest(model.variant_of, kinds["models"], MODELS),
                     document.line("variant_of"),
                 )
             )

@@ -14,6 +14,7 @@ from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
 from neuroscale.models.headers import folder_headers
 from neuroscale.models.keys import LARGEST_CONFIG, parse_config
+from neuroscale.repo.layout import MODELS
 
 if TYPE_CHECKING:
     from neuroscale.catalog import Catalog
@@ -45,7 +46,9 @@ def load_model(name: str, catalog: Catalog | None = None) -> ModelFacts:
         return read_hub(name)
     known = catalog.models if catalog is not None else ()
     raise InputError(
-        Problem(name, "", "is neither a model of the catalog nor a path nor a name of the Hub", suggest(name, known))
+        Problem(
+            name, "", "is neither a model of the catalog nor a path nor a name of the Hub", suggest(name, known, MODELS)
+        )
     )
 
 

@@ -12,7 +12,7 @@ from neuroscale.catalog.entries import Label, LabelValue, Positive, Source
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.frozen import Frozen
 from neuroscale.core.validation import Money, parse, suggest, wrong
-from neuroscale.repo.layout import SETTINGS
+from neuroscale.repo.layout import ACCELERATORS, PRICES, SETTINGS
 from neuroscale.repo.snapshot import Snapshot, read_text
 
 Host = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
@@ -265,16 +265,16 @@ def check_settings(settings: Settings, catalog: Catalog) -> None:
     that the catalog lacks, or a Prometheus that the network policies of the services do not admit."""
     problems = []
     for name, environment in settings.environments.items():
-        for field, used, known in (
-            ("accelerators", environment.accelerators, catalog.accelerators),
-            ("price_lists", environment.price_lists, catalog.prices),
+        for field, used, known, listed in (
+            ("accelerators", environment.accelerators, catalog.accelerators, ACCELERATORS),
+            ("price_lists", environment.price_lists, catalog.prices, PRICES),
         ):
             problems += [
                 Problem(
                     SETTINGS,
                     f"environments.{name}.{field}",
                     f"{entry!r} is not in the catalog",
-                    suggest(entry, known),
+                    suggest(entry, known, listed),
                 )
                 for entry in used
                 if entry not in known

@@ -54,7 +54,7 @@ def staleness(catalog: Catalog, today: date, newest: Newest) -> Staleness:
     for runtime in catalog.runtimes.values():
         if runtime.digest is None:
             message = f"{runtime.image} is pinned by its tag alone, which may come to name another image"
-            fix = "Write the digest that the registry tells: `digest: sha256:...`."
+            fix = f"Write `digest: sha256:...`, as `crane digest {runtime.image}` prints it."
             remarks.append(Remark(f"runtime/{runtime.name}", "stale", message, fix))
     return Staleness(tuple(remarks), revisions, len(catalog.prices), len(catalog.runtimes))
 

@@ -168,7 +168,7 @@ def _problem(
 ) -> str | None:
     """What is wrong with one answer, next to those `before` it, and what to write instead: by the rules for a file."""
     if choices and answer not in choices:
-        return f"{shorten(answer)} is not in the list. {suggest(str(answer), choices)}"
+        return f"{shorten(answer)} is not in the list. {suggest(str(answer), choices, 'the list above')}"
     try:
         request_of({**before, name: answer}, known)
     except InputError as error:

@@ -8,7 +8,7 @@ import typer
 
 from neuroscale.cli.json_output import print_json
 from neuroscale.cli.options import JsonOption, PictureOption, RepositoryOption
-from neuroscale.core.errors import ExitStatus
+from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 
 def show_fit(
@@ -62,6 +62,15 @@ def show_fit(
         tuple(environment or ()),
     )
     result = answer(question, open_repository(repository).catalog)
+    if length is not None and length > result.max_model_len:
+        raise InputError(
+            Problem(
+                "the command line",
+                "--length",
+                f"{length:,} tokens are more than a request may have here, which is {result.max_model_len:,}",
+                f"Write at most {result.max_model_len}, or raise --max-model-len in --vllm-args.",
+            )
+        )
     if picture is not None:
         from neuroscale.report.memory_picture import write_picture
 

@@ -19,6 +19,7 @@ from neuroscale.planning.fit.device import family_of
 from neuroscale.planning.fit.versions import number
 from neuroscale.planning.price import pod_price
 from neuroscale.planning.replica_memory import facts_of, served_facts
+from neuroscale.repo.layout import ACCELERATORS
 from neuroscale.vllm.accelerator_rules import check_dtype
 from neuroscale.vllm.arguments import Parsed, parse_arguments
 from neuroscale.vllm.command_rules import check_command
@@ -149,7 +150,12 @@ def _device(question: Question, catalog: Catalog) -> Device:
     if memory is None:
         said = f"{name!r} is not an accelerator of the catalog" if name else "no accelerator is named"
         raise InputError(
-            Problem("--accelerator", "", said, f"{suggest(name, catalog.accelerators)} Or describe one: --memory-gib.")
+            Problem(
+                "--accelerator",
+                "",
+                said,
+                f"{suggest(name, catalog.accelerators, ACCELERATORS)} Or describe one: --memory-gib.",
+            )
         )
     title = name or f"accelerator of {memory:g} GiB"
     return Device(name or "unnamed", title, family_of(name), memory, bandwidth, used_gib=used)

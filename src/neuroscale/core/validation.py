@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -65,14 +65,37 @@ def from_document(model: type[Model], document: Document, where: str, fixes: Map
         raise InputError(problems) from error
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-    """`Did you mean X?` and the valid names, for the fix of a problem."""
+_MOST_NAMES = 16
+_FEW_NAMES = 5
+_LIKE = 0.5
+
+
+def suggest(name: str, known: Iterable[str], listed: str = "") -> str:
+    """`Did you mean X?` and the valid names, for the fix of a problem.
+
+    `listed`: the place that lists the names; of more than 16 names the text then gives the nearest ones alone.
+    """
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if not close and len(name) > 1:
         close = sorted((known for known in names if name.lower() in known.lower()), key=len)[:1]
     hint = f"Did you mean {close[0]!r}? " if close else ""
-    return f"{hint}Valid: {', '.join(names) if names else 'none'}."
+    if not listed or len(names) <= _MOST_NAMES:
+        return f"{hint}Valid: {', '.join(names) if names else 'none'}."
+    near = _nearest(name, names)
+    told = f"Near it: {', '.join(near)}. " if near and near != close else ""
+    return f"{hint}{told}All {len(names)} names are in {listed}."
+
+
+def _nearest(name: str, names: Sequence[str]) -> list[str]:
+    """The few names that are most like one, without regard to case and to what stands before a slash."""
+    asked = name.lower().rpartition("/")[2]
+    scores = []
+    for each in names:
+        short = each.lower().rpartition("/")[2]
+        alike = difflib.SequenceMatcher(None, asked, short).ratio()
+        scores.append((max(alike, 0.8 if len(asked) > 1 and asked in short else 0.0), each))
+    return [each for score, each in sorted(scores, key=lambda one: -one[0])[:_FEW_NAMES] if score >= _LIKE]
 
 
 def shorten(value: Any, limit: int = 60) -> str:

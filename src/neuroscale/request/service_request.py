@@ -17,6 +17,7 @@ from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.frozen import Frozen
 from neuroscale.core.validation import from_document, parse, shorten, suggest, wrong
 from neuroscale.core.yaml_io import Document, dotted, dump, read_mapping
+from neuroscale.repo.layout import ACCELERATORS, MODELS, SETTINGS, TEAMS
 
 Availability = Literal["standard", "high"]
 SERVICE_NAME = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
@@ -214,11 +215,11 @@ class KnownNames:
     def problems(self, values: Mapping[str, Any], where: str) -> list[Problem]:
         """The problems of unknown names in a request's values. Values that are not text are left to the reader."""
         found = [
-            Problem(where, field, f"{shorten(name)} is not {what}", suggest(name, names))
-            for field, names, what in (
-                ("model", self.models, "a model of the catalog"),
-                ("team", self.teams, "a team of the catalog"),
-                ("environment", self.environments, "an environment of the settings"),
+            Problem(where, field, f"{shorten(name)} is not {what}", suggest(name, names, listed))
+            for field, names, what, listed in (
+                ("model", self.models, "a model of the catalog", MODELS),
+                ("team", self.teams, "a team of the catalog", TEAMS),
+                ("environment", self.environments, "an environment of the settings", SETTINGS),
             )
             if isinstance(name := values.get(field), str) and name not in names
         ]
@@ -230,7 +231,7 @@ class KnownNames:
             if isinstance(name, str) and name not in self.accelerators:
                 place = f"overrides[{index}].value"
                 told = f"{shorten(name)} is not an accelerator of the catalog"
-                found.append(Problem(where, place, told, suggest(name, self.accelerators)))
+                found.append(Problem(where, place, told, suggest(name, self.accelerators, ACCELERATORS)))
         return found
 
 

@@ -95,6 +95,13 @@ the context holds (`_MAX_FRAMES_PER_VIDEO` and `get_num_frames_with_most_feature
 under 0.23 takes 15.5 GiB for it with a context of 128,000 tokens (a public log of vllm/vllm-openai:v0.23.0: 'a budget
 of 114688 tokens, and profiled with 1 video items', -14.28 GiB left of 0.22 of an A100)."""
 
+_SMALL_VIDEOS = "qwen3_vl"
+SMALL_VIDEO_PATCHES = 49152
+"""Patches of the largest video of these models: all frames together have as many pixels as `longest_edge` of
+video_preprocessor_config.json, 25,165,824, and two frames make a patch of 16 x 16. vLLM 0.32 counts 12,288 tokens for
+it and 16,384 for the largest image (get_max_video_tokens and get_max_image_tokens of models/qwen3_vl.py), and tries
+the larger of the two (multimodal/encoder_budget.py)."""
+
 PATCH_VALUES = {"qwen2": 1176, "qwen3": 1536}
 """Input values of a patch: two frames of 14 x 14 or 16 x 16 pixels in three colours."""
 
@@ -227,17 +234,21 @@ def _encoder(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, 
     if not vision or not facts.model_type.startswith(_ANY_RESOLUTION):
         return 2 * step
     hidden, inner = _tower_widths(facts)
-    patches = LARGEST_IMAGE_PATCHES * _images_of_item(facts, arguments, resolved, does)
+    patches = _patches_of_item(facts, arguments, resolved, does)
     each = HIDDEN_COPIES * hidden + MLP_COPIES * inner + PATCH_VALUES[facts.model_type[:5]]
     return step + max(step, patches / PATCHES_OF_TOKEN * facts.hidden_size) + patches * each
 
 
-def _images_of_item(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> int:
-    """The size of the largest item as a number of the largest images: a video counts its pairs of frames."""
-    if not does.video_profiled or arguments.videos == 0 or not facts.model_type.startswith(_LARGE_VIDEOS):
-        return 1
-    tokens = LARGEST_IMAGE_PATCHES // PATCHES_OF_TOKEN
-    return max(1, min(VIDEO_PAIRS, resolved.max_model_len // tokens))
+def _patches_of_item(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> int:
+    """The patches of the largest item that a request may hold: an image, or the frames of a video."""
+    if not does.video_profiled or arguments.videos == 0:
+        return LARGEST_IMAGE_PATCHES
+    if facts.model_type.startswith(_LARGE_VIDEOS):
+        tokens = LARGEST_IMAGE_PATCHES // PATCHES_OF_TOKEN
+        return LARGEST_IMAGE_PATCHES * max(1, min(VIDEO_PAIRS, resolved.max_model_len // tokens))
+    if facts.model_type.startswith(_SMALL_VIDEOS) and arguments.images == 0:
+        return SMALL_VIDEO_PATCHES
+    return LARGEST_IMAGE_PATCHES
 
 
 def _tower_widths(facts: ModelFacts) -> tuple[int, int]:
