@@ -29,6 +29,8 @@ def test_each_price_has_a_date_and_a_source_that_can_be_looked_up() -> None:
         ("aws-us-east-1", "nvidia-h100-80gb", 8, "55.04"),
         ("aws-us-east-1", "nvidia-h200-141gb", 8, "63.296"),
         ("aws-us-east-1", "nvidia-h200-141gb", 4, None),
+        ("digitalocean", "amd-mi300x", 1, "2.59"),
+        ("digitalocean", "amd-mi300x", 8, "20.72"),
     ],
 )
 def test_a_pod_with_all_accelerators_of_an_instance_costs_the_instance(

@@ -155,6 +155,7 @@ def test_an_instance_without_a_plain_price_is_left_alone(change: Any, words: str
         ("{", "is not JSON"),
         ("[1]", "neither `skus` nor `products`"),
         ({"skus": 1}, "skus: is not a list"),
+        ({**google(), "nextPageToken": "AB=="}, "nextPageToken: says that more pages follow"),
         (google({"skuId": "A", "category": {}}), "skus[0].description: is missing"),
         (
             google(*google_skus()[:3], {**google_skus()[4], "pricingInfo": [{"effectiveTime": "x"}]}),

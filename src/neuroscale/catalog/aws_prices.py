@@ -52,8 +52,6 @@ _PLAIN: Mapping[str, str] = {
 class _File(Published):
     offer_code: str
     publication_date: str
-    products: dict[str, Any]
-    terms: dict[str, Any]
 
 
 class _Attributes(Published):
@@ -83,13 +81,15 @@ def read_offers(value: Mapping[str, Any], where: str, wanted: Wanted) -> Export:
     if wanted.tier != "on-demand":
         message = f"AWS publishes no {wanted.tier} prices in an offer file"
         raise InputError(Problem(where, "", message, "Leave --tier out."))
-    file = section(value, where, "", _File)
+    # Without its products and terms, which are hundreds of megabytes and mostly about something else.
+    file = section({key: one for key, one in value.items() if not isinstance(one, dict)}, where, "", _File)
     if file.offer_code != "AmazonEC2":
         fix = "Name the offer file of AmazonEC2."
         raise InputError(Problem(where, "offerCode", f"is {name(file.offer_code)!a}", fix))
+    all_products, terms = (_object(value, key, where) for key in ("products", "terms"))
     products = [
         section(one, where, f"products.{name(key)}", _Product)
-        for key, one in sorted(file.products.items())
+        for key, one in all_products.items()
         if _with_accelerators(one)
     ]
     region = chosen_region((one.attributes.region_code for one in products), wanted, where)
@@ -98,7 +98,7 @@ def read_offers(value: Mapping[str, Any], where: str, wanted: Wanted) -> Export:
     here = [one for one in products if one.attributes.region_code == region]
     for product in here:
         try:
-            prices.append(_price(product, file.terms, where))
+            prices.append(_price(product, terms, where))
         except NoPriceError as error:
             unread.append(Unread(name(product.attributes.instance_type), str(error)))
     keys = [one.key for one in prices]
@@ -112,8 +112,15 @@ def read_offers(value: Mapping[str, Any], where: str, wanted: Wanted) -> Export:
         source=f"AWS Price List, offer file of AmazonEC2: {TIERS[wanted.tier]} in {region}, Linux, shared tenancy",
         prices=tuple(one for one in prices if one.key not in twice),
         unread=tuple(unread),
-        others=len(file.products) - len(here),
+        others=len(all_products) - len(here),
     )
+
+
+def _object(value: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    found = value.get(key)
+    if not isinstance(found, dict):
+        raise InputError(Problem(where, key, "is not an object", "Export the price list again."))
+    return found
 
 
 def _with_accelerators(product: Any) -> bool:

@@ -120,12 +120,15 @@ def read_skus(value: Mapping[str, Any], where: str, wanted: Wanted) -> Export:
     skus = value["skus"]
     if not isinstance(skus, list):
         raise InputError(Problem(where, "skus", "is not a list", "Export the price list again."))
-    read = [(section(one, where, f"skus[{index}]", _Sku), one, index) for index, one in enumerate(skus)]
-    tier = [
-        (sku, one, index)
-        for sku, one, index in read
-        if sku.category.usage_type == _USAGE[wanted.tier] and _gpu_or_host(sku)
+    if value.get("nextPageToken"):
+        message = "says that more pages follow, so prices may be missing"
+        fix = "Join the `skus` of all pages in one list, and leave `nextPageToken` empty."
+        raise InputError(Problem(where, "nextPageToken", message, fix))
+    # Most SKUs are about something else, and a list has tens of thousands: those alone are read whole.
+    read = [
+        (section(one, where, f"skus[{index}]", _Sku), one, index) for index, one in enumerate(skus) if _may_matter(one)
     ]
+    tier = [(sku, one, index) for sku, one, index in read if sku.category.usage_type == _USAGE[wanted.tier]]
     region = chosen_region(
         (each for sku, _, _ in tier if sku.category.resource_group == "GPU" for each in sku.service_regions),
         wanted,
@@ -161,13 +164,18 @@ def read_skus(value: Mapping[str, Any], where: str, wanted: Wanted) -> Export:
         source=f"Google's Cloud Billing Catalog, service {_SERVICE}: {TIERS[wanted.tier]} in {region}",
         prices=tuple(one.model_copy(update={"date": when}) for one, when in prices),
         unread=tuple(unread),
-        others=len(read) - len(unread) - sum(map(len, (*gpus.values(), *hosts.values()))),
+        others=len(skus) - len(unread) - sum(map(len, (*gpus.values(), *hosts.values()))),
     )
 
 
-def _gpu_or_host(sku: _Sku) -> bool:
-    group = sku.category.resource_group.upper()
-    return group in ("GPU", "TPU") or "gpu" in sku.description.lower().split() or bool(_HOST.fullmatch(sku.description))
+def _may_matter(sku: Any) -> bool:
+    """Whether a SKU is about accelerators or their machines, or is not a SKU at all, which `section` then tells."""
+    category = sku.get("category") if isinstance(sku, dict) else None
+    description = sku.get("description") if isinstance(sku, dict) else None
+    if not isinstance(category, dict) or not isinstance(description, str):
+        return True
+    about = category.get("resourceGroup") in ("GPU", "TPU") or "gpu" in description.lower().split()
+    return about or bool(_HOST.fullmatch(description))
 
 
 def _price(
