@@ -123,7 +123,7 @@ WORKLOADS = (
 )
 WITH_EPHEMERAL = (
     *("allowed-registries", "moe-data-parallelism", "no-mutable-image-tags"),
-    *("no-plaintext-secrets", "no-privilege-escalation", "non-root"),
+    *("no-plaintext-secrets", "no-privilege-escalation", "no-remote-code", "non-root"),
 )
 
 # What the API server refuses of itself, in which words: no policy is asked about these, live.
@@ -193,6 +193,7 @@ BY_KSERVE: Mapping[str, Mapping[str, str]] = {
             "good-inference-service-everywhere bad-in-predictor-workerspec-containers "
             "bad-in-predictor-workerspec-initcontainers bad-in-predictor-workerspec-ephemeralcontainers"
         ),
+        "no-remote-code": "bad-worker",
         "readable-model-arguments": "bad-worker",
     },
     "must not set workerSpec": {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neuroscale.milestones.lessons import FOLDER, PARTS, Lesson, find_lessons
+from neuroscale.milestones.lessons import FOLDER, PARTS, VLLM, Lesson, find_lessons
 from neuroscale.milestones.pages import is_current, pasted
 from neuroscale.milestones.running import run_lesson
 
@@ -30,7 +30,15 @@ def test_the_table_of_the_folder_names_every_lesson() -> None:
 
 
 @pytest.mark.tools
-@pytest.mark.parametrize("lesson", [one for one in LESSONS if not one.needs_platform], ids=lambda lesson: lesson.name)
+@pytest.mark.parametrize(
+    "lesson",
+    [
+        # Two starts of vLLM.
+        pytest.param(one, marks=(pytest.mark.slow,) if VLLM in one.needs else (), id=one.name)
+        for one in LESSONS
+        if not one.needs_platform
+    ],
+)
 def test_a_failure_happens_as_told_and_is_prevented_here(kyverno_once: None, lesson: Lesson) -> None:
     outcome = run_lesson(lesson)
     assert {part: ending.reason for part, ending in outcome.endings.items()} == dict.fromkeys(PARTS, "")

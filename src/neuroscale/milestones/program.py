@@ -111,6 +111,25 @@ class Program:
             self.kubeconfig = server.kubeconfig
             yield cluster
 
+    def platform(self) -> None:
+        """Use the cluster of the local platform that runs for this repository. Raises UntrustedError if none runs."""
+        argv = [sys.executable, "-m", "neuroscale", "local", "kubeconfig", "--repository", str(self.repository)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise UntrustedError(f"The local platform does not run: `neuroscale local up`. {done.stderr.strip()}")
+        self.kubeconfig = Path(done.stdout.strip())
+
+    def live(self, kind: str, name: str, namespace: str) -> dict[str, Any]:
+        """An object of the cluster, read without printing the command. Raises UntrustedError if it cannot be read."""
+        argv = [str(Path(sys.executable).with_name("kubectl")), "get", kind, name, "-n", namespace, "-o", "json"]
+        done = subprocess.run(
+            argv, capture_output=True, text=True, check=False, env={**os.environ, **self._environment}
+        )
+        if done.returncode:
+            raise UntrustedError(f"{kind} {namespace}/{name} cannot be read: {done.stderr.strip()}")
+        value: dict[str, Any] = json.loads(done.stdout)
+        return value
+
     def kubectl(self, *arguments: str) -> Done:
         """Run kubectl, on the cluster if there is one. Raises UntrustedError if kubectl is missing."""
         binary = Path(sys.executable).with_name("kubectl")

@@ -13,12 +13,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from neuroscale.core.errors import ExitStatus
-from neuroscale.milestones.lessons import PARTS, Lesson, Part
+from neuroscale.milestones.lessons import PARTS, VLLM, Lesson, Part
 from neuroscale.milestones.program import FALSE, HOLDS, REFUTED
 
 SECONDS = 180.0
 """The runner ends a program that takes longer; each takes a few seconds on two idle cores."""
 PLATFORM_SECONDS = 600.0
+"""The same for a program that needs the platform or serves a model: vLLM starts slowly beside other work."""
 
 
 class State(StrEnum):
@@ -77,7 +78,7 @@ def run_lesson(lesson: Lesson, *, seconds: float | None = None) -> Outcome:
     if missing is not None:
         ending = Ending(State.NOT_RUN, "", 0.0, missing)
         return Outcome(lesson, ending, ending)
-    limit = seconds or (PLATFORM_SECONDS if lesson.needs_platform else SECONDS)
+    limit = seconds or (PLATFORM_SECONDS if lesson.needs_platform or VLLM in lesson.needs else SECONDS)
     before, after = (run_part(lesson, part, limit) for part in PARTS)
     return Outcome(lesson, before, after)
 
