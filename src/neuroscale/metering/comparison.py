@@ -11,7 +11,7 @@ from typing import Final
 
 from neuroscale.metering.allocation import Meter, Metered
 from neuroscale.metering.cents import dollars, in_cents, rounded
-from neuroscale.metering.notes import YOUNG, Note, notes_on
+from neuroscale.metering.notes import Note, notes_on
 from neuroscale.metering.services import Estimate, Facts, Named, key_of
 
 CAUSES: Final = ("hours", "replicas", "price", "idle")
@@ -104,7 +104,7 @@ def measured_hours(meter: Meter) -> Fraction:
     window = meter.window
     left = (window.end - window.start) - sum((one.end - one.start for one in meter.empty), timedelta())
     begins = meter.empty[0].end if meter.empty and meter.empty[0].start == window.start else window.start
-    if meter.first_sample is not None and meter.first_sample - begins > YOUNG:
+    if meter.first_sample is not None and meter.first_sample - begins > meter.step:
         left -= meter.first_sample - begins
     return Fraction(max(left, timedelta()) // timedelta(seconds=1), 3600)
 

@@ -15,8 +15,8 @@ from neuroscale.metering.weighting import read_ratio
 
 Level = Literal["warning", "note"]
 
-YOUNG = timedelta(minutes=5)
-"""A longer time between the start of a window and the first sample causes a warning."""
+_SHORT = 12
+"""In windows of fewer steps of OpenCost, a pod's first and last step can change the bill by some percent."""
 _NAMED = 5  # the most names in one sentence
 
 WEIGHTING = (
@@ -53,9 +53,18 @@ def _time(meter: Meter) -> list[Note]:
         )
     first = meter.first_sample
     begins = meter.empty[0].end if meter.empty and meter.empty[0].start == meter.window.start else meter.window.start
-    if first is not None and first - begins > YOUNG:
+    if first is not None and first - begins > meter.step:
         notes.append(
             Note("warning", f"The first sample is of {first:%Y-%m-%d %H:%M} UTC: what ran before is not in the bill.")
+        )
+    if meter.window.end - meter.window.start < _SHORT * meter.step:
+        minutes = meter.step // timedelta(minutes=1)
+        notes.append(
+            Note(
+                "note",
+                f"OpenCost looks every {counted(minutes, 'minute')}: a pod that began or ended within this short "
+                "window may be charged for so much less time than it ran.",
+            )
         )
     return notes
 
@@ -71,14 +80,6 @@ def _idle(meter: Meter) -> list[Note]:
             )
         )
     idle = sum((one.total for one in meter.metered if one.kind == "idle"), Decimal(0))
-    if idle > 0 and meter.window.hours < 1:
-        notes.append(
-            Note(
-                "warning",
-                "Idle costs are too high: OpenCost 1.108 was seen to charge a whole hour of the nodes' GPUs in windows "
-                "of minutes. Ask about an hour or more.",
-            )
-        )
     if idle < 0:
         notes.append(
             Note(
