@@ -66,6 +66,7 @@ def test_the_bill_is_what_the_nodes_cost(lab: CostLab) -> None:
         found = showback(lab, f"{minutes}m")
         assert float(found["bill"]) == pytest.approx(float(nodes * minutes / 60), rel=0.005)
         assert not [note for note in found["notes"] if note["level"] == "warning"]
+        assert "No price list has a price of simulated-nvidia-a100-80gb-1" in str(found["notes"])
 
 
 def test_a_pod_that_began_later_costs_for_its_own_time(lab: CostLab) -> None:

@@ -67,10 +67,10 @@ def opencost_of(environment: str, where: Where, url: str, settings: Settings) ->
             yield opencost
         return
     if where.state is not None:
-        from neuroscale.local.cost import STEP, address_in
+        from neuroscale.local.cost import STEP, address_in, unpriced_in
 
         local_state(where)
-        with reach.by_address(address_in(where.state), STEP) as opencost:
+        with reach.by_address(address_in(where.state), STEP, unpriced_in(where.state)) as opencost:
             yield opencost
         return
     ambiguous = Problem(COMMAND_LINE, "--environment", "", "Name the one to ask with --environment.")

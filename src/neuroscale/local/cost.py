@@ -78,6 +78,12 @@ def address_in(folder: Path) -> str:
     return Cost(found).url
 
 
+def unpriced_in(folder: Path) -> tuple[str, ...]:
+    """The nodes of the platform in a state folder that no price list has a price of."""
+    found = State.read(folder)
+    return Cost(found).unpriced if found is not None else ()
+
+
 def runs_in(folder: Path) -> bool:
     """Whether the platform in a state folder runs with OpenCost."""
     found = State.read(folder)
@@ -104,6 +110,12 @@ class Cost:
     def settings(self) -> Path:
         """What it reads and must not change: the prices."""
         return self.state.run / f"{OPENCOST}-settings"
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """The nodes that no price list has a price of."""
+        lines = self._prices.read_text(encoding="utf-8").splitlines() if self._prices.exists() else []
+        return tuple(line.removeprefix(UNPRICED) for line in lines if line.startswith(UNPRICED))
 
     def prepare(self, nodes: Sequence[Object], catalog: Catalog, price_lists: tuple[str, ...]) -> None:
         """Write programs and prices. Raises UntrustedError where set-up has not built a program."""
@@ -143,11 +155,9 @@ class Cost:
         """What its users should know."""
         if not self.state.instance.cost or OPENCOST not in self.state.instance.ports or not self._prices.exists():
             return ()
-        lines = self._prices.read_text(encoding="utf-8").splitlines()
-        unpriced = [line.removeprefix(UNPRICED) for line in lines if line.startswith(UNPRICED)]
         free = (
-            f" No price list has a price of {', '.join(unpriced)}: these nodes cost next to nothing there."
-            if unpriced
+            f" No price list has a price of {', '.join(self.unpriced)}: these nodes cost next to nothing there."
+            if self.unpriced
             else ""
         )
         return (
@@ -203,6 +213,7 @@ class Cost:
             "EMIT_KSM_V1_METRICS": "false",
             "EMIT_KSM_V1_METRICS_ONLY": "true",
             "LOG_LEVEL": "warn",
+            "DISABLE_LOG_COLOR": "true",
         }
         return Process(
             name=OPENCOST,

@@ -82,7 +82,8 @@ class Meter:
 
     `empty`: the parts of the window for which OpenCost has no data. `idle_known`: whether OpenCost reported idle costs
     for each part with data. `warnings`: OpenCost's own warnings, in its words. `step`: how often OpenCost looks whether
-    a pod is there, so how exact its hours are.
+    a pod is there, so how exact its hours are. `unpriced`: nodes that cost next to nothing there, because no price list
+    has a price of them.
     """
 
     window: Window
@@ -91,6 +92,7 @@ class Meter:
     idle_known: bool = True
     warnings: tuple[str, ...] = ()
     step: timedelta = STEP
+    unpriced: tuple[str, ...] = ()
 
     @property
     def first_sample(self) -> datetime | None:

@@ -38,7 +38,7 @@ class Note:
 
 def notes_on(meter: Meter, own: Sequence[Metered], facts: Facts) -> tuple[Note, ...]:
     """The notes on a meter; `own`: the costs with a cost centre or a service."""
-    return (*_time(meter), *_idle(meter), *_labels(meter, own), *_pools(own, facts), *_words(meter))
+    return (*_time(meter), *_idle(meter), *_labels(meter, own), *_pools(own, facts), *_prices(meter), *_words(meter))
 
 
 def _time(meter: Meter) -> list[Note]:
@@ -59,10 +59,11 @@ def _time(meter: Meter) -> list[Note]:
         )
     if meter.window.end - meter.window.start < _SHORT * meter.step:
         minutes = meter.step // timedelta(minutes=1)
+        often = "minute" if minutes == 1 else f"{minutes} minutes"
         notes.append(
             Note(
                 "note",
-                f"OpenCost looks every {counted(minutes, 'minute')}: a pod that began or ended within this short "
+                f"OpenCost looks every {often}: a pod that began or ended within this short "
                 "window may be charged for so much less time than it ran.",
             )
         )
@@ -134,6 +135,13 @@ def _pools(own: Sequence[Metered], facts: Facts) -> list[Note]:
             Note("note", f"The pods of {_listed(wrong)} have no usable label {RATIO}, so their cost is not weighted.")
         )
     return notes
+
+
+def _prices(meter: Meter) -> list[Note]:
+    if not meter.unpriced:
+        return []
+    names = _listed(meter.unpriced)
+    return [Note("note", f"No price list has a price of {names}: what runs there is charged next to nothing.")]
 
 
 def _words(meter: Meter) -> list[Note]:

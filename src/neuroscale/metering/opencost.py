@@ -23,7 +23,7 @@ _FIRST_PAUSE = 1.0  # seconds
 class OpenCost:
     """An OpenCost at `url`; `place` names it in messages. The caller closes the client.
 
-    `step`: its ETL_RESOLUTION_SECONDS.
+    `step`: its ETL_RESOLUTION_SECONDS. `unpriced`: its nodes without a price.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class OpenCost:
         place: str = "",
         *,
         step: timedelta = STEP,
+        unpriced: tuple[str, ...] = (),
         timeout: float = _TIMEOUT,
         first_pause: float = _FIRST_PAUSE,
     ) -> None:
@@ -40,6 +41,7 @@ class OpenCost:
         self._url = f"{url}/allocation/compute"
         self._http = http
         self._step = step
+        self._unpriced = unpriced
         self._timeout = timeout
         self._first_pause = first_pause
 
@@ -78,7 +80,7 @@ class OpenCost:
                 f"OpenCost at {self.place} has no data of {window}: its Prometheus has no samples of that time, or no "
                 "pod ran. A meter that has just been started answers after some minutes; choose a later window."
             )
-        return Meter(window, together(found), _joined(empty), idle_known, tuple(warnings), self._step)
+        return Meter(window, together(found), _joined(empty), idle_known, tuple(warnings), self._step, self._unpriced)
 
     def _ask(self, step: Window) -> tuple[list[Metered], str]:
         parameters = {"window": step.parameter, "aggregate": AGGREGATE, "includeIdle": "true", "accumulate": "true"}

@@ -23,11 +23,14 @@ _FIX = (
 
 
 @contextlib.contextmanager
-def by_address(url: str, step: timedelta = STEP) -> Iterator[OpenCost]:
-    """The OpenCost at an address, with its step. Raises InputError if `url` is not an address."""
+def by_address(url: str, step: timedelta = STEP, unpriced: tuple[str, ...] = ()) -> Iterator[OpenCost]:
+    """The OpenCost at an address, with its step and its nodes without a price.
+
+    Raises InputError if `url` is not an address.
+    """
     url = address(url, OPTION)
     with client(url, direct=is_loopback(urlsplit(url).hostname or "")) as http:
-        yield OpenCost(url, http, step=step)
+        yield OpenCost(url, http, step=step, unpriced=unpriced)
 
 
 @contextlib.contextmanager
