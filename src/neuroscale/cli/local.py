@@ -55,7 +55,10 @@ def local_up(
     from neuroscale.local.start_and_stop import Options, up
     from neuroscale.repo.layout import find_root
 
-    options = Options(runner_capacity, cluster, tuple(environments) if environments else None, cost=_cost(also))
+    cost = _cost(also)
+    if cost and cluster is False:
+        raise InputError(Problem("the command line", "--with", "cost needs a cluster", "Leave --no-cluster out."))
+    options = Options(runner_capacity, cluster, tuple(environments) if environments else None, cost=cost)
     root = find_root(repository or Path.cwd())
     forge = up(_folder(state, repository), root, options, _tell)
     typer.echo(f"The forge: {forge.platform.server}/{forge.platform.slug}")

@@ -62,7 +62,7 @@ def reconcile_costs(
     chosen = (
         (environment,) if environment else compared_environments(meter.metered, facts, opened.settings.environments)
     )
-    found = compare(meter, facts, estimates(snapshot, chosen))
+    found = compare(meter, facts, estimates(snapshot, chosen), chosen)
     limits = opened.settings.reconciliation
     threshold = Threshold(limits.usd, limits.percent)
     if picture is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -78,8 +78,10 @@ class Comparison:
         return tuple(one for one in self.services if one.difference is None)
 
 
-def compare(meter: Meter, facts: Facts, estimates: Mapping[Named, Estimate]) -> Comparison:
-    """Compares each service that was metered or has a plan.
+def compare(
+    meter: Meter, facts: Facts, estimates: Mapping[Named, Estimate], environments: Collection[str] | None = None
+) -> Comparison:
+    """Compares each service that was metered or has a plan; those known to be of other `environments` are left out.
 
     Idle costs are divided as in a showback: in proportion to the metered costs, over all costs with a cost centre or a
     service.
@@ -92,6 +94,8 @@ def compare(meter: Meter, facts: Facts, estimates: Mapping[Named, Estimate]) -> 
     for one in own:
         if one.place.service:
             known = facts.get(key_of(one))
+            if known and environments is not None and known.environment not in environments:
+                continue
             name = (known.environment if known else "", one.place.namespace, one.place.service)
             found.setdefault(name, []).append(one)
     rows = [_compared(name, of, estimates.get(name), hours, _share(of, idle, charged)) for name, of in found.items()]
