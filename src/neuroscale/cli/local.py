@@ -14,7 +14,6 @@ import typer
 from neuroscale.cli.json_output import print_json
 from neuroscale.cli.options import LOCAL_STATE, JsonOption, LocalStateOption, RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError, Problem
-from neuroscale.core.validation import suggest
 
 if TYPE_CHECKING:
     from neuroscale.local.platform_status import Status
@@ -75,6 +74,8 @@ def local_up(
 
 def _cost(also: list[str] | None) -> bool | None:
     """Whether OpenCost is asked for; None where nothing is said."""
+    from neuroscale.core.validation import suggest
+
     if also is None:
         return None
     for name in also:
