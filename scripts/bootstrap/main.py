@@ -179,6 +179,8 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
             build("prometheus", 120),
             build("promtool", 20),
             build("caddy", 100),
+            build("kube-state-metrics", 90),
+            build("opencost", 160),
             Step(f"Installing vLLM {serving.version} for the CPU (6 GB)", serving.installed, serving.install, 200),
             Step("Making tiny models with random weights", serving.complete, serving.make_models, 20),
             install_node,

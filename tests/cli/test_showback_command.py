@@ -15,6 +15,8 @@ import pytest
 
 from cluster_lab import run
 from command_line import Said
+from neuroscale.cli import chosen_opencost
+from neuroscale.local import cost
 from neuroscale.planning.plan import Tenancy, dump_plan
 from opencost_answers import SYSTEM, costs, envelope, key
 from opencost_server import opencost_server
@@ -193,3 +195,38 @@ def test_a_picture_is_drawn_of_the_rows(showback: Showback, tmp_path: Path, suff
     if suffix == "svg":
         text = path.read_text()
         assert all(word in text for word in ("team-a", "team-b", "$96.08", "Bill $192.16"))
+
+
+def test_the_local_meter_is_found_and_another_named_place_is_asked_instead(
+    opencost: str, repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cost, "runs_in", lambda folder: folder == repository / ".state/local")
+    monkeypatch.setattr(cost, "address_in", lambda folder: opencost)
+    monkeypatch.setattr(chosen_opencost, "local_state", lambda where: None)
+    asked = ("showback", "--window", WINDOW, "--repository", repository)
+    assert f"from OpenCost at {opencost}" in run(*asked).out
+    elsewhere = run(*asked, "--kubeconfig", tmp_path / "missing")
+    assert elsewhere.status == 2
+    assert "missing" in elsewhere.err
+    assert "two places" in run(*asked, "--opencost-url", opencost, "--state", tmp_path).err
+
+
+def test_a_state_folder_without_a_meter_says_how_to_start_one(repository: Path, tmp_path: Path) -> None:
+    said = run("showback", "--window", WINDOW, "--repository", repository, "--state", tmp_path)
+    assert said.status == 2
+    assert "neuroscale local up" in said.err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"), [(["costs"], "did you mean|cost"), (["cost", "none"], "Give one of them")]
+)
+def test_a_wrong_part_of_the_local_platform_is_told(options: list[str], told: str, tmp_path: Path) -> None:
+    said = run("local", "up", "--state", tmp_path, *(word for one in options for word in ("--with", one)))
+    assert said.status == 2
+    assert re.search(told, said.err)
+
+
+def test_the_meter_needs_a_cluster(tmp_path: Path) -> None:
+    said = run("local", "up", "--state", tmp_path, "--no-cluster", "--with", "cost")
+    assert said.status == 2
+    assert "--no-cluster" in said.err

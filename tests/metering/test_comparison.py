@@ -49,6 +49,17 @@ def causes(one: Compared) -> dict[str, str]:
     return {name: str(amount) for name, amount in one.causes.items() if amount}
 
 
+def test_services_of_other_environments_on_the_same_cluster_are_left_out_when_one_is_named() -> None:
+    here, there = metered("10", "1", "1"), metered("20", "1", "1", namespace="team-two", service="other")
+    facts = {
+        key_of(here): ServiceFacts("prod", "a-model", "nvidia-l4"),
+        key_of(there): ServiceFacts("local", "a-model", "cpu"),
+    }
+    meter = Meter(WINDOW, (here, there))
+    assert [one.service for one in compare(meter, facts, {NAME: PLAN}, ["prod"]).services] == ["chat"]
+    assert {one.service for one in compare(meter, facts, {NAME: PLAN}).services} == {"chat", "other"}
+
+
 def test_what_runs_as_planned_at_the_planned_price_does_not_differ() -> None:
     (one,) = compared(metered("400", "200", "100"))
     assert (one.estimate, one.metered, one.difference, causes(one)) == (Decimal("400.00"), Decimal("400.00"), ZERO, {})

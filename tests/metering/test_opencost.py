@@ -191,3 +191,22 @@ def test_a_window_of_which_a_part_has_no_data_says_which() -> None:
     day = datetime(2026, 11, 22, tzinfo=UTC)
     assert meter.empty == (Window(read_window("3d", NOW).start, day),)
     assert meter.idle_known
+
+
+def test_a_window_is_moved_back_to_the_moments_at_which_opencost_looks() -> None:
+    asked = []
+
+    def answer(window: str) -> httpx.Response:
+        asked.append(window)
+        return httpx.Response(200, text=envelope(ROWS))
+
+    found = answering(answer).meter(read_window("1h", NOW.replace(minute=33)))
+    assert asked == ["2026-11-23T14:30:00Z,2026-11-23T15:30:00Z"]
+    assert found.window == Window(
+        NOW.replace(hour=14, minute=30, second=0, microsecond=0), NOW.replace(second=0, microsecond=0)
+    )
+
+
+def test_a_window_shorter_than_opencosts_step_gives_no_figure() -> None:
+    with pytest.raises(OpenCostError, match=r"too short .* looks every 5 minutes.*60m"):
+        saying(envelope(ROWS)).meter(read_window("2m", NOW.replace(minute=33)))

@@ -214,10 +214,12 @@ def test_negative_idle_is_shown_and_lowers_nobodys_share() -> None:
     assert "Idle costs are negative (-0.50 USD)" in texts(found)
 
 
-def test_idle_of_a_window_of_minutes_is_warned_of() -> None:
+def test_a_short_window_says_how_exact_its_hours_are() -> None:
     short = Window(START, START + timedelta(minutes=30))
-    made = statement_of(Meter(short, (service("10", "a", "one"), metered("50", "idle"))), "service", {}, ())
-    assert "Idle costs are too high" in texts(made)
+    costs = (service("10", "a", "one"), metered("50", "idle"))
+    assert "OpenCost looks every 5 minutes" in texts(statement_of(Meter(short, costs), "service", {}, ()))
+    exact = Meter(short, costs, step=timedelta(minutes=1))
+    assert "OpenCost looks" not in texts(statement_of(exact, "service", {}, ()))
 
 
 def test_missing_idle_is_unknown_and_not_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -53,6 +54,15 @@ def test_what_was_not_counted_has_no_price_and_says_why(counted: Counted | None,
     found = priced(counted, Decimal(4))
     assert (found.each, found.prompt, found.generation) == (None, None, None)
     assert why in found.why_unknown
+
+
+def test_what_runs_on_a_node_without_a_price_has_no_price_of_tokens() -> None:
+    """The local meter charges some millionths of a dollar for such a node."""
+    counted = {("one", "chat"): Counted(Decimal(9), Decimal(9), Decimal(10))}
+    free = dataclasses.replace(CHAT, total=Decimal("0.00005"))
+    (found,) = token_costs(Meter(WINDOW, (free,)), {}, counted)
+    assert found.each is None
+    assert "its nodes have no price" in found.why_unknown
 
 
 @pytest.mark.tools

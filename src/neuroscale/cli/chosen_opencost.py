@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, configured, open_cluster
+from neuroscale.cli.chosen_cluster import Where, configured, local_state, open_cluster
+from neuroscale.cli.options import LOCAL_STATE
 from neuroscale.core.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -31,9 +33,21 @@ AskedEnvironmentOption = Annotated[
 OpenCostOption = Annotated[
     str,
     typer.Option(
-        "--opencost-url", help="Where OpenCost answers. Default: the Service that the settings name, by a port-forward."
+        "--opencost-url",
+        help="Where OpenCost answers. Default: the one that `neuroscale local up --with cost` runs in .state/local, "
+        "else the Service that the settings name, by a port-forward.",
     ),
 ]
+
+
+def or_local(where: Where, url: str, environment: str, repository: Path) -> Where:
+    """`where`, or the repository's own local platform if no place is named and its OpenCost runs."""
+    if url or environment or where != Where():
+        return where
+    from neuroscale.local.cost import runs_in
+
+    folder = repository / LOCAL_STATE
+    return Where(state=folder) if runs_in(folder) else where
 
 
 @contextlib.contextmanager
@@ -45,11 +59,18 @@ def opencost_of(environment: str, where: Where, url: str, settings: Settings) ->
     if environment and environment not in settings.environments:
         message = f"{environment!r} is not an environment of the settings"
         raise InputError(Problem(COMMAND_LINE, "--environment", message, suggest(environment, settings.environments)))
-    if url and (where.context or where.kubeconfig):
+    if url and (where.context or where.kubeconfig or where.state):
         message = "stands beside a cluster, so two places are named"
         raise InputError(Problem(COMMAND_LINE, reach.OPTION, message, "Give one of them."))
     if url:
         with reach.by_address(url) as opencost:
+            yield opencost
+        return
+    if where.state is not None:
+        from neuroscale.local.cost import STEP, address_in, unpriced_in
+
+        local_state(where)
+        with reach.by_address(address_in(where.state), STEP, unpriced_in(where.state)) as opencost:
             yield opencost
         return
     ambiguous = Problem(COMMAND_LINE, "--environment", "", "Name the one to ask with --environment.")

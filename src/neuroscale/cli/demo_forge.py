@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuroscale.cli import demo_live, demo_steps
+from neuroscale.cli import demo_cost, demo_live, demo_steps
 from neuroscale.cli.demo_cluster import show as show_cluster
 from neuroscale.cli.demo_steps import LIVE
 from neuroscale.core.errors import ExitStatus, UntrustedError
@@ -52,7 +52,7 @@ def show(demo: Demo, state: Path, *, keep: bool) -> None:
         down(state, demo.say, delete=True)
     try:
         clock = time.monotonic()
-        local = up(state, demo.root, Options(cluster=True), demo.say)
+        local = up(state, demo.root, Options(cluster=True, cost=True), demo.say)
         target = local.platform
         demo.say(f"All parts are healthy after {time.monotonic() - clock:.0f} s. {local.url}/{target.slug}")
         asked = time.time()
@@ -60,14 +60,15 @@ def show(demo: Demo, state: Path, *, keep: bool) -> None:
         _judged(demo, local, target, pulls, asked)
         merged = _merged(demo, local, target, pulls)
         demo_live.make_key(demo, local)
-        show_cluster(demo, local, _second_service(demo, local, target))
+        show_cluster(demo, local, _two_teams(demo, local, target))
         demo_live.show(demo, local, demo_live.Times(asked, merged))
         demo_live.told_on_the_merged_one(demo, connect(target.clone_url, local.account(MAINTAINER).token()), pulls.live)
+        demo_cost.show(demo, local)
     except BaseException:
         if not keep:
             down(state, demo.say, delete=True)
         raise
-    demo.heading("18. Where to look")
+    demo.heading("19. Where to look")
     if keep:
         demo.say(f"The forge keeps running at {local.url}. Its pages have no styles, because its source lacks them.")
         for role in (DEVELOPER, MAINTAINER):
@@ -184,16 +185,31 @@ def _merged(demo: Demo, local: LocalForge, target: RepositoryRef, pulls: _Pulls)
     return merged
 
 
-def _second_service(demo: Demo, local: LocalForge, target: RepositoryRef) -> float:
-    """Merge a service on an accelerator that this machine lacks. Returns the time of the merge, in seconds since
-    1970.
+def _two_teams(demo: Demo, local: LocalForge, target: RepositoryRef) -> float:
+    """Merge services of two teams on accelerators that this machine lacks. Returns the time of the first one's merge,
+    in seconds since 1970.
     """
-    demo.heading("10. While the model loads: the same way for Gemma 4 26B-A4B, on an L4 that is simulated")
-    service = f"{demo_steps.ENVIRONMENT}/{demo_steps.SERVICE}"
-    pull = _requested(demo, local, target, service, demo_steps.EXAMPLE)
+    demo.heading("10. While the model loads: two teams' services the same way, on L4s that are simulated")
+    answers = {demo_steps.SERVICE: demo_steps.EXAMPLE, demo_steps.OTHER_SERVICE: str(_other_answers(demo))}
     forge = connect(target.clone_url, local.account(MAINTAINER).token())
-    _await_verdict(demo, forge, pull, "success")
-    return _merge(demo, forge, pull)
+    merged = []
+    for name, file in answers.items():
+        # One after the other: the gate judges a pull request again when main has moved.
+        demo.follow_main()
+        pull = _requested(demo, local, target, f"{demo_steps.ENVIRONMENT}/{name}", file)
+        _await_verdict(demo, forge, pull, "success")
+        merged.append(_merge(demo, forge, pull))
+    return merged[0]
+
+
+def _other_answers(demo: Demo) -> Path:
+    """The dense model's answers without the override that was refused, for another team."""
+    example = (demo.root / demo_steps.DENSE_EXAMPLE).read_text(encoding="utf-8")
+    answers, _, _ = example.partition("overrides:")
+    file = demo.root.parent / f"{demo_steps.OTHER_SERVICE}.yaml"
+    file.write_text(answers, encoding="utf-8")
+    demo_steps.edit(file, "team: team-alpha", f"team: {demo_steps.OTHER_TEAM}")
+    return file
 
 
 def _merge(demo: Demo, forge: Forge, pull: PullRequest) -> float:

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from neuroscale.cli.demo_forge import show as show_platform
 from neuroscale.cli.demo_setup import set_up_beside
-from neuroscale.cli.demo_steps import EXAMPLE, EXAMPLES, MANIFEST, Demo, Result, edit
+from neuroscale.cli.demo_steps import DENSE_EXAMPLE, EXAMPLE, MANIFEST, Demo, Result, edit
 from neuroscale.core.errors import ExitStatus, UntrustedError
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import find_root
@@ -77,8 +77,7 @@ def _green(demo: Demo) -> None:
 
 def _refused(demo: Demo) -> None:
     demo.heading("2. Gemma 4 31B QAT on one L4: refused, with the numbers")
-    example = f"{EXAMPLES}/gemma-4-31b-qat-on-one-l4.yaml"
-    demo.neuroscale("plan", example, expect=ExitStatus.FINDINGS)
+    demo.neuroscale("plan", DENSE_EXAMPLE, expect=ExitStatus.FINDINGS)
     demo.results.append(Result("Gemma 4 31B QAT on one L4", "refused, with what works instead"))
 
 

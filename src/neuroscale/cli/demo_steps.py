@@ -22,6 +22,9 @@ ENVIRONMENT, SERVICE = "dev", "support-chat"
 FOLDER = f"manifests/{ENVIRONMENT}/{SERVICE}"
 MANIFEST = f"{FOLDER}/inferenceservice.yaml"
 EXAMPLE = f"{EXAMPLES}/gemma-4-26b-a4b-qat.yaml"
+DENSE_EXAMPLE = f"{EXAMPLES}/gemma-4-31b-qat-on-one-l4.yaml"
+OTHER_SERVICE, OTHER_TEAM = "deep-analysis", "team-beta"
+"""A dense model of another team, on the same kind of accelerator."""
 
 
 @dataclass(frozen=True)

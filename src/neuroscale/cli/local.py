@@ -12,13 +12,13 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from neuroscale.cli.json_output import print_json
-from neuroscale.cli.options import JsonOption, LocalStateOption, RepositoryOption
+from neuroscale.cli.options import LOCAL_STATE, JsonOption, LocalStateOption, RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
     from neuroscale.local.platform_status import Status
 
-STATE = ".state/local"
+_PARTS = ("cost", "none")
 
 app = typer.Typer(name="local", help="The platform on this machine: a real forge and its runner.", no_args_is_help=True)
 
@@ -39,6 +39,12 @@ def local_up(
         list[str] | None,
         typer.Option("--environment", help="An environment to deploy onto the cluster. Default: dev and local."),
     ] = None,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with", help="What runs beside the cluster: cost (OpenCost), or none. Default: as before.", metavar="PART"
+        ),
+    ] = None,
     repository: RepositoryOption = None,
 ) -> int:
     """Start the missing processes, and return when all are healthy. The forge begins with this repository's HEAD."""
@@ -48,7 +54,10 @@ def local_up(
     from neuroscale.local.start_and_stop import Options, up
     from neuroscale.repo.layout import find_root
 
-    options = Options(runner_capacity, cluster, tuple(environments) if environments else None)
+    cost = _cost(also)
+    if cost and cluster is False:
+        raise InputError(Problem("the command line", "--with", "cost needs a cluster", "Leave --no-cluster out."))
+    options = Options(runner_capacity, cluster, tuple(environments) if environments else None, cost=cost)
     root = find_root(repository or Path.cwd())
     forge = up(_folder(state, repository), root, options, _tell)
     typer.echo(f"The forge: {forge.platform.server}/{forge.platform.slug}")
@@ -61,6 +70,21 @@ def local_up(
     for note in notes(forge.state):
         typer.echo(f"Note: {note}")
     return ExitStatus.PASSED
+
+
+def _cost(also: list[str] | None) -> bool | None:
+    """Whether OpenCost is asked for; None where nothing is said."""
+    from neuroscale.core.validation import suggest
+
+    if also is None:
+        return None
+    for name in also:
+        if name not in _PARTS:
+            problem = Problem("the command line", "--with", f"{name!r} is not a part", suggest(name, _PARTS))
+            raise InputError(problem)
+    if "none" in also and len(also) > 1:
+        raise InputError(Problem("the command line", "--with", "none stands beside a part", "Give one of them."))
+    return "cost" in also
 
 
 @app.command("kubeconfig")
@@ -196,7 +220,7 @@ def _print(status: Status) -> None:
 def _folder(state: Path | None, repository: Path | None) -> Path:
     from neuroscale.repo.layout import find_root
 
-    return (state if state is not None else find_root(repository or Path.cwd()) / STATE).absolute()
+    return (state if state is not None else find_root(repository or Path.cwd()) / LOCAL_STATE).absolute()
 
 
 def _tell(text: str) -> None:

@@ -12,9 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neuroscale.cli.chosen_cluster import Where
-from neuroscale.cli.chosen_opencost import AskedEnvironmentOption, OpenCostOption, WindowOption, opencost_of
+from neuroscale.cli.chosen_opencost import (
+    AskedEnvironmentOption,
+    OpenCostOption,
+    WindowOption,
+    opencost_of,
+    or_local,
+)
 from neuroscale.cli.json_output import print_json
-from neuroscale.cli.options import ContextOption, JsonOption, KubeconfigOption, RepositoryOption
+from neuroscale.cli.options import ClusterStateOption, ContextOption, JsonOption, KubeconfigOption, RepositoryOption
 from neuroscale.core.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -31,6 +37,7 @@ def reconcile_costs(
     ] = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
+    state: ClusterStateOption = None,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
@@ -47,14 +54,15 @@ def reconcile_costs(
     opened = open_repository(repository)
     snapshot = FolderSnapshot(opened.root)
     asked = read_window(window, datetime.now(UTC))
-    with opencost_of(environment, Where(context, kubeconfig), opencost_url, opened.settings) as opencost:
+    where = or_local(Where(context, kubeconfig, state), opencost_url, environment, opened.root)
+    with opencost_of(environment, where, opencost_url, opened.settings) as opencost:
         meter = opencost.meter(asked)
         place = opencost.place
     facts = service_facts(meter.metered, snapshot, opened.settings.environments)
     chosen = (
         (environment,) if environment else compared_environments(meter.metered, facts, opened.settings.environments)
     )
-    found = compare(meter, facts, estimates(snapshot, chosen))
+    found = compare(meter, facts, estimates(snapshot, chosen), chosen)
     limits = opened.settings.reconciliation
     threshold = Threshold(limits.usd, limits.percent)
     if picture is not None:

@@ -16,9 +16,10 @@ from neuroscale.cli.chosen_opencost import (
     OpenCostOption,
     WindowOption,
     opencost_of,
+    or_local,
 )
 from neuroscale.cli.json_output import print_json
-from neuroscale.cli.options import ContextOption, JsonOption, KubeconfigOption, RepositoryOption
+from neuroscale.cli.options import ClusterStateOption, ContextOption, JsonOption, KubeconfigOption, RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def show_costs(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a table for spreadsheets.")] = False,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
+    state: ClusterStateOption = None,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
@@ -58,8 +60,9 @@ def show_costs(
         raise InputError(Problem(COMMAND_LINE, "--csv", "stands beside --json", "Give one of them."))
     opened = open_repository(repository)
     asked = read_window(window, datetime.now(UTC))
+    where = or_local(Where(context, kubeconfig, state), opencost_url, environment, opened.root)
     environments = opened.settings.environments
-    with opencost_of(environment, Where(context, kubeconfig), opencost_url, opened.settings) as opencost:
+    with opencost_of(environment, where, opencost_url, opened.settings) as opencost:
         meter = opencost.meter(asked)
         place = opencost.place
     facts = service_facts(meter.metered, FolderSnapshot(opened.root), environments)

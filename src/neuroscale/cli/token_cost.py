@@ -19,10 +19,11 @@ from neuroscale.cli.chosen_opencost import (
     OpenCostOption,
     WindowOption,
     opencost_of,
+    or_local,
 )
 from neuroscale.cli.chosen_prometheus import PrometheusOption, prometheus_of
 from neuroscale.cli.json_output import print_json
-from neuroscale.cli.options import ContextOption, JsonOption, KubeconfigOption, RepositoryOption
+from neuroscale.cli.options import ClusterStateOption, ContextOption, JsonOption, KubeconfigOption, RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def show_token_costs(
     ] = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
+    state: ClusterStateOption = None,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
@@ -68,29 +70,29 @@ def show_token_costs(
     opened = open_repository(repository)
     asked = read_window(window, datetime.now(UTC))
     # An address names only one of the two servers; the cluster's options then reach the other.
-    cluster = Where(context, kubeconfig)
+    cluster = or_local(Where(context, kubeconfig, state), opencost_url or prometheus_url, environment, opened.root)
     with opencost_of(environment, Where() if opencost_url else cluster, opencost_url, opened.settings) as opencost:
         meter = opencost.meter(asked)
         place = opencost.place
         own = _own(opencost, meter.window)
     where = Where() if prometheus_url else cluster
     with prometheus_of(environment, where, prometheus_url, opened.settings, _NAME_IT) as prometheus:
-        counted = count_tokens(prometheus, asked)
+        counted = count_tokens(prometheus, meter.window)
     facts = service_facts(meter.metered, FolderSnapshot(opened.root), opened.settings.environments)
     rows = token_costs(meter, facts, counted, weight)
     experts = _experts(opened.catalog, {row.model for row in rows})
     if picture is not None:
         from neuroscale.report.token_cost_picture import write_token_cost_picture
 
-        write_token_cost_picture(rows, asked, picture)
+        write_token_cost_picture(rows, meter.window, picture)
     if as_json:
-        print_json(as_mapping(rows, asked, place, weight, experts, own))
+        print_json(as_mapping(rows, meter.window, place, weight, experts, own))
     else:
         from rich.console import Console
 
         width = max(140, shutil.get_terminal_size().columns)
         console = Console(highlight=False, soft_wrap=True, width=width)
-        print_token_costs(rows, asked, place, weight, experts, console, own)
+        print_token_costs(rows, meter.window, place, weight, experts, console, own)
     return ExitStatus.FINDINGS if any(row.why_unknown for row in rows) else ExitStatus.PASSED
 
 

@@ -27,7 +27,8 @@ CLUSTER_TOOLS = (
     *("caddy", "prometheus"),
 )
 LINT_TOOLS = ("actionlint", "promtool")
-TOOL_NAMES = (*GATE_TOOLS, *FORGE_TOOLS, *CLUSTER_TOOLS, *LINT_TOOLS)
+COST_TOOLS = ("kube-state-metrics", "opencost")
+TOOL_NAMES = (*GATE_TOOLS, *FORGE_TOOLS, *CLUSTER_TOOLS, *LINT_TOOLS, *COST_TOOLS)
 BUILD_FLAGS = ("-trimpath", "-ldflags=-s -w")
 STAMP = "stamp.json"
 FILES = "files"
@@ -61,7 +62,8 @@ class Build:
 
     `files` are folders of its module that the tool, or the program that runs it, reads at run time; `version` are the
     arguments that try the binary. `source` is the folder that pins it, if that has another name; `package` is the
-    package to build, if the folder pins several.
+    package to build, if the folder pins several. `program` is a file of ours beside the go.mod that is built instead of
+    the package, with the package's own code.
     """
 
     version: tuple[str, ...]
@@ -70,6 +72,7 @@ class Build:
     tags: tuple[str, ...] = ()
     cgo: bool = False
     files: tuple[str, ...] = ()
+    program: str = ""
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -108,13 +111,17 @@ _BUILDS = {
     "caddy": Build(version=("version",)),
     # Service discovery for clouds is half of its code, and is left out.
     "prometheus": Build(version=("--version",), package="cmd/prometheus", tags=_KUBERNETES_ALONE),
+    "kube-state-metrics": Build(version=("version",)),
+    # It knows no version argument; its help is printed without a cluster. Upstream's own program listens everywhere.
+    "opencost": Build(version=("--help",), package="cmd/costmodel", program="main.go"),
     "promtool": Build(version=("--version",), source="prometheus", package="cmd/promtool", tags=_KUBERNETES_ALONE),
 }
 
 
 @dataclass(frozen=True)
 class Tool:
-    """An upstream tool: its pinned module, the folder that pins it, its package, and its place in the cache."""
+    """An upstream tool: its pinned module, the folder that pins it, the package or file to build there, and its place
+    in the cache."""
 
     name: str
     module: Module
@@ -164,8 +171,11 @@ def tool(name: str, repository: Path = REPOSITORY) -> Tool:
         raise PinError(f"{source / 'go.mod'} requires no module that holds {package}.")
     module = _module(source, max(paths, key=len))
     flags = "\n".join([*build.flags, *build.files])
-    key = digest(flags, platform.system(), platform.machine(), go_mod, go_sum)
-    return Tool(name, module, source, package, cache_folder() / "tools" / name / f"{module.version}-{key}")
+    own = [_read(source / build.program)] if build.program else []
+    key = digest(flags, platform.system(), platform.machine(), go_mod, go_sum, *own)
+    return Tool(
+        name, module, source, build.program or package, cache_folder() / "tools" / name / f"{module.version}-{key}"
+    )
 
 
 def problem(wanted: Tool) -> str | None:

@@ -21,10 +21,12 @@ ToolName = Literal[
     "kube-apiserver",
     "kube-controller-manager",
     "kube-scheduler",
+    "kube-state-metrics",
     "kubeconform",
     "kwok",
     "kyverno",
     "kyverno-controller",
+    "opencost",
     "prometheus",
     "promtool",
 ]

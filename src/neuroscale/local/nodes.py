@@ -55,10 +55,12 @@ def _node(accelerator: Accelerator, zone: str, number: int) -> dict[str, Any]:
                 "kubernetes.io/hostname": name,
                 "kubernetes.io/os": "linux",
                 "kubernetes.io/arch": "amd64",
+                # OpenCost charges no accelerators of a node without a type and a provider's identity.
+                "node.kubernetes.io/instance-type": f"simulated-{accelerator.name}",
                 "topology.kubernetes.io/zone": zone,
                 "topology.kubernetes.io/region": "simulated",
             },
         },
-        "spec": {"taints": taints},
+        "spec": {"taints": taints, "providerID": f"simulated://{name}"},
         "status": {"capacity": capacity, "allocatable": capacity},
     }

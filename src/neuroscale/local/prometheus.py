@@ -75,10 +75,11 @@ class Prometheus:
         """The settings that it reads and must not change."""
         return self.state.run / f"{NAME}-settings"
 
-    def prepare(self, scrape: Path, rules: Sequence[Path]) -> None:
+    def prepare(self, scrape: Path, rules: Sequence[Path], others: Sequence[dict[str, Any]] = ()) -> None:
         """Write its program and settings. Raises InputError if a file cannot be used.
 
-        `scrape`: the scrape configurations of every cluster; `rules`: files of rules.
+        `scrape`: the scrape configurations of every cluster; `rules`: files of rules; `others`: scrape configurations
+        that hold already how things are reached here.
         """
         user, plane = self.state.cluster_user, control_plane(self.state)
         copy_tool(self.state, NAME)
@@ -92,7 +93,7 @@ class Prometheus:
             "global": {"scrape_interval": _INTERVAL, "evaluation_interval": _INTERVAL},
             "storage": {"tsdb": {"retention": _RETENTION}},
             "rule_files": [str(self.settings / path.name) for path in rules],
-            "scrape_configs": [self._here(one) for one in found["scrape_configs"]],
+            "scrape_configs": [*(self._here(one) for one in found["scrape_configs"]), *others],
         }
         # JSON is YAML.
         write_public(self._configuration, json.dumps(configuration, indent=2) + "\n")

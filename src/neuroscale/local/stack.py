@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import Settings, load_settings
@@ -13,6 +14,7 @@ from neuroscale.kube.client import Object
 from neuroscale.local import (
     argocd,
     control_plane,
+    cost,
     gateway,
     gitea,
     kserve,
@@ -23,6 +25,7 @@ from neuroscale.local import (
     workflow_runner,
 )
 from neuroscale.local.argocd import ArgoCD
+from neuroscale.local.cost import Cost
 from neuroscale.local.gateway import Gateway
 from neuroscale.local.gitea import Gitea
 from neuroscale.local.kserve import Kserve
@@ -51,7 +54,9 @@ _KYVERNO_VALUES = ("platform/serving/kyverno.yaml",)
 
 def ports(state: State) -> tuple[str, ...]:
     """The names of the ports that must be chosen before any other function here is called."""
-    return (*_FORGE_PORTS, *(_CLUSTER_PORTS if state.instance.cluster else ()))
+    if not state.instance.cluster:
+        return _FORGE_PORTS
+    return (*_FORGE_PORTS, *_CLUSTER_PORTS, *(cost.PORTS if state.instance.cost else ()))
 
 
 def prepare(state: State, checkout: Path | None) -> None:
@@ -81,6 +86,7 @@ def processes(state: State) -> list[Process]:
         *ArgoCD(state).processes(),
         *Gateway(state).processes(),
         Prometheus(state).process(),
+        *(Cost(state).processes() if state.instance.cost else ()),
     ]
 
 
@@ -94,7 +100,7 @@ def notes(state: State) -> tuple[str, ...]:
         f"CD's "
         f"application controller) and {webhooks} (KServe's webhooks). All others are only on the loopback device."
     )
-    return (*state.instance.notes, *Node(state).notes(), *Prometheus(state).notes(), listening)
+    return (*state.instance.notes, *Node(state).notes(), *Prometheus(state).notes(), *Cost(state).notes(), listening)
 
 
 def forge_url(state: State) -> str:
@@ -114,7 +120,12 @@ def _prepare_cluster(state: State, root: Path) -> None:
     Redis(state).prepare()
     ArgoCD(state).prepare(config_maps((root / VALUES).read_text(encoding="utf-8")))
     Gateway(state).prepare(settings.domain)
-    Prometheus(state).prepare(root / monitoring.SCRAPE, [root / path for path in monitoring.RULES])
+    others: list[dict[str, Any]] = []
+    if state.instance.cost:
+        lists = [name for one in state.instance.environments for name in settings.environments[one].price_lists]
+        Cost(state).prepare(nodes, load_catalog(snapshot), tuple(dict.fromkeys(lists)))
+        others = Cost(state).scrape(root / cost.SCRAPE)
+    Prometheus(state).prepare(root / monitoring.SCRAPE, [root / path for path in monitoring.RULES], others)
 
 
 def _nodes(state: State, settings: Settings, snapshot: FolderSnapshot) -> list[Object]:

@@ -34,13 +34,15 @@ class Options:
     """The parts of a local platform; None: as before.
 
     `runner_capacity`: jobs at a time. `cluster`: whether it has a cluster, or only the forge. `environments`: those
-    that are deployed onto it. `nodes_each`: simulated nodes for each accelerator that these may use.
+    that are deployed onto it. `nodes_each`: simulated nodes for each accelerator that these may use. `cost`: whether
+    OpenCost meters the cluster.
     """
 
     runner_capacity: int | None = None
     cluster: bool | None = None
     environments: tuple[str, ...] | None = None
     nodes_each: int | None = None
+    cost: bool | None = None
 
     def changes(self) -> dict[str, object]:
         """The requested fields of the instance."""

@@ -53,6 +53,7 @@ class Instance(Frozen):
     cluster_uid: int | None = None
     model_uid: int | None = None
     cluster: bool = True
+    cost: bool = False
     environments: tuple[str, ...] = ("dev", "local")
     nodes_each: Annotated[int, Field(ge=1, le=1000)] = 2
     ports: dict[str, Port] = Field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final, Literal
 
@@ -16,6 +16,9 @@ SERVICE: Final = "serving.kserve.io/inferenceservice"
 RATIO: Final = "active-param-ratio"
 LABELS: Final = (COST_CENTER, OWNER, SERVICE, RATIO)
 """The labels of a pod by which costs are divided. KServe copies them from the service's own manifest."""
+
+STEP: Final = timedelta(minutes=5)
+"""How often OpenCost looks unless its ETL_RESOLUTION_SECONDS says otherwise."""
 
 Kind = Literal["pods", "idle", "unmounted"]
 
@@ -78,7 +81,9 @@ class Meter:
     """OpenCost's costs of a window: one value for each kind and place.
 
     `empty`: the parts of the window for which OpenCost has no data. `idle_known`: whether OpenCost reported idle costs
-    for each part with data. `warnings`: OpenCost's own warnings, in its words.
+    for each part with data. `warnings`: OpenCost's own warnings, in its words. `step`: how often OpenCost looks whether
+    a pod is there, so how exact its hours are. `unpriced`: nodes that cost next to nothing there, because no price list
+    has a price of them.
     """
 
     window: Window
@@ -86,6 +91,8 @@ class Meter:
     empty: tuple[Window, ...] = ()
     idle_known: bool = True
     warnings: tuple[str, ...] = ()
+    step: timedelta = STEP
+    unpriced: tuple[str, ...] = ()
 
     @property
     def first_sample(self) -> datetime | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -11,7 +11,7 @@ from typing import Final
 
 from neuroscale.metering.allocation import Meter, Metered
 from neuroscale.metering.cents import dollars, in_cents, rounded
-from neuroscale.metering.notes import YOUNG, Note, notes_on
+from neuroscale.metering.notes import Note, notes_on
 from neuroscale.metering.services import Estimate, Facts, Named, key_of
 
 CAUSES: Final = ("hours", "replicas", "price", "idle")
@@ -78,8 +78,10 @@ class Comparison:
         return tuple(one for one in self.services if one.difference is None)
 
 
-def compare(meter: Meter, facts: Facts, estimates: Mapping[Named, Estimate]) -> Comparison:
-    """Compares each service that was metered or has a plan.
+def compare(
+    meter: Meter, facts: Facts, estimates: Mapping[Named, Estimate], environments: Collection[str] | None = None
+) -> Comparison:
+    """Compares each service that was metered or has a plan; those known to be of other `environments` are left out.
 
     Idle costs are divided as in a showback: in proportion to the metered costs, over all costs with a cost centre or a
     service.
@@ -92,6 +94,8 @@ def compare(meter: Meter, facts: Facts, estimates: Mapping[Named, Estimate]) -> 
     for one in own:
         if one.place.service:
             known = facts.get(key_of(one))
+            if known and environments is not None and known.environment not in environments:
+                continue
             name = (known.environment if known else "", one.place.namespace, one.place.service)
             found.setdefault(name, []).append(one)
     rows = [_compared(name, of, estimates.get(name), hours, _share(of, idle, charged)) for name, of in found.items()]
@@ -104,7 +108,7 @@ def measured_hours(meter: Meter) -> Fraction:
     window = meter.window
     left = (window.end - window.start) - sum((one.end - one.start for one in meter.empty), timedelta())
     begins = meter.empty[0].end if meter.empty and meter.empty[0].start == window.start else window.start
-    if meter.first_sample is not None and meter.first_sample - begins > YOUNG:
+    if meter.first_sample is not None and meter.first_sample - begins > meter.step:
         left -= meter.first_sample - begins
     return Fraction(max(left, timedelta()) // timedelta(seconds=1), 3600)
 

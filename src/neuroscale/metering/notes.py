@@ -15,8 +15,8 @@ from neuroscale.metering.weighting import read_ratio
 
 Level = Literal["warning", "note"]
 
-YOUNG = timedelta(minutes=5)
-"""A longer time between the start of a window and the first sample causes a warning."""
+_SHORT = 12
+"""In windows of fewer steps of OpenCost, a pod's first and last step can change the bill by some percent."""
 _NAMED = 5  # the most names in one sentence
 
 WEIGHTING = (
@@ -38,7 +38,7 @@ class Note:
 
 def notes_on(meter: Meter, own: Sequence[Metered], facts: Facts) -> tuple[Note, ...]:
     """The notes on a meter; `own`: the costs with a cost centre or a service."""
-    return (*_time(meter), *_idle(meter), *_labels(meter, own), *_pools(own, facts), *_words(meter))
+    return (*_time(meter), *_idle(meter), *_labels(meter, own), *_pools(own, facts), *_prices(meter), *_words(meter))
 
 
 def _time(meter: Meter) -> list[Note]:
@@ -53,9 +53,19 @@ def _time(meter: Meter) -> list[Note]:
         )
     first = meter.first_sample
     begins = meter.empty[0].end if meter.empty and meter.empty[0].start == meter.window.start else meter.window.start
-    if first is not None and first - begins > YOUNG:
+    if first is not None and first - begins > meter.step:
         notes.append(
             Note("warning", f"The first sample is of {first:%Y-%m-%d %H:%M} UTC: what ran before is not in the bill.")
+        )
+    if meter.window.end - meter.window.start < _SHORT * meter.step:
+        minutes = meter.step // timedelta(minutes=1)
+        often = "minute" if minutes == 1 else f"{minutes} minutes"
+        notes.append(
+            Note(
+                "note",
+                f"OpenCost looks every {often}: a pod that began or ended within this short "
+                "window may be charged for so much less time than it ran.",
+            )
         )
     return notes
 
@@ -71,14 +81,6 @@ def _idle(meter: Meter) -> list[Note]:
             )
         )
     idle = sum((one.total for one in meter.metered if one.kind == "idle"), Decimal(0))
-    if idle > 0 and meter.window.hours < 1:
-        notes.append(
-            Note(
-                "warning",
-                "Idle costs are too high: OpenCost 1.108 was seen to charge a whole hour of the nodes' GPUs in windows "
-                "of minutes. Ask about an hour or more.",
-            )
-        )
     if idle < 0:
         notes.append(
             Note(
@@ -133,6 +135,13 @@ def _pools(own: Sequence[Metered], facts: Facts) -> list[Note]:
             Note("note", f"The pods of {_listed(wrong)} have no usable label {RATIO}, so their cost is not weighted.")
         )
     return notes
+
+
+def _prices(meter: Meter) -> list[Note]:
+    if not meter.unpriced:
+        return []
+    names = _listed(meter.unpriced)
+    return [Note("note", f"No price list has a price of {names}: what runs there is charged next to nothing.")]
 
 
 def _words(meter: Meter) -> list[Note]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 
 import httpx
 
 from neuroscale.cluster.endpoint.connection import bounded
 from neuroscale.core.printable import one_line
 from neuroscale.core.retries import repeatedly
-from neuroscale.metering.allocation import Meter, Metered, together
+from neuroscale.metering.allocation import STEP, Meter, Metered, together
 from neuroscale.metering.answer import AGGREGATE, OpenCostError, read_answer
 from neuroscale.metering.inference import InferenceCost, inference_costs
 from neuroscale.metering.window import Window
@@ -20,7 +21,10 @@ _FIRST_PAUSE = 1.0  # seconds
 
 
 class OpenCost:
-    """An OpenCost at `url`; `place` names it in messages. The caller closes the client."""
+    """An OpenCost at `url`; `place` names it in messages. The caller closes the client.
+
+    `step`: its ETL_RESOLUTION_SECONDS. `unpriced`: its nodes without a price.
+    """
 
     def __init__(
         self,
@@ -28,17 +32,31 @@ class OpenCost:
         http: httpx.Client,
         place: str = "",
         *,
+        step: timedelta = STEP,
+        unpriced: tuple[str, ...] = (),
         timeout: float = _TIMEOUT,
         first_pause: float = _FIRST_PAUSE,
     ) -> None:
         self.place = place or url
         self._url = f"{url}/allocation/compute"
         self._http = http
+        self._step = step
+        self._unpriced = unpriced
         self._timeout = timeout
         self._first_pause = first_pause
 
     def meter(self, window: Window) -> Meter:
-        """The costs of a window. Raises OpenCostError, also if OpenCost has no data for any part of the window."""
+        """The costs of a window whose bounds are moved back to multiples of OpenCost's step.
+
+        Raises OpenCostError, also if OpenCost has no data for any part of the window, or the window is too short.
+        """
+        minutes = self._step // timedelta(minutes=1)
+        window = window.on_grid(self._step)
+        if window.start == window.end:
+            raise OpenCostError(
+                f"That window is too short for OpenCost at {self.place}, which looks every {minutes} minutes: its "
+                f"figures would be wrong. Ask about {12 * minutes}m or more."
+            )
         found: list[Metered] = []
         empty: list[Window] = []
         warnings: dict[str, None] = {}
@@ -62,7 +80,7 @@ class OpenCost:
                 f"OpenCost at {self.place} has no data of {window}: its Prometheus has no samples of that time, or no "
                 "pod ran. A meter that has just been started answers after some minutes; choose a later window."
             )
-        return Meter(window, together(found), _joined(empty), idle_known, tuple(warnings))
+        return Meter(window, together(found), _joined(empty), idle_known, tuple(warnings), self._step, self._unpriced)
 
     def _ask(self, step: Window) -> tuple[list[Metered], str]:
         parameters = {"window": step.parameter, "aggregate": AGGREGATE, "includeIdle": "true", "accumulate": "true"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from datetime import timedelta
 from urllib.parse import urlsplit
 
 from neuroscale.catalog.settings import OpenCost as Configured
@@ -12,6 +13,7 @@ from neuroscale.cluster.forwarded_service import Wanted, forwarded
 from neuroscale.cluster.metrics.prometheus import address
 from neuroscale.core.web_address import is_loopback
 from neuroscale.kube.client import Cluster
+from neuroscale.metering.allocation import STEP
 from neuroscale.metering.opencost import OpenCost
 
 OPTION = "--opencost-url"
@@ -21,11 +23,14 @@ _FIX = (
 
 
 @contextlib.contextmanager
-def by_address(url: str) -> Iterator[OpenCost]:
-    """The OpenCost at an address. Raises InputError if `url` is not an address."""
+def by_address(url: str, step: timedelta = STEP, unpriced: tuple[str, ...] = ()) -> Iterator[OpenCost]:
+    """The OpenCost at an address, with its step and its nodes without a price.
+
+    Raises InputError if `url` is not an address.
+    """
     url = address(url, OPTION)
     with client(url, direct=is_loopback(urlsplit(url).hostname or "")) as http:
-        yield OpenCost(url, http)
+        yield OpenCost(url, http, step=step, unpriced=unpriced)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ _MILLION = 10**6
 _COLUMNS = 500  # moments of the window at which the samples of each server are counted
 _LEAST_STEP = 60.0  # seconds
 _ENOUGH = Fraction(9, 10)  # the share of each other's hours that OpenCost and Prometheus must cover for a price
+_NEXT_TO_NOTHING = Fraction(1, 1000)  # US dollars an hour, which no machine for models costs
 
 Service = tuple[str, str]
 """Namespace and name of a service."""
@@ -106,7 +107,7 @@ def token_costs(
     rows = []
     for service, (cost, hours, model) in costs.items():
         tokens = counted.get(service)
-        why = _why_unknown(tokens, hours)
+        why = _why_unknown(tokens, hours) or _unpriced(cost, hours)
         each = prompt = generation = None
         if tokens is not None and not why:
             each = _price(cost, tokens.prompt + tokens.generation)
@@ -126,6 +127,13 @@ def _why_unknown(tokens: Counted | None, paid: Decimal) -> str:
         return f"OpenCost charged {paid:.1f} of the {tokens.hours:.1f} hours for which Prometheus has samples"
     if tokens.prompt + tokens.generation <= 0:
         return "its servers counted no tokens"
+    return ""
+
+
+def _unpriced(cost: Decimal, hours: Decimal) -> str:
+    """Why a cost is too small to be that of a machine."""
+    if Fraction(cost) < _NEXT_TO_NOTHING * Fraction(hours):
+        return "OpenCost charges next to nothing for it, so its nodes have no price"
     return ""
 
 

@@ -23,6 +23,7 @@ _UNITS = {
     "w": timedelta(weeks=1),
 }
 _LONGEST = timedelta(days=366)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIX = "Write 24h, 7d, a day (2026-11-01), days (2026-11-01..2026-11-07), a month (2026-11), month or lastmonth."
 
 
@@ -45,6 +46,10 @@ class Window:
     def parameter(self) -> str:
         """The value of OpenCost's `window`: two times, so that OpenCost does not round to whole days."""
         return f"{self.start:%Y-%m-%dT%H:%M:%SZ},{self.end:%Y-%m-%dT%H:%M:%SZ}"
+
+    def on_grid(self, step: timedelta) -> Window:
+        """The window whose bounds are moved back to multiples of `step`, at which OpenCost looks; it may be empty."""
+        return Window(*(one - (one - _EPOCH) % step for one in (self.start, self.end)))
 
     def steps(self) -> Iterator[Window]:
         """The window in pieces of at most a day, which end at midnight or with the window."""

@@ -31,7 +31,7 @@ def print_comparison(found: Comparison, threshold: Threshold, place: str, consol
         console,
         Text.assemble(
             ("Estimate against meter ", "bold"),
-            f"of {window}, {found.measured_hours} of {window.hours:g} hours measured, ",
+            f"of {window}, {found.measured_hours} of {window.hours:.2f} hours measured, ",
             f"from OpenCost at {terminal(place)}",
         ),
     )
@@ -105,7 +105,7 @@ def issue_text(found: Comparison, threshold: Threshold) -> str:
     window = found.meter.window
     parts = [
         f"{verdict(found, threshold)}",
-        f"Of {window}, {found.measured_hours} of {window.hours:g} hours measured by OpenCost.",
+        f"Of {window}, {found.measured_hours} of {window.hours:.2f} hours measured by OpenCost.",
         _markdown_table(beyond[:_MOST]),
     ]
     if len(beyond) > _MOST:

@@ -70,14 +70,17 @@ class Registration:
             "kubernetes.io/hostname": self.name,
             "kubernetes.io/os": "linux",
             "kubernetes.io/arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
+            "node.kubernetes.io/instance-type": self.name,
         }
-        node: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name, "labels": labels}}
+        spec = {"providerID": f"process://{self.name}"}
+        metadata = {"name": self.name, "labels": labels}
+        node: Object = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
         try:
             self.cluster.create(node)
         except RefusedError as error:
             if error.reason != "AlreadyExists":
                 raise
-            self.cluster.merge(Identity.of(node), {"metadata": {"labels": labels}})
+            self.cluster.merge(Identity.of(node), {"metadata": {"labels": labels}, "spec": spec})
         self.tell()
 
     def tell(self) -> None:
