@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 from collections.abc import Iterator
@@ -22,8 +23,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(comparisons, "PROVEN", tmp_path / "proven.json")
     monkeypatch.delenv(comparisons.ALL, raising=False)
     # The inputs change within a test.
-    monkeypatch.setattr(Comparison, "digest", Comparison.digest.__wrapped__)
-    monkeypatch.setattr(comparisons, "_content", comparisons._content.__wrapped__)
+    monkeypatch.setattr(Comparison, "digest", inspect.unwrap(Comparison.digest))
+    monkeypatch.setattr(comparisons, "_content", inspect.unwrap(comparisons._content))
     (tmp_path / "proven.json").write_text(json.dumps({"compared": ONE.digest()}))
     comparisons._proven.cache_clear()
     yield tmp_path
