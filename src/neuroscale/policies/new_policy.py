@@ -87,7 +87,7 @@ def _policy(name: str, chosen: Sequence[Mapping[str, Any]], kinds: Mapping[tuple
             f"      - apiGroups: [{scalar(group)}]\n"
             f"        apiVersions: [{version}]\n"
             "        operations: [CREATE, UPDATE]\n"
-            f"        resources: [{kinds[one['apiVersion'], one['kind']].plural}]\n"
+            f"        resources: [{_resources(kinds[one['apiVersion'], one['kind']].plural)}]\n"
         )
     return f"""apiVersion: policies.kyverno.io/v1
 kind: ValidatingPolicy
@@ -117,6 +117,10 @@ spec:
     - expression: object.?metadata.?annotations[?'neuroscale.dev/{name}'].orValue('') != '{_REFUSED}'
       message: "{_message(name)}"
 """
+
+
+def _resources(plural: str) -> str:
+    return "pods, pods/ephemeralcontainers" if plural == "pods" else plural
 
 
 def _message(name: str) -> str:
