@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from neuroscale.gate.mutation.mutant import Mutant, Object
 from neuroscale.kube.client import Cluster, RefusedError
+from neuroscale.policies.policy_set import EXPECTED_MESSAGE
 
 _AT_ONCE = 8
 _VERSION = re.compile(r"[a-z0-9.-]+(/[a-z0-9]+)?")
@@ -85,7 +86,8 @@ def judge_live(
         said = list(pool.map(ask, (mutant.value or {} for mutant in sent)))
     found = []
     for mutant, words in zip(sent, said, strict=True):
-        answer = _answer(mutant, words, of_bases[_base(mutant)])
+        of_bad = EXPECTED_MESSAGE in (bases[_base(mutant)]["metadata"].get("annotations") or {})
+        answer = _answer(mutant, words, of_bases[_base(mutant)], of_bad=of_bad)
         reason = excused(mutant) if answer in (Live.ADMITTED, Live.UNPROVEN) else ""
         found.append(JudgedLive(mutant, Live.EQUIVALENT if reason else answer, reason or words or ""))
     return found
@@ -95,15 +97,15 @@ def _base(mutant: Mutant) -> tuple[str, str, str]:
     return mutant.policy, mutant.kind, mutant.base
 
 
-def _answer(mutant: Mutant, said: str | None, of_base: str | None) -> Live:
+def _answer(mutant: Mutant, said: str | None, of_base: str | None, *, of_bad: bool) -> Live:
     if said is None:
         return Live.ADMITTED
     if mutant.policy in _policies(said):
         return Live.POLICY
     if _policies(said):
         return Live.ADMITTED  # by this policy: that others refuse a minimal test object says nothing
-    # What is refused before policies judge proves something only where the base gets as far as the policies.
-    return Live.SERVER if of_base is None or _policies(of_base) else Live.UNPROVEN
+    # Of a good object, a refusal before policies judge proves something only if the good object is not refused so.
+    return Live.SERVER if of_bad or of_base is None or _policies(of_base) else Live.UNPROVEN
 
 
 def _policies(said: str) -> set[str]:

@@ -14,7 +14,7 @@ from neuroscale.repo.layout import POLICIES
 from neuroscale.repo.snapshot import Snapshot, read_text
 
 FILE = "mutations.yaml"
-_FIELDS = {"demands", "equivalents", "policy_equivalents"}
+_FIELDS = {"demands", "equivalents", "policy_equivalents", "policy_gaps"}
 _DEMAND = {"place", "holds"}
 _EQUIVALENT = {"operators", "place", "kinds", "base", "where", "reason"}
 _WHERE = ("everywhere", "gate", "admission")
@@ -63,13 +63,15 @@ class Equivalent:
 class Statement:
     """A policy's statement. Without a file it demands no field and excuses nothing.
 
-    `equivalents` are about mutants of the test objects, `of_policy` about mutants of the policy.
+    `equivalents` are about mutants of the test objects, `of_policy` about mutants of the policy. `gaps`: mutants of the
+    policy that its tests ought to notice and do not yet; they stay in the count of the unnoticed.
     """
 
     file: str
     demands: tuple[Demand, ...] = ()
     equivalents: tuple[Equivalent, ...] = ()
     of_policy: tuple[Equivalent, ...] = ()
+    gaps: tuple[Equivalent, ...] = ()
 
 
 def read_statement(snapshot: Snapshot, policy: str) -> Statement:
@@ -83,11 +85,11 @@ def read_statement(snapshot: Snapshot, policy: str) -> Statement:
         Demand(_text(document, one, "place", path, file), str(one.get("holds", "")))
         for path, one in _entries(document, "demands", _DEMAND, file)
     ]
-    equivalents, of_policy = (
+    equivalents, of_policy, gaps = (
         tuple(_equivalent(document, path, one, file) for path, one in _entries(document, field, _EQUIVALENT, file))
-        for field in ("equivalents", "policy_equivalents")
+        for field in ("equivalents", "policy_equivalents", "policy_gaps")
     )
-    return Statement(file, tuple(demands), equivalents, of_policy)
+    return Statement(file, tuple(demands), equivalents, of_policy, gaps)
 
 
 def _equivalent(document: Document, path: Path, one: Mapping[str, Any], file: str) -> Equivalent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from neuroscale.core.schemas import SchemaSet
@@ -47,7 +47,7 @@ class Row:
 
     @property
     def not_noticed(self) -> int:
-        """Mutants of the policy that its tests do not notice, for no reason that is written down."""
+        """Mutants of the policy that its tests ought to notice and do not."""
         return self.policies - self.noticed - self.policy_equivalents
 
 
@@ -67,8 +67,8 @@ class Strength:
 
     @property
     def unnoticed(self) -> list[JudgedPolicy]:
-        """The mutants of policies that nobody notices and nothing excuses."""
-        return [one for one in self.policies if one.notice is Notice.NOBODY and not one.excuse]
+        """The mutants of policies that nobody notices and no statement names."""
+        return [one for one in self.policies if one.notice is Notice.NOBODY and not one.excuse and not one.gap]
 
 
 def sampled(mutants: Iterable[Mutant], every: int) -> list[Mutant]:
@@ -115,15 +115,19 @@ def excuse(mutant: Mutant, statement: Statement, where: str) -> str:
 
 
 def _excused(one: JudgedPolicy, statements: Mapping[str, Statement]) -> JudgedPolicy:
-    entry = next(_policy_excuses(one, statements), None) if one.notice is Notice.NOBODY else None
-    return one if entry is None else JudgedPolicy(one.mutant, one.notice, one.by, entry.reason)
+    """The answer with what a statement says of the mutant; that of any policy may speak of the shared text."""
+    if one.notice is not Notice.NOBODY:
+        return one
+    mine = [found for name, found in statements.items() if one.mutant.variable or one.mutant.policy == name]
+    for statement in mine:
+        for entry in statement.of_policy:
+            if entry.covers(one.mutant.operator, one.mutant.place):
+                return replace(one, excuse=entry.reason)
+    return replace(one, gap=any(_covers(statement.gaps, one) for statement in mine))
 
 
-def _policy_excuses(one: JudgedPolicy, statements: Mapping[str, Statement]) -> Iterator[Equivalent]:
-    """The entries that excuse a mutant; the statement of any policy may excuse one of the shared text."""
-    for name, statement in statements.items():
-        if one.mutant.variable or one.mutant.policy == name:
-            yield from (entry for entry in statement.of_policy if entry.covers(one.mutant.operator, one.mutant.place))
+def _covers(entries: Iterable[Equivalent], one: JudgedPolicy) -> bool:
+    return any(entry.covers(one.mutant.operator, one.mutant.place) for entry in entries)
 
 
 def _unused(
@@ -137,9 +141,9 @@ def _unused(
             mine = (one for one in equivalent if one.policy == name)
             if entry.where != "admission" and not any(entry.excuses(one, "gate") for one in mine):
                 found.append(f"{statement.file}: equivalents: {', '.join(entry.operators)} at {entry.place}")
-        for entry in statement.of_policy:
+        for entry in (*statement.of_policy, *statement.gaps):
             if not any(entry.covers(one.operator, one.place) for one in unnoticed):
-                found.append(f"{statement.file}: policy_equivalents: {', '.join(entry.operators)} at {entry.place}")
+                found.append(f"{statement.file}: of the policy: {', '.join(entry.operators)} at {entry.place}")
     return found
 
 
