@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 from collections import Counter
@@ -22,9 +23,14 @@ from admission_lab import (
     namespace,
     wait_until,
 )
+from comparisons import ALL
 from neuroscale.core import schemas, tools
 from neuroscale.core.yaml_io import flow, read_documents
 from neuroscale.gate.checks.policy import evaluate_policies
+from neuroscale.gate.mutation.judge_live import Live, judge_live
+from neuroscale.gate.mutation.resource_mutants import resource_mutants
+from neuroscale.gate.mutation.statement import read_statement
+from neuroscale.gate.mutation.strength import excuse, sampled
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Identity, Object, RefusedError
 from neuroscale.local import kserve, kyverno
@@ -621,3 +627,35 @@ def test_preparing_again_changes_nothing(lab: AdmissionLab) -> None:
     before = versions()
     lab.kserve.process().prepare()
     assert versions() == before
+
+
+# Mutants of the policies' test objects -------------------------------------------------------------------------------
+
+
+def test_the_live_cluster_refuses_the_mutants_that_the_gate_refuses(lab: AdmissionLab, policy_set: PolicySet) -> None:
+    """By night all of them. Without KServe, which fills in and refuses some fields before policies see them."""
+    snapshot = FolderSnapshot(ROOT)
+    statements = {name: read_statement(snapshot, name) for name in NAMES}
+    every = 1 if os.environ.get(ALL) else 60
+    mutants = [
+        mutant
+        for name in NAMES
+        for mutant in sampled(resource_mutants(snapshot, name, statements[name], schemas.find()), every)
+    ]
+    bases = {(case.policy, case.manifest.kind, case.manifest.name): case.manifest.value for case in CASES}
+    with lab.without_kserve():
+        found = judge_live(
+            mutants,
+            bases,
+            lab.cluster,
+            NAMES[0],
+            excused=lambda mutant: excuse(mutant, statements[mutant.policy], "admission"),
+            told=print,
+        )
+    assert len(found) > 100
+    print(Counter(one.answer for one in found))
+    others = [
+        f"{one.mutant.id}: {one.answer} {one.said}" for one in found if one.answer in (Live.ADMITTED, Live.UNPROVEN)
+    ]
+    print(*others, sep="\n")
+    assert others == []

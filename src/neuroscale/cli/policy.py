@@ -1,4 +1,4 @@
-"""`neuroscale policy`: shows the policies' demands, their reasons and the kinds that they judge, and makes new ones."""
+"""`neuroscale policy`: shows the policies' demands, their reasons, kinds and strength, and makes new ones."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 from neuroscale.cli.json_output import print_json
 from neuroscale.cli.options import JsonOption, RepositoryOption
+from neuroscale.cli.policy_mutate import mutate_policies
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="policy", help="What the policies demand, which kinds they judge, and a new one.", no_args_is_help=True
 )
+app.command("mutate")(mutate_policies)
 
 
 @app.command("list")

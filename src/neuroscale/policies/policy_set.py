@@ -31,6 +31,9 @@ _SPEC_FIELDS = {
     "validations",
 }
 _RULE_FIELDS = {"apiGroups", "apiVersions", "operations", "resources", "scope"}
+# A controller must be able to scale down an old one that no longer satisfies.
+_SCALED_BY_CONTROLLERS = {"replicasets", "replicationcontrollers"}
+_ADDED_LATER = "pods/ephemeralcontainers"
 # Other annotations could keep Argo CD from applying it (hooks, sync options), or make another program remove it.
 _METADATA_FIELDS = {"name", "annotations"}
 _ANNOTATIONS = ("neuroscale.dev/", "policies.kyverno.io/")
@@ -220,6 +223,13 @@ def _rules(spec: Mapping[str, Any], wrong: Any) -> tuple[ResourceRule, ...]:
             raise wrong("spec.matchConstraints.resourceRules", "narrows a rule", f"Use only {sorted(_RULE_FIELDS)}.")
         if not {"CREATE", "*"} & set(rule.get("operations", ())):
             raise wrong("spec.matchConstraints.resourceRules", "leaves out CREATE", "Name CREATE, and UPDATE.")
+        resources = set(rule.get("resources", ()))
+        if not {"UPDATE", "*"} & set(rule["operations"]) and not resources <= _SCALED_BY_CONTROLLERS:
+            told = "leaves out UPDATE, so that a good object can be changed into a bad one"
+            raise wrong("spec.matchConstraints.resourceRules", told, "Name CREATE and UPDATE.")
+        if "pods" in resources and _ADDED_LATER not in resources:
+            told = f"names pods without {_ADDED_LATER}, so that a running pod can get any container"
+            raise wrong("spec.matchConstraints.resourceRules", told, f"Write resources: [pods, {_ADDED_LATER}].")
         rules.append(ResourceRule(*(frozenset(rule[key]) for key in ("apiGroups", "apiVersions", "resources"))))
     if not rules:
         raise wrong("spec.matchConstraints.resourceRules", "is empty", "Name at least one resource.")

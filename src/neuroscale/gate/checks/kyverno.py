@@ -77,7 +77,7 @@ def ask_kyverno(
         statuses=frozenset({0, 1}),
         environment=RARER_COLLECTION,
     )
-    answers = _answers(run.output)
+    answers = read_answers(run.output)
     if not answers:
         raise UntrustedError(f"Kyverno evaluated nothing, not even the tripwires. It printed: {_quote(run.errors)}")
     expected = {
@@ -116,7 +116,7 @@ def ask_kyverno(
     return answers
 
 
-def _answers(output: str) -> dict[tuple[str, Reference], Answer]:
+def read_answers(output: str) -> dict[tuple[str, Reference], Answer]:
     """Kyverno's results by policy and object. Raises UntrustedError for an unreadable or repeated result."""
     answers: dict[tuple[str, Reference], Answer] = {}
     for report in _reports(output):

@@ -1,0 +1,116 @@
+"""`neuroscale policy mutate`: how many mutants of the policies and of their test objects are caught."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neuroscale.cli.json_output import print_json
+from neuroscale.cli.options import JsonOption, RepositoryOption
+from neuroscale.core.errors import ExitStatus, InputError, Problem
+
+if TYPE_CHECKING:
+    from neuroscale.gate.mutation.strength import Strength
+
+_MOST_SHOWN = 40
+
+
+def mutate_policies(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Policies. Default: all, and the text that they share.")
+    ] = None,
+    every: Annotated[
+        int, typer.Option("--one-in", min=1, help="Judge one mutant in so many, always the same ones.")
+    ] = 1,
+    write: Annotated[bool, typer.Option("--write", help="Renew the table of policies/README.md.")] = False,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> int:
+    """Change every test object and every policy in small ways, and count who catches the changes.
+
+    Exit status 1: a changed object passes the gate, or a policy's tests do not notice a change of the policy, and the
+    policy's mutations.yaml does not say why; or an entry there excuses nothing.
+    """
+    from rich.console import Console
+
+    from neuroscale.core import schemas
+    from neuroscale.core.validation import suggest
+    from neuroscale.gate.mutation.strength import measure
+    from neuroscale.policies.policy_set import load_policy_set
+    from neuroscale.repo.layout import find_root
+    from neuroscale.repo.snapshot import FolderSnapshot
+
+    if write and (names or every > 1):
+        told = "renews the table of all policies, which needs every mutant"
+        raise InputError(Problem("the command line", "--write", told, "Leave out the names and --one-in."))
+    snapshot = FolderSnapshot(find_root(repository or Path.cwd()))
+    policies = load_policy_set(snapshot)
+    known = [policy.name for policy in policies.policies]
+    for name in names or ():
+        if name not in known:
+            fix = suggest(name, known)
+            raise InputError(Problem("the command line", "NAMES", f"{name!r} is not a policy of this repository", fix))
+    progress = Console(stderr=True, highlight=False, markup=False)
+    with tempfile.TemporaryDirectory(prefix="neuroscale-mutants-") as scratch:
+        found = measure(
+            snapshot, policies, names or known, schemas.find(), Path(scratch), told=progress.print, every=every
+        )
+    if write:
+        _renew(snapshot.root, found)
+    if as_json:
+        print_json(_as_mapping(found))
+    else:
+        _print(found)
+    return ExitStatus.FINDINGS if found.passed or found.unnoticed or found.unused else ExitStatus.PASSED
+
+
+def _renew(root: Path, found: Strength) -> None:
+    from neuroscale.core.files import write_public
+    from neuroscale.repo.layout import POLICIES
+    from neuroscale.report.policy_strength import with_table
+
+    path = root / POLICIES / "README.md"
+    write_public(path, with_table(path.read_text(encoding="utf-8"), found.rows, f"{POLICIES}/README.md"))
+
+
+def _as_mapping(found: Strength) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {
+        "policies": [
+            asdict(row) | {"not_caught": row.not_caught, "not_noticed": row.not_noticed} for row in found.rows
+        ],
+        "passed": [{"mutant": one.mutant.id, "why": f"{one.stage}: {one.said}".strip(": ")} for one in found.passed],
+        "unnoticed": [one.mutant.id for one in found.unnoticed],
+        "excusing_nothing": list(found.unused),
+    }
+
+
+def _print(found: Strength) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from neuroscale.report.policy_strength import cells, titles, total
+
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False, header_style="", padding=(0, 2, 0, 0))
+    for index, title in enumerate(titles()):
+        table.add_column(title, justify="right" if index else "left")
+    for row in (*found.rows, total(found.rows)):
+        table.add_row(*cells(row))
+    console.print(table)
+    parts = (
+        ("Changed objects that pass the gate", [f"{one.mutant.id}  {one.stage}  {one.said}" for one in found.passed]),
+        ("Changes of policies that nobody notices", [one.mutant.id for one in found.unnoticed]),
+        ("Entries of mutations.yaml that excuse nothing", list(found.unused)),
+    )
+    for title, lines in parts:
+        if lines:
+            console.print(f"\n{title} ({len(lines)})")
+            for line in lines[:_MOST_SHOWN]:
+                console.print(f"  {line.rstrip()}")
+            if len(lines) > _MOST_SHOWN:
+                console.print(f"  and {len(lines) - _MOST_SHOWN} more; --json lists all")

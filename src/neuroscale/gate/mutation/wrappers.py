@@ -1,0 +1,160 @@
+"""A bad object in another wrapping: a List, a second document, an anchor, another namespace, version or kind.
+
+What is wrong with it stays, so all of them must still be refused.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from neuroscale.core.schemas import SchemaSet
+from neuroscale.core.yaml_io import Path, flow
+from neuroscale.gate.mutation.mutant import Mutant, Object, at, changed, of_text, of_value
+from neuroscale.gate.mutation.pod_places import POD_PLACES
+from neuroscale.policies.policy_set import EXPECTED_MESSAGE
+
+_NAMESPACES = ("default", "team-beta", "kube-system", "kserve", "argocd")
+_FOREIGN_VERSIONS = ("v1beta2", "V1", "v1 ", "")
+_POD_KINDS = (
+    *(("apps/v1", kind) for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")),
+    *(("batch/v1", "Job"), ("v1", "ReplicationController"), ("v1", "PodTemplate")),
+    *(
+        ("extensions/v1beta1", "Deployment"),
+        ("apps/v1beta2", "Deployment"),
+        ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
+    ),
+    *(("serving.knative.dev/v1", "Service"), ("argoproj.io/v1alpha1", "Rollout")),
+    *(("serving.kserve.io/v1alpha1", "ServingRuntime"), ("serving.kserve.io/v1alpha1", "ClusterServingRuntime")),
+)
+
+
+def wrapped(policy: str, bad: Sequence[Object], good: Sequence[Object], schemas: SchemaSet) -> Iterator[Mutant]:
+    """One bad object of each kind in every wrapping, with a good one beside it where a file holds two."""
+    shown: dict[str, Object] = {}
+    for one in bad:
+        shown.setdefault(one["kind"], one)
+    for kind, one in shown.items():
+        beside = next((other for other in good if other["kind"] == kind), one)
+        yield from _in_a_file(policy, one, beside)
+        yield from _namespaces(policy, one)
+        yield from _versions(policy, one, schemas)
+    # Only what a pod of any kind can have can be wrong in another kind.
+    pod = next((one for one in bad if one["kind"] in ("Deployment", "Pod") and one["kind"] in POD_PLACES), None)
+    if pod is not None:
+        yield from _kinds(policy, pod)
+
+
+def _in_a_file(policy: str, one: Object, beside: Object) -> Iterator[Mutant]:
+    named = _named(one)
+    bad, good = flow(named), flow(_without_words(beside, "mutant-beside"))
+    kind, version = one["kind"], one["apiVersion"]
+    yield of_text(policy, "second document", one, f"{good}\n---\n{bad}\n")
+    yield of_text(policy, "second document:comment", one, f"{good}\n--- # next\n{bad}\n")
+    yield of_text(policy, "second document:after an end", one, f"{good}\n...\n---\n{bad}\n")
+    yield of_text(policy, "second document:directive", one, f"{good}\n...\n%YAML 1.1\n---\n{bad}\n")
+    yield of_text(policy, "second document:in a key", one, f"{good}\n---#x\n{bad}\n")
+    for name, of in (("List", "List"), ("List of its kind", f"{kind}List")):
+        group = "v1" if of == "List" else version
+        yield of_text(policy, name, one, flow({"apiVersion": group, "kind": of, "items": [named]}))
+        yield of_text(
+            policy, f"{name}:last", one, f'{{"apiVersion": "{group}", "kind": "{of}", "items": [{good}, {bad}]}}'
+        )
+    inner = {"apiVersion": "v1", "kind": "List", "items": [named]}
+    yield of_text(policy, "List:in a List", one, flow({"apiVersion": "v1", "kind": "List", "items": [inner]}))
+    yield of_text(policy, "List:its own items", one, flow({**named, "items": []}))
+    rest = {key: value for key, value in named.items() if key != "spec"}
+    spec, opening = flow(named.get("spec")), flow(rest)[:-1]
+    yield of_text(policy, "anchor", one, f'{opening}, "spec": &mutant {spec}}}\n')
+    yield of_text(policy, "anchor:alias", one, f'{{"x": &mutant {spec}, {opening[1:]}, "spec": *mutant}}\n')
+    yield of_text(policy, "anchor:merge key", one, f'{opening}, "spec": {{"<<": {spec}}}}}\n')
+    yield of_text(policy, "anchor:merged", one, f'{opening}, "spec": {{<<: &mutant {spec}}}}}\n')
+    yield of_text(policy, "tag", one, f'{opening}, "spec": !!map {spec}}}\n')
+    other = flow(beside.get("spec"))
+    yield of_text(policy, "key twice:bad first", one, f'{opening}, "spec": {spec}, "spec": {other}}}\n')
+    yield of_text(policy, "key twice:bad last", one, f'{opening}, "spec": {other}, "spec": {spec}}}\n')
+    for detail, key in (
+        ("generateName", {"generateName": "mutant-"}),
+        ("empty name", {"name": "", "generateName": "mutant-"}),
+    ):
+        metadata = {field: value for field, value in named["metadata"].items() if field != "name"} | key
+        yield of_text(policy, f"generateName:{detail}", one, flow({**named, "metadata": metadata}))
+    both = {**named["metadata"], "generateName": "mutant-"}
+    yield of_text(policy, "generateName:and a name", one, flow({**named, "metadata": both}))
+
+
+def _namespaces(policy: str, one: Object) -> Iterator[Mutant]:
+    if not one["metadata"].get("namespace"):
+        return
+    for name in _NAMESPACES:
+        yield _set(policy, f"namespace:{name}", one, ("metadata", "namespace"), name)
+    yield _set(policy, "namespace:none", one, ("metadata", "namespace"), None)
+
+
+def _versions(policy: str, one: Object, schemas: SchemaSet) -> Iterator[Mutant]:
+    group, _, now = one["apiVersion"].rpartition("/")
+    served = {
+        version.rpartition("/")[2]
+        for version, kind in schemas.kinds
+        if kind == one["kind"] and version.rpartition("/")[0] == group
+    }
+    for version in sorted(served | set(_FOREIGN_VERSIONS) - {now}):
+        if version != now:
+            other = f"{group}/{version}" if group else version
+            yield _set(policy, f"version:{other!r}", one, ("apiVersion",), other)
+    for other in (one["kind"].lower(), f"{one['kind']}s", f"{one['kind']} "):
+        yield _set(policy, f"kind:{other!r}", one, ("kind",), other)
+
+
+def _kinds(policy: str, one: Object) -> Iterator[Mutant]:
+    """The bad pod as the template of every other kind that has one."""
+    pod = at(one, POD_PLACES[one["kind"]][0])
+    metadata = one["metadata"] if one["kind"] == "Pod" else at(one, ("spec", "template", "metadata")) or {}
+    template = {"metadata": {"labels": metadata.get("labels") or {}}, "spec": pod}
+    for version, kind in _POD_KINDS:
+        if (version, kind) == (one["apiVersion"], one["kind"]):
+            continue
+        value = {key: copy.deepcopy(one[key]) for key in ("apiVersion", "kind", "metadata")}
+        value |= {"apiVersion": version, "kind": kind}
+        labels = dict(template["metadata"]["labels"]) or {"app": "mutant"}
+        full = {"metadata": {"labels": labels}, "spec": copy.deepcopy(pod)}
+        if kind == "PodTemplate":
+            value["template"] = full
+        elif kind == "LeaderWorkerSet":
+            value["spec"] = {"leaderWorkerTemplate": {"workerTemplate": full}}
+        elif kind.endswith("ServingRuntime"):
+            value["spec"] = copy.deepcopy(pod)
+            if kind.startswith("Cluster"):
+                value["metadata"].pop("namespace", None)
+        else:
+            value["spec"] = {"template": full}
+            if kind not in ("Job", "Service"):
+                selector: Any = labels if kind == "ReplicationController" else {"matchLabels": labels}
+                value["spec"]["selector"] = selector
+            if kind == "StatefulSet":
+                value["spec"]["serviceName"] = "mutant"
+            if kind == "Job":
+                full["spec"]["restartPolicy"] = "Never"
+        yield of_value(policy, f"other kind:{version} {kind}", one, "", value)
+
+
+def _set(policy: str, operator: str, one: Object, path: Path, other: str | None) -> Mutant:
+    """The object with another text at a path; None removes the field."""
+    value, holder, last = changed(one, path)
+    if other is None:
+        del holder[last]
+    else:
+        holder[last] = other
+    return of_value(policy, operator, one, "", value)
+
+
+def _named(one: Object) -> Object:
+    return {**one, "metadata": {**one["metadata"], "name": "NAME"}}
+
+
+def _without_words(one: Object, name: str) -> Object:
+    value = copy.deepcopy(one)
+    (value["metadata"].get("annotations") or {}).pop(EXPECTED_MESSAGE, None)
+    value["metadata"]["name"] = name
+    return value

@@ -1,0 +1,227 @@
+"""Mutants of policies and of their test objects are made, judged and counted, and one that nobody catches is seen."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from command_line import Said, commands
+from comparisons import ALL
+from neuroscale.core import schemas
+from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.core.yaml_io import flow
+from neuroscale.gate.mutation.cel_operators import expression_changes
+from neuroscale.gate.mutation.field_operators import field_changes
+from neuroscale.gate.mutation.mutant import Mutant
+from neuroscale.gate.mutation.policy_mutants import policy_mutants, shared_mutants
+from neuroscale.gate.mutation.resource_mutants import resource_mutants
+from neuroscale.gate.mutation.statement import read_statement
+from neuroscale.gate.mutation.strength import SHARED_TEXT, measure
+from neuroscale.policies.policy_set import load_policy_set
+from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.report.policy_strength import strength_table, total, with_table, written
+from policies_support import NAMES, ROOT
+
+SMALL = "no-legacy-deployment-mode"
+NIGHT = bool(os.environ.get(ALL))
+RENEW = "Run `neuroscale policy mutate --write`, and look at what it prints."
+
+
+@pytest.fixture(scope="module")
+def mutants() -> list[Mutant]:
+    snapshot = FolderSnapshot(ROOT)
+    return [
+        one
+        for name in NAMES
+        for one in resource_mutants(snapshot, name, read_statement(snapshot, name), schemas.find())
+    ]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with one small policy."""
+    for path in (f"policies/{SMALL}", "policies/tripwires.yaml", "policies/README.md", "platform/settings.yaml"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (ROOT / path).is_dir() else shutil.copyfile)(ROOT / path, tmp_path / path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+    return commands(capsys, monkeypatch, "policy", "mutate")
+
+
+# The mutants ----------------------------------------------------------------------------------------------------------
+
+
+def test_there_are_thousands_of_mutants_of_every_kind_each_with_its_own_name(mutants: list[Mutant]) -> None:
+    assert len(mutants) >= 1500
+    assert len({one.id for one in mutants}) == len({one.name for one in mutants}) == len(mutants)
+    operators = Counter(one.operator.partition(":")[0] for one in mutants)
+    assert {
+        *("removed", "emptied", "null", "wrong type", "case", "white space", "look-alike", "moved", "quantity"),
+        *("namespace", "first container", "last container", "init container", "sidecar", "ephemeral container"),
+        *("second document", "version", "other kind", "anchor", "List", "generateName", "key twice"),
+    } <= set(operators)
+    assert {one.policy for one in mutants} == set(NAMES)
+
+
+def test_there_are_hundreds_of_changed_policies_and_each_differs_from_its_policy() -> None:
+    policies = list(load_policy_set(FolderSnapshot(ROOT)).policies)
+    found = [(policy, one) for policy in policies for one in policy_mutants(policy)]
+    assert len(found) >= 300
+    assert len({one.id for _, one in found}) == len(found)
+    assert [one.id for policy, one in found if one.value == policy.value] == []
+    operators = {one.operator.partition(":")[0] for _, one in found}
+    assert {
+        "rule dropped",
+        "condition negated",
+        "operator",
+        "scope",
+        "message broken",
+        "alternative dropped",
+    } <= operators
+    assert {name for name, _, _ in shared_mutants(policies)} == {"pods", "containers", "commands"}
+
+
+def test_a_change_of_a_field_leaves_the_object_as_it_was_and_changes_a_copy() -> None:
+    value = {"metadata": {"labels": {"owner": "team-1"}}, "spec": {"list": [{"limits": {"cpu": "1"}, "on": True}]}}
+    before = copy.deepcopy(value)
+    for path in (("metadata", "labels", "owner"), ("spec", "list", 0, "limits", "cpu"), ("spec", "list", 0, "on")):
+        changes = list(field_changes(value, path))
+        assert len(changes) > 8
+        assert all(flow(other) != flow(before) for _, other in changes)
+    assert value == before
+
+
+def test_a_text_of_an_expression_is_no_code() -> None:
+    changes = dict(expression_changes(r"a == 'b == c' && x.matches(r'^(p|q)$') && n < 3"))
+    assert [name for name in changes if name.startswith("operator:==")] == ["operator:== 2 in a == 'b == c' && x.mat"]
+    assert r"a == 'b == c' && x.matches(r'^(q)$') && n < 3" in changes.values()
+    assert r"a == 'b == c' && x.matches(r'(p|q)$') && n < 3" in changes.values()
+    assert r"a == 'b == c' && x.matches(r'^(p|q)$') && n <= 3" in changes.values()
+
+
+# The table ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_counts_the_mutants_that_are_made_today_and_names_none_that_passes(mutants: list[Mutant]) -> None:
+    table = written((ROOT / "policies" / "README.md").read_text(encoding="utf-8"))
+    assert {name: row[0] for name, row in table.items() if name in NAMES} == dict(
+        Counter(one.policy for one in mutants)
+    ), RENEW
+    assert set(table) == {*NAMES, SHARED_TEXT, "all"}, RENEW
+    assert {name: row[4] for name, row in table.items() if row[4]} == {}
+
+
+@pytest.mark.tools
+def test_a_sample_of_the_mutants_is_caught_as_the_table_says(tmp_path: Path) -> None:
+    """By night every mutant, and the whole table."""
+    snapshot = FolderSnapshot(ROOT)
+    found = measure(
+        snapshot,
+        load_policy_set(snapshot),
+        NAMES,
+        schemas.find(),
+        tmp_path,
+        told=print,
+        every=1 if NIGHT else 250,
+    )
+    assert [f"{one.mutant.id}: {one.stage} {one.said}" for one in found.passed] == []
+    assert [one.mutant.id for one in found.unnoticed] == []
+    assert found.unused == ()
+    assert total(found.rows).objects > 20
+    if NIGHT:
+        readme = (ROOT / "policies" / "README.md").read_text(encoding="utf-8")
+        assert with_table(readme, found.rows, "README.md") == readme, RENEW
+
+
+# What must be seen ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.tools
+def test_the_command_counts_one_policy_and_finds_nothing(run: Callable[..., Said]) -> None:
+    found = run(SMALL, "--json", "--repository", ROOT).json
+    (row,) = found["policies"]
+    assert row["objects"] == row["by_policy"] + row["by_form"] + row["equivalents"] > 50
+    assert row["not_caught"] == row["not_noticed"] == 0
+    assert found["passed"] == found["unnoticed"] == found["excusing_nothing"] == []
+
+
+@pytest.mark.tools
+def test_a_loose_policy_a_missing_test_and_a_needless_excuse_are_findings(
+    run: Callable[..., Said], repository: Path
+) -> None:
+    policy = repository / "policies" / SMALL / "policy.yaml"
+    text = policy.read_text(encoding="utf-8")
+    strict = "variables.mode in ['Standard', 'Knative']"
+    assert strict in text
+    policy.write_text(text.replace(strict, "variables.mode.trim() in ['Standard', 'Knative']"), encoding="utf-8")
+    bad = policy.with_name("bad.yaml")
+    kept = [one for one in bad.read_text(encoding="utf-8").split("---\n") if "name: bad-serverless\n" not in one]
+    bad.write_text("---\n".join(kept), encoding="utf-8")
+    statement = policy.with_name("mutations.yaml")
+    excuse = "equivalents:\n  - operators: [removed]\n    place: spec.nothing\n    reason: It is not there.\n"
+    statement.write_text(statement.read_text(encoding="utf-8").partition("equivalents:")[0] + excuse, encoding="utf-8")
+    said = run("--json", "--repository", repository)
+    assert said.status == 1
+    assert {one["mutant"].split("/")[3] for one in said.json["passed"]} >= {"white space:behind", "white space:before"}
+    assert any("list item dropped:'Serverless'" in one for one in said.json["unnoticed"]), said.json["unnoticed"]
+    assert len(said.json["excusing_nothing"]) == 1
+    assert "that excuse nothing (1)" in run("--repository", repository).out
+
+
+@pytest.mark.tools
+def test_a_policy_whose_tests_fail_proves_nothing(repository: Path, tmp_path: Path) -> None:
+    bad = repository / "policies" / SMALL / "bad.yaml"
+    bad.write_text(bad.read_text(encoding="utf-8").replace("is an old name", "is old"), encoding="utf-8")
+    snapshot = FolderSnapshot(repository)
+    with pytest.raises(UntrustedError, match=r"does not answer for .* as its tests say"):
+        measure(snapshot, load_policy_set(snapshot), [SMALL], schemas.find(), tmp_path / "run", told=print, every=40)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("wishes: []", "wishes: is not a field here"),
+        ("demands: text", "demands: is not a list"),
+        ("demands:\n  - place: ''", "place: is missing or not text"),
+        ("demands:\n  - place: spec.nowhere", "is a field of no good object"),
+        ("equivalents:\n  - operators: []\n    reason: x", "operators: is not a list of operators"),
+        ("equivalents:\n  - operators: [removed]", "reason: is missing or not text"),
+        ("equivalents:\n  - operators: [removed]\n    where: here\n    reason: x", "where: is not one of"),
+    ],
+)
+def test_a_statement_that_cannot_be_used_is_named_with_its_field(repository: Path, text: str, words: str) -> None:
+    file = repository / "policies" / SMALL / "mutations.yaml"
+    file.write_text(f"{text}\n", encoding="utf-8")
+    snapshot = FolderSnapshot(repository)
+    with pytest.raises(InputError, match=words) as caught:
+        resource_mutants(snapshot, SMALL, read_statement(snapshot, SMALL), schemas.find())
+    assert caught.value.problems[0].where == f"policies/{SMALL}/mutations.yaml"
+
+
+def test_only_the_whole_table_can_be_written(run: Callable[..., Said]) -> None:
+    said = run(SMALL, "--write", "--repository", ROOT)
+    assert said.status == 2
+    assert "Leave out the names" in said.err
+    unknown = run("no-legacy", "--repository", ROOT)
+    assert unknown.status == 2
+    assert SMALL in unknown.err
+
+
+def test_a_table_is_renewed_in_its_place_and_reads_back() -> None:
+    text = "before\n<!-- mutants -->\nold\n<!-- end of mutants -->\nafter\n"
+    renewed = with_table(text, [], "README.md")
+    assert renewed.startswith("before\n")
+    assert renewed.endswith("after\n")
+    assert strength_table([]) in renewed
+    assert written(renewed) == {"all": (0,) * 9}
+    with pytest.raises(InputError, match="does not mark"):
+        with_table("no place", [], "README.md")
