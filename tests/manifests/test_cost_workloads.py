@@ -507,7 +507,7 @@ def test_counts_tell_slices_apart_and_impossible_ones_are_named() -> None:
 
 
 def test_devices_that_the_catalog_lacks_are_named() -> None:
-    assert "no accelerator of the catalog" in only_reason(workload(pod=pod_spec(cpu=1, **{"amd.com/gpu": 1})))
+    assert "no accelerator of the catalog" in only_reason(workload(pod=pod_spec(cpu=1, **{"gpu.intel.com/xe": 1})))
     both = pod_spec(gpu=1, **{"google.com/tpu": 1})
     assert "several kinds of devices" in only_reason(workload(pod=both))
     claims = pod_spec(cpu=1, memory="1Gi") | {"resourceClaims": [{"name": "gpu"}]}
