@@ -1,4 +1,4 @@
-"""What a million tokens did cost: by hand, and on a real Prometheus."""
+"""What a million tokens cost: by hand, and on a real Prometheus."""
 
 from __future__ import annotations
 

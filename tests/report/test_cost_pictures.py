@@ -1,4 +1,4 @@
-"""The pictures of what services did cost: what they say, and that the same figures give the same bytes."""
+"""The pictures of what services cost: what they say, and that the same figures give the same bytes."""
 
 from __future__ import annotations
 

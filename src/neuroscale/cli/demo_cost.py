@@ -1,4 +1,4 @@
-"""Shows what the demo's services did cost, by the meter, and what their plans said."""
+"""Shows what the demo's services cost, by the meter, and what their plans said."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEAST, _MOST = 1, 5  # minutes
 
 def show(demo: Demo, local: LocalForge) -> None:
     """Ask the meter about the last minutes in which both teams' services ran. Raises UntrustedError."""
-    demo.heading("18. What the two teams' services did cost, by OpenCost, and against their plans")
+    demo.heading("18. What the two teams' services cost, by OpenCost, and against their plans")
     minutes = _minutes(demo, local)
     demo.follow_main()
     asked = ("--window", f"{minutes}m", "--state", str(local.state.folder))

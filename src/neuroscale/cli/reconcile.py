@@ -41,7 +41,7 @@ def reconcile_costs(
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Compare what services did cost with what their plans said, and keep one issue on the forge about the differences
+    """Compare what services cost with what their plans said, and keep one issue on the forge about the differences
     beyond the settings' threshold: the command opens the issue, updates its text and closes it. Exit status: 0 no
     difference is so large, 1 one is or cannot be computed, 2 OpenCost or the forge does not answer."""
     from neuroscale.cli.open_repository import open_repository

@@ -43,7 +43,7 @@ def show_costs(
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Show what services did cost, by OpenCost's meter: rows that add up to the bill, with mixtures of experts weighted
+    """Show what services cost, by OpenCost's meter: rows that add up to the bill, with mixtures of experts weighted
     by active parameters beside it. Exit status: 0 the bill is complete, 1 a warning names what is missing in it, 2
     OpenCost cannot be asked or gives no figures."""
     from neuroscale.cli.open_repository import open_repository

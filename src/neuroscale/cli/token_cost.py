@@ -56,7 +56,7 @@ def show_token_costs(
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Show what a million tokens of each service did cost: OpenCost's cost over the tokens that its servers counted.
+    """Show what a million tokens of each service cost: OpenCost's cost over the tokens that its servers counted.
     Exit status: 0 each service has a price, 1 a service has none and the report says why, 2 OpenCost or Prometheus
     cannot be asked."""
     from neuroscale.cli.open_repository import open_repository

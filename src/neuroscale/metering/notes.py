@@ -24,7 +24,7 @@ WEIGHTING = (
     "cost x active-parameter ratio, and adds up to the same bill. The ratio says what a token computes with. It "
     "misleads where many requests run at once: a step that decodes B tokens reads 1 - (1 - k/E)^B of a layer's E "
     "experts (8 of 128: 6 % at 1, 40 % at 8, 87 % at 32), and all experts hold memory all the time. It also moves "
-    "money between services that never shared a device. The metered column is what each one's requests did cost."
+    "money between services that never shared a device. The metered column is what each one's requests cost."
 )
 
 

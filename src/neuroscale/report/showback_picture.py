@@ -24,7 +24,7 @@ _FACES = {"metered": METERED, "idle": IDLE, "shared": SHARED}
 def write_showback_picture(found: Statement, path: Path) -> None:
     """Writes the picture as SVG or PNG, by the path's suffix. Raises InputError where it cannot, and writes nothing."""
     bars = _bars(found.rows)
-    title = f"What {found.window} did cost, by {found.by}"
+    title = f"What {found.window} cost, by {found.by}"
     write_figure(path, title, (8, height_of(len(bars))), lambda figure: _draw(figure, found, bars, title))
 
 

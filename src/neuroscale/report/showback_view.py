@@ -1,4 +1,4 @@
-"""A statement of what services did cost: for people, for programs, and as a table."""
+"""A statement of what services cost: for people, for programs, and as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a million tokens did cost, by model, as a picture."""
+"""What a million tokens cost, by model, as a picture."""
 
 from __future__ import annotations
 

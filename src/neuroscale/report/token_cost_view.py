@@ -1,4 +1,4 @@
-"""What a million tokens did cost: for people and for programs."""
+"""What a million tokens cost: for people and for programs."""
 
 from __future__ import annotations
 
