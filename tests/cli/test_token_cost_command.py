@@ -63,6 +63,8 @@ def test_opencost_s_own_cost_of_tokens_stands_beside_where_the_server_has_it(mon
     shown = asked(own).out
     assert "chat in one: $15.00, $3.00 per million ($2.00 in, $4.50 out, divided by compute_time)" in shown
     assert "lost in one: unknown, since OpenCost found no pods whose label names this model" in shown
+    empty = asked((200, inference_answer()))
+    assert "OpenCost names no model in 2026-11-01 00:00 to 2026-11-02 00:00 UTC" in empty.out
     older = asked(None, "--json").json
     assert (older["opencost_inference"]["available"], older["opencost_inference"]["fault"]) == (False, "")
     failed = asked((500, '{"code": 500, "message": "collecting metrics: no Prometheus"}'))

@@ -19,7 +19,7 @@ from neuroscale.cluster.endpoint.connection import bounded
 from neuroscale.core.printable import one_line
 from neuroscale.metering.answer import OpenCostError, check_time, number, read_data
 from neuroscale.metering.cents import dollars, rounded
-from neuroscale.metering.window import Window
+from neuroscale.metering.window import Window, joined
 
 PATH = "/inferenceCost/total"
 
@@ -31,7 +31,8 @@ _NOT_THERE = (404, 501)  # no such path before 1.121 or while it is off; 501: sw
 class InferenceCost:
     """The cost of one model in a namespace in US dollars, its tokens, and OpenCost's division among input and output.
 
-    `method`: how OpenCost divides ("" if it does not say, or in several ways).
+    `method`: how OpenCost divides ("" if it does not say, or in several ways). `partly`: whether OpenCost charged
+    nothing for tokens of a part of the window, so `cost` lacks that part.
     """
 
     namespace: str
@@ -42,6 +43,7 @@ class InferenceCost:
     input_cost: Decimal
     output_cost: Decimal
     method: str
+    partly: bool = False
 
     @property
     def each(self) -> Decimal | None:
@@ -61,21 +63,28 @@ class InferenceCost:
     @property
     def known(self) -> bool:
         """Whether OpenCost found the model's pods: it charges nothing where their label does not name the model."""
-        return self.cost > 0
+        return self.cost > 0 and not self.partly
+
+
+@dataclass(frozen=True)
+class InferenceCosts:
+    """The costs of all models in a window. `empty`: the parts of the window for which OpenCost names no model."""
+
+    models: tuple[InferenceCost, ...]
+    empty: tuple[Window, ...] = ()
 
 
 def _price(cost: Decimal, tokens: Decimal, known: bool) -> Decimal | None:
     return dollars(rounded(Fraction(cost) * _MILLION / Fraction(tokens))) if known and tokens > 0 else None
 
 
-def inference_costs(
-    url: str, http: httpx.Client, place: str, window: Window, timeout: float
-) -> tuple[InferenceCost, ...] | None:
+def inference_costs(url: str, http: httpx.Client, place: str, window: Window, timeout: float) -> InferenceCosts | None:
     """The models' costs in a window; None if this OpenCost does not compute them. Raises OpenCostError.
 
     Long windows are asked for in steps, whose costs and tokens are added, as OpenCost itself does.
     """
     found: list[InferenceCost] = []
+    empty: list[Window] = []
     for step in window.steps():
         parameters = {"window": step.parameter, "aggregate": "model_name,namespace", "costBasis": "allocation"}
         try:
@@ -88,11 +97,14 @@ def inference_costs(
         if response.status_code in _NOT_THERE:
             return None
         data, _ = read_data(body, response.status_code, place, step)
-        found += _costs(data, place, step)
-    return _added(found)
+        costs = _costs(data, place, step)
+        if not costs:
+            empty.append(step)
+        found += costs
+    return InferenceCosts(_added(found), joined(empty))
 
 
-def _costs(data: Any, place: str, window: Window) -> Iterable[InferenceCost]:
+def _costs(data: Any, place: str, window: Window) -> list[InferenceCost]:
     who = f"OpenCost at {place}"
     models = data.get("inferenceCosts") if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(models, dict | None):
@@ -143,6 +155,7 @@ def _added(found: Iterable[InferenceCost]) -> tuple[InferenceCost, ...]:
             total(parts, lambda one: one.input_cost),
             total(parts, lambda one: one.output_cost),
             parts[0].method if len({one.method for one in parts}) == 1 else "",
+            partly=any(one.cost == 0 and one.prompt + one.generation > 0 for one in parts),
         )
         for (namespace, model), parts in sorted(rows.items())
     )

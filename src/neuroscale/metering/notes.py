@@ -44,7 +44,7 @@ def notes_on(meter: Meter, own: Sequence[Metered], facts: Facts) -> tuple[Note, 
 def _time(meter: Meter) -> list[Note]:
     notes = []
     if meter.empty:
-        times = ", ".join(map(str, meter.empty[:_NAMED])) + (" and more" if len(meter.empty) > _NAMED else "")
+        times = listed(tuple(map(str, meter.empty)))
         notes.append(
             Note(
                 "warning",
@@ -114,7 +114,7 @@ def _pools(own: Sequence[Metered], facts: Facts) -> list[Note]:
         {f"{one.place.namespace}/{one.place.service}" for one in own if one.place.service and key_of(one) not in facts}
     )
     if unknown:
-        names = _listed(unknown)
+        names = listed(unknown)
         notes.append(
             Note(
                 "note",
@@ -132,7 +132,7 @@ def _pools(own: Sequence[Metered], facts: Facts) -> list[Note]:
     )
     if wrong:
         notes.append(
-            Note("note", f"The pods of {_listed(wrong)} have no usable label {RATIO}, so their cost is not weighted.")
+            Note("note", f"The pods of {listed(wrong)} have no usable label {RATIO}, so their cost is not weighted.")
         )
     return notes
 
@@ -140,7 +140,7 @@ def _pools(own: Sequence[Metered], facts: Facts) -> list[Note]:
 def _prices(meter: Meter) -> list[Note]:
     if not meter.unpriced:
         return []
-    names = _listed(meter.unpriced)
+    names = listed(meter.unpriced)
     return [Note("note", f"No price list has a price of {names}: what runs there is charged next to nothing.")]
 
 
@@ -148,7 +148,8 @@ def _words(meter: Meter) -> list[Note]:
     return [Note("warning", f"OpenCost warns: {text}") for text in meter.warnings]
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The first names, and the number of the others."""
     shown = ", ".join(names[:_NAMED])
     left = len(names) - _NAMED
     return f"{shown} and {counted(left, 'other')}" if left > 0 else shown

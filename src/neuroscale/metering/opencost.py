@@ -12,8 +12,8 @@ from neuroscale.core.printable import one_line
 from neuroscale.core.retries import repeatedly
 from neuroscale.metering.allocation import STEP, Meter, Metered, together
 from neuroscale.metering.answer import AGGREGATE, OpenCostError, read_answer
-from neuroscale.metering.inference import InferenceCost, inference_costs
-from neuroscale.metering.window import Window
+from neuroscale.metering.inference import InferenceCosts, inference_costs
+from neuroscale.metering.window import Window, joined
 
 _TIMEOUT = 120.0  # seconds for a whole answer: a day of a large cluster takes OpenCost a minute
 _ATTEMPTS = 3
@@ -80,7 +80,7 @@ class OpenCost:
                 f"OpenCost at {self.place} has no data of {window}: its Prometheus has no samples of that time, or no "
                 "pod ran. A meter that has just been started answers after some minutes; choose a later window."
             )
-        return Meter(window, together(found), _joined(empty), idle_known, tuple(warnings), self._step, self._unpriced)
+        return Meter(window, together(found), joined(empty), idle_known, tuple(warnings), self._step, self._unpriced)
 
     def _ask(self, step: Window) -> tuple[list[Metered], str]:
         parameters = {"window": step.parameter, "aggregate": AGGREGATE, "includeIdle": "true", "accumulate": "true"}
@@ -101,18 +101,7 @@ class OpenCost:
             ) from error
         return read_answer(body, response.status_code, self.place, step)
 
-    def inference(self, window: Window) -> tuple[InferenceCost, ...] | None:
+    def inference(self, window: Window) -> InferenceCosts | None:
         """OpenCost's own cost of tokens in a window; None if it does not compute any. Raises OpenCostError."""
         base = self._url.removesuffix("/allocation/compute")
         return inference_costs(base, self._http, self.place, window, self._timeout)
-
-
-def _joined(steps: list[Window]) -> tuple[Window, ...]:
-    """The windows with adjacent ones joined."""
-    joined: list[Window] = []
-    for step in steps:
-        if joined and joined[-1].end == step.start:
-            joined[-1] = Window(joined[-1].start, step.end)
-        else:
-            joined.append(step)
-    return tuple(joined)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -59,6 +59,17 @@ class Window:
             end = min(midnight, self.end)
             yield Window(start, end)
             start = end
+
+
+def joined(windows: Iterable[Window]) -> tuple[Window, ...]:
+    """The windows, which are in order, with adjacent ones joined."""
+    found: list[Window] = []
+    for one in windows:
+        if found and found[-1].end == one.start:
+            found[-1] = Window(found[-1].start, one.end)
+        else:
+            found.append(one)
+    return tuple(found)
 
 
 def read_window(text: str, now: datetime) -> Window:

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from neuroscale.core.printable import terminal
-from neuroscale.metering.inference import InferenceCost
+from neuroscale.metering.inference import InferenceCost, InferenceCosts
+from neuroscale.metering.notes import listed
 from neuroscale.metering.tokens import TokenCost
 from neuroscale.metering.weighting import experts_touched
 from neuroscale.metering.window import Window
@@ -34,7 +35,7 @@ OWN_MEANING = (
 class Own:
     """OpenCost's own cost of tokens: None where it computes none, or where `fault` says why it cannot be used."""
 
-    costs: tuple[InferenceCost, ...] | None = None
+    costs: InferenceCosts | None = None
     fault: str = ""
 
 
@@ -96,14 +97,23 @@ def _print_own(own: Own, console: Console) -> None:
         line(console, f"OpenCost's own cost of tokens is not used: {terminal(own.fault)}")
     elif own.costs is not None:
         line(console, OWN_MEANING)
-        for one in own.costs:
+        for one in own.costs.models:
             name = terminal(f"{one.model} in {one.namespace}")
             if not one.known:
-                line(console, f"- {name}: unknown, since OpenCost found no pods whose label names this model", 2)
+                line(console, f"- {name}: unknown, since {_why_unknown(one)}", 2)
                 continue
             apart = f"{_price(one.input)} in, {_price(one.output)} out"
             by = f", divided by {terminal(one.method)}" if one.method else ""
             line(console, f"- {name}: {usd(one.cost)}, {_price(one.each)} per million ({apart}{by})", 2)
+        if own.costs.empty:
+            times = listed(tuple(map(str, own.costs.empty)))
+            line(console, f"- OpenCost names no model in {times}: the figures above lack that time.", 2)
+
+
+def _why_unknown(one: InferenceCost) -> str:
+    if one.partly and one.cost > 0:
+        return "OpenCost charged nothing for its tokens in a part of the window"
+    return "OpenCost found no pods whose label names this model"
 
 
 def touched(row: TokenCost, experts: Experts) -> float | None:
@@ -167,8 +177,9 @@ def _own_mapping(own: Own) -> dict[str, Any]:
                 "usd_per_million_generation": _text(one.output),
                 "divided_by": one.method,
             }
-            for one in own.costs or ()
+            for one in (own.costs.models if own.costs else ())
         ],
+        "empty": [str(one) for one in (own.costs.empty if own.costs else ())],
     }
 
 
