@@ -22,22 +22,26 @@ class Owner(Protocol):
 
 def write_private(path: Path, text: str, owner: Owner | None = None) -> None:
     """Replace a file by one of mode 0600, whole or not at all. Its folder must not be writable for others."""
+    _replace(path, text, owner, 0o600)
+
+
+def write_public(path: Path, text: str) -> None:
+    """As `write_private`, for a file without secrets that other users may read."""
+    _replace(path, text, None, 0o644)
+
+
+def _replace(path: Path, text: str, owner: Owner | None, mode: int) -> None:
     descriptor, half = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             if owner is not None:
                 os.fchown(file.fileno(), owner.uid, owner.gid)
+            os.fchmod(file.fileno(), mode)
         Path(half).replace(path)
     except BaseException:
         Path(half).unlink(missing_ok=True)
         raise
-
-
-def write_public(path: Path, text: str) -> None:
-    """As `write_private`, for a file without secrets that other users may read."""
-    write_private(path, text)
-    path.chmod(0o644)
 
 
 def read_bounded(path: Path, most: int, fix: str) -> bytes:

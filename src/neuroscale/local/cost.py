@@ -1,12 +1,11 @@
 """OpenCost on this machine, with kube-state-metrics: what the pods of the cluster cost, at the prices of the catalog.
 
-Prometheus takes samples of both. Simulated nodes cost what the machines that they stand for would: the meter is real,
-and the bill is for practice.
+Prometheus takes samples of both. Simulated nodes cost what the catalog says, and have more CPU and memory than real
+machines, so their idle costs are too high: the meter is real, and the bill is for practice.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,7 +14,7 @@ from typing import Any, Final
 
 from neuroscale.catalog import Catalog
 from neuroscale.core.errors import InputError, Problem
-from neuroscale.core.files import write_public
+from neuroscale.core.files import write_private, write_public
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.costs.node_prices import UNPRICED, default_prices, node_prices
 from neuroscale.kube.apply import apply_all
@@ -123,17 +122,17 @@ class Cost:
         for name in (OPENCOST, METRICS):
             copy_tool(self.state, name)
             plane.add_user(name, _USERS[name])
-        self.state.make_folder(self.folder, user)
+        self.state.make_folder(self.folder, None)
         self.state.make_folder(self.settings, None, PASSABLE)
         # No price list has a price of this machine.
         own = {"metadata": {"name": NODE}, "status": {"capacity": Capacity.of_this_machine(self.folder).capacity()}}
         write_public(self._prices, node_prices([*nodes, own], catalog, price_lists))
         defaults = default_prices(catalog, price_lists)
         write_public(self.settings / "default.json", defaults)
-        # It writes into the folder of its configuration; what it was given stays beside it.
-        write_public(self.folder / "default.json", defaults)
-        if user is not None:
-            os.chown(self.folder / "default.json", user.uid, user.gid)
+        # It writes into the folder of its configuration; what it was given stays beside it. The file gets its owner
+        # before it has its name: in a folder of another user, a name may become a link to any file.
+        write_private(self.folder / "default.json", defaults, user)
+        self.state.make_folder(self.folder, user)
 
     def scrape(self, path: Path) -> list[dict[str, Any]]:
         """The scrape configurations of every cluster, with the addresses of this machine."""
