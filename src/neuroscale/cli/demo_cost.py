@@ -29,7 +29,10 @@ def show(demo: Demo, local: LocalForge) -> None:
     asked = ("--window", f"{minutes}m", "--state", str(local.state.folder))
     clone = demo.developers_clone
     demo.neuroscale("showback", *asked, expect=ExitStatus.PASSED, folder=clone)
-    demo.say("The nodes are simulated, and cost what the machines that they stand for would. Most of them are idle.")
+    demo.say(
+        "The nodes are simulated: their accelerators cost what the catalog says, and they have more CPU and memory "
+        "than real machines, so the idle costs are too high."
+    )
     demo.neuroscale(
         *("reconcile", "--environment", ENVIRONMENT, "--dry-run"), *asked, expect=ExitStatus.PASSED, folder=clone
     )

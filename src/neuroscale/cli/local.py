@@ -83,7 +83,9 @@ def _cost(also: list[str] | None) -> bool | None:
             problem = Problem("the command line", "--with", f"{name!r} is not a part", suggest(name, _PARTS))
             raise InputError(problem)
     if "none" in also and len(also) > 1:
-        raise InputError(Problem("the command line", "--with", "none stands beside a part", "Give one of them."))
+        raise InputError(
+            Problem("the command line", "--with", "none cannot be combined with a part", "Give one of them.")
+        )
     return "cost" in also
 
 
