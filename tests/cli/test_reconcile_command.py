@@ -13,7 +13,9 @@ from cluster_lab import run
 from command_line import Said
 from forge_lab import GiteaLab, forge_of
 from forge_server import ForgeServer
+from neuroscale.cli import chosen_opencost
 from neuroscale.forge.interface import Forge
+from neuroscale.local import cost
 from neuroscale.planning.plan import Cost, Tenancy, dump_plan
 from opencost_answers import costs, envelope, key
 from opencost_server import opencost_server
@@ -31,9 +33,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / folder, root / folder)
     place = root / "manifests/prod/chat"
     place.mkdir(parents=True)
-    cost = Cost(hourly=Decimal("5"), monthly_min=None, monthly_max=None, price_date=None, price_source="")
+    hourly = Cost(hourly=Decimal("5"), monthly_min=None, monthly_max=None, price_date=None, price_source="")
     tenancy = Tenancy(team="one", owner="ann", cost_center="one", namespace="team-one")
-    plan = make_plan(make_request(service="chat", environment="prod"), cost=cost, tenancy=tenancy)
+    plan = make_plan(make_request(service="chat", environment="prod"), cost=hourly, tenancy=tenancy)
     (place / "plan.yaml").write_text(dump_plan(plan))
     return root
 
@@ -69,6 +71,21 @@ def test_a_service_of_no_plan_is_a_finding_that_says_why(repository: Path) -> No
     said = reconcile(repository, metered(120, rows=other), "--dry-run")
     assert said.status == 1
     assert "team-one/gone cannot be compared: the repository has no plan of it" in said.out
+
+
+def test_no_issue_is_written_about_the_local_meter_unless_it_is_named(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cost, "runs_in", lambda folder: True)
+    monkeypatch.setattr(chosen_opencost, "local_state", lambda where: None)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
+    asked = ("reconcile", "--window", WINDOW, "--repository", repository)
+    with opencost_server(metered(120)) as url:
+        monkeypatch.setattr(cost, "address_in", lambda folder: url)
+        shown, written = run(*asked, "--dry-run"), run(*asked)
+    assert shown.status == 0, shown.err
+    assert "OpenCost here is the local platform's" in shown.out
+    assert (written.status, written.out) == (2, "")
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ import pytest
 
 from cluster_lab import run
 from command_line import Said
+from neuroscale.cli import chosen_opencost
+from neuroscale.local import cost
 from neuroscale.metering import services, tokens
 from neuroscale.metering.services import ServiceFacts
 from neuroscale.metering.tokens import Counted
@@ -71,6 +73,22 @@ def test_opencost_s_own_cost_of_tokens_stands_beside_where_the_server_has_it(mon
     assert failed.status == 0
     assert "OpenCost's own cost of tokens is not used: " in failed.out
     assert "collecting metrics: no Prometheus" in failed.out
+
+
+def test_prices_that_nodes_without_a_price_lower_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    counted = {("one", "chat"): Counted(Decimal(3_000_000), Decimal(2_000_000), Decimal(1), 8.0)}
+    monkeypatch.setattr(services, "service_facts", lambda metered, snapshot, environments: {})
+    monkeypatch.setattr(tokens, "count_tokens", lambda prometheus, window: counted)
+    monkeypatch.setattr(chosen_opencost, "local_state", lambda where: None)
+    monkeypatch.setattr(cost, "unpriced_in", lambda folder: ("simulated-a", "this-machine"))
+    with opencost_server(envelope({key("chat", "one"): costs(11, 1), "__idle__": costs(0)})) as url:
+        monkeypatch.setattr(cost, "address_in", lambda folder: url)
+        asked = ("token-cost", "--window", "2026-11-01", "--state", tmp_path, "--prometheus-url", url)
+        found, shown = (run(*asked, "--repository", ROOT, *form) for form in (["--json"], []))
+    told = "No price list has a price of simulated-a, this-machine: the price of tokens is too low"
+    assert told in found.json["notes"][0]["text"]
+    assert told in shown.out
+    assert "nodes with accelerators are simulated" in shown.out
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "four", "NaN", "1e3"])

@@ -222,6 +222,16 @@ def test_a_short_window_says_how_exact_its_hours_are() -> None:
     assert "OpenCost looks" not in texts(statement_of(exact, "service", {}, ()))
 
 
+def test_idle_costs_of_a_short_window_are_warned_of_except_at_the_local_meter() -> None:
+    short, warned = Window(START, START + timedelta(minutes=55)), "Idle costs may be too high"
+    costs = (service("10", "a", "one"), metered("50", "idle"))
+    assert warned in texts(statement_of(Meter(short, costs), "service", {}, ()))
+    assert warned not in texts(statement_of(Meter(WINDOW, costs), "service", {}, ()))
+    local = texts(statement_of(Meter(short, costs, local=True), "service", {}, ()))
+    assert warned not in local
+    assert "nodes with accelerators are simulated" in local
+
+
 def test_missing_idle_is_unknown_and_not_nothing() -> None:
     found = statement(service("10", "a", "one"), idle_known=False)
     assert found.idle is None

@@ -34,8 +34,8 @@ OpenCostOption = Annotated[
     str,
     typer.Option(
         "--opencost-url",
-        help="Where OpenCost answers. Default: the one that `neuroscale local up --with cost` runs in .state/local, "
-        "else the Service that the settings name, by a port-forward.",
+        help="Where OpenCost answers. Default: the one that `neuroscale local up --with cost` runs in .state/local "
+        "(`reconcile` asks it only with --dry-run), else the Service that the settings name, by a port-forward.",
     ),
 ]
 
@@ -70,7 +70,7 @@ def opencost_of(environment: str, where: Where, url: str, settings: Settings) ->
         from neuroscale.local.cost import STEP, address_in, unpriced_in
 
         local_state(where)
-        with reach.by_address(address_in(where.state), STEP, unpriced_in(where.state)) as opencost:
+        with reach.of_local_platform(address_in(where.state), STEP, unpriced_in(where.state)) as opencost:
             yield opencost
         return
     ambiguous = Problem(COMMAND_LINE, "--environment", "", "Name the one to ask with --environment.")

@@ -54,7 +54,9 @@ def reconcile_costs(
     opened = open_repository(repository)
     snapshot = FolderSnapshot(opened.root)
     asked = read_window(window, datetime.now(UTC))
-    where = or_local(Where(context, kubeconfig, state), opencost_url, environment, opened.root)
+    where = Where(context, kubeconfig, state)
+    if dry_run:  # The issue is about real costs, unless --state names the local platform.
+        where = or_local(where, opencost_url, environment, opened.root)
     with opencost_of(environment, where, opencost_url, opened.settings) as opencost:
         meter = opencost.meter(asked)
         place = opencost.place

@@ -60,6 +60,7 @@ def show_token_costs(
     Exit status: 0 each service has a price, 1 a service has none and the report says why, 2 OpenCost or Prometheus
     cannot be asked."""
     from neuroscale.cli.open_repository import open_repository
+    from neuroscale.metering.notes import notes_on_prices
     from neuroscale.metering.services import service_facts
     from neuroscale.metering.tokens import count_tokens, token_costs
     from neuroscale.metering.window import read_window
@@ -80,19 +81,20 @@ def show_token_costs(
         counted = count_tokens(prometheus, meter.window)
     facts = service_facts(meter.metered, FolderSnapshot(opened.root), opened.settings.environments)
     rows = token_costs(meter, facts, counted, weight)
+    notes = notes_on_prices(meter)
     experts = _experts(opened.catalog, {row.model for row in rows})
     if picture is not None:
         from neuroscale.report.token_cost_picture import write_token_cost_picture
 
         write_token_cost_picture(rows, meter.window, picture)
     if as_json:
-        print_json(as_mapping(rows, meter.window, place, weight, experts, own))
+        print_json(as_mapping(rows, meter.window, place, weight, experts, own, notes))
     else:
         from rich.console import Console
 
         width = max(140, shutil.get_terminal_size().columns)
         console = Console(highlight=False, soft_wrap=True, width=width)
-        print_token_costs(rows, meter.window, place, weight, experts, console, own)
+        print_token_costs(rows, meter.window, place, weight, experts, console, own, notes)
     return ExitStatus.FINDINGS if any(row.why_unknown for row in rows) else ExitStatus.PASSED
 
 

@@ -83,7 +83,8 @@ class Meter:
     `empty`: the parts of the window for which OpenCost has no data. `idle_known`: whether OpenCost reported idle costs
     for each part with data. `warnings`: OpenCost's own warnings, in its words. `step`: how often OpenCost looks whether
     a pod is there, so how exact its hours are. `unpriced`: nodes that cost next to nothing there, because no price list
-    has a price of them.
+    has a price of them. `local`: whether it is the meter of the local platform, whose nodes are simulated, and whose
+    prices keep the idle costs of short windows right.
     """
 
     window: Window
@@ -93,6 +94,7 @@ class Meter:
     warnings: tuple[str, ...] = ()
     step: timedelta = STEP
     unpriced: tuple[str, ...] = ()
+    local: bool = False
 
     @property
     def first_sample(self) -> datetime | None:

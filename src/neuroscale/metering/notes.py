@@ -38,7 +38,27 @@ class Note:
 
 def notes_on(meter: Meter, own: Sequence[Metered], facts: Facts) -> tuple[Note, ...]:
     """The notes on a meter; `own`: the costs with a cost centre or a service."""
-    return (*_time(meter), *_idle(meter), *_labels(meter, own), *_pools(own, facts), *_prices(meter), *_words(meter))
+    return (
+        *_time(meter),
+        *_idle(meter),
+        *_labels(meter, own),
+        *_pools(own, facts),
+        *_prices(meter),
+        *_local(meter),
+        *_words(meter),
+    )
+
+
+def notes_on_prices(meter: Meter) -> tuple[Note, ...]:
+    """The notes that the price of tokens needs beside the reasons why a service has none."""
+    mixed = [
+        Note(
+            "note",
+            f"No price list has a price of {listed(meter.unpriced)}: the price of tokens is too low for a service "
+            "whose replicas ran there and elsewhere.",
+        )
+    ]
+    return (*(mixed if meter.unpriced else ()), *_local(meter))
 
 
 def _time(meter: Meter) -> list[Note]:
@@ -64,7 +84,7 @@ def _time(meter: Meter) -> list[Note]:
             Note(
                 "note",
                 f"OpenCost looks every {often}: a pod that began or ended within this short "
-                "window may be charged for so much less time than it ran.",
+                f"window may be charged for up to {often} less than it ran.",
             )
         )
     return notes
@@ -81,6 +101,14 @@ def _idle(meter: Meter) -> list[Note]:
             )
         )
     idle = sum((one.total for one in meter.metered if one.kind == "idle"), Decimal(0))
+    if idle > 0 and meter.window.hours < 1 and not meter.local:
+        notes.append(
+            Note(
+                "warning",
+                "Idle costs may be too high: in a window below an hour, OpenCost 1.108 charges a whole hour of nodes "
+                "whose CPU or memory has the price 0. Ask about an hour or more.",
+            )
+        )
     if idle < 0:
         notes.append(
             Note(
@@ -142,6 +170,13 @@ def _prices(meter: Meter) -> list[Note]:
         return []
     names = listed(meter.unpriced)
     return [Note("note", f"No price list has a price of {names}: what runs there is charged next to nothing.")]
+
+
+def _local(meter: Meter) -> list[Note]:
+    text = (
+        "OpenCost here is the local platform's: its nodes with accelerators are simulated, and nobody pays this bill."
+    )
+    return [Note("note", text)] if meter.local else []
 
 
 def _words(meter: Meter) -> list[Note]:

@@ -23,7 +23,8 @@ _FIRST_PAUSE = 1.0  # seconds
 class OpenCost:
     """An OpenCost at `url`; `place` names it in messages. The caller closes the client.
 
-    `step`: its ETL_RESOLUTION_SECONDS. `unpriced`: its nodes without a price.
+    `step`: its ETL_RESOLUTION_SECONDS. `unpriced`: its nodes without a price. `local`: whether it is the local
+    platform's.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class OpenCost:
         *,
         step: timedelta = STEP,
         unpriced: tuple[str, ...] = (),
+        local: bool = False,
         timeout: float = _TIMEOUT,
         first_pause: float = _FIRST_PAUSE,
     ) -> None:
@@ -42,6 +44,7 @@ class OpenCost:
         self._http = http
         self._step = step
         self._unpriced = unpriced
+        self._local = local
         self._timeout = timeout
         self._first_pause = first_pause
 
@@ -80,7 +83,16 @@ class OpenCost:
                 f"OpenCost at {self.place} has no data of {window}: its Prometheus has no samples of that time, or no "
                 "pod ran. A meter that has just been started answers after some minutes; choose a later window."
             )
-        return Meter(window, together(found), joined(empty), idle_known, tuple(warnings), self._step, self._unpriced)
+        return Meter(
+            window,
+            together(found),
+            joined(empty),
+            idle_known,
+            tuple(warnings),
+            self._step,
+            self._unpriced,
+            self._local,
+        )
 
     def _ask(self, step: Window) -> tuple[list[Metered], str]:
         parameters = {"window": step.parameter, "aggregate": AGGREGATE, "includeIdle": "true", "accumulate": "true"}

@@ -13,7 +13,6 @@ from neuroscale.cluster.forwarded_service import Wanted, forwarded
 from neuroscale.cluster.metrics.prometheus import address
 from neuroscale.core.web_address import is_loopback
 from neuroscale.kube.client import Cluster
-from neuroscale.metering.allocation import STEP
 from neuroscale.metering.opencost import OpenCost
 
 OPTION = "--opencost-url"
@@ -23,14 +22,18 @@ _FIX = (
 
 
 @contextlib.contextmanager
-def by_address(url: str, step: timedelta = STEP, unpriced: tuple[str, ...] = ()) -> Iterator[OpenCost]:
-    """The OpenCost at an address, with its step and its nodes without a price.
-
-    Raises InputError if `url` is not an address.
-    """
+def by_address(url: str) -> Iterator[OpenCost]:
+    """The OpenCost at an address. Raises InputError if `url` is not an address."""
     url = address(url, OPTION)
     with client(url, direct=is_loopback(urlsplit(url).hostname or "")) as http:
-        yield OpenCost(url, http, step=step, unpriced=unpriced)
+        yield OpenCost(url, http)
+
+
+@contextlib.contextmanager
+def of_local_platform(url: str, step: timedelta, unpriced: tuple[str, ...]) -> Iterator[OpenCost]:
+    """The OpenCost of the local platform, with its step and its nodes without a price."""
+    with client(url, direct=True) as http:
+        yield OpenCost(url, http, step=step, unpriced=unpriced, local=True)
 
 
 @contextlib.contextmanager

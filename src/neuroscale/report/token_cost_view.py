@@ -13,7 +13,7 @@ from rich.text import Text
 
 from neuroscale.core.printable import terminal
 from neuroscale.metering.inference import InferenceCost, InferenceCosts
-from neuroscale.metering.notes import listed
+from neuroscale.metering.notes import Note, listed
 from neuroscale.metering.tokens import TokenCost
 from neuroscale.metering.weighting import experts_touched
 from neuroscale.metering.window import Window
@@ -51,6 +51,7 @@ def print_token_costs(
     experts: Experts,
     console: Console,
     own: Own | None = None,
+    notes: Sequence[Note] = (),
 ) -> None:
     """Show a person each service's price of a million tokens, or why it is not known; of mixtures of experts also how
     much of the model a step read. OpenCost's own figures stand beside, by model and namespace, where it has them."""
@@ -88,6 +89,8 @@ def print_token_costs(
                 f"tokens reads {share:.0%} of the {count} experts, not the {taken / count:.0%} that one token takes."
             )
             line(console, text, 2)
+    for note in notes:
+        line(console, f"{note.level.capitalize()}: {terminal(note.text, 2000)}")
     if own is not None:
         _print_own(own, console)
 
@@ -131,6 +134,7 @@ def as_mapping(
     output_weight: Decimal | None,
     experts: Experts,
     own: Own | None = None,
+    notes: Sequence[Note] = (),
 ) -> dict[str, Any]:
     """The same for programs. Amounts are US dollars, decimals as text."""
     return {
@@ -156,6 +160,7 @@ def as_mapping(
             }
             for row in rows
         ],
+        "notes": [{"level": note.level, "text": note.text} for note in notes],
         "opencost_inference": _own_mapping(own or Own()),
     }
 
