@@ -53,6 +53,18 @@ def test_google_s_skus_become_prices_of_gpus_with_the_rates_of_their_own_machine
     assert left(export) == {"Nvidia Tesla K80 GPU running in Iowa": "no accelerator is known by this description"}
 
 
+def test_a_gpu_that_google_sells_only_in_machines_of_eight_has_no_price_for_one() -> None:
+    whole = [
+        sku("HHHH-0001", "Nvidia H200 141GB GPU running in Iowa", 0, units="8"),
+        sku("HHHH-0002", "A3Ultra Instance Core running in Iowa", 30_000_000, group="CPU"),
+        sku("HHHH-0003", "A3Ultra Instance Ram running in Iowa", 3_000_000, group="RAM", unit="GiBy.h"),
+    ]
+    export = read(google(*google_skus(), *whole), IOWA)
+    assert "nvidia-h200-141gb" not in {one.accelerator for one in export.prices}
+    assert "only in machines of eight" in left(export)["Nvidia H200 141GB GPU running in Iowa"]
+    assert "without local SSDs" in export.source
+
+
 @pytest.mark.parametrize(
     ("unit", "nanos", "hourly"),
     [("h", 720_000_000, "0.72"), ("s", 200_000, "0.72"), ("min", 12_000_000, "0.72"), ("d", 24_000_000, "0.001")],
