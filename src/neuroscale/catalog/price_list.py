@@ -120,6 +120,18 @@ class PriceList(Frozen):
                 )
         return self
 
+    def hourly(self, price: Price, count: int, cpu: Decimal | int, memory_gib: Decimal | int) -> Decimal:
+        """US dollars an hour of a pod by one of the list's prices: its `count` accelerators, and the vCPUs and memory
+        (GiB) that the price does not include."""
+        total = price.usd * (count // price.count)
+        vcpu_hour = self.vcpu_hour if price.vcpu_hour is None else price.vcpu_hour
+        memory_gib_hour = self.memory_gib_hour if price.memory_gib_hour is None else price.memory_gib_hour
+        if "cpu" not in price.includes and vcpu_hour is not None:
+            total += vcpu_hour * cpu
+        if "memory" not in price.includes and memory_gib_hour is not None:
+            total += memory_gib_hour * memory_gib
+        return total
+
     @property
     def oldest(self) -> datetime.date:
         """The date of the oldest price in the list."""

@@ -40,14 +40,7 @@ def pod_price(
             return None
         return _host_price(catalog, lists, cpu, memory_gib)
     price_list, price = found
-    hourly = price.usd * (count // price.count)
-    vcpu_hour = price_list.vcpu_hour if price.vcpu_hour is None else price.vcpu_hour
-    memory_gib_hour = price_list.memory_gib_hour if price.memory_gib_hour is None else price.memory_gib_hour
-    if "cpu" not in price.includes and vcpu_hour is not None:
-        hourly += vcpu_hour * cpu
-    if "memory" not in price.includes and memory_gib_hour is not None:
-        hourly += memory_gib_hour * memory_gib
-    return _from(price_list, hourly, price)
+    return _from(price_list, price_list.hourly(price, count, cpu, memory_gib), price)
 
 
 def _host_price(
