@@ -73,3 +73,25 @@ def test_the_price_by_which_the_whole_pod_is_cheapest_holds() -> None:
     small = pod_price(catalog, ("own",), "nvidia-l4", 1, 1, 4)
     assert small is not None
     assert small.hourly == Decimal("1.54")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory_gib", "fits"),
+    [
+        # A node of 4 vCPUs and 16 GiB keeps 0.08 vCPUs and 2.7 GiB, one of 96 and 1,360 GiB 0.31 and 34.06.
+        ("3.92", "13.3", True),
+        ("3.93", "13", False),
+        ("3", "13.4", False),
+        ("3.99", "15.9", False),
+    ],
+)
+def test_a_pod_fits_on_an_instance_beside_what_its_node_keeps(cpu: str, memory_gib: str, fits: bool) -> None:
+    small = Instance(name="g6.xlarge", vcpu=4, memory_gib=Decimal(16))
+    assert small.holds(Decimal(cpu), Decimal(memory_gib)) is fits
+
+
+def test_a_large_node_keeps_a_small_share() -> None:
+    large = Instance(name="a2-ultragpu-8g", vcpu=96, memory_gib=Decimal(1360))
+    assert large.holds(Decimal("95.69"), Decimal(1325))
+    assert not large.holds(Decimal("95.7"), Decimal(1325))
+    assert not large.holds(Decimal("95"), Decimal(1326))

@@ -70,7 +70,12 @@ def price_workload(workload: Workload, environment: str, prices: Prices) -> tupl
     missing = sorted({name for pod, *_ in pods for name in pod.missing})
     if not missing:
         return cost, []
-    reason = f"a container does not request {' or '.join(missing)}, which the price leaves out"
+    instances = sorted({price.instance for pod, _, price, _, _ in pods if pod.missing and price.instance})
+    reason = f"a container does not request {' or '.join(missing)}, " + (
+        f"so the cheapest instance that holds the rest is assumed ({', '.join(instances)})"
+        if instances
+        else "which the price leaves out"
+    )
     return cost, [Unpriced(workload.subject, reason, decisive=False)]
 
 

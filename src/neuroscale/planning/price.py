@@ -14,12 +14,17 @@ HOURS_PER_MONTH = Decimal(730)
 
 @dataclass(frozen=True)
 class PodPrice:
-    """US dollars per hour of one replica, and the source of the figures."""
+    """US dollars per hour of one replica, and the source of the figures. `instance`: the machine ("": none is named).
+
+    `told`: the source as the price or its list gives it; `source` names the list before it.
+    """
 
     hourly: Decimal
     price_list: str
     date: date
     source: str
+    told: str
+    instance: str = ""
 
 
 def pod_price(
@@ -55,7 +60,8 @@ def _host_price(
 def _from(price_list: PriceList, hourly: Decimal, price: Price | None = None) -> PodPrice:
     told = price_list.source if price is None else price.source or price_list.source
     source = f"{price_list.name}, {price_list.tier}, {price_list.region}: {told}"
-    return PodPrice(hourly, price_list.name, (price and price.date) or price_list.date, source)
+    instance = price.instance.name if price and price.instance else ""
+    return PodPrice(hourly, price_list.name, (price and price.date) or price_list.date, source, told, instance)
 
 
 def cost(price: PodPrice | None, replicas: Replicas) -> Cost:
