@@ -142,6 +142,19 @@ def test_aws_s_instances_become_prices_of_instances() -> None:
     assert (big.vcpu, big.memory_gib) == (96, Decimal(1152))
 
 
+@pytest.mark.parametrize("usd", ["21.5000000000", "0.0000000000"])
+@pytest.mark.parametrize("other", [{"marketoption": "CapacityBlock"}, {"operation": "RunInstances:0g00"}])
+def test_what_is_sold_in_another_way_is_not_the_price_on_demand(other: dict[str, str], usd: str) -> None:
+    value = aws()
+    plain = {"marketoption": "OnDemand", "operation": "RunInstances"}
+    value["products"]["P4DE"] = product("P4DE", "p4de.24xlarge", 8, 96, "1,152 GiB", **plain)
+    value["products"]["BLOCK"] = product("BLOCK", "p4de.24xlarge", 8, 96, "1,152 GiB", **plain | other)
+    value["terms"]["OnDemand"]["BLOCK"] = offer("BLOCK", usd)
+    export = read(value)
+    assert [one.usd for one in export.prices if one.count == 8] == [Decimal("30.4")]
+    assert set(left(export)) == {"zz9.xlarge"}
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
