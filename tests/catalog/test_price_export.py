@@ -53,6 +53,18 @@ def test_google_s_skus_become_prices_of_gpus_with_the_rates_of_their_own_machine
     assert left(export) == {"Nvidia Tesla K80 GPU running in Iowa": "no accelerator is known by this description"}
 
 
+def test_a_gpu_that_google_sells_only_in_machines_of_eight_has_no_price_for_one() -> None:
+    whole = [
+        sku("HHHH-0001", "Nvidia H200 141GB GPU running in Iowa", 0, units="8"),
+        sku("HHHH-0002", "A3Ultra Instance Core running in Iowa", 30_000_000, group="CPU"),
+        sku("HHHH-0003", "A3Ultra Instance Ram running in Iowa", 3_000_000, group="RAM", unit="GiBy.h"),
+    ]
+    export = read(google(*google_skus(), *whole), IOWA)
+    assert "nvidia-h200-141gb" not in {one.accelerator for one in export.prices}
+    assert "only in machines of eight" in left(export)["Nvidia H200 141GB GPU running in Iowa"]
+    assert "without local SSDs" in export.source
+
+
 @pytest.mark.parametrize(
     ("unit", "nanos", "hourly"),
     [("h", 720_000_000, "0.72"), ("s", 200_000, "0.72"), ("min", 12_000_000, "0.72"), ("d", 24_000_000, "0.001")],
@@ -77,7 +89,7 @@ def test_each_unit_of_time_is_brought_to_an_hour(unit: str, nanos: int, hourly: 
         (0, sku("AAAA-0001", "Nvidia L4 GPU running in Iowa", 0), "0 is not a price"),
         (0, sku("AAAA-0001", "Nvidia L4 GPU running in Iowa", 0, units="700"), "placeholder of another tool"),
         (0, sku("AAAA-0001", "Nvidia L4 GPU running in Iowa", 950_000_000), "placeholder of another tool"),
-        (0, sku("AAAA-0001", "Nvidia L4 GPU running in Iowa", 0, units="70000"), "cannot be meant"),
+        (0, sku("AAAA-0001", "Nvidia L4 GPU running in Iowa", 0, units="70000"), "too high to be a price"),
     ],
 )
 def test_a_price_that_cannot_be_taken_is_left_alone_with_its_reason(index: int, new: Any, words: str) -> None:
@@ -130,6 +142,19 @@ def test_aws_s_instances_become_prices_of_instances() -> None:
     assert (big.vcpu, big.memory_gib) == (96, Decimal(1152))
 
 
+@pytest.mark.parametrize("usd", ["21.5000000000", "0.0000000000"])
+@pytest.mark.parametrize("other", [{"marketoption": "CapacityBlock"}, {"operation": "RunInstances:0g00"}])
+def test_what_is_sold_in_another_way_is_not_the_price_on_demand(other: dict[str, str], usd: str) -> None:
+    value = aws()
+    plain = {"marketoption": "OnDemand", "operation": "RunInstances"}
+    value["products"]["P4DE"] = product("P4DE", "p4de.24xlarge", 8, 96, "1,152 GiB", **plain)
+    value["products"]["BLOCK"] = product("BLOCK", "p4de.24xlarge", 8, 96, "1,152 GiB", **plain | other)
+    value["terms"]["OnDemand"]["BLOCK"] = offer("BLOCK", usd)
+    export = read(value)
+    assert [one.usd for one in export.prices if one.count == 8] == [Decimal("30.4")]
+    assert set(left(export)) == {"zz9.xlarge"}
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -164,7 +189,7 @@ def test_an_instance_without_a_plain_price_is_left_alone(change: Any, words: str
         (google(sku("A", "Nvidia L4 GPU running in Iowa", 1, day="yesterday")), "pricingInfo[0].effectiveTime"),
         ({**aws(), "offerCode": "AmazonS3"}, "offer file of AmazonEC2"),
         ({**aws(), "publicationDate": "soon"}, "publicationDate: 'soon' is not a time"),
-        ({**aws(), "publicationDate": "2031-01-01T00:00:00Z"}, "yet to come"),
+        ({**aws(), "publicationDate": "2031-01-01T00:00:00Z"}, "in the future"),
         ({"products": {}}, "offerCode: is missing"),
         (google(sku("A", "Storage", 1, group="SSD")), "accelerators in 0 regions"),
     ],

@@ -130,7 +130,7 @@ def test_a_list_with_its_own_rates_keeps_their_date_and_its_comments() -> None:
     [
         ("region", "europe-west1", "is 'europe-west1', and the file's prices are of 'us-central1'"),
         ("tier", "spot list price", "is 'spot list price'"),
-        ("date", "2026-06-21", "the file's prices are older: of 2026-06-20"),
+        ("date", "2026-06-21", "but the file's prices are of 2026-06-20"),
     ],
 )
 def test_prices_of_another_region_tier_or_an_older_day_are_refused(field: str, value: str, words: str) -> None:

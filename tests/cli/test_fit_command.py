@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from command_line import commands
+from cost_examples import prices
 from fit_models import LLAMA
+from neuroscale.catalog import Catalog
+from neuroscale.cli.fit_answer import Question, answer
+from neuroscale.planning.fit import PINNED
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,12 +73,28 @@ def test_a_refusal_says_what_starts_instead_and_ends_with_1(fit: Any, model: Pat
     answer = said.json
     assert answer["verdict"] == "refused"
     assert (answer["kv_cache_tokens"], answer["max_concurrency"]) == (0, 0.0)
-    prices = [float(choice["hourly"]) for choice in answer["choices"] if choice["hourly"] is not None]
-    assert prices
-    assert prices == sorted(prices)
+    costs = [float(choice["hourly"]) for choice in answer["choices"] if choice["hourly"] is not None]
+    assert costs
+    assert costs == sorted(costs)
+    sources = {choice["price_source"] for choice in answer["choices"] if choice["hourly"] is not None}
+    assert "google-cloud of 2026-06-10: on-demand list price, US regions" in sources
     words = fit("--model", model, "--accelerator", "nvidia-l4", "--vllm-args", "--max-model-len=131072").out
     assert "GiB short" in words
+    assert " US dollars per hour (google-cloud of 2026-06-10: on-demand list price, US regions)" in words
     assert f"Shorten the context to {answer['max_context'] // 16 * 16:,} tokens." in words
+
+
+def test_a_spot_price_gives_way_to_one_on_demand(model: Path) -> None:
+    known = prices().catalog
+    listed = known.prices["google-cloud"]
+    cheap = tuple(price.model_copy(update={"usd": Decimal("0.01")}) for price in listed.prices)
+    spot = listed.model_copy(update={"name": "a-spot", "tier": "spot list price", "prices": cheap})
+    lists = {**known.prices, spot.name: spot}
+    catalog = Catalog(known.models, known.accelerators, lists, known.runtimes, known.teams)
+    asked = Question(str(model), "nvidia-l4", None, "--max-model-len=131072", PINNED, None, None)
+    sources = {choice.price_source.partition(" of ")[0] for choice in answer(asked, catalog).choices if choice.hourly}
+    assert "google-cloud" in sources
+    assert "a-spot" not in sources
 
 
 def test_a_card_of_amd_is_known_by_its_name_and_judged_with_low_confidence(fit: Any, model: Path) -> None:

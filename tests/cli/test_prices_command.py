@@ -63,7 +63,10 @@ def test_a_large_change_is_told_and_json_says_it(tmp_path: Path, platform: Path,
     assert told["changed"] == [LIST]
     update("--from", written(tmp_path, google()), "--region", "us-central1")
     said = update("--from", written(tmp_path, google(*skus)), "--region", "us-central1")
-    assert "More than 1.5 times, or of something else: 1 x nvidia-h100-80gb: 9.796 to 4.00 USD an hour" in said.out
+    assert (
+        "Changes more than 1.5-fold, or now includes other parts: 1 x nvidia-h100-80gb: 9.796 to 4.00 USD an hour"
+        in said.out
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from cost_examples import (
     GPU_POD,
     HOURLY,
     L4,
+    at_lists,
     autoscaler,
     changed,
     inference_service,
@@ -336,6 +337,23 @@ def test_prices_are_old_after_90_days(today: date, old: bool) -> None:
     assert cost is not None
     (used,) = cost.price_lists
     assert (used.name, used.date, used.old) == ("google-cloud", date(2026, 6, 10), old)
+
+
+def test_a_price_list_is_as_old_as_the_oldest_price_that_is_used() -> None:
+    machines = at_lists("google-cloud-machines")
+
+    def pods(accelerator: str) -> Any:
+        pod = pod_spec(gpu=8, cpu=4, memory="64Gi")
+        return workload(name=accelerator, pod=pod | {"nodeSelector": {"cloud.google.com/gke-accelerator": accelerator}})
+
+    h200, a100 = pods("nvidia-h200-141gb"), pods("nvidia-a100-80gb")
+    told = []
+    for added in ((h200,), (h200, a100)):
+        cost = compare([service((), added)], machines, machines, date(2026, 11, 1))
+        assert cost is not None
+        (used,) = cost.price_lists
+        told.append((used.date, used.old, used.source.count("; "), "a3-ultragpu-8g" in used.source))
+    assert told == [(date(2026, 10, 13), False, 0, True), (date(2025, 3, 6), True, 1, True)]
 
 
 def test_output_tokens_have_a_price_where_a_plan_of_these_pods_says_how_fast_they_are() -> None:

@@ -163,7 +163,7 @@ def test_files_outside_a_service_folder_are_priced_or_named(repository: Reposito
         ("", "top.yaml", True),
         ("dev", "loose.yaml", False),
     ]
-    assert "no environment" in reasons(found)["Deployment team-alpha/chat"]
+    assert "do not name its folder as an environment" in reasons(found)["Deployment team-alpha/chat"]
 
 
 def test_a_folder_that_becomes_a_link_is_something_unknown(repository: Repository) -> None:

@@ -14,8 +14,10 @@ from cost_examples import (
     GPU_POD,
     HOURLY,
     L4,
+    TODAY,
     VCPU,
     added,
+    at_lists,
     autoscaler,
     inference_service,
     llm_service,
@@ -23,8 +25,10 @@ from cost_examples import (
     objects,
     pod_spec,
     reasons,
+    service,
     workload,
 )
+from neuroscale.costs.change import compare
 
 KNATIVE = {"serving.kserve.io/deploymentMode": "Knative"}
 EXTERNAL = {"serving.kserve.io/deploymentMode": "Standard", "serving.kserve.io/autoscalerClass": "external"}
@@ -536,6 +540,19 @@ def test_what_a_container_does_not_ask_for_is_named_and_counts_as_nothing() -> N
     assert service.difference is not None
     assert reasons(cost) == {
         "Deployment team-alpha/chat": "a container does not request memory, which the price leaves out"
+    }
+
+
+def test_an_instance_is_assumed_for_a_pod_that_does_not_ask_for_memory() -> None:
+    pod = pod_spec(gpu=8, cpu=4)
+    pod["nodeSelector"] = {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}
+    aws = at_lists("aws-us-east-1")
+    cost = compare([service((), (workload(pod=pod),))], aws, aws, TODAY)
+    assert cost is not None
+    assert cost.services[0].workloads[0].hourly == Decimal("55.04")
+    assert reasons(cost) == {
+        "Deployment team-alpha/chat": "a container does not request memory, so the cheapest instance that holds the "
+        "rest is assumed (p5.48xlarge)"
     }
 
 

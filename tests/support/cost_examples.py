@@ -54,6 +54,13 @@ def repriced(accelerator: str, usd: str) -> Prices:
     return Prices(catalog, now.environments)
 
 
+def at_lists(*names: str) -> Prices:
+    """The prices of this repository where the environment dev takes them from these lists."""
+    now = prices()
+    dev = now.environments["dev"].model_copy(update={"price_lists": names})
+    return Prices(now.catalog, {**now.environments, "dev": dev})
+
+
 def objects(text: str) -> tuple[Object, ...]:
     """The objects of a YAML stream."""
     return tuple(yaml.safe_load_all(text))

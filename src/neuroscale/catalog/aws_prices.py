@@ -40,12 +40,15 @@ _FAMILIES: Mapping[str, str] = {
     "p5en": "nvidia-h200-141gb",
     "p6-b200": "nvidia-b200",
 }
-# An instance as a node of a Kubernetes cluster has it.
+# An instance as a node of a Kubernetes cluster has it; a file may lack an attribute. Capacity Blocks, which are paid in
+# advance, have 0 as their price on demand, and another operation is another licence.
 _PLAIN: Mapping[str, str] = {
     "operatingSystem": "Linux",
     "tenancy": "Shared",
     "preInstalledSw": "NA",
     "capacitystatus": "Used",
+    "marketoption": "OnDemand",
+    "operation": "RunInstances",
 }
 
 

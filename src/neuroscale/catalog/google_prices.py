@@ -2,7 +2,7 @@
 
 A machine with GPUs is billed by GPU, vCPU and GiB of memory, each with a SKU of its own; SKUs are told apart by their
 descriptions, such as `Nvidia L4 GPU running in Americas` and `G2 Instance Ram running in Americas`. Cloud Run's GPUs,
-TPUs, reservations and commitments are not read.
+TPUs, local SSDs, reservations and commitments are not read, nor GPUs that Google sells only in whole machines.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ _GPUS: Mapping[str, tuple[str, str]] = {
     "rtx 6000 96gb": ("nvidia-rtx-pro-6000", "G4"),
     "t4": ("tesla-t4", "N1"),
 }
+# GPUs of machines of one size: the price of one GPU would be that of a share, which nobody can rent.
+_ONLY_WHOLE: Mapping[str, str] = {"h200 141gb": "a3-ultragpu-8g"}
 _GPU = re.compile(
     r"(?:nvidia )?(?:tesla )?(?P<gpu>[a-z0-9 ]+?)(?: gpu)?(?: attached to spot preemptible vms)? running in .+",
     re.IGNORECASE,
@@ -161,7 +163,8 @@ def read_skus(value: Mapping[str, Any], where: str, wanted: Wanted) -> Export:
         region=region,
         tier=wanted.tier,
         date=day,
-        source=f"Google's Cloud Billing Catalog, service {_SERVICE}: {TIERS[wanted.tier]} in {region}",
+        source=f"Google's Cloud Billing Catalog, service {_SERVICE}: {TIERS[wanted.tier]} in {region}, without local "
+        "SSDs, and without the vCPUs and memory of a machine that no pod requests",
         prices=tuple(one.model_copy(update={"date": when}) for one, when in prices),
         unread=tuple(unread),
         others=len(skus) - len(unread) - sum(map(len, (*gpus.values(), *hosts.values()))),
@@ -182,6 +185,9 @@ def _price(
     kind: str, items: list[_Item], hosts: Mapping[tuple[str, str], list[_Item]], where: str
 ) -> tuple[Price, date]:
     accelerator, series = _GPUS[kind]
+    if kind in _ONLY_WHOLE:
+        machine = _ONLY_WHOLE[kind]
+        raise NoPriceError(f"Google sells it only in machines of eight: write a price per instance-hour of {machine}")
     gpu = _rated(items, where, "the GPU")
     core, ram = (
         _rated(hosts.get((series.lower(), part), []), where, f"{what} of {series}")

@@ -94,13 +94,16 @@ class Catalog:
     ) -> tuple[PriceList, Price] | None:
         """The price of `count` accelerators for a pod with these requests, in the first named list that has one.
 
-        A price's own count must divide `count`; of several, the largest and then the cheapest counts.
+        A price's own count must divide `count`. Of several, the one with the largest count holds, and then the one by
+        which the whole pod is cheapest.
         """
         for name in lists:
             price_list = self.prices[name]
             fitting = [price for price in price_list.prices if price.fits(accelerator, count, cpu, memory_gib)]
             if fitting:
-                return price_list, min(fitting, key=lambda price: (-price.count, price.usd))
+                return price_list, min(
+                    fitting, key=lambda price: (-price.count, price_list.hourly(price, count, cpu, memory_gib))
+                )
         return None
 
     def _kinds(self) -> dict[str, Mapping[str, BaseModel]]:

@@ -105,7 +105,7 @@ def read_export(text: str, where: str, wanted: Wanted, accelerators: Collection[
             )
         )
     if export.date > today + timedelta(days=1):
-        raise InputError(Problem(where, "", f"is of {export.date}, which is yet to come", "Correct the date in it."))
+        raise InputError(Problem(where, "", f"is of {export.date}, which is in the future", "Correct the date in it."))
     return _of_catalog(export, where, accelerators)
 
 
@@ -187,7 +187,7 @@ def amount(usd: Decimal) -> Decimal:
     if usd in PLACEHOLDER_PRICES:
         raise NoPriceError(f"{usd} is a placeholder of another tool, not a price")
     if usd > _DEAREST:
-        raise NoPriceError(f"{usd} US dollars an hour cannot be meant")
+        raise NoPriceError(f"{usd} US dollars an hour is too high to be a price")
     if usd < _STEP:
         raise NoPriceError(f"{usd} US dollars an hour is below what a price list can hold")
     plain = usd.quantize(_STEP).normalize()

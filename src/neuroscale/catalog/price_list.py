@@ -16,6 +16,12 @@ PLACEHOLDER_PRICES = frozenset(map(Decimal, ("0.95", "700", "0.031611", "0.00423
 """Amounts by which other tools mean 'no price': OpenCost's defaults for GPU, CPU and RAM, SkyPilot's 'unavailable'."""
 
 
+# Up to which size (vCPUs, GiB) a node keeps which share of that part of it for itself, and what it never fills (GiB).
+_CPU_KEPT = (("1", "0.06"), ("2", "0.01"), ("4", "0.005"), ("Infinity", "0.0025"))
+_MEMORY_KEPT = (("4", "0.25"), ("8", "0.20"), ("16", "0.10"), ("128", "0.06"), ("Infinity", "0.02"))
+_EVICTION_GIB = Decimal("0.1")
+
+
 class Instance(Frozen):
     """The machine that a price per instance-hour is for. `name` as the provider names it; vCPUs, and memory in GiB."""
 
@@ -24,8 +30,21 @@ class Instance(Frozen):
     memory_gib: Annotated[Money, Field(gt=0)]
 
     def holds(self, cpu: Decimal | int, memory_gib: Decimal | int) -> bool:
-        """Whether a pod with these requests fits beside what every node keeps for itself: it must ask for less."""
-        return cpu < self.vcpu and memory_gib < self.memory_gib
+        """Whether a pod with these requests fits beside what a node keeps for itself.
+
+        Providers keep different amounts; these are GKE's, which are among the largest:
+        https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes. DaemonSets are not counted.
+        """
+        memory = self.memory_gib - _kept(self.memory_gib, _MEMORY_KEPT) - _EVICTION_GIB
+        return cpu <= self.vcpu - _kept(Decimal(self.vcpu), _CPU_KEPT) and memory_gib <= memory
+
+
+def _kept(size: Decimal, steps: tuple[tuple[str, str], ...]) -> Decimal:
+    kept, below = Decimal(0), Decimal(0)
+    for end, share in steps:
+        kept += max(Decimal(0), min(size, Decimal(end)) - below) * Decimal(share)
+        below = Decimal(end)
+    return kept
 
 
 class Price(Frozen):
@@ -119,6 +138,18 @@ class PriceList(Frozen):
                     "Write memory_gib_hour.",
                 )
         return self
+
+    def hourly(self, price: Price, count: int, cpu: Decimal | int, memory_gib: Decimal | int) -> Decimal:
+        """US dollars an hour of a pod by one of the list's prices: its `count` accelerators, and the vCPUs and memory
+        (GiB) that the price does not include."""
+        total = price.usd * (count // price.count)
+        vcpu_hour = self.vcpu_hour if price.vcpu_hour is None else price.vcpu_hour
+        memory_gib_hour = self.memory_gib_hour if price.memory_gib_hour is None else price.memory_gib_hour
+        if "cpu" not in price.includes and vcpu_hour is not None:
+            total += vcpu_hour * cpu
+        if "memory" not in price.includes and memory_gib_hour is not None:
+            total += memory_gib_hour * memory_gib
+        return total
 
     @property
     def oldest(self) -> datetime.date:

@@ -78,7 +78,7 @@ def updated(name: str, text: str | None, there: PriceList | None, export: Export
     fresh = {one.key for one in export.prices}
     newest = max([there.date, *(one.date for one in there.prices if one.date and one.key in fresh)])
     if newest > export.date:
-        message = f"is {newest}, and the file's prices are older: of {export.date}"
+        message = f"is {newest}, but the file's prices are of {export.date}"
         raise InputError(Problem(path, "date", message, "Export the provider's prices again."))
     behind = [one for key, one in mine.items() if key not in fresh]
     # The list's own date and source hold for its rates of vCPU and memory, and for prices without their own.

@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from neuroscale.catalog import Catalog, ModelEntry
+from neuroscale.catalog import Catalog, ModelEntry, PriceList
+from neuroscale.catalog.price_export import TIERS
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.units import GIB
 from neuroscale.core.validation import suggest
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit import PINNED, Around, Device, Fit, choices, device, fit
+from neuroscale.planning.fit import PINNED, Around, Choice, Device, Fit, choices, device, fit
 from neuroscale.planning.fit.device import family_of
 from neuroscale.planning.fit.versions import number
-from neuroscale.planning.price import pod_price
+from neuroscale.planning.price import PodPrice, pod_price
 from neuroscale.planning.replica_memory import facts_of, served_facts
 from neuroscale.repo.layout import ACCELERATORS
 from neuroscale.vllm.accelerator_rules import check_dtype
@@ -81,8 +82,10 @@ def answer(question: Question, catalog: Catalog) -> Fit:
         else_told = first if result.verdict == "refused" else f"But for that: {first}"
         result = replace(result, verdict="refused", close="", reasons=(*problems, else_told, *others))
     elif result.verdict == "refused":
-        around = Around(_variants(question.model, facts, catalog), _devices(where, catalog), _prices(facts, catalog))
-        result = replace(result, choices=choices(result, facts, where, arguments, around))
+        prices = _Prices(facts, catalog)
+        around = Around(_variants(question.model, facts, catalog), _devices(where, catalog), prices)
+        found = choices(result, facts, where, arguments, around)
+        result = replace(result, choices=tuple(map(prices.with_source, found)))
     if unread := _unread(parsed):
         result = replace(result, confidence="low", reasons=(*result.reasons, *unread))
     return replace(result, reasons=(*result.reasons, *remarks))
@@ -231,14 +234,32 @@ def _devices(where: Device, catalog: Catalog) -> list[Device]:
     return [device(each) for each in catalog.accelerators.values() if each.family == "cuda" and each.name != where.name]
 
 
-def _prices(facts: ModelFacts, catalog: Catalog) -> Any:
-    weights = sum(facts.weight_bytes.values()) / GIB
+class _Prices:
+    """The prices of accelerators with vCPUs and memory for a model, by all lists of the catalog: first those on demand,
+    by name."""
 
-    def price(name: str, count: int) -> Decimal | None:
-        if name not in catalog.accelerators:
-            return None
-        host = math.ceil((1.25 * weights + 10) / 8) * 8
-        found = pod_price(catalog, tuple(catalog.prices), name, count, 4 * count, host)
+    def __init__(self, facts: ModelFacts, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._lists = tuple(sorted(catalog.prices, key=lambda name: (not _is_on_demand(catalog.prices[name]), name)))
+        self._memory_gib = math.ceil((1.25 * sum(facts.weight_bytes.values()) / GIB + 10) / 8) * 8
+
+    def __call__(self, name: str, count: int) -> Decimal | None:
+        found = self._found(name, count)
         return found.hourly if found else None
 
-    return price
+    def with_source(self, choice: Choice) -> Choice:
+        """The choice with the price list that its price comes from."""
+        found = self._found(choice.accelerator, choice.accelerator_count)
+        if found is None:
+            return choice
+        listed = self._catalog.prices[found.price_list]
+        return replace(choice, price_source=f"{listed.name} of {found.date}: {listed.tier}, {listed.region}")
+
+    def _found(self, name: str, count: int) -> PodPrice | None:
+        if name not in self._catalog.accelerators:
+            return None
+        return pod_price(self._catalog, self._lists, name, count, 4 * count, self._memory_gib)
+
+
+def _is_on_demand(price_list: PriceList) -> bool:
+    return price_list.tier == TIERS["on-demand"]

@@ -144,7 +144,10 @@ def _sentences(made: Made) -> tuple[str, ...]:
     export, update = made.export, made.update
     told = [f"{export.source}, of {export.date}: {counted(len(export.prices), 'price')} for {update.name}."]
     told += [f"{change}." for change in update.changes if not change.large]
-    told += [f"More than {made.factor} times, or of something else: {change}. Check it." for change in update.large]
+    told += [
+        f"Changes more than {made.factor}-fold, or now includes other parts: {change}. Check it."
+        for change in update.large
+    ]
     if not update.changes:
         told.append("No price changes.")
     left = export.unread[:_NAMED]

@@ -94,7 +94,8 @@ class UnpricedItem(Frozen):
 
 
 class PriceListUsed(Frozen):
-    """A price list that amounts come from. `old`: its prices are more than 90 days old."""
+    """A price list that amounts come from. `date` and `source`: those of the prices used, the date of the oldest of
+    them. `old`: it is more than 90 days ago."""
 
     name: str
     date: date

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from neuroscale.costs.bill import (
     UnpricedItem,
     WorkloadCost,
 )
-from neuroscale.costs.pricing import Prices, price_workload
+from neuroscale.costs.pricing import Prices, Used, price_workload
 from neuroscale.manifests.workloads import Unpriced, read_workloads
 from neuroscale.planning.plan import Plan
 
@@ -60,6 +60,7 @@ class Service:
 class _Priced:
     workloads: tuple[WorkloadCost, ...]
     unpriced: tuple[Unpriced, ...]
+    used: frozenset[Used] = field(compare=False)
 
     @property
     def decisive(self) -> Counter[tuple[str, str]]:
@@ -129,17 +130,20 @@ def _priced(side: Side, environment: str, prices: Prices) -> _Priced:
     found = read_workloads(side.objects, side.runtimes)
     workloads: list[WorkloadCost] = []
     unpriced = [*side.unreadable, *found.unpriced]
+    used: set[Used] = set()
     for workload in found.priced:
         try:
-            cost, missing = price_workload(workload, environment, prices)
+            cost, missing, bases = price_workload(workload, environment, prices)
         except ValueError as error:
             content = repr((workload.cost_center, workload.pods, workload.bounds))
             unpriced.append(Unpriced(workload.subject, str(error), decisive=True, content=content))
         else:
             workloads.append(cost)
             unpriced += missing
+            used |= bases
     workloads.sort(key=_order)
-    return _Priced(tuple(workloads), tuple(sorted(unpriced, key=lambda one: (one.subject, one.reason, one.content))))
+    unpriced.sort(key=lambda one: (one.subject, one.reason, one.content))
+    return _Priced(tuple(workloads), tuple(unpriced), frozenset(used))
 
 
 def _order(one: WorkloadCost) -> tuple[object, ...]:
@@ -233,18 +237,21 @@ def _items(compared: _Compared) -> list[UnpricedItem]:
 
 
 def _price_lists(compared: Iterable[_Compared], prices: Prices, today: date) -> list[PriceListUsed]:
-    """The price lists that any amount comes from, the oldest first."""
-    workloads = (workload for one in compared for side in (one.before, one.after) for workload in side.workloads)
-    names = {name for workload in workloads for name in workload.price_lists}
-    lists = sorted((prices.catalog.prices[name] for name in names), key=lambda one: (one.oldest, one.name))
-    return [
-        PriceListUsed(
-            name=one.name,
-            date=one.oldest,
-            region=one.region,
-            tier=one.tier,
-            source=one.source,
-            old=today - one.oldest > PRICES_ARE_OLD_AFTER,
+    """The price lists that any amount comes from, the oldest first: each with the date of its oldest price that is
+    used, and with the sources of those that are."""
+    used = sorted({basis for one in compared for side in (one.before, one.after) for basis in side.used})
+    rows = []
+    for name in {basis.price_list for basis in used}:
+        bases = [basis for basis in used if basis.price_list == name]
+        oldest = min(basis.date for basis in bases)
+        rows.append(
+            PriceListUsed(
+                name=name,
+                date=oldest,
+                region=prices.catalog.prices[name].region,
+                tier=prices.catalog.prices[name].tier,
+                source="; ".join(dict.fromkeys(basis.source for basis in bases)),
+                old=today - oldest > PRICES_ARE_OLD_AFTER,
+            )
         )
-        for one in lists
-    ]
+    return sorted(rows, key=lambda one: (one.date, one.name))

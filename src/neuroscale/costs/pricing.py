@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from decimal import ROUND_HALF_UP, Decimal
+from typing import NamedTuple
 
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import Environment
@@ -41,8 +43,21 @@ class Prices:
         return {key: self.catalog.entry_digest(key) for key in keys}, lists
 
 
-def price_workload(workload: Workload, environment: str, prices: Prices) -> tuple[WorkloadCost, list[Unpriced]]:
-    """The workload's price, and its parts without one. Raises ValueError, with the reason, if no part has a price."""
+class Used(NamedTuple):
+    """A price that an amount comes from: its list, its date and its source."""
+
+    price_list: str
+    date: date
+    source: str
+
+
+def price_workload(
+    workload: Workload, environment: str, prices: Prices
+) -> tuple[WorkloadCost, list[Unpriced], frozenset[Used]]:
+    """The workload's price, its parts without one, and the prices used.
+
+    Raises ValueError, with the reason, if no part has a price.
+    """
     if environment not in prices.environments:
         where = f"manifests/{environment}" if environment else "its folder"
         raise ValueError(f"the settings do not name {where} as an environment, so no price list applies to it")
@@ -67,11 +82,17 @@ def price_workload(workload: Workload, environment: str, prices: Prices) -> tupl
         monthly=Range(min=_rounded(fewest, "0.01"), max=_rounded(most, "0.01")),
         price_lists=tuple(sorted({price.price_list for _, _, price, _, _ in pods})),
     )
+    used = frozenset(Used(price.price_list, price.date, price.told) for _, _, price, _, _ in pods)
     missing = sorted({name for pod, *_ in pods for name in pod.missing})
     if not missing:
-        return cost, []
-    reason = f"a container does not request {' or '.join(missing)}, which the price leaves out"
-    return cost, [Unpriced(workload.subject, reason, decisive=False)]
+        return cost, [], used
+    instances = sorted({price.instance for pod, _, price, _, _ in pods if pod.missing and price.instance})
+    reason = f"a container does not request {' or '.join(missing)}, " + (
+        f"so the cheapest instance that holds the rest is assumed ({', '.join(instances)})"
+        if instances
+        else "which the price leaves out"
+    )
+    return cost, [Unpriced(workload.subject, reason, decisive=False)], used
 
 
 def _pod_price(pod: Pod, named: Environment, environment: str, catalog: Catalog) -> tuple[PodPrice, str, int]:

@@ -14,12 +14,17 @@ HOURS_PER_MONTH = Decimal(730)
 
 @dataclass(frozen=True)
 class PodPrice:
-    """US dollars per hour of one replica, and the source of the figures."""
+    """US dollars per hour of one replica, and the source of the figures. `instance`: the machine ("": none is named).
+
+    `told`: the source as the price or its list gives it; `source` names the list before it.
+    """
 
     hourly: Decimal
     price_list: str
     date: date
     source: str
+    told: str
+    instance: str = ""
 
 
 def pod_price(
@@ -40,14 +45,7 @@ def pod_price(
             return None
         return _host_price(catalog, lists, cpu, memory_gib)
     price_list, price = found
-    hourly = price.usd * (count // price.count)
-    vcpu_hour = price_list.vcpu_hour if price.vcpu_hour is None else price.vcpu_hour
-    memory_gib_hour = price_list.memory_gib_hour if price.memory_gib_hour is None else price.memory_gib_hour
-    if "cpu" not in price.includes and vcpu_hour is not None:
-        hourly += vcpu_hour * cpu
-    if "memory" not in price.includes and memory_gib_hour is not None:
-        hourly += memory_gib_hour * memory_gib
-    return _from(price_list, hourly, price)
+    return _from(price_list, price_list.hourly(price, count, cpu, memory_gib), price)
 
 
 def _host_price(
@@ -62,7 +60,8 @@ def _host_price(
 def _from(price_list: PriceList, hourly: Decimal, price: Price | None = None) -> PodPrice:
     told = price_list.source if price is None else price.source or price_list.source
     source = f"{price_list.name}, {price_list.tier}, {price_list.region}: {told}"
-    return PodPrice(hourly, price_list.name, (price and price.date) or price_list.date, source)
+    instance = price.instance.name if price and price.instance else ""
+    return PodPrice(hourly, price_list.name, (price and price.date) or price_list.date, source, told, instance)
 
 
 def cost(price: PodPrice | None, replicas: Replicas) -> Cost:

@@ -60,4 +60,5 @@ def _choice(choice: Choice) -> str:
     said = f" ({terminal(' '.join(choice.arguments))})" if choice.arguments else ""
     where = f"on {choice.accelerator_count} x {terminal(choice.accelerator)}"
     price = f", {choice.hourly:.4f} US dollars per hour" if choice.hourly is not None else ", price unknown"
-    return f"{terminal(choice.change)}{said} {where}{price}"
+    source = f" ({terminal(choice.price_source)})" if choice.price_source else ""
+    return f"{terminal(choice.change)}{said} {where}{price}{source}"

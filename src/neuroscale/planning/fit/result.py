@@ -57,7 +57,8 @@ class Resolved:
 class Choice:
     """A change of a refused command that starts: the change in words, its arguments, and the result.
 
-    `hourly`: US dollars per hour of all accelerators, if a price is known.
+    `hourly`: US dollars per hour of all accelerators, if a price is known; `price_source`: its list, with date, tier
+    and region.
     """
 
     change: str
@@ -67,6 +68,7 @@ class Choice:
     accelerator_count: int
     max_context: int
     hourly: Decimal | None
+    price_source: str = ""
 
 
 @dataclass(frozen=True)
