@@ -79,12 +79,12 @@ def _time(meter: Meter) -> list[Note]:
         )
     if meter.window.end - meter.window.start < _SHORT * meter.step:
         minutes = meter.step // timedelta(minutes=1)
-        often = "minute" if minutes == 1 else f"{minutes} minutes"
+        often, most = ("minute", "a minute") if minutes == 1 else (f"{minutes} minutes", f"{minutes} minutes")
         notes.append(
             Note(
                 "note",
                 f"OpenCost looks every {often}: a pod that began or ended within this short "
-                f"window may be charged for up to {often} less than it ran.",
+                f"window may be charged for up to {most} less than it ran.",
             )
         )
     return notes
