@@ -1096,6 +1096,21 @@ def test_a_value_that_is_hidden_is_not_taken_for_a_wrong_one(knowledge: Knowledg
     assert errors(knowledge, behind)
 
 
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
+def test_every_variable_that_hides_devices_of_amd_is_judged(knowledge: Knowledge, name: str) -> None:
+    def on_amd(**variable: object) -> Object:
+        value = experts(nodes={"amd.com/gpu.device-id": "74a1"}, env=[{"name": name, **variable}])
+        container = value["spec"]["template"]["spec"]["containers"][0]
+        container |= {"image": "vllm/vllm-openai-rocm:v0.32.0", "command": ["vllm", "serve"]}
+        container["resources"]["limits"]["amd.com/gpu"] = container["resources"]["limits"].pop("nvidia.com/gpu")
+        return value
+
+    assert "visible-devices" not in errors(knowledge, on_amd(value="0,1,2,3"))
+    assert f"{name}=0 shows vLLM 1 of the 4" in errors(knowledge, on_amd(value="0"))["visible-devices"].message
+    hidden = on_amd(valueFrom={"configMapKeyRef": {"name": "a", "key": "b"}})
+    assert any(one.rule == "not-judged" and name in one.message for one in found(knowledge, hidden))
+
+
 def test_variables_whose_values_are_not_told_are_said(knowledge: Knowledge) -> None:
     for name in ("VLLM_PORT", "CUDA_VISIBLE_DEVICES"):
         value = dense(env=[{"name": name, "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}])
