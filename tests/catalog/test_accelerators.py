@@ -128,6 +128,16 @@ def test_a_cluster_is_not_offered_cards_that_its_provider_lacks(cluster: Any) ->
     )
 
 
+def test_a_whole_card_and_its_slices_on_gke_cannot_be_told_apart_by_labels() -> None:
+    names = ("nvidia-h100-80gb", "nvidia-h100-mig-1g-10gb", "nvidia-l4")
+    environment = SETTINGS.environments["dev"].model_copy(update={"accelerators": names, "cluster": "gke"})
+    settings = SETTINGS.model_copy(update={"environments": {"dev": environment}})
+    with pytest.raises(InputError, match="'nvidia-h100-80gb' could start on nodes of 'nvidia-h100-mig-1g-10gb'"):
+        check_settings(settings, CATALOG)
+    elsewhere = environment.model_copy(update={"cluster": "kind"})
+    check_settings(settings.model_copy(update={"environments": {"dev": elsewhere}}), CATALOG)
+
+
 def test_environments_get_no_accelerator_that_their_settings_do_not_name() -> None:
     named = {name for environment in SETTINGS.environments.values() for name in environment.accelerators}
     assert named == {
