@@ -7,6 +7,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -17,16 +18,18 @@ from comparisons import ALL
 from neuroscale.core import schemas
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.yaml_io import flow
+from neuroscale.gate.mutation import judge_policies
 from neuroscale.gate.mutation.cel_operators import expression_changes
 from neuroscale.gate.mutation.field_operators import field_changes
 from neuroscale.gate.mutation.judge_live import Live, judge_live
+from neuroscale.gate.mutation.judge_policies import JudgedPolicy, Notice
 from neuroscale.gate.mutation.mutant import Mutant
-from neuroscale.gate.mutation.policy_mutants import policy_mutants, shared_mutants
+from neuroscale.gate.mutation.policy_mutants import PolicyMutant, policy_mutants, shared_mutants
 from neuroscale.gate.mutation.resource_mutants import resource_mutants
 from neuroscale.gate.mutation.statement import read_statement
 from neuroscale.gate.mutation.strength import SHARED_TEXT, measure
 from neuroscale.kube.client import Cluster
-from neuroscale.policies.policy_set import EXPECTED_MESSAGE, load_policy_set
+from neuroscale.policies.policy_set import EXPECTED_MESSAGE, Policy, load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.report.policy_strength import strength_table, total, with_table, written
 from policies_support import NAMES, ROOT
@@ -231,6 +234,25 @@ def test_a_loose_policy_a_missing_test_and_a_needless_excuse_are_findings(
 
 
 @pytest.mark.tools
+def test_a_change_that_one_policy_cannot_hold_is_still_unnoticed_by_another(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = load_policy_set(FolderSnapshot(repository)).policies
+    two = replace(one, name="other")
+    mutant = PolicyMutant(one.name, "changed", "spec", {}, variable="pods")
+    shared = [("pods", "changed", {one.name: mutant, two.name: mutant})]
+    answers = {one.name: Notice.NOBODY, two.name: Notice.INVALID}
+
+    def by_tests(policy: Policy, left: object, tests: object, folder: object, found: dict[int, JudgedPolicy]) -> None:
+        found[0] = JudgedPolicy(mutant, answers[policy.name])
+
+    monkeypatch.setattr(judge_policies, "shared_mutants", lambda _: shared)
+    monkeypatch.setattr(judge_policies, "by_tests", by_tests)
+    tests = {name: judge_policies._Tests((), {}) for name in answers}
+    (found,) = judge_policies._judge_shared([one, two], tests, tmp_path, 1)
+    assert found.notice is Notice.NOBODY
+
+
 def test_a_policy_whose_tests_fail_proves_nothing(repository: Path, tmp_path: Path) -> None:
     bad = repository / "policies" / SMALL / "bad.yaml"
     bad.write_text(bad.read_text(encoding="utf-8").replace("is an old name", "is old"), encoding="utf-8")
