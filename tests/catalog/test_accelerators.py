@@ -13,7 +13,7 @@ from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import check_settings, load_settings
 from neuroscale.cli.fit_answer import Question, answer
 from neuroscale.core.errors import InputError
-from neuroscale.manifests.accelerators import find_accelerator
+from neuroscale.manifests.accelerators import GKE_SLICES, find_accelerator
 from neuroscale.manifests.pod_resources import Pod
 from neuroscale.planning.planner import plan
 from neuroscale.repo.snapshot import FolderSnapshot
@@ -54,6 +54,22 @@ def test_a_pod_that_asks_in_any_way_is_known_by_its_accelerator(name: str, way: 
     labels = {key: frozenset({value}) for key, value in way.node_selector.items()}
     pod = Pod(devices={way.resource: Decimal(way.counts[0])}, nodes=(labels,))
     assert find_accelerator(pod, CATALOG, ()) == (name, way.counts[0])
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"cloud.google.com/gke-accelerator": {"nvidia-tesla-a100"}, GKE_SLICES: {"1g.5gb"}},
+        {"nvidia.com/gpu.product": {"NVIDIA-A100-SXM4-40GB"}, GKE_SLICES: {"2g.10gb"}},
+        {"nvidia.com/gpu.product": {"NVIDIA-L4"}, GKE_SLICES: {"1g.5gb", "2g.10gb"}},
+        {GKE_SLICES: {"1g.5gb"}},
+    ],
+)
+def test_a_slice_that_the_catalog_lacks_is_not_taken_for_the_whole_card(labels: dict[str, set[str]]) -> None:
+    nodes = ({key: frozenset(values) for key, values in labels.items()},)
+    pod = Pod(devices={"nvidia.com/gpu": Decimal(1)}, nodes=nodes)
+    with pytest.raises(ValueError, match=r"the catalog has no accelerator for .*1g\.5gb|of the size 2g\.10gb"):
+        find_accelerator(pod, CATALOG, ("nvidia-a100-40gb",))
 
 
 @pytest.mark.parametrize(
@@ -110,6 +126,16 @@ def test_a_cluster_is_not_offered_cards_that_its_provider_lacks(cluster: Any) ->
         settings.model_copy(update={"environments": {"dev": environment.model_copy(update={"cluster": "kind"})}}),
         CATALOG,
     )
+
+
+def test_a_whole_card_and_its_slices_on_gke_cannot_be_told_apart_by_labels() -> None:
+    names = ("nvidia-h100-80gb", "nvidia-h100-mig-1g-10gb", "nvidia-l4")
+    environment = SETTINGS.environments["dev"].model_copy(update={"accelerators": names, "cluster": "gke"})
+    settings = SETTINGS.model_copy(update={"environments": {"dev": environment}})
+    with pytest.raises(InputError, match="'nvidia-h100-80gb' could start on nodes of 'nvidia-h100-mig-1g-10gb'"):
+        check_settings(settings, CATALOG)
+    elsewhere = environment.model_copy(update={"cluster": "kind"})
+    check_settings(settings.model_copy(update={"environments": {"dev": elsewhere}}), CATALOG)
 
 
 def test_environments_get_no_accelerator_that_their_settings_do_not_name() -> None:

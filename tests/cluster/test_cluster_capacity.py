@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from examples import examples
 from neuroscale.cluster.capacity import Capacity, Demand, Other, Read, judge
 from neuroscale.cluster.node_room import reserved
+from neuroscale.manifests.accelerators import GKE_SLICES
 
 Object = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -119,6 +120,21 @@ def test_a_cluster_without_such_a_node_now_says_so_and_what_its_nodes_have() -> 
     )
     assert "makes nodes on demand" in words(found)
     assert judge(demand(), cluster()).verdict == "no node now"
+
+
+def test_slices_are_no_room_for_a_whole_card() -> None:
+    cut = {**LABEL, GKE_SLICES: "1g.10gb"}
+    slices = node("s", 56, metadata={"labels": cut})
+    found = judge(demand(1, 2), cluster(node("a", 1), slices))
+    assert (found.verdict, found.places) == ("fits the fewest", 1)
+    found = judge(demand(), cluster(slices), [Other("nvidia-l4", GPU, LABEL)])
+    assert found.verdict == "no node now"
+    assert "nvidia-l4 and whole cards now" in words(found)
+    assert f"{GKE_SLICES}=1g.10gb" in words(found)
+    assert "Free now" not in words(found)
+    assert judge(demand(nodeSelector=cut), cluster(slices)).verdict == "fits"
+    on_cpu = demand(gpus=0, nodeSelector={})
+    assert judge(on_cpu, cluster(slices)).verdict == "fits"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from neuroscale.gate.fit.check import evaluate_fit
 from neuroscale.gate.fit.judgement import RULES, Judged, judge
 from neuroscale.gate.fit.known_bad_services import tripwires
 from neuroscale.gate.fit.known_models import Knowledge, read_knowledge
+from neuroscale.gate.fit.mounted_buckets import DRIVER
 from neuroscale.gate.fit.platform_runtimes import runtimes_of
 from neuroscale.gate.fit.vllm_containers import Server
 from neuroscale.gate.fit.vllm_pods import servers
@@ -1096,6 +1097,21 @@ def test_a_value_that_is_hidden_is_not_taken_for_a_wrong_one(knowledge: Knowledg
     assert errors(knowledge, behind)
 
 
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
+def test_every_variable_that_hides_devices_of_amd_is_judged(knowledge: Knowledge, name: str) -> None:
+    def on_amd(**variable: object) -> Object:
+        value = experts(nodes={"amd.com/gpu.device-id": "74a1"}, env=[{"name": name, **variable}])
+        container = value["spec"]["template"]["spec"]["containers"][0]
+        container |= {"image": "vllm/vllm-openai-rocm:v0.32.0", "command": ["vllm", "serve"]}
+        container["resources"]["limits"]["amd.com/gpu"] = container["resources"]["limits"].pop("nvidia.com/gpu")
+        return value
+
+    assert "visible-devices" not in errors(knowledge, on_amd(value="0,1,2,3"))
+    assert f"{name}=0 shows vLLM 1 of the 4" in errors(knowledge, on_amd(value="0"))["visible-devices"].message
+    hidden = on_amd(valueFrom={"configMapKeyRef": {"name": "a", "key": "b"}})
+    assert any(one.rule == "not-judged" and name in one.message for one in found(knowledge, hidden))
+
+
 def test_variables_whose_values_are_not_told_are_said(knowledge: Knowledge) -> None:
     for name in ("VLLM_PORT", "CUDA_VISIBLE_DEVICES"):
         value = dense(env=[{"name": name, "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}])
@@ -1359,6 +1375,11 @@ def test_weights_in_host_memory_are_a_notice_with_the_speed_that_is_left(knowled
         ("implicit-dirs, uid=1001,gid=1001", 1001, ""),
         ("implicit-dirs", 0, ""),
         ("implicit-dirs", None, ""),
+        ("allow_other,file-mode=444,dir-mode=555", 1001, ""),
+        ("file-mode=0644, dir-mode=0755", 1001, ""),
+        ("file-mode=444", 1001, "belongs to root"),
+        ("file-mode=440,dir-mode=550", 1001, "belongs to root"),
+        ("file-mode=444,dir-mode=554", 1001, "belongs to root"),
     ],
 )
 def test_a_mounted_bucket_belongs_to_the_user_of_the_server(
@@ -1367,15 +1388,34 @@ def test_a_mounted_bucket_belongs_to_the_user_of_the_server(
     value = dense()
     spec = value["spec"]["template"]["spec"]
     attributes = {"bucketName": "models"} | ({"mountOptions": options} if options else {})
-    spec["volumes"] = [
-        {"name": "weights", "csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": attributes}}
-    ]
+    spec["volumes"] = [{"name": "weights", "csi": {"driver": DRIVER, "volumeAttributes": attributes}}]
     spec["containers"][0]["volumeMounts"] = [{"name": "weights", "mountPath": "/mnt/weights"}]
     if user is not None:
         spec["securityContext"] = {"runAsUser": user}
     said = notices(knowledge, value)
     assert ("mounted-bucket" in said) is bool(told)
     assert not told or told in said["mounted-bucket"].message
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"volumes": [{"name": ["x"], "csi": {"driver": DRIVER}}]},
+        {"volumes": [{"name": "x", "csi": "text"}]},
+        {"volumes": [{"name": "x", "csi": {"driver": DRIVER, "volumeAttributes": ["text"]}}]},
+    ],
+)
+@pytest.mark.parametrize("mounts", [[], ["text"]])
+def test_a_malformed_volume_costs_no_other_service_its_findings(
+    knowledge: Knowledge, fields: Object, mounts: list[str]
+) -> None:
+    malformed, other = dense(), dense("--max-model-len=131072")
+    spec = malformed["spec"]["template"]["spec"]
+    spec |= {"securityContext": {"runAsUser": 1001}, **fields}
+    spec["containers"][0]["volumeMounts"] = [{"name": ["a"]}, {"name": "x", "mountPath": "/dev/shm"}, *mounts]
+    assert "does-not-fit" in errors(knowledge, malformed, other)
+    said = [one.message for one in found(knowledge, malformed) if one.rule == "not-judged"]
+    assert any("is not a mapping" in message for message in said) is bool(mounts)
 
 
 def test_a_size_of_0_is_a_finding_and_no_crash(knowledge: Knowledge) -> None:

@@ -164,3 +164,11 @@ def test_a_clone_without_file_contents_gives_the_same_total(repository: Reposito
     partial = Repository(tmp_path / "partial")
     assert sums(partial) == cold
     partial.git.close()
+
+
+@pytest.mark.parametrize("number", ["010", "1" + "0" * 5000], ids=len)
+def test_a_number_that_yaml_does_not_read_is_not_read_by_lines(tmp_path: Path, number: str) -> None:
+    folder = tmp_path / "manifests/dev/a"
+    folder.mkdir(parents=True)
+    (folder / "plan.yaml").write_text(plan(2).replace("  max: 2\n", f"  max: {number}\n"))
+    assert locked_plans(FolderSnapshot(tmp_path), {"manifests/dev/a": ""}) == {}

@@ -7,8 +7,10 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 
 from command_line import Said, commands
@@ -16,14 +18,18 @@ from comparisons import ALL
 from neuroscale.core import schemas
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.yaml_io import flow
+from neuroscale.gate.mutation import judge_policies
 from neuroscale.gate.mutation.cel_operators import expression_changes
 from neuroscale.gate.mutation.field_operators import field_changes
+from neuroscale.gate.mutation.judge_live import Live, judge_live
+from neuroscale.gate.mutation.judge_policies import JudgedPolicy, Notice
 from neuroscale.gate.mutation.mutant import Mutant
-from neuroscale.gate.mutation.policy_mutants import policy_mutants, shared_mutants
+from neuroscale.gate.mutation.policy_mutants import PolicyMutant, policy_mutants, shared_mutants
 from neuroscale.gate.mutation.resource_mutants import resource_mutants
 from neuroscale.gate.mutation.statement import read_statement
 from neuroscale.gate.mutation.strength import SHARED_TEXT, measure
-from neuroscale.policies.policy_set import load_policy_set
+from neuroscale.kube.client import Cluster
+from neuroscale.policies.policy_set import EXPECTED_MESSAGE, Policy, load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.report.policy_strength import strength_table, total, with_table, written
 from policies_support import NAMES, ROOT
@@ -55,6 +61,56 @@ def repository(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
     return commands(capsys, monkeypatch, "policy", "mutate")
+
+
+# A live cluster's answers ---------------------------------------------------------------------------------------------
+
+
+def asked(code: int, message: str) -> Live:
+    """The answer about a mutant of a bad object if the API server answers each request so."""
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            row = {"name": "pods", "kind": "Pod", "namespaced": True, "verbs": ["create"]}
+            return httpx.Response(200, json={"resources": [row]})
+        return httpx.Response(code, json={"message": message})
+
+    client = httpx.Client(base_url="http://cluster", transport=httpx.MockTransport(respond))
+    metadata = {"name": "bad", "annotations": {EXPECTED_MESSAGE: "spec: is wrong"}}
+    value = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    mutant = Mutant("non-root", "removed", "Pod", "bad", "spec", "mutant-1", "", value)
+    with Cluster("http://cluster", client, "a cluster") as cluster:
+        (found,) = judge_live(
+            [mutant], {("non-root", "Pod", "bad"): value}, cluster, "team", excused=lambda _: "", told=print
+        )
+    return found.answer
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "answer"),
+    [
+        (201, "", Live.ADMITTED),
+        (422, "spec: required", Live.SERVER),
+        (400, 'admission webhook "vpol.validate" denied the request: Policy non-root failed: x', Live.POLICY),
+    ],
+)
+def test_a_live_cluster_refuses_with_a_status_that_says_so(code: int, message: str, answer: Live) -> None:
+    assert asked(code, message) is answer
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (500, 'Internal error occurred: failed calling webhook "vpol.validate": context deadline exceeded'),
+        (403, 'failed calling webhook "vpol.validate": no answer'),
+        (409, "already exists"),
+        (429, "too many requests"),
+        (503, "the server is starting"),
+    ],
+)
+def test_a_live_cluster_that_could_not_judge_has_caught_nothing(code: int, message: str) -> None:
+    with pytest.raises(UntrustedError, match=f"did not judge Pod bad, it answered with {code}"):
+        asked(code, message)
 
 
 # The mutants ----------------------------------------------------------------------------------------------------------
@@ -178,6 +234,25 @@ def test_a_loose_policy_a_missing_test_and_a_needless_excuse_are_findings(
 
 
 @pytest.mark.tools
+def test_a_change_that_one_policy_cannot_hold_is_still_unnoticed_by_another(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = load_policy_set(FolderSnapshot(repository)).policies
+    two = replace(one, name="other")
+    mutant = PolicyMutant(one.name, "changed", "spec", {}, variable="pods")
+    shared = [("pods", "changed", {one.name: mutant, two.name: mutant})]
+    answers = {one.name: Notice.NOBODY, two.name: Notice.INVALID}
+
+    def by_tests(policy: Policy, left: object, tests: object, folder: object, found: dict[int, JudgedPolicy]) -> None:
+        found[0] = JudgedPolicy(mutant, answers[policy.name])
+
+    monkeypatch.setattr(judge_policies, "shared_mutants", lambda _: shared)
+    monkeypatch.setattr(judge_policies, "by_tests", by_tests)
+    tests = {name: judge_policies._Tests((), {}) for name in answers}
+    (found,) = judge_policies._judge_shared([one, two], tests, tmp_path, 1)
+    assert found.notice is Notice.NOBODY
+
+
 def test_a_policy_whose_tests_fail_proves_nothing(repository: Path, tmp_path: Path) -> None:
     bad = repository / "policies" / SMALL / "bad.yaml"
     bad.write_text(bad.read_text(encoding="utf-8").replace("is an old name", "is old"), encoding="utf-8")

@@ -51,11 +51,34 @@ def test_a_token_takes_its_latent_in_the_cards_format_and_a_key_of_each_indexer(
     assert (_bytes_of_token(planned), planned.resolved.block_size) == (each, 64)
 
 
-@pytest.mark.parametrize("card", ["NVIDIA A100 80GB", "NVIDIA L40S", "NVIDIA GeForce RTX 4090"])
+_OLDER = [
+    *("NVIDIA A100 80GB", "NVIDIA L40S", "NVIDIA GeForce RTX 4090", "NVIDIA L20", "NVIDIA RTX 6000 Ada Generation"),
+    *("Quadro RTX 8000", "Tesla P40", "NVIDIA RTX 4000 SFF Ada"),
+]
+
+
+@pytest.mark.parametrize("card", _OLDER)
 def test_a_card_without_kernels_for_sparse_attention_is_refused(card: str) -> None:
     planned = _planned("DeepSeek-V3.2", _card(card))
     assert planned.verdict == "refused"
     assert f"vLLM cannot serve DeepSeek-V3.2 on {card}" in planned.against[0]
+
+
+def test_a_card_whose_name_is_not_known_is_at_most_tight() -> None:
+    planned = _planned("DeepSeek-V3.2", _card("NVIDIA X900"))
+    assert (planned.verdict, planned.confidence) == ("tight", "low")
+    assert "Tight: nobody knows whether vLLM has kernels for it there, so the start may fail." in planned.reasons
+    assert any("Not known: whether vLLM has kernels for the sparse attention" in one for one in planned.reasons)
+
+
+@pytest.mark.parametrize("card", ["NVIDIA RTX PRO 6000 Blackwell", "NVIDIA RTX 6000 Pro", "NVIDIA H20", "NVIDIA GB300"])
+def test_a_card_with_kernels_is_not_taken_for_an_older_one(card: str) -> None:
+    planned = _planned("DeepSeek-V3.2", _card(card))
+    assert (planned.verdict, planned.confidence) == ("fits", "medium")
+
+
+def test_a_tpu_is_refused() -> None:
+    assert "kernels for sparse attention" in _planned("GLM-5.2", _card("TPU v6e", "tpu")).against[0]
 
 
 def test_a_cpu_is_refused_and_so_is_a_block_that_indexers_cannot_read() -> None:

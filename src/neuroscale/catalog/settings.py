@@ -261,8 +261,9 @@ def load_settings(snapshot: Snapshot) -> Settings:
 
 
 def check_settings(settings: Settings, catalog: Catalog) -> None:
-    """Raises InputError if the settings name an accelerator that the catalog or the kind of cluster lacks, a price list
-    that the catalog lacks, or a Prometheus that the network policies of the services do not admit."""
+    """Raises InputError if the settings name an accelerator that the catalog or the kind of cluster lacks, two that
+    node labels do not distinguish, a price list that the catalog lacks, or a Prometheus that the network policies of
+    the services do not admit."""
     problems = []
     for name, environment in settings.environments.items():
         for field, used, known, listed in (
@@ -290,6 +291,25 @@ def check_settings(settings: Settings, catalog: Catalog) -> None:
                         f"Remove it, or choose a cluster among: {', '.join(where)}.",
                     )
                 )
+        ways = [
+            catalog.accelerators[one].on(environment.cluster)
+            for one in environment.accelerators
+            if one in catalog.accelerators
+        ]
+        problems += [
+            Problem(
+                SETTINGS,
+                f"environments.{name}.accelerators",
+                f"a pod that asks for {one.name!r} could start on nodes of {other.name!r}, which have the same labels "
+                "and more",
+                "Remove one of them: nothing keeps such a pod off nodes that offer slices.",
+            )
+            for one in ways
+            for other in ways
+            if one.resource
+            and one.resource == other.resource
+            and one.node_selector.items() < other.node_selector.items()
+        ]
         namespaces, namespace = environment.monitoring_namespaces, environment.prometheus.namespace
         if namespaces and namespace not in namespaces:
             problems.append(

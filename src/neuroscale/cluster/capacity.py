@@ -13,8 +13,8 @@ from typing import Literal
 
 from neuroscale.cluster.node_room import (
     Node,
-    has_labels,
     is_finished,
+    is_meant,
     look,
     places_for,
     quantities,
@@ -26,6 +26,7 @@ from neuroscale.cluster.object_fields import condition, items, part
 from neuroscale.cluster.quotas import Share, judge_limits, judge_quotas, told
 from neuroscale.core.counting import counted
 from neuroscale.kube.client import Object
+from neuroscale.manifests.accelerators import GKE_SLICES
 from neuroscale.manifests.pod_resources import requests
 
 Verdict = Literal["fits", "fits the fewest", "does not fit", "no node now", "unknown"]
@@ -168,7 +169,7 @@ class _Judge:
     def _nodes(self) -> tuple[Verdict, list[Node], int | None, int | None]:
         if "Node" in self.read.unreadable:
             return "unknown", [], None, None
-        nodes = [self._node(one) for one in self.read.nodes if has_labels(one, self.selector)]
+        nodes = [self._node(one) for one in self.read.nodes if is_meant(one, self.selector, self.device)]
         if not nodes:
             self._no_node()
             return "no node now", [], 0, 0
@@ -241,12 +242,11 @@ class _Judge:
             if self.device and quantities(part(node, "status", "allocatable")).get(self.device)
         ]
         if holders:
-            keys = sorted(self.selector)
-            values = sorted(
-                {f"{key}={part(node, 'metadata', 'labels').get(key, '(none)')}" for node in holders for key in keys}
-            )
-            count = counted(len(holders), "node")
-            there = f" Labelled otherwise: {count} with {self.device} ({', '.join(values[:6])})."
+            labels = [part(node, "metadata", "labels") for node in holders]
+            keys = sorted({*self.selector, *(GKE_SLICES for one in labels if GKE_SLICES in one)})
+            values = sorted({f"{key}={one.get(key, '(none)')}" for one in labels for key in keys})[:6]
+            wanted += " and whole cards" if GKE_SLICES in set(keys) - self.selector.keys() else ""
+            there = f" Labelled otherwise: {counted(len(holders), 'node')} with {self.device} ({', '.join(values)})."
         else:
             there = f" No node has {self.device}." if self.device else ""
         self.findings.append(
@@ -322,7 +322,8 @@ class _Judge:
                 tolerations = [{"key": other.resource, "operator": "Exists"}]
                 closed = part(node, "spec").get("unschedulable") or condition(node, "Ready").get("status") != "True"
                 tainted = any(not tolerated(taint, tolerations) for taint in items(node, "spec", "taints"))
-                if other.resource and not closed and not tainted and has_labels(node, other.node_selector):
+                meant = is_meant(node, other.node_selector, other.resource)
+                if other.resource and meant and not closed and not tainted:
                     has = quantities(part(node, "status", "allocatable")).get(other.resource, Decimal(0))
                     used = self.used.get(str(part(node, "metadata").get("name")), {}).get(other.resource, Decimal(0))
                     count += max(Decimal(0), has - used)

@@ -10,6 +10,7 @@ from typing import Any
 from neuroscale.cluster.object_fields import condition, items, part
 from neuroscale.cluster.quotas import told
 from neuroscale.kube.client import Object
+from neuroscale.manifests.accelerators import GKE_SLICES
 from neuroscale.manifests.pod_resources import requests
 from neuroscale.manifests.quantity import quantity
 
@@ -190,10 +191,15 @@ def _taint(taint: Mapping[str, Any]) -> str:
     return f"{taint.get('key')}{value}:{taint.get('effect')}"
 
 
-def has_labels(node: Object, selector: Mapping[str, str]) -> bool:
-    """Whether the node has all labels of a node selector."""
+def is_meant(node: Object, selector: Mapping[str, str], device: str) -> bool:
+    """Whether a node selector means the node: it has all its labels.
+
+    A selector of whole cards also fits nodes on which GKE offers slices as whole cards, and does not mean them.
+    `device`: the resource of the accelerator, "" for none.
+    """
     labels = part(node, "metadata", "labels")
-    return all(labels.get(key) == value for key, value in selector.items())
+    in_slices = bool(device) and GKE_SLICES in labels and GKE_SLICES not in selector
+    return not in_slices and all(labels.get(key) == value for key, value in selector.items())
 
 
 def quantities(found: Mapping[str, Any]) -> dict[str, Decimal]:

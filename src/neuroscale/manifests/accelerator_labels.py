@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from neuroscale.catalog import Accelerator
+from neuroscale.manifests.accelerators import GKE_SLICES
 from neuroscale.manifests.pod_resources import Labels, Pod, mapping, sequence
 
 PRODUCT = "nvidia.com/gpu.product"
 _MEMORY = "nvidia.com/gpu.memory"
 _SHARES = (
-    "cloud.google.com/gke-gpu-partition-size",
+    GKE_SLICES,
     "cloud.google.com/gke-gpu-sharing-strategy",
     "cloud.google.com/gke-max-shared-clients-per-gpu",
     "nvidia.com/device-plugin.config",

@@ -9,6 +9,8 @@ from math import prod
 from neuroscale.catalog import Accelerator, Catalog
 from neuroscale.manifests.pod_resources import Labels, Pod
 
+GKE_SLICES = "cloud.google.com/gke-gpu-partition-size"
+"""The label of nodes whose cards GKE cuts into slices, each of which a pod asks for as a whole card."""
 _MOST_NODES = 1000
 
 
@@ -32,6 +34,10 @@ def find_accelerator(pod: Pod, catalog: Catalog, usual: Sequence[str]) -> tuple[
         raise ValueError(f"{amount} is not a whole number of {resource}")
     count = int(amount)
     chosen = _only(pod, known, usual, count)
+    for labels in pod.nodes:
+        if GKE_SLICES in labels and GKE_SLICES not in chosen.node_selector:
+            sizes = ", ".join(sorted(labels[GKE_SLICES]))
+            raise ValueError(f"the catalog has no accelerator for slices of {chosen.name} of the size {sizes}")
     if count not in chosen.counts:
         counts = ", ".join(map(str, chosen.counts))
         raise ValueError(f"a pod cannot hold {count:,} x {chosen.name}, only {counts}")

@@ -33,11 +33,12 @@ _OTHERS = 20_000  # rows of folders that this repository does not have now: othe
 # A plan as `dump` writes it; each group takes the first line that fits, and never a later one. A plan that looks
 # otherwise is read as YAML.
 _LINES = rb"(?:[^\n]*\n)*?"
+_NUMBER = rb"([1-9][0-9]{0,8}|0)"  # other numbers, such as 010, mean what YAML says
 _PLAN = re.compile(
     rb"^verdict: (?:fits|tight)\n"
-    rb"(?>" + _LINES + rb"accelerator: ([a-z0-9][a-z0-9-]*)\n)accelerator_count: (\d+)\n"
-    rb"(?>" + _LINES + rb"replicas:\n)  min: \d+\n  max: (\d+)\n"
-    rb"(?>" + _LINES + rb"resources:\n)  cpu: (\d+)\n  memory_gib: (\d+)\n"
+    rb"(?>" + _LINES + rb"accelerator: ([a-z0-9][a-z0-9-]*)\n)accelerator_count: " + _NUMBER + rb"\n"
+    rb"(?>" + _LINES + rb"replicas:\n)  min: \d+\n  max: " + _NUMBER + rb"\n"
+    rb"(?>" + _LINES + rb"resources:\n)  cpu: " + _NUMBER + rb"\n  memory_gib: " + _NUMBER + rb"\n"
     rb"(?>(?:  [^\n]*\n)*?  accelerator_resource: ([^\n]*)\n)"
     rb"(?>" + _LINES + rb"tenancy:\n)(?:  [^\n]*\n)*?  cost_center: ([A-Za-z0-9][-A-Za-z0-9_.]*)\n",
     re.MULTILINE,

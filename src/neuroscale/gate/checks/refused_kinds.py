@@ -25,8 +25,13 @@ _SCALES = Refusal(
     "Remove it, and ask for the replicas in the service's request.",
     everywhere=True,
 )
+_JOBS = Refusal(
+    "it makes Jobs by itself, as many as a queue or a metric says, beside the number of replicas in the service",
+    "Remove it, and ask for the replicas in the service's request.",
+    everywhere=True,
+)
 _ROUTE = Refusal(
-    "it takes requests for a host of its choice, past the routes that KServe makes, each for its own service's host",
+    "it can take requests for any host, including that of another service",
     "Remove it: KServe makes the route of an InferenceService, <service>-<namespace>.<domain>.",
 )
 _APPLICATION = Refusal(
@@ -34,12 +39,16 @@ _APPLICATION = Refusal(
     "Remove it: `neuroscale platform render` writes the projects and applications from settings and catalog.",
 )
 _EXCEPTION = Refusal(
-    "it switches off policies at admission, or deletes what others made",
+    "it switches off policies at admission",
     "Remove it, and record a reviewed exception in policies/exceptions/.",
+)
+_DELETION = Refusal(
+    "it deletes objects that others made, at the times that it names",
+    "Remove it: Argo CD deletes an object when its file is removed from Git.",
 )
 REFUSED: Mapping[tuple[str, str], Refusal] = {
     (_KEDA, "ScaledObject"): _SCALES,
-    (_KEDA, "ScaledJob"): _SCALES,
+    (_KEDA, "ScaledJob"): _JOBS,
     (_KSERVE, "TrainedModel"): Refusal(
         "it loads a model into a server that runs already, past the fit check and the model labels",
         "Remove it, and request a service of its own for the model.",
@@ -66,9 +75,9 @@ REFUSED: Mapping[tuple[str, str], Refusal] = {
     (_ARGOCD, "AppProject"): _APPLICATION,
     ("kyverno.io", "PolicyException"): _EXCEPTION,
     ("policies.kyverno.io", "PolicyException"): _EXCEPTION,
-    ("policies.kyverno.io", "DeletingPolicy"): _EXCEPTION,
-    ("policies.kyverno.io", "NamespacedDeletingPolicy"): _EXCEPTION,
-    ("kyverno.io", "CleanupPolicy"): _EXCEPTION,
-    ("kyverno.io", "ClusterCleanupPolicy"): _EXCEPTION,
+    ("policies.kyverno.io", "DeletingPolicy"): _DELETION,
+    ("policies.kyverno.io", "NamespacedDeletingPolicy"): _DELETION,
+    ("kyverno.io", "CleanupPolicy"): _DELETION,
+    ("kyverno.io", "ClusterCleanupPolicy"): _DELETION,
 }
 """By group and kind: it holds kinds too whose definitions set-up does not install."""

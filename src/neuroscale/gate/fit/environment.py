@@ -12,7 +12,11 @@ ENV = ("env",)
 PORT = "VLLM_PORT"
 PORT_SERVICE = "vllm"
 """Kubernetes sets VLLM_PORT to the address of a Service of this name, in the pods of its namespace."""
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_VISIBLE: Mapping[str, tuple[str, ...]] = {
+    "cuda": ("CUDA_VISIBLE_DEVICES",),
+    "rocm": ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+}
+"""The variables that hide devices, by the accelerator's family: HIP reads the first two, ROCm's runtime the third."""
 
 
 def _whole(text: str) -> bool:
@@ -42,7 +46,7 @@ def hidden_values(hidden: Mapping[str, str], family: str) -> Iterator[str]:
     """Why the gate cannot judge variables whose values the files do not show. `hidden`: that of a ServeCommand."""
     for name in (
         *(name for name, _, _ in _VALUES if name != CACHE_SPACE),
-        *([_VISIBLE] if family in ("cuda", "rocm") else ()),
+        *_VISIBLE.get(family, ()),
     ):
         if name in hidden:
             yield f"whether vLLM starts with its {name} cannot be judged: {hidden[name]}"
@@ -50,10 +54,10 @@ def hidden_values(hidden: Mapping[str, str], family: str) -> Iterator[str]:
 
 def check_devices(environment: Mapping[str, str], family: str, used: int, there: int) -> Iterator[ContainerFault]:
     """Faults of variables that hide devices or memory from a pod's `used` ranks; the pod has `there` accelerators."""
-    if family in ("cuda", "rocm") and _VISIBLE in environment:
-        seen = _visible(environment[_VISIBLE], there)
+    for name in (one for one in _VISIBLE.get(family, ()) if one in environment):
+        seen = _visible(environment[name], there)
         if seen < used:
-            told = f"{_VISIBLE}={environment[_VISIBLE]} shows vLLM {seen} of the {used} accelerators that it runs on"
+            told = f"{name}={environment[name]} shows vLLM {seen} of the {used} accelerators that it runs on"
             yield ContainerFault(
                 "visible-devices",
                 ENV,

@@ -102,10 +102,14 @@ class _Judgement:
 
     def judged(self) -> Judged:
         """Every finding, in the order in which a reader would look."""
-        self._command()
-        if not self.server.description:
-            self._service()
-            self._reach()
+        try:
+            self._command()
+            if not self.server.description:
+                self._service()
+                self._reach()
+        except ValueError as error:
+            fix = "Correct the field: the schema check says where it is wrong."
+            self._not_judged((), f"cannot be judged in full: {error}", fix)
         return Judged(tuple(dict.fromkeys(self.findings)), self.whole)
 
     def _command(self) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from neuroscale.gate.fit.container_faults import ContainerFault
-from neuroscale.manifests.pod_resources import mapping, sequence
 
 DRIVER = "gcsfuse.csi.storage.gke.io"
 
@@ -15,25 +15,23 @@ def check_buckets(spec: Mapping[str, Any]) -> Iterator[ContainerFault]:
     """A notice for each bucket that belongs to another user than the server's. `spec`: a pod's, with one container.
 
     A FUSE mount belongs to root unless its options name a user. The image's own user is not known here, so a server
-    without `runAsUser` gets no notice. Raises ValueError for a pod that cannot be read.
+    without `runAsUser` gets no notice. The schema check finds fields of a wrong type, which are left out here.
     """
-    container = mapping(spec["containers"][0], "a container")
-    contexts = (container.get("securityContext"), spec.get("securityContext"))
-    users = [mapping(one, "securityContext").get("runAsUser") for one in contexts]
+    container = _fields(spec["containers"][0])
+    users = [_fields(one.get("securityContext")).get("runAsUser") for one in (container, spec)]
     user = next((one for one in users if one is not None), None)
     if not isinstance(user, int) or user == 0:
         return
-    buckets = {}
-    for item in sequence(spec.get("volumes"), "volumes"):
-        volume = mapping(item, "a volume")
-        driven = mapping(volume.get("csi"), "csi")
-        if driven.get("driver") == DRIVER:
-            options = mapping(driven.get("volumeAttributes"), "volumeAttributes").get("mountOptions")
-            buckets[volume.get("name")] = {one.strip() for one in str(options or "").split(",")}
-    for index, item in enumerate(sequence(container.get("volumeMounts"), "volumeMounts")):
-        name = mapping(item, "a mount").get("name")
-        options = buckets.get(name)
-        if options is None or f"uid={user}" in options:
+    buckets: dict[str, set[str]] = {}
+    for volume in map(_fields, _items(spec.get("volumes"))):
+        name, driven = volume.get("name"), _fields(volume.get("csi"))
+        if isinstance(name, str) and driven.get("driver") == DRIVER:
+            options = _fields(driven.get("volumeAttributes")).get("mountOptions")
+            buckets[name] = {one.strip() for one in str(options or "").split(",")}
+    for index, mount in enumerate(map(_fields, _items(container.get("volumeMounts")))):
+        name = mount.get("name")
+        options = buckets.get(name) if isinstance(name, str) else None
+        if options is None or f"uid={user}" in options or _readable(options):
             continue
         named = next((one for one in sorted(options) if one.startswith("uid=")), "")
         whose = f"the user of {named}" if named else "root, since its mountOptions name no uid"
@@ -45,3 +43,21 @@ def check_buckets(spec: Mapping[str, Any]) -> Iterator[ContainerFault]:
             f"Add uid={user} and the gid of its group to mountOptions of the volume's volumeAttributes.",
             refused=False,
         )
+
+
+def _fields(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _items(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _readable(options: Iterable[str]) -> bool:
+    """Whether the options say that everybody may read the files and enter the folders."""
+    modes = {
+        key.replace("_", "-"): int(value, 8)
+        for key, _, value in (one.partition("=") for one in options)
+        if re.fullmatch(r"[0-7]{3,4}", value)
+    }
+    return modes.get("file-mode", 0) & 0o4 == 0o4 and modes.get("dir-mode", 0) & 0o5 == 0o5

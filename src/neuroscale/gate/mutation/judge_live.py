@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 
+from neuroscale.core.errors import UntrustedError
 from neuroscale.gate.mutation.mutant import Mutant, Object
 from neuroscale.kube.client import Cluster, RefusedError
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE
@@ -20,6 +21,9 @@ _AT_ONCE = 8
 _VERSION = re.compile(r"[a-z0-9.-]+(/[a-z0-9]+)?")
 _DENIED = re.compile(r'admission webhook "vpol\.[^"]+" denied the request: (?P<said>.*)', re.DOTALL)
 _POLICY = re.compile(r"(?:^|; )Policy (?P<policy>[a-z0-9-]+) (?:failed|error): ")
+_REFUSALS = (400, 403, 404, 422)
+"""The statuses with which an API server answers that it refuses an object; others say that it could not judge it."""
+_UNJUDGED = "failed calling webhook"
 _EVERY = 200  # mutants between two lines of progress
 
 
@@ -68,7 +72,7 @@ def judge_live(
     """The cluster's answer about each mutant that can be sent, in their order.
 
     `bases`: the test objects by policy, kind and name. `namespace`: where policies judge and nothing else does.
-    `excused`: why a mutant may be admitted, or "".
+    `excused`: why a mutant may be admitted, or "". Raises UntrustedError if the cluster could not judge an object.
     """
     sent = [mutant for mutant in mutants if sendable(mutant)]
     keys = sorted({_base(mutant) for mutant in sent})
@@ -123,6 +127,10 @@ def _refusal(cluster: Cluster, value: Object, namespace: str) -> str | None:
         address = cluster.path(wanted["apiVersion"], str(wanted["kind"]), place)
         cluster.request("POST", address, {"dryRun": "All", "fieldValidation": "Strict"}, wanted)
     except RefusedError as error:
+        if error.code not in _REFUSALS or _UNJUDGED in error.message:
+            named = f"{value['kind']} {value['metadata'].get('name')}"
+            told = f"the cluster did not judge {named}, it answered with {error.code}: {error.message}"
+            raise UntrustedError(told) from error
         return error.message
     return None
 

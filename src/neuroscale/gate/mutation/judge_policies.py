@@ -194,7 +194,10 @@ def _judge_shared(
         found: dict[int, JudgedPolicy] = {}
         if left:
             by_tests(policy, left, tests[policy.name], folder / f"shared-{policy.name}", found)
-        noticed |= found
+        # That a policy cannot hold the change does not say that another's tests noticed it.
+        noticed |= {
+            index: one for index, one in found.items() if one.notice is not Notice.INVALID or index not in noticed
+        }
     return [noticed[index] for index in sorted(noticed)]
 
 

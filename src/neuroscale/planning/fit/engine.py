@@ -19,7 +19,7 @@ from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, pool
 from neuroscale.planning.fit.messages import explained, log_lines
 from neuroscale.planning.fit.overhead import Overhead, overhead, runner
 from neuroscale.planning.fit.result import Closeness, Confidence, Fit, Resolved, Verdict, memory_of
-from neuroscale.planning.fit.sparse import has_indexer
+from neuroscale.planning.fit.sparse import are_kernels_unknown, has_indexer
 from neuroscale.planning.fit.support import too_long, unsupported
 from neuroscale.planning.fit.versions import MEASURED, OLDEST, PINNED, Behaviour, behaviour, number
 from neuroscale.planning.fit.weights import RankWeights, loading_peak, predicts, rank_weights, uncounted
@@ -92,7 +92,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         concurrency = blocks.num_blocks(available) / per_request
         tokens = printed_tokens(blocks, available, concurrency, resolved, does)
     verdict: Verdict = "refused" if not starts else "tight" if close else "fits"
-    if verdict == "fits" and (device.family in UNMEASURED or facts.parts_missing):
+    if verdict == "fits" and (device.family in UNMEASURED or facts.parts_missing or are_kernels_unknown(facts, device)):
         verdict = "tight"  # part of the need is not known
     kv_cache = available if starts else request
     said = arguments.kv_cache_memory_bytes is not None  # the command sets the cache's size, so it is exact
@@ -350,6 +350,8 @@ def _confidence(facts: ModelFacts, device: Device, arguments: EngineArguments, v
     """High: headers or the config of a known architecture, and measured starts of the card and the version. Low: a part
     of the need is not known."""
     if arguments.unplanned or facts.basis == "estimate" or device.family in UNMEASURED or not device.memory_gib:
+        return "low"
+    if are_kernels_unknown(facts, device):
         return "low"
     if number(version) < OLDEST:
         return "low"

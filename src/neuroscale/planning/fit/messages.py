@@ -6,6 +6,7 @@ from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.result import Fit
+from neuroscale.planning.fit.sparse import are_kernels_unknown
 from neuroscale.planning.fit.versions import MEASURED, OLDEST, PINNED, Behaviour, number
 from neuroscale.planning.fit.weights import RankWeights
 
@@ -47,7 +48,7 @@ def log_lines(result: Fit, does: Behaviour, weights: RankWeights) -> tuple[str, 
 def explained(result: Fit, facts: ModelFacts, device: Device) -> tuple[str, ...]:
     """Complete sentences: first the reason of the verdict, then the source of each number."""
     sentences = list(result.against)
-    sentences += _decision(result, device)
+    sentences += _decision(result, facts, device)
     sentences += _parts(result, facts)
     sentences += _context(result)
     sentences += _offload(result, device)
@@ -59,7 +60,7 @@ def _on(result: Fit, device: Device) -> str:
     return f"{result.count} x {device.title}"
 
 
-def _decision(result: Fit, device: Device) -> list[str]:
+def _decision(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
     memory = result.memory_gib
     length = f"{result.max_model_len:,} tokens"
     if result.verdict == "refused":
@@ -87,6 +88,8 @@ def _decision(result: Fit, device: Device) -> list[str]:
             if device.family == "tpu"
             else "what its kernels and libraries take was not measured"
             if device.family == "rocm"
+            else "nobody knows whether vLLM has kernels for it there"
+            if are_kernels_unknown(facts, device)
             else "the weights of a tower are not counted"
         )
         sentences.append(f"Tight: {why}, so the start may fail.")
@@ -171,6 +174,11 @@ def _unknown(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
     sentences = list(facts.notes)
     if device.family == "tpu":
         sentences.append("Not modelled: the compiler's workspace on a TPU, which takes memory outside vLLM's share.")
+    if are_kernels_unknown(facts, device):
+        sentences.append(
+            f"Not known: whether vLLM has kernels for the sparse attention of {facts.name} on {device.title}. They "
+            "need a Hopper or Blackwell card, and the name of this one is not known."
+        )
     if device.slice_of:
         sentences.append(
             f"{device.title} is a slice of a card, and nobody has measured a start on it. vLLM takes the default batch "

@@ -31,9 +31,10 @@ Generation = Literal["hopper", "blackwell", "workstation", "older", ""]
 
 _GENERATIONS: tuple[tuple[Generation, str], ...] = (
     ("blackwell", r"\bg?b[123]00\b"),
-    ("workstation", r"\b(gb10|spark|rtx 50[5-9]0|rtx pro)\b"),
+    ("workstation", r"\b(gb10|spark|rtx 50[5-9]0|rtx pro|rtx 6000 (pro|blackwell))\b"),
     ("hopper", r"\bg?h([128]00|20)\b"),
-    ("older", r"\b(a(100|800|10g?|30|40|2|16)|a[456]000|l4|l40s?|t4|v100|rtx [2-4]0[5-9]0|gtx)\b"),
+    ("older", r"\b(a(100|800|10g?|30|40|2|16)|a[456]000|l4|l40s?|l20?|rtx [2-4]0[5-9]0)\b"),
+    ("older", r"\b(t4|v100|p(4|40|100)|gtx|titan|quadro|rtx [2-8]000)\b"),
 )
 
 
@@ -63,12 +64,17 @@ def indexer_bytes(facts: ModelFacts, resolved: Resolved, scratch: int) -> int:
 
 def no_kernels(facts: ModelFacts, device: Device) -> str:
     """The sentence that says that vLLM cannot serve sparse attention on this accelerator; empty if it can."""
-    if not has_indexer(facts) or (device.family != "cpu" and _generation(device) != "older"):
+    if not has_indexer(facts) or (device.family not in ("cpu", "tpu") and _generation(device) != "older"):
         return ""
     return (
         f"vLLM cannot serve {facts.name} on {device.title}: its kernels for sparse attention need a Hopper or "
         "Blackwell card."
     )
+
+
+def are_kernels_unknown(facts: ModelFacts, device: Device) -> bool:
+    """Whether nobody knows if vLLM has kernels for the model's sparse attention on a card, whose name is not known."""
+    return has_indexer(facts) and device.family == "cuda" and not _generation(device)
 
 
 def _generation(device: Device) -> Generation:
