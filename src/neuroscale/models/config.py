@@ -17,9 +17,10 @@ from neuroscale.models.headers import Header
 from neuroscale.models.keys import Keys, parse_config, unknown_choice
 from neuroscale.models.layers import Attention, Experts, LatentAttention, Layer, Mlp, cache_of, states_of
 from neuroscale.models.measured import Measured, measure
-from neuroscale.models.quantization import converted, read_scheme, stored_bytes
+from neuroscale.models.quantization import converted, read_scheme
 from neuroscale.models.registry import estimate, family_of, refuse_unplanned, text_keys
 from neuroscale.models.rotary import rotary_tables
+from neuroscale.models.stored_bytes import stored_bytes
 from neuroscale.models.towers.counting import towers
 from neuroscale.models.weights import Weight, Weights, together
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from neuroscale.models.facts import DTYPE_BYTES, Quantization
+from neuroscale.models.facts import Quantization
 from neuroscale.models.keys import Keys
 from neuroscale.models.weights import Weight
 
@@ -142,22 +142,6 @@ class Scheme:
             if rule.targets is None and (weight.linear or (head and self.lm_head) or (table and rule.embeddings)):
                 return rule.quantization
         return None
-
-
-def stored_bytes(shape: Sequence[int], copies: int, quantization: Quantization | None, dtype: str) -> int:
-    """Bytes of `copies` tensors, with scales and zero points if they are quantised."""
-    count = math.prod(shape)
-    if quantization is None:
-        return count * copies * DTYPE_BYTES[dtype]
-    rows, columns = (shape[0], shape[1]) if len(shape) == 2 else (1, count)
-    if quantization.block:
-        scales = math.ceil(rows / quantization.block[0]) * math.ceil(columns / quantization.block[1])
-    elif quantization.group_size:
-        scales = rows * math.ceil(columns / quantization.group_size)
-    else:
-        scales = rows
-    zeros = scales * quantization.bits / 8 if quantization.zero_points else 0
-    return copies * (math.ceil(count * quantization.bits / 8 + zeros) + scales * quantization.scale_bytes)
 
 
 def converted(

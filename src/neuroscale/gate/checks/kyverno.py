@@ -1,22 +1,22 @@
-"""Runs one process of Kyverno's command line, and returns its answers, complete and without the tripwires'.
+"""Runs one process of Kyverno's command line, and reads its report.
 
-Its exit status alone proves nothing: it ends with 0 even if it loaded no policy or no object matched.
+Its exit status alone proves nothing: it ends with 0 even if it loaded no policy or no object matched. So
+`policy_tripwires` compares the answers with those that had to come.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from neuroscale.core.errors import UntrustedError
-from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import flow
 from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.manifests.objects import Manifest
-from neuroscale.policies.policy_set import TRIPWIRES, Policy
+from neuroscale.policies.policy_set import Policy
 
 # (apiVersion, kind, namespace, name): how Kyverno's report names an object.
 Reference = tuple[str, str, str, str]
@@ -47,19 +47,20 @@ def reference(manifest: Manifest) -> Reference:
     return (manifest.api_version, manifest.kind, manifest.namespace or "default", manifest.name)
 
 
-def tripwire_of(policy: Policy, tripwires: Iterable[Manifest], schemas: SchemaSet) -> Manifest:
-    """The tripwire that a policy must refuse. Raises UntrustedError if no tripwire is of a kind that it judges."""
-    for tripwire in tripwires:
-        kind = schemas.kinds.get((tripwire.api_version, tripwire.kind))
-        if kind is not None and policy.applies(tripwire, kind.plural):
-            return tripwire
-    raise UntrustedError(f"no tripwire in {TRIPWIRES} is of a kind that the policy {policy.name} judges. Add one.")
+@dataclass(frozen=True)
+class KyvernoRun:
+    """What one process of Kyverno answered, by policy and object, what it printed beside, and its exit status."""
+
+    answers: dict[tuple[str, Reference], Answer]
+    errors: str
+    exit_status: int
 
 
-def ask_kyverno(
-    batch: Batch, pairs: Mapping[int, frozenset[str]], schemas: SchemaSet, kyverno: Path, folder: Path
-) -> dict[tuple[str, Reference], Answer]:
-    """Run one Kyverno process and return its answers, complete and without the tripwires'."""
+def run_kyverno(batch: Batch, kyverno: Path, folder: Path) -> KyvernoRun:
+    """Run one Kyverno process over all policies, objects and tripwires of the batch.
+
+    Raises UntrustedError if Kyverno does not end, ends with another status than 0 or 1, or prints what cannot be read.
+    """
     folder.mkdir(parents=True)
     files = []
     for index, policy in enumerate(batch.policies):
@@ -77,43 +78,7 @@ def ask_kyverno(
         statuses=frozenset({0, 1}),
         environment=RARER_COLLECTION,
     )
-    answers = read_answers(run.output)
-    if not answers:
-        raise UntrustedError(f"Kyverno evaluated nothing, not even the tripwires. It printed: {_quote(run.errors)}")
-    expected = {
-        (policy.name, reference(manifest))
-        for manifest in batch.manifests
-        for policy in batch.policies
-        if policy.name in pairs[id(manifest)]
-    }
-    for tripwire in batch.tripwires:
-        plural = schemas.kinds[tripwire.api_version, tripwire.kind].plural
-        expected |= {
-            (policy.name, reference(tripwire)) for policy in batch.policies if policy.applies(tripwire, plural)
-        }
-    for policy in batch.policies:
-        answer = answers.get((policy.name, reference(tripwire_of(policy, batch.tripwires, schemas))))
-        if answer is None:
-            raise UntrustedError(
-                f"Kyverno did not evaluate the policy {policy.name}: its tripwire came back without an answer, so the "
-                f"policy was not loaded. Check {policy.file}. Kyverno printed: {_quote(run.errors)}"
-            )
-        if (answer.result, answer.message) != ("fail", policy.tripwire_message):
-            raise UntrustedError(
-                f"the policy {policy.name} did not refuse its tripwire as it must: it answered {answer.result!r} with "
-                f"{answer.message!r} instead of {policy.tripwire_message!r}."
-            )
-    if missing := sorted(expected - set(answers)):
-        raise UntrustedError(f"Kyverno gave no answer for {len(missing)} of {len(expected)} pairs: {_pairs(missing)}.")
-    if surplus := sorted(set(answers) - expected):
-        raise UntrustedError(f"Kyverno answered for pairs that no policy rule covers: {_pairs(surplus)}.")
-    if odd := sorted(pair for pair, answer in answers.items() if answer.result not in ("pass", "fail", "error")):
-        raise UntrustedError(f"Kyverno neither passed nor refused: {_pairs(odd)}.")
-    if run.exit_status != 1:
-        raise UntrustedError(
-            f"Kyverno ended with exit status {run.exit_status} although its own results hold refused tripwires."
-        )
-    return answers
+    return KyvernoRun(read_answers(run.output), run.errors, run.exit_status)
 
 
 def read_answers(output: str) -> dict[tuple[str, Reference], Answer]:
@@ -140,7 +105,7 @@ def read_answers(output: str) -> dict[tuple[str, Reference], Answer]:
             except (KeyError, TypeError, ValueError) as error:
                 raise UntrustedError(f"Kyverno's report has a result that cannot be read: {error!r}.") from error
             if pair in answers:
-                raise UntrustedError(f"Kyverno answered twice for {_pairs([pair])}.")
+                raise UntrustedError(f"Kyverno answered twice for {pair_list([pair])}.")
             answers[pair] = answer
             counted[answer.result] = counted.get(answer.result, 0) + 1
         summary = {key: value for key, value in report.get("summary", {}).items() if value}
@@ -164,14 +129,15 @@ def _reports(output: str) -> list[dict[str, Any]]:
             try:
                 report, position = decoder.raw_decode(output, position)
             except (json.JSONDecodeError, RecursionError) as error:
-                raise UntrustedError(f"Kyverno's output is not a report: {_quote(output[position:])}") from error
+                raise UntrustedError(f"Kyverno's output is not a report: {last_lines(output[position:])}") from error
             if not isinstance(report, dict):
-                raise UntrustedError(f"Kyverno's output is not a report: {_quote(str(report))}")
+                raise UntrustedError(f"Kyverno's output is not a report: {last_lines(str(report))}")
             reports.append(report)
     return reports
 
 
-def _pairs(pairs: Sequence[tuple[str, Reference]]) -> str:
+def pair_list(pairs: Sequence[tuple[str, Reference]]) -> str:
+    """The first five pairs of policy and object, for a message."""
     shown = [
         f"{policy} on {kind} {namespace + '/' if namespace else ''}{name}"
         for policy, (_, kind, namespace, name) in pairs[:5]
@@ -179,6 +145,7 @@ def _pairs(pairs: Sequence[tuple[str, Reference]]) -> str:
     return ", ".join(shown) + (f" and {len(pairs) - 5} more" if len(pairs) > 5 else "")
 
 
-def _quote(text: str) -> str:
+def last_lines(text: str) -> str:
+    """The last three lines of what a tool printed, at most 500 characters, for a message."""
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return " / ".join(lines[-3:])[-500:] or "nothing"

@@ -20,8 +20,9 @@ from neuroscale.core import tools
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.gate.check import Evaluation, GateCheck, manifest_finding
-from neuroscale.gate.checks.kyverno import Answer, Batch, Reference, ask_kyverno, reference, tripwire_of
+from neuroscale.gate.checks.kyverno import Answer, Batch, Reference, reference
 from neuroscale.gate.checks.policy_exceptions import GATE, unneeded_exceptions, with_exceptions
+from neuroscale.gate.checks.policy_tripwires import ask_with_tripwires, tripwire_of
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import Manifest
 from neuroscale.policies.policy_set import Policy, PolicyException, PolicySet
@@ -89,7 +90,7 @@ def evaluate_policies(
     # Threads only wait for the processes; a failure in one batch cancels those that have not started.
     with ThreadPoolExecutor(max_workers=count) as pool:
         futures = [
-            pool.submit(ask_kyverno, batch, pairs, schemas, kyverno, folder / f"batch-{index}")
+            pool.submit(ask_with_tripwires, batch, pairs, schemas, kyverno, folder / f"batch-{index}")
             for index, batch in enumerate(batches)
         ]
         try:

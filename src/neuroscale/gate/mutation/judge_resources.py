@@ -14,8 +14,9 @@ from neuroscale.core import tools
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.gate.checks.judged_kinds import evaluate_kinds
-from neuroscale.gate.checks.kyverno import Answer, Batch, ask_kyverno, reference, tripwire_of
+from neuroscale.gate.checks.kyverno import Answer, Batch, reference
 from neuroscale.gate.checks.policy import applicable
+from neuroscale.gate.checks.policy_tripwires import ask_with_tripwires, tripwire_of
 from neuroscale.gate.checks.schema import evaluate_schemas
 from neuroscale.gate.mutation.mutant import Mutant
 from neuroscale.manifests.objects import Manifest, read_manifests
@@ -158,7 +159,7 @@ def _answers(
     needed = {id(one): one for one in (tripwire_of(policy, policy_set.tripwires, schemas) for policy in policies)}
     batch = Batch(tuple(policies), tuple(needed.values()), mine)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    answers = ask_kyverno(batch, pairs, schemas, tools.find("kyverno"), folder)
+    answers = ask_with_tripwires(batch, pairs, schemas, tools.find("kyverno"), folder)
     names: Mapping[tuple[str, str, str, str], str] = {reference(manifest): manifest.name for manifest in mine}
     return {(policy, names[ref]): answer for (policy, ref), answer in answers.items() if ref in names}
 
