@@ -117,7 +117,9 @@ class Go:
             "GOMEMLIMIT": "2GiB",
             **kept,
             "GOTOOLCHAIN": "local",
-            "GOFLAGS": "-mod=readonly",
+            # The linker strips what debuggers read, so the compiler need not make it: a tenth less of the processor
+            # (gitleaks from nothing: 47 s, then 42 s).
+            "GOFLAGS": "-mod=readonly -gcflags=all=-dwarf=false",
             "GOWORK": "off",
             "CGO_ENABLED": "0",
         }
