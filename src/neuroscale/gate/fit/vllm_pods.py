@@ -11,8 +11,8 @@ from typing import Any
 
 from neuroscale.core.yaml_io import Path
 from neuroscale.gate.fit.environment import PORT_SERVICE
-from neuroscale.gate.fit.inference_service_pods import Runtimes, inference_service_pods
-from neuroscale.gate.fit.llm_inference_service_pods import llm_inference_service_pods
+from neuroscale.gate.fit.inference_service_servers import Runtimes, inference_service_servers
+from neuroscale.gate.fit.llm_inference_service_servers import llm_inference_service_servers
 from neuroscale.gate.fit.vllm_containers import Found, Server, Unread, containers
 from neuroscale.manifests import kserve_pods
 from neuroscale.manifests.objects import Manifest
@@ -58,9 +58,9 @@ def _sees_services(server: Server) -> bool:
 
 def _read(manifest: Manifest, runtime: Runtimes) -> Iterator[Found]:
     if manifest.group == KSERVE and manifest.kind == "InferenceService":
-        yield from inference_service_pods(manifest, runtime)
+        yield from inference_service_servers(manifest, runtime)
     elif manifest.group == KSERVE and manifest.kind == "LLMInferenceService":
-        yield from llm_inference_service_pods(manifest)
+        yield from llm_inference_service_servers(manifest)
     else:
         pods = _group_size(manifest)
         description = manifest.kind in RUNTIMES or manifest.kind in ("LLMInferenceServiceConfig", "PodTemplate")

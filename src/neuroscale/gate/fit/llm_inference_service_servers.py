@@ -16,7 +16,7 @@ from neuroscale.vllm.command import ServeCommand, Word, serve_command
 _LLM_CONTAINER = "main"
 
 
-def llm_inference_service_pods(manifest: Manifest) -> Iterator[Found]:
+def llm_inference_service_servers(manifest: Manifest) -> Iterator[Found]:
     """The containers of its pods that run vLLM. Raises ValueError if the manifest cannot be read."""
     spec = mapping(manifest.value.get("spec"), "spec")
     if kserve_pods.stopped(manifest.value):

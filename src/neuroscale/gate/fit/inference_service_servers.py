@@ -27,7 +27,7 @@ Runtimes = Callable[[str, str], Manifest | None]
 """Gives a runtime by its name and the service's namespace."""
 
 
-def inference_service_pods(manifest: Manifest, runtime: Runtimes) -> Iterator[Found]:
+def inference_service_servers(manifest: Manifest, runtime: Runtimes) -> Iterator[Found]:
     """The containers of its pods that run vLLM. `runtime`: the known ones. Raises ValueError if it cannot be read."""
     spec = mapping(manifest.value.get("spec"), "spec")
     if kserve_pods.stopped(manifest.value):
