@@ -189,7 +189,8 @@ class Exceptions(Frozen):
 
 
 Level = Literal["off", "warn", "block"]
-"""The gate's response if a change breaks a rule on cost: nothing, a notice in the verdict, or a refusal."""
+"""The gate's response if a change breaks a rule on cost or availability: nothing, a notice in the verdict, or a
+refusal."""
 
 
 class LargeChange(Frozen):
@@ -232,6 +233,32 @@ class CostRules(Frozen):
         }
 
 
+class ProductionRules(Frozen):
+    """The rules on the availability of services in `environments`; each rule is off unless the settings set it.
+
+    `replicas`: a service runs two replicas or more. `disruption_budget`: a PodDisruptionBudget lets a node drain and
+    keeps one of the service's pods. `image_digest`: every image is named by its digest.
+    """
+
+    environments: tuple[Label, ...] = ()
+    replicas: Level = "off"
+    disruption_budget: Level = "off"
+    image_digest: Level = "off"
+
+    @property
+    def levels(self) -> dict[str, Level]:
+        """The level of each rule, by the name under which findings and exceptions have it."""
+        return {
+            "production-replicas": self.replicas,
+            "production-disruption-budget": self.disruption_budget,
+            "production-image-digest": self.image_digest,
+        }
+
+
+PRODUCTION_RULES = tuple(ProductionRules().levels)
+"""The names of the rules on availability."""
+
+
 class Settings(Frozen):
     """The whole file. `certificates`: who signs the certificates of the gateways in each folder of platform/clusters
     (default: own)."""
@@ -247,6 +274,7 @@ class Settings(Frozen):
     exceptions: Exceptions = Field(default_factory=Exceptions)
     reconciliation: Reconciliation = Field(default_factory=Reconciliation)
     costs: CostRules = Field(default_factory=CostRules)
+    production: ProductionRules = Field(default_factory=ProductionRules)
     environments: Annotated[
         # It is part of the name of an Argo CD application, after a service's name and a dot; names have at most 63
         # characters.
@@ -262,9 +290,18 @@ def load_settings(snapshot: Snapshot) -> Settings:
 
 def check_settings(settings: Settings, catalog: Catalog) -> None:
     """Raises InputError if the settings name an accelerator that the catalog or the kind of cluster lacks, two that
-    node labels do not distinguish, a price list that the catalog lacks, or a Prometheus that the network policies of
-    the services do not admit."""
-    problems = []
+    node labels do not distinguish, a price list that the catalog lacks, a Prometheus that the network policies of the
+    services do not admit, or a production environment that does not exist."""
+    problems = [
+        Problem(
+            SETTINGS,
+            "production.environments",
+            f"{name!r} is not one of the environments",
+            suggest(name, settings.environments),
+        )
+        for name in settings.production.environments
+        if name not in settings.environments
+    ]
     for name, environment in settings.environments.items():
         for field, used, known, listed in (
             ("accelerators", environment.accelerators, catalog.accelerators, ACCELERATORS),

@@ -22,6 +22,7 @@ from neuroscale.gate.checks.files import FilesCheck
 from neuroscale.gate.checks.judged_kinds import KindsCheck
 from neuroscale.gate.checks.platform_files import PlatformFilesCheck
 from neuroscale.gate.checks.policy import PolicyCheck
+from neuroscale.gate.checks.production import ProductionCheck
 from neuroscale.gate.checks.schema import SchemaCheck
 from neuroscale.gate.checks.secrets import SecretsCheck, Text
 from neuroscale.gate.fit.by_changed_facts import ChangedFactsFitCheck
@@ -79,6 +80,7 @@ def all_checks() -> list[GateCheck]:
         FitCheck(),
         ChangedFactsFitCheck(),
         PlatformFilesCheck(),
+        ProductionCheck(),
         CostCheck(),
     ]
 

@@ -15,7 +15,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuroscale.catalog.settings import LONGEST_DAYS
+from neuroscale.catalog.settings import LONGEST_DAYS, PRODUCTION_RULES
 from neuroscale.core import tools
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
@@ -84,7 +84,12 @@ def evaluate_policies(
     count = workers or (1 if few else os.cpu_count() or 1)
     batches = _batches(policy_set, manifests, pairs, schemas, count)
     findings = list(homeless)
-    in_force = [one for one in policy_set.exceptions if one.fault(today, longest_days) is None]
+    # The production check looks at the exceptions from its own rules.
+    in_force = [
+        one
+        for one in policy_set.exceptions
+        if one.policy not in PRODUCTION_RULES and one.fault(today, longest_days) is None
+    ]
     needed: set[tuple[str, int]] = set()
     expected = evaluated = 0
     # Threads only wait for the processes; a failure in one batch cancels those that have not started.

@@ -1,0 +1,230 @@
+"""Judges whether services in production environments stay up while a node drains, and name their images by digest.
+
+`production` of the settings names these environments and the level of each rule. A rule finds what the files show: the
+images that KServe's own settings add to a pod (such as its storage initializer) are the cluster's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from neuroscale.catalog.settings import PRODUCTION_RULES, ProductionRules
+from neuroscale.core.counting import counted
+from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.core.yaml_io import Path
+from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, manifest_finding
+from neuroscale.gate.checks.drift import read_file
+from neuroscale.gate.checks.policy_exceptions import unneeded_exceptions, with_exceptions
+from neuroscale.gate.checks.production_tripwires import production_tripwires
+from neuroscale.gate.judged_files import ServiceFolder
+from neuroscale.gate.platform_sources import UNREADABLE
+from neuroscale.gate.verdict import Finding, Severity
+from neuroscale.manifests import disruption_budgets
+from neuroscale.manifests.kserve_pods import COMPONENTS
+from neuroscale.manifests.objects import Manifest
+from neuroscale.manifests.pod_resources import mapping, sequence
+from neuroscale.manifests.pod_sets import Object, PodSet, UnknownPods, labels_of
+from neuroscale.manifests.pods_of_objects import pods_of_objects
+from neuroscale.manifests.scaling import texts
+from neuroscale.manifests.serving_runtimes import KSERVE, runtimes_below
+from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
+from neuroscale.repo.layout import REQUEST_FILE
+from neuroscale.request.service_request import fault_of, load_request
+
+if TYPE_CHECKING:
+    from neuroscale.gate.run_state import Run
+
+GATE = "production"
+_REPLICAS, _BUDGET, _DIGEST = PRODUCTION_RULES
+_FEWEST = 2
+_BY_DIGEST = re.compile(r"[^@]+@sha256:[0-9a-f]{64}")
+_REPLICAS_FIX = (
+    "Answer high to the form's question about availability, or override replicas.min in request.yaml with a reason and "
+    "a last day; then run `neuroscale replan` on the folder."
+)
+_BUDGET_FIX = "Write a PodDisruptionBudget of the service's pods with maxUnavailable: 1, as the template does."
+_DIGEST_FIX = "Enter the digest of the runtime's image in platform/catalog/runtimes/, then run `neuroscale replan`."
+
+
+class ProductionCheck(GateCheck):
+    """Whether each service of a production environment has replicas, a disruption budget and digests of images."""
+
+    name = GATE
+    title = "Production"
+
+    def __init__(self) -> None:
+        self._rules = ProductionRules()
+
+    def left_out(self, run: Run) -> LeftOut | None:
+        try:
+            self._rules = _rules(run)
+        except InputError:
+            return LeftOut(UNREADABLE) if run.given.services else LeftOut()
+        return None if set(self._rules.levels.values()) != {"off"} and _services(run, self._rules) else LeftOut()
+
+    def evaluate(self, run: Run) -> Evaluation:
+        caught = _caught()
+        runtimes = [one.value for one in runtimes_below(run.given.snapshot, RUNTIME_FOLDER)]
+        exceptions = [one for one in run.judge.policies().exceptions if one.policy in PRODUCTION_RULES]
+        in_force = [one for one in exceptions if one.fault(run.today, run.longest_days) is None]
+        findings: list[Finding] = []
+        judged: list[Manifest] = []
+        needed: set[tuple[str, int]] = set()
+        for service in _services(run, self._rules):
+            objects = [one for one in run.manifests if one.service == service.path]
+            for manifest, finding in judge_service(objects, self._rules, runtimes):
+                needed.add((finding.rule, id(manifest)))
+                told = _overridden(run, service, finding) if finding.rule == _REPLICAS else finding
+                findings.append(with_exceptions(told, manifest, exceptions, run.today, run.longest_days))
+            judged += [one for one in objects if _is_service(one)]
+        findings += unneeded_exceptions(in_force, judged, needed)
+        return Evaluation(tuple(findings), len(judged), len(judged), "services", caught, caught)
+
+
+def _rules(run: Run) -> ProductionRules:
+    """The base's rules. Settings of the base that cannot be read have none: the change's own decide then."""
+    with suppress(InputError):
+        return run.judge.settings().production
+    return run.after.settings().production
+
+
+def _services(run: Run, rules: ProductionRules) -> list[ServiceFolder]:
+    return [one for one in run.given.services if one.change != "removed" and one.path.environment in rules.environments]
+
+
+def _is_service(manifest: Manifest) -> bool:
+    return (manifest.group, manifest.kind) == (KSERVE, "InferenceService")
+
+
+def _overridden(run: Run, service: ServiceFolder, finding: Finding) -> Finding:
+    """The finding, a notice if the service's request overrides the number of replicas with a valid reason."""
+    with suppress(InputError):  # the drift check reports a request that cannot be read
+        request = read_file(run.given.snapshot, f"{service.path.folder}/{REQUEST_FILE}", load_request)
+        for one in request.overrides if request else ():
+            if one.field == "replicas.min" and not fault_of(one.reason, one.expires, run.today, run.longest_days):
+                told = f"{finding.message} (the override of replicas.min is in force until {one.expires}: {one.reason})"
+                return finding.model_copy(update={"severity": Severity.NOTICE, "message": told})
+    return finding
+
+
+def judge_service(
+    objects: Sequence[Manifest], rules: ProductionRules, runtimes: Iterable[Object]
+) -> Iterator[tuple[Manifest, Finding]]:
+    """The findings about each InferenceService among the objects of one service, by the rules that are not off.
+
+    `runtimes`: the known serving runtimes.
+    """
+    budgets = [one for one in objects if (one.group, one.kind) == disruption_budgets.KIND]
+    read = pods_of_objects([one.value for one in objects], runtimes)
+    for manifest, pods in zip(objects, read, strict=True):
+        if not _is_service(manifest):
+            continue
+        seen = _Judgement(manifest, rules)
+        for one in pods.found or (UnknownPods("", "the files show no pods"),):
+            if not isinstance(one, PodSet):
+                seen.unknown(one)
+                continue
+            if one.part in COMPONENTS:  # a canary and a worker are not the service's only pods
+                seen.replicas(one)
+                seen.budget(one, budgets)
+            try:
+                seen.images(one)
+            except ValueError as error:
+                seen.unknown(UnknownPods(one.part, str(error), decisive=False))
+        yield from ((manifest, finding) for finding in seen.findings)
+
+
+class _Judgement:
+    """The findings about one InferenceService."""
+
+    def __init__(self, manifest: Manifest, rules: ProductionRules) -> None:
+        self.manifest = manifest
+        self.rules = rules
+        self.findings: list[Finding] = []
+
+    def say(self, rule: str, path: Path, told: str, fix: str) -> None:
+        level = self.rules.levels[rule]
+        if level != "off":
+            severity = Severity.ERROR if level == "block" else Severity.NOTICE
+            self.findings.append(manifest_finding(GATE, rule, self.manifest, path, told, fix, severity=severity))
+
+    def unknown(self, pods: UnknownPods) -> None:
+        told = f"whether its {pods.part or 'pods'} can be relied on is not known: {pods.reason}"
+        for rule in PRODUCTION_RULES if pods.decisive else (_DIGEST,):
+            self.say(rule, ("spec",), told, "Write the service so that its files show all of its pods.")
+
+    def replicas(self, pods: PodSet) -> None:
+        fewest = _fewest(pods)
+        if fewest < _FEWEST:
+            told = f"its {pods.part} may run {counted(fewest, 'replica')}: nothing answers while that node drains"
+            self.say(_REPLICAS, ("spec", pods.part, "minReplicas"), told, _REPLICAS_FIX)
+
+    def budget(self, pods: PodSet, budgets: Sequence[Manifest]) -> None:
+        fewest, at = _fewest(pods), ("spec", pods.part)
+        try:
+            labels = self._labels(pods)
+            selecting = [
+                spec
+                for one in budgets
+                if one.namespace == self.manifest.namespace
+                and disruption_budgets.selects(spec := mapping(one.value.get("spec"), "spec"), labels)
+            ]
+            if len(selecting) > 1:
+                told = f"{len(selecting)} PodDisruptionBudgets select the pods of its {pods.part}: no node can drain"
+                self.say(_BUDGET, at, told, "Keep one of them.")
+                return
+            kept = disruption_budgets.pods_kept(selecting[0], fewest) if selecting else 0
+        except ValueError as error:
+            self.say(_BUDGET, at, f"its PodDisruptionBudget cannot be read: {error}", _BUDGET_FIX)
+            return
+        if selecting and kept >= fewest > 0:
+            told = f"its PodDisruptionBudget keeps {kept} of {fewest} pods of its {pods.part}: no node can drain"
+            self.say(_BUDGET, at, told, _BUDGET_FIX)
+        elif fewest >= _FEWEST and kept == 0:
+            which = "its PodDisruptionBudget keeps none" if selecting else "no PodDisruptionBudget keeps one"
+            self.say(_BUDGET, at, f"{which} of the {fewest} pods of its {pods.part} while nodes drain", _BUDGET_FIX)
+
+    def _labels(self, pods: PodSet) -> dict[str, str]:
+        """The labels of the pods, as KServe's release 0.20 makes them in the deployment mode Standard."""
+        added = {f"{KSERVE}/inferenceservice": self.manifest.name, "component": pods.part}
+        return texts(labels_of(self.manifest.value), "labels") | texts(pods.labels, "labels") | added
+
+    def images(self, pods: PodSet) -> None:
+        for image in dict.fromkeys(_images(pods)):
+            if _BY_DIGEST.fullmatch(image):
+                continue
+            told = (
+                f"a container of its {pods.part} runs {image}: without a digest, the registry can change what that is"
+                if image
+                else f"the files do not show the image of a container of its {pods.part}"
+            )
+            part = pods.part if pods.part in COMPONENTS else "canary"
+            self.say(_DIGEST, ("spec", part), told, _DIGEST_FIX)
+
+
+def _fewest(pods: PodSet) -> int:
+    return pods.bounds.fewest if pods.bounds else 0
+
+
+def _images(pods: PodSet) -> Iterator[str]:
+    for spec, _ in pods.specs:
+        for key in ("initContainers", "containers"):
+            for item in sequence(spec.get(key), key):
+                yield str(mapping(item, "a container").get("image") or "")
+        for item in sequence(spec.get("volumes"), "volumes"):
+            if (source := mapping(item, "a volume").get("image")) is not None:
+                yield str(mapping(source, "image").get("reference") or "")
+
+
+def _caught() -> int:
+    """How many known-bad services have the one finding that they must have. Raises UntrustedError if one has not."""
+    traps = production_tripwires()
+    rules = ProductionRules(replicas="block", disruption_budget="block", image_digest="block")
+    for trap in traps:
+        found = [(one.rule, one.severity) for _, one in judge_service(trap.objects, rules, ())]
+        if found != [(trap.rule, Severity.ERROR)]:
+            raise UntrustedError(f"the production check did not catch its tripwire: {trap.title} ({trap.rule}).")
+    return len(traps)

@@ -1,0 +1,273 @@
+"""Services of production environments: two replicas, a PodDisruptionBudget, images by digest, and their exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from neuroscale.core.yaml_io import dump
+from neuroscale.gate.check import GateResult, begin
+from neuroscale.gate.checks import production
+from neuroscale.gate.checks.production import ProductionCheck
+from neuroscale.gate.judged_files import GateInput, ServiceFolder
+from neuroscale.gate.run_state import Run, Subject
+from neuroscale.gate.verdict import Outcome, Severity
+from neuroscale.manifests.disruption_budgets import pods_kept, selects
+from neuroscale.manifests.objects import read_manifests
+from neuroscale.planning.planner import plan
+from neuroscale.rendering.planning_inputs import PlanningInputs
+from neuroscale.rendering.scaffolder.template import load_template
+from neuroscale.rendering.service_folder import render
+from neuroscale.repo.layout import RENDERED_KINDS, ServicePath
+from neuroscale.repo.snapshot import MemorySnapshot, read_all
+from neuroscale.request.service_request import Override
+from plan_factory import ANSWERS, make_request
+from platform_repository import CATALOG, SETTINGS, SNAPSHOT
+
+TODAY = date(2026, 11, 21)
+SERVICE = ServicePath("prod", "support-chat")
+PLATFORM = PlanningInputs(CATALOG, SETTINGS, load_template(SNAPSHOT))
+FILES = read_all(SNAPSHOT, SNAPSHOT.entries("platform/settings.yaml", "platform/serving", "policies"))
+ALL_BLOCK = {"environments": ["prod"], "replicas": "block", "disruption_budget": "block", "image_digest": "block"}
+BUDGET = f"{SERVICE.folder}/poddisruptionbudget.yaml"
+ISVC = f"{SERVICE.folder}/inferenceservice.yaml"
+DIGEST = f"@sha256:{'a' * 64}"
+ONE_REPLICA = "its predictor may run 1 replica: nothing answers while that node drains"
+
+
+def rendered(availability: str = "high", overrides: tuple[Override, ...] = ()) -> dict[str, bytes]:
+    """The files of a service of production."""
+    answers = {**ANSWERS, "environment": SERVICE.environment, "availability": availability}
+    request = make_request(**answers, overrides=overrides)
+    made = plan(request, CATALOG, SETTINGS, PLATFORM.template.version)
+    files = render(request, made, PLATFORM.template)
+    return {f"{SERVICE.folder}/{name}": text.encode() for name, text in files.items()}
+
+
+def with_rules(**rules: Any) -> dict[str, bytes]:
+    value = yaml.safe_load(FILES["platform/settings.yaml"])
+    return {**FILES, "platform/settings.yaml": dump({**value, "production": rules}).encode()}
+
+
+def judged(
+    files: Mapping[str, bytes],
+    platform: Mapping[str, bytes] = FILES,
+    *,
+    service: ServicePath = SERVICE,
+    head: Mapping[str, bytes] | None = None,
+) -> GateResult | None:
+    """The check's result. `platform`: the files of the base; `head`: those of the change, if they differ."""
+    snapshot = MemorySnapshot({**(head or platform), **files})
+    folder = ServiceFolder(service, "added", tuple(snapshot.entries(service.folder)))
+    given = GateInput(snapshot, (folder,))
+    run = Run(Subject(given, list, snapshot if head is None else MemorySnapshot(platform)), TODAY, Path())
+    run.manifests = [
+        one
+        for name in RENDERED_KINDS
+        if (data := files.get(f"{service.folder}/{name}"))
+        for one in read_manifests(data, f"{service.folder}/{name}", service)
+    ]
+    return begin(ProductionCheck(), run)()
+
+
+def told(result: GateResult | None, severity: Severity = Severity.ERROR) -> dict[str, str]:
+    assert result is not None
+    return {one.rule: one.message for one in result.findings if one.severity is severity}
+
+
+def test_what_the_planner_makes_for_production_passes_and_only_its_tag_is_named() -> None:
+    result = judged(rendered())
+    assert result is not None
+    assert (result.check.outcome, result.check.evaluated, result.check.tripwires_caught) == (Outcome.PASSED, 1, 6)
+    assert [*told(result, Severity.NOTICE)] == ["production-image-digest"]
+
+
+def test_one_replica_is_refused_at_its_line_with_the_two_ways_out() -> None:
+    result = judged(rendered("standard"))
+    assert told(result) == {"production-replicas": ONE_REPLICA}
+    assert result is not None
+    (finding,) = (one for one in result.findings if one.severity is Severity.ERROR)
+    assert finding.file == ISVC
+    assert finding.line is not None
+    assert "minReplicas: 1" in rendered("standard")[ISVC].decode().splitlines()[finding.line - 1]
+    assert "Answer high" in finding.fix
+    assert "override replicas.min" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("expires", "reason", "severity"),
+    [
+        ("2027-01-31", "A trial for ten users of one team.", Severity.NOTICE),
+        ("2026-11-20", "A trial for ten users of one team.", Severity.ERROR),
+        ("2027-01-31", "because", Severity.ERROR),
+    ],
+)
+def test_an_override_of_the_replicas_is_a_recorded_exception_while_it_holds(
+    expires: str, reason: str, severity: Severity
+) -> None:
+    override = Override(field="replicas.min", value=1, reason=reason, expires=date.fromisoformat(expires))
+    message = told(judged(rendered(overrides=(override,))), severity)["production-replicas"]
+    assert message.startswith(ONE_REPLICA)
+    assert (f"in force until {expires}: {reason}" in message) == (severity is Severity.NOTICE)
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        ("maxUnavailable: 0", "keeps 2 of 2 pods of its predictor: no node can drain"),
+        ("minAvailable: 2", "keeps 2 of 2 pods of its predictor: no node can drain"),
+        ('minAvailable: "100%"', "keeps 2 of 2 pods of its predictor: no node can drain"),
+        ("unhealthyPodEvictionPolicy: AlwaysAllow", "keeps 2 of 2 pods of its predictor: no node can drain"),
+        ("maxUnavailable: 2", "its PodDisruptionBudget keeps none of the 2 pods"),
+        ('maxUnavailable: "60%"', "its PodDisruptionBudget keeps none of the 2 pods"),
+        ("minAvailable: 0", "its PodDisruptionBudget keeps none of the 2 pods"),
+        ("maxUnavailable: one", "cannot be read: 'one' is neither a count nor a percentage"),
+        ("", "no PodDisruptionBudget keeps one of the 2 pods"),
+    ],
+)
+def test_a_budget_lets_a_node_drain_and_keeps_a_pod(budget: str, message: str) -> None:
+    files = rendered()
+    if budget:
+        files[BUDGET] = files[BUDGET].replace(b"maxUnavailable: 1", budget.encode())
+    else:
+        files.pop(BUDGET)
+    assert message in told(judged(files))["production-disruption-budget"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    matchLabels:\n      serving", "    matchLabels:\n      app: other\n      serving"),
+        ("namespace: team-alpha", "namespace: team-beta"),
+    ],
+)
+def test_a_budget_of_other_pods_is_none(old: str, new: str) -> None:
+    files = rendered()
+    assert old in files[BUDGET].decode()
+    files[BUDGET] = files[BUDGET].replace(old.encode(), new.encode(), 1)
+    assert "no PodDisruptionBudget keeps one" in told(judged(files))["production-disruption-budget"]
+
+
+def test_two_budgets_of_the_same_pods_let_no_node_drain() -> None:
+    files = rendered()
+    files[BUDGET] += b"---\n" + files[BUDGET].replace(b"name: support-chat\n  namespace", b"name: second\n  namespace")
+    message = told(judged(files))["production-disruption-budget"]
+    assert message == "2 PodDisruptionBudgets select the pods of its predictor: no node can drain"
+
+
+def test_every_image_has_a_digest_where_the_settings_demand_it() -> None:
+    files, platform = rendered(), with_rules(**ALL_BLOCK)
+    assert [*told(judged(files, platform))] == ["production-image-digest"]
+    image = next(line for line in files[ISVC].splitlines() if line.strip().startswith(b"image:"))
+    by_digest = image.rstrip(b'"') + f'{DIGEST}"'.encode()
+    files[ISVC] = files[ISVC].replace(image, by_digest)
+    result = judged(files, platform)
+    assert result is not None
+    assert (result.check.outcome, result.findings) == (Outcome.PASSED, ())
+    sidecar = b"    initContainers:\n      - name: first\n        image: example.com/first:1.0.0\n    volumes:\n"
+    files[ISVC] = files[ISVC].replace(b"    volumes:\n", sidecar)
+    assert "example.com/first:1.0.0" in told(judged(files, platform))["production-image-digest"]
+
+
+def test_pods_that_the_files_do_not_show_are_not_counted_as_good() -> None:
+    files = rendered()
+    files[ISVC] = files[ISVC].replace(b"autoscalerClass: none", b"autoscalerClass: strange")
+    found = told(judged(files, with_rules(**ALL_BLOCK)))
+    assert [*found] == [*production.PRODUCTION_RULES]
+    assert "is not known: its autoscaler class 'strange'" in found["production-replicas"]
+
+
+def exception(rule: str, expires: str = "2027-01-31") -> dict[str, bytes]:
+    value = {
+        "schema_version": 1,
+        "policy": rule,
+        "kind": "InferenceService",
+        "namespace": "team-alpha",
+        "name": "support-chat",
+        "reason": "The registry that has the digest opens in May.",
+        "approved_by": "platform-team",
+        "expires": expires,
+    }
+    return {"policies/exceptions/support-chat.yaml": dump(value).encode()}
+
+
+@pytest.mark.parametrize("rule", ["production-replicas", "production-disruption-budget", "production-image-digest"])
+def test_an_exception_of_the_base_lifts_one_rule_for_one_service_until_it_ends(rule: str) -> None:
+    files = rendered("standard" if rule == "production-replicas" else "high")
+    if rule == "production-disruption-budget":
+        files.pop(BUDGET)
+    platform = with_rules(**ALL_BLOCK)
+    assert rule in told(judged(files, platform))
+    held = judged(files, {**platform, **exception(rule)})
+    assert rule not in told(held)
+    assert "excepted by policies/exceptions/support-chat.yaml until 2027-01-31" in told(held, Severity.NOTICE)[rule]
+    assert "expired on 2026-11-20" in told(judged(files, {**platform, **exception(rule, "2026-11-20")}))[rule]
+    # The change's own exception excepts nothing.
+    assert rule in told(judged(files, platform, head={**platform, **exception(rule)}))
+
+
+def test_an_exception_that_nothing_needs_is_named() -> None:
+    found = told(judged(rendered(), {**FILES, **exception("production-replicas")}), Severity.NOTICE)
+    assert "the policy production-replicas does not refuse it" in found["exception-unneeded"]
+
+
+@pytest.mark.parametrize(("level", "outcome"), [("off", None), ("warn", Outcome.PASSED), ("block", Outcome.FINDINGS)])
+def test_the_bases_settings_decide_what_refuses(level: str, outcome: Outcome | None) -> None:
+    files = rendered("standard")
+    rules = with_rules(environments=["prod"], replicas=level)
+    result = judged(files, rules, head=with_rules(environments=["prod"], replicas="off"))
+    assert (result and result.check.outcome) == outcome
+
+
+def test_other_environments_are_left_alone() -> None:
+    assert judged(rendered("standard"), with_rules(**{**ALL_BLOCK, "environments": ["dev"]})) is None
+    assert judged(rendered("standard"), with_rules()) is None
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_tripwire_that_comes_back_clean_ends_the_trust(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    traps = list(production.production_tripwires())
+    good = (traps[1].objects[0], traps[0].objects[1])
+    traps[number] = replace(traps[number], objects=good)
+    monkeypatch.setattr(production, "production_tripwires", lambda: tuple(traps))
+    result = judged(rendered())
+    assert result is not None
+    assert (result.check.outcome, "did not catch its tripwire" in result.check.detail) == (Outcome.UNTRUSTED, True)
+
+
+@pytest.mark.parametrize(
+    ("selector", "chosen"),
+    [
+        (None, False),
+        ({}, True),
+        ({"matchLabels": {"app": "chat"}}, True),
+        ({"matchLabels": {"app": "other"}}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["chat", "b"]}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["chat"]}]}, False),
+        ({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["a"]}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
+    ],
+)
+def test_a_selector_is_read_as_kubernetes_reads_it(selector: dict[str, Any] | None, chosen: bool) -> None:
+    assert selects({"selector": selector}, {"app": "chat"}) is chosen
+
+
+@pytest.mark.parametrize(
+    ("spec", "replicas", "kept"),
+    [
+        ({"maxUnavailable": "30%"}, 3, 2),
+        ({"maxUnavailable": "34%"}, 3, 1),
+        ({"minAvailable": "34%"}, 3, 2),
+        ({"minAvailable": 5}, 3, 3),
+        ({"maxUnavailable": 5}, 3, 0),
+    ],
+)
+def test_percentages_of_a_budget_round_up(spec: dict[str, Any], replicas: int, kept: int) -> None:
+    assert pods_kept(spec, replicas) == kept
