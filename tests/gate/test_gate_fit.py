@@ -55,8 +55,14 @@ def container(*args: str, gpus: int = 1, image: str = "vllm/vllm-openai:v0.32.0"
     return {"name": "vllm", "image": image, "args": list(args), "resources": resources, **more}
 
 
+SHM = {"name": "shared", "mountPath": "/dev/shm"}
+IN_MEMORY = [{"name": "shared", "emptyDir": {"medium": "Memory"}}]
+
+
 def deployment(*args: str, gpus: int = 1, nodes: Object | None = None, **more: Any) -> Object:
-    spec = {"nodeSelector": L4 if nodes is None else nodes, "containers": [container(*args, gpus=gpus, **more)]}
+    """A server with shared memory, unless `volumeMounts` says otherwise."""
+    vllm = container(*args, gpus=gpus, **{"volumeMounts": [SHM], **more})
+    spec = {"nodeSelector": L4 if nodes is None else nodes, "containers": [vllm], "volumes": IN_MEMORY}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -329,6 +335,89 @@ def test_a_volume_that_is_sure_to_be_too_small_is_found(knowledge: Knowledge, va
 )
 def test_a_volume_that_may_do_passes(knowledge: Knowledge, value: Object) -> None:
     assert "small-volume" not in {one.rule for one in found(knowledge, value)}
+
+
+def without(*args: str, gpus: int = 2, mounts: Any = (), pod: Object | None = None, **more: Any) -> Object:
+    """8B parameters on several accelerators, with nothing at /dev/shm."""
+    value = dense(*args, gpus=gpus, volumeMounts=list(mounts), **more)
+    value["spec"]["template"]["spec"] |= pod or {}
+    return value
+
+
+PIPELINE = ("--pipeline-parallel-size=2",)
+SMALLER = [{"name": "VLLM_MQ_MAX_CHUNK_BYTES_MB", "value": "4"}]
+TWO_ON_CPU: Object = {"nodes": {}, "image": "vllm/vllm-openai-cpu:v0.32.0", "gpus": 0}
+
+
+@pytest.mark.parametrize(
+    ("value", "severity", "told"),
+    [
+        (
+            without(*TWO),
+            Severity.ERROR,
+            "a queue of 160 MiB in /dev/shm, and a container without a volume there has 64",
+        ),
+        (without(*PIPELINE), Severity.ERROR, "a queue of 160 MiB"),
+        (without(*TWO, "--distributed-executor-backend=mp"), Severity.ERROR, "a queue of 160 MiB"),
+        (without(*TWO, mounts=[{"name": "shared", "mountPath": "/dev/shm2"}]), Severity.ERROR, "160 MiB"),
+        (
+            without(*TWO, **TWO_ON_CPU, env=[{"name": "VLLM_CPU_KVCACHE_SPACE", "value": "2"}]),
+            Severity.ERROR,
+            "160 MiB",
+        ),
+        (without(*TWO, nodes={"nobody.example.com/knows": "it"}), Severity.NOTICE, "2 ranks share 64 MiB in /dev/shm"),
+        (without(*TWO, "--distributed-executor-backend=ray"), Severity.NOTICE, "2 ranks share 64 MiB"),
+        (without(*TWO, env=SMALLER), Severity.NOTICE, "on GPUs by NCCL"),
+        (without("--data-parallel-size=2"), Severity.NOTICE, "2 ranks share 64 MiB"),
+        (
+            without(*TWO, mounts=[SHM], pod={"volumes": [{"name": "shared", "emptyDir": {}}]}),
+            Severity.NOTICE,
+            "a volume on the node's disk",
+        ),
+        (inference_service(f"--model={DENSE}", *TWO, "--max-model-len=8192", gpus=2), Severity.ERROR, "160 MiB"),
+    ],
+)
+def test_ranks_without_shared_memory_are_found(
+    knowledge: Knowledge, value: Object, severity: Severity, told: str
+) -> None:
+    (finding,) = (one for one in found(knowledge, value) if one.rule == "no-shared-memory")
+    assert (finding.severity, told in finding.message) == (severity, True)
+    assert "medium: Memory" in finding.fix
+
+
+def built_in_on_two() -> Object:
+    """A service on two accelerators by KServe's own runtime, which mounts /dev/shm."""
+    value = inference_service(runtime="kserve-vllmserver", gpus=2, storageUri=f"hf://{DENSE}", args=[*TWO])
+    del value["spec"]["predictor"]["model"]["command"]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        without(gpus=1),  # one rank asks nobody
+        without(*TWO, pod={"hostIPC": True}),
+        without(*TWO, mounts=[{"name": "shared", "mountPath": "/dev"}]),
+        without(*TWO, mounts=[SHM], pod={"volumes": [{"name": "shared", "persistentVolumeClaim": {"claimName": "a"}}]}),
+        built_in_on_two(),
+    ],
+)
+def test_ranks_with_shared_memory_pass(knowledge: Knowledge, value: Object) -> None:
+    assert "no-shared-memory" not in {one.rule for one in found(knowledge, value)}
+
+
+def test_a_runtimes_shared_memory_counts_for_its_service(knowledge: Knowledge) -> None:
+    serving = {"name": "kserve-container", "command": ["vllm", "serve"], "image": "vllm/vllm-openai:v0.32.0"}
+    runtime = {
+        "apiVersion": "serving.kserve.io/v1alpha1",
+        "kind": "ServingRuntime",
+        "metadata": {"name": "own", "namespace": "team-alpha"},
+        "spec": {"containers": [{**serving, "volumeMounts": [SHM]}], "volumes": IN_MEMORY},
+    }
+    service = inference_service(f"--model={DENSE}", *TWO, "--max-model-len=8192", gpus=2, runtime="own")
+    assert "no-shared-memory" not in {one.rule for one in found(knowledge, runtime, service)}
+    runtime["spec"] = {"containers": [serving]}
+    assert "no-shared-memory" in errors(knowledge, runtime, service)
 
 
 @pytest.mark.parametrize("rule", SPOILT)

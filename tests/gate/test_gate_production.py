@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
+from neuroscale.catalog.settings import PRODUCTION_RULES
 from neuroscale.core.yaml_io import dump
 from neuroscale.gate.check import GateResult, begin
 from neuroscale.gate.checks import production
 from neuroscale.gate.checks.production import ProductionCheck
+from neuroscale.gate.checks.production_tripwires import production_tripwires
 from neuroscale.gate.judged_files import GateInput, ServiceFolder
 from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Outcome, Severity
@@ -179,7 +181,7 @@ def test_pods_that_the_files_do_not_show_are_not_counted_as_good() -> None:
     files = rendered()
     files[ISVC] = files[ISVC].replace(b"autoscalerClass: none", b"autoscalerClass: strange")
     found = told(judged(files, with_rules(**ALL_BLOCK)))
-    assert [*found] == [*production.PRODUCTION_RULES]
+    assert [*found] == [*PRODUCTION_RULES]
     assert "is not known: its autoscaler class 'strange'" in found["production-replicas"]
 
 
@@ -232,7 +234,7 @@ def test_other_environments_are_left_alone() -> None:
 
 @pytest.mark.parametrize("number", range(6))
 def test_a_tripwire_that_comes_back_clean_ends_the_trust(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    traps = list(production.production_tripwires())
+    traps = list(production_tripwires())
     good = (traps[1].objects[0], traps[0].objects[1])
     traps[number] = replace(traps[number], objects=good)
     monkeypatch.setattr(production, "production_tripwires", lambda: tuple(traps))

@@ -38,8 +38,10 @@ _BUILT_IN: Mapping[str, Any] = {
                 "command": ["python", "-m", "vllm.entrypoints.openai.api_server"],
                 "args": ["--port=8080", "--served-model-name={{.Name}}", "--model=/mnt/models"],
                 "resources": {"requests": _SIZE, "limits": _SIZE},
+                "volumeMounts": [{"name": "devshm", "mountPath": "/dev/shm"}],  # noqa: S108
             }
-        ]
+        ],
+        "volumes": [{"name": "devshm", "emptyDir": {"medium": "Memory"}}],
     },
 }
 """The part of that runtime that a service takes; KServe brings it (`config/runtimes/kserve-vllmserver.yaml`)."""

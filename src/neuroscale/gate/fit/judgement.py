@@ -24,7 +24,7 @@ from neuroscale.gate.fit.reachability import (
     untold_variables,
 )
 from neuroscale.gate.fit.vllm_containers import Server, Unread
-from neuroscale.gate.fit.volumes import READ, check_room
+from neuroscale.gate.fit.volumes import READ, check_room, check_shared_memory
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.cpu_memory import CACHE_SPACE, cache_space, hidden_cache_space, memory_limit
 from neuroscale.manifests.serving_runtimes import SERVING
@@ -206,8 +206,10 @@ class _Judgement:
         named = self.parsed.arguments.model or ""
         fetched = model if model and model.entry.weights.kind == "hub" and not named.startswith("/") else None
         compiled = place is not None and place.device.family in ("cuda", "rocm", "cpu")
-        faults = check_room(server.spec, self.parsed, self.command, fetched, compiled=compiled)
-        self._of_container(replace(fault, refused=self.parsed.exact) for fault in faults)
+        faults = [*check_room(server.spec, self.parsed, self.command, fetched, compiled=compiled)]
+        if (place is None or compiled) and not server.shared_memory:
+            faults += check_shared_memory(server.spec, self.parsed, self.command, processes=compiled)
+        self._of_container(replace(fault, refused=fault.refused and self.parsed.exact) for fault in faults)
 
     def _model(self) -> KnownModel | None:
         named = self.parsed.arguments.model

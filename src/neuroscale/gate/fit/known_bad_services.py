@@ -123,6 +123,12 @@ def tripwires() -> tuple[Tripwire, ...]:
             knowledge,
         ),
         Tripwire(
+            "two ranks without shared memory",
+            (deployment(small, "--tensor-parallel-size=2", gpus=2),),
+            (("no-shared-memory", SHARED_MEMORY),),
+            knowledge,
+        ),
+        Tripwire(
             "arguments in a file",
             (deployment(small, "--config", "a.yaml"),),
             (("not-judged", "cannot be judged"),),

@@ -44,7 +44,9 @@ def llm_inference_service_servers(manifest: Manifest) -> Iterator[Found]:
                 if not container.get("command"):
                     command = _llm_command(container, described, spec, manifest)
             if command is not None:
-                yield Server(manifest, place, subject, command, alone, uri, hidden=hidden)
+                # KServe's config/llmisvcconfig mounts a volume in memory at /dev/shm into this container.
+                shared = container.get("name") == _LLM_CONTAINER
+                yield Server(manifest, place, subject, command, alone, uri, hidden=hidden, shared_memory=shared)
             elif devices := devices_of(container):
                 yield Unread(manifest, place, subject, not_vllm(devices))
 

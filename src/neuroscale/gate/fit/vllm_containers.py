@@ -23,7 +23,8 @@ class Server:
     that KServe puts into /mnt/models ("" if it puts none there). `pods`: the number of pods that one server runs in.
     `workers`: the pods of them that ask for other resources. `hidden`: places in the manifest, and which part of the
     command the files do not show there. `description`: it describes pods and runs none. `for_cpu`: it runs the build
-    for CPUs, whatever its image's name is. `port_service`: a Service for which Kubernetes sets VLLM_PORT in its pods.
+    for CPUs, whatever its image's name is. `shared_memory`: KServe mounts /dev/shm into it. `port_service`: a Service
+    for which Kubernetes sets VLLM_PORT in its pods.
     """
 
     manifest: Manifest
@@ -37,6 +38,7 @@ class Server:
     hidden: tuple[tuple[Path, str], ...] = ()
     description: bool = False
     for_cpu: bool = False
+    shared_memory: bool = False
     port_service: Manifest | None = None
     origins: Mapping[tuple[str | int, ...], tuple[Manifest, Path]] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Checks that the volumes that vLLM writes to have room for the files that it certainly writes.
+"""Checks that a server has shared memory, and that its volumes have room for the files that it certainly writes.
 
 Kubernetes ends a pod whose emptyDir holds more than its sizeLimit, and one with `medium: Memory` is a file system of
 that size. Only a volume that is certainly too small is a finding.
@@ -19,7 +19,7 @@ from neuroscale.manifests.pod_resources import mapping, sequence
 from neuroscale.manifests.quantity import quantity
 from neuroscale.vllm.arguments import Parsed
 from neuroscale.vllm.command import ServeCommand
-from neuroscale.vllm.parallel_sizes import ranks
+from neuroscale.vllm.parallel_sizes import pod_ranks, ranks
 
 READ = ("download_dir", "distributed_executor_backend", "load_format", "tensor_parallel_size", "pipeline_parallel_size")
 """Arguments that decide which files vLLM writes, and where."""
@@ -30,6 +30,11 @@ _CHUNK = "VLLM_MQ_MAX_CHUNK_BYTES_MB"
 # server has ten chunks of 16 MiB, each with a byte for the writer and one for each rank. vLLM ends where /dev/shm has
 # less room than that ("Insufficient space in /dev/shm ... 160 MiB required").
 _CHUNKS, _CHUNK_MIB = 10, 16
+# What a container has at /dev/shm where nothing is mounted there: the default of containerd and CRI-O, whose images
+# Kubernetes runs. NCCL's segments alone can take more: 9.2 MiB for each pair of GPUs without a direct link
+# (https://github.com/NVIDIA/nccl/issues/525).
+_DEFAULT = Decimal(64 * MIB)
+_MOUNT = "Mount an emptyDir with medium: Memory and a sizeLimit of 1Gi or more there."
 _DOWNLOADED = ("auto", "safetensors", "hf", "pt")
 # Where the hub's files go, by the first variable that is set (huggingface_hub/constants.py).
 _HUB_FOLDERS = (
@@ -59,6 +64,54 @@ class _Volume:
     place: tuple[str | int, ...]
 
 
+def check_shared_memory(
+    spec: Mapping[str, Any], parsed: Parsed, command: ServeCommand, *, processes: bool
+) -> Iterator[ContainerFault]:
+    """Faults of a server of several ranks with nothing in memory at /dev/shm. `spec` is a pod's, with one container.
+
+    `processes`: it runs on accelerators for which each rank is a process of its own, as far as is known; a server that
+    certainly ends is refused then, and any other gets a notice.
+    """
+    count = pod_ranks(parsed)
+    if count < 2 or spec.get("hostIPC") is True:
+        return
+    mount = _mount(spec, SHARED_MEMORY)
+    if mount is not None:
+        empty = _empty_dir(spec, mount)
+        if empty is not None and empty.get("medium") != "Memory":
+            told = f"{count} ranks exchange messages in {SHARED_MEMORY}, which is a volume on the node's disk"
+            place = ("volumeMounts", mount)
+            yield ContainerFault(
+                "no-shared-memory", place, told, "Write medium: Memory in its emptyDir.", refused=False
+            )
+        return
+    needed, size = _queue(parsed, command)
+    if processes and needed > _DEFAULT:
+        told = (
+            f"{ranks(parsed)} ranks exchange messages by a queue of {size} MiB in {SHARED_MEMORY}, and a container "
+            f"without a volume there has {_size(_DEFAULT)}: vLLM ends at its start"
+        )
+    else:
+        told = (
+            f"{count} ranks share {_size(_DEFAULT)} in {SHARED_MEMORY}, as a container without a volume there has, and "
+            "what they exchange (on GPUs by NCCL) may need more: the server ends then"
+        )
+    yield ContainerFault("no-shared-memory", ("volumeMounts",), told, _MOUNT, refused=processes and needed > _DEFAULT)
+
+
+def _queue(parsed: Parsed, command: ServeCommand) -> tuple[Decimal, int]:
+    """The bytes of the queue between the ranks of one server, and its size in MiB; 0 if there is none, or if it is not
+    known."""
+    count = ranks(parsed)
+    if count < 2 or _CHUNK in command.hidden or parsed.value("distributed_executor_backend") not in (None, "mp"):
+        return Decimal(0), 0
+    try:
+        chunk = int(command.environment.get(_CHUNK, _CHUNK_MIB))
+    except ValueError:
+        return Decimal(0), 0
+    return Decimal(_CHUNKS * (chunk * MIB + 1 + count)), chunk * _CHUNKS
+
+
 def check_room(
     spec: Mapping[str, Any], parsed: Parsed, command: ServeCommand, model: KnownModel | None, *, compiled: bool
 ) -> Iterator[ContainerFault]:
@@ -76,19 +129,10 @@ def check_room(
 
 def _shared_memory(spec: Mapping[str, Any], parsed: Parsed, command: ServeCommand) -> Iterator[ContainerFault]:
     volume = _volume(spec, SHARED_MEMORY)
-    count = ranks(parsed)
-    if volume is None or not volume.in_memory or count < 2 or _CHUNK in command.hidden:
-        return
-    if parsed.value("distributed_executor_backend") not in (None, "mp"):
-        return
-    try:
-        chunk = int(command.environment.get(_CHUNK, _CHUNK_MIB))
-    except ValueError:
-        return
-    needed = Decimal(_CHUNKS * (chunk * MIB + 1 + count))
-    if volume.limit < needed:
+    needed, size = _queue(parsed, command)
+    if volume is not None and volume.in_memory and volume.limit < needed:
         told = (
-            f"{count} ranks exchange messages by a queue of {chunk * _CHUNKS} MiB in {SHARED_MEMORY}, and the volume "
+            f"{ranks(parsed)} ranks exchange messages by a queue of {size} MiB in {SHARED_MEMORY}, and the volume "
             f"{volume.name} there holds {_size(volume.limit)}: vLLM ends at its start"
         )
         yield ContainerFault("small-volume", volume.place, told, "Raise its sizeLimit, to 1Gi or more.")
@@ -148,28 +192,42 @@ def _folder(command: ServeCommand, folders: Sequence[tuple[str, str]]) -> str:
 
 def _volume(spec: Mapping[str, Any], folder: str) -> _Volume | None:
     """The emptyDir with a limit that a folder lies in; None for another volume, or if the limit cannot be read."""
+    index = _mount(spec, folder)
+    empty = None if index is None else _empty_dir(spec, index)
+    if index is None or empty is None or empty.get("sizeLimit") is None:
+        return None
+    try:
+        limit = quantity(empty["sizeLimit"])
+    except ValueError:
+        return None  # the API server refuses it
+    if limit == 0:
+        return None  # Kubernetes reads 0 as no limit
+    name = str(_mounts(spec)[index].get("name"))
+    return _Volume(name, limit, empty.get("medium") == "Memory", ("volumeMounts", index))
+
+
+def _mounts(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
     container = mapping(spec["containers"][0], "a container")
-    mounts = [mapping(one, "a mount") for one in sequence(container.get("volumeMounts"), "volumeMounts")]
+    return [mapping(one, "a mount") for one in sequence(container.get("volumeMounts"), "volumeMounts")]
+
+
+def _mount(spec: Mapping[str, Any], folder: str) -> int | None:
+    """The position of the mount that a folder lies in; None if it lies in the container's own files."""
     around = [
         (len(PurePosixPath(path).parts), index)
-        for index, one in enumerate(mounts)
+        for index, one in enumerate(_mounts(spec))
         if (path := str(one.get("mountPath") or "")) and PurePosixPath(folder).is_relative_to(path)
     ]
-    if not around:
-        return None
-    index = max(around)[1]
+    return max(around)[1] if around else None
+
+
+def _empty_dir(spec: Mapping[str, Any], mount: int) -> dict[str, Any] | None:
+    """The emptyDir that is mounted at that position; None for another volume."""
+    name = _mounts(spec)[mount].get("name")
     for item in sequence(spec.get("volumes"), "volumes"):
         one = mapping(item, "a volume")
-        empty = mapping(one.get("emptyDir"), "emptyDir")
-        if one.get("name") != mounts[index].get("name") or empty.get("sizeLimit") is None:
-            continue
-        try:
-            limit = quantity(empty["sizeLimit"])
-        except ValueError:
-            return None  # the API server refuses it
-        if limit == 0:
-            return None  # Kubernetes reads 0 as no limit
-        return _Volume(str(one.get("name")), limit, empty.get("medium") == "Memory", ("volumeMounts", index))
+        if one.get("name") == name and one.get("emptyDir") is not None:
+            return mapping(one["emptyDir"], "emptyDir")
     return None
 
 
