@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ from neuroscale.gate import base_gate
 from neuroscale.gate.checks import judged_kinds as kinds
 from neuroscale.gate.checks.judged_kinds import HARMLESS, evaluate_kinds, unjudged_kinds
 from neuroscale.gate.runner import gate_paths
-from neuroscale.gate.verdict import Verdict
+from neuroscale.gate.verdict import Severity, Verdict
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.policies.policy_set import load_policy_set
-from neuroscale.repo.layout import RENDERED_KINDS
+from neuroscale.repo.layout import RENDERED_KINDS, ServicePath
 from neuroscale.repo.snapshot import FolderSnapshot
 from policies_support import ROOT
 from repositories import Repository
@@ -176,6 +177,48 @@ def test_a_gate_that_lost_a_rule_is_not_trusted(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(kinds, "_RULES", {key: rule for key, rule in kinds._RULES.items() if key[1] != kind})
     with pytest.raises(UntrustedError, match="tripwire"):
         look()
+
+
+def test_a_gate_that_reads_no_annotations_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "sync_annotations", lambda *_: ())
+    with pytest.raises(UntrustedError, match="tripwire"):
+        look()
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "told"),
+    [
+        ("argocd.argoproj.io/hook", "PreSync", "the object is then a hook"),
+        ("argocd.argoproj.io/hook", "Skip", "during a sync or never"),
+        ("argocd.argoproj.io/hook-delete-policy", "HookSucceeded", "the object is then a hook"),
+        ("argocd.argoproj.io/sync-options", "Prune=false", "keep an object that Git no longer has"),
+        ("argocd.argoproj.io/sync-options", "Replace=true,Force=true", "or delete it to update it"),
+        ("argocd.argoproj.io/compare-options", "IgnoreExtraneous", "hide that the object differs"),
+        ("argocd.argoproj.io/ignore-healthcheck", "true", "treats this one object"),
+        ("argocd.argoproj.io/tracking-id", "other:/Job:a/b", "treats this one object"),
+        ("helm.sh/hook", "pre-install", "the object is then a hook"),
+        ("helm.sh/resource-policy", "keep", "keeps the object"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["Job", "InferenceService"])
+def test_an_object_of_a_service_cannot_leave_the_way_of_its_application(
+    kind: str, annotation: str, value: str, told: str
+) -> None:
+    version = "batch/v1" if kind == "Job" else f"{KSERVE}/v1beta1"
+    one = manifest(version, kind, metadata={"annotations": {annotation: value, "argocd.argoproj.io/sync-wave": "1"}})
+    policies = load_policy_set(FolderSnapshot(ROOT)).policies
+    for service, severity in ((ServicePath("dev", "chat"), Severity.ERROR), (None, Severity.NOTICE)):
+        evaluation, _ = evaluate_kinds([replace(one, service=service)], policies, schemas.find(), strict=True)
+        (finding,) = evaluation.findings
+        assert (finding.rule, finding.severity) == ("sync-annotation", severity)
+        assert annotation in finding.message
+        assert told in finding.message
+
+
+@pytest.mark.parametrize("annotations", [None, "text", {"helm.sh/chart": "a-1.0.0", "other/hook": "PreSync"}])
+def test_other_annotations_are_left_alone(annotations: Any) -> None:
+    one = manifest(CORE, "ConfigMap", metadata={"annotations": annotations, "namespace": "team-alpha"})
+    assert look(replace(one, service=ServicePath("dev", "chat"))) == ([], [])
 
 
 def test_a_gate_that_finds_every_kind_harmless_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:

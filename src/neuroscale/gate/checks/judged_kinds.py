@@ -16,6 +16,7 @@ from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import Document, Path
 from neuroscale.gate.check import Evaluation, GateCheck, manifest_finding
 from neuroscale.gate.checks.refused_kinds import REFUSED
+from neuroscale.gate.checks.sync_annotations import HOOK, RULE, sync_annotations
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
 from neuroscale.policies.policy_set import Policy
@@ -120,6 +121,7 @@ def _look(
     findings: list[Finding] = []
     unjudged: list[Manifest] = []
     for manifest in manifests:
+        findings += sync_annotations(GATE, manifest)
         refusal = REFUSED.get((manifest.group, manifest.kind))
         if refusal is not None and (strict or refusal.everywhere):
             told = f"{manifest.kind} is refused: {refusal.why}"
@@ -260,14 +262,22 @@ _RULES: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Iterator[_Trouble
 def _tripwires() -> list[tuple[str, Manifest]]:
     """Known-bad objects, each with the rule that must find it."""
 
-    def manifest(api_version: str, kind: str, labels: Mapping[str, str] | None = None, **fields: Any) -> Manifest:
-        metadata = {"name": TRIPWIRE_PREFIX, "labels": dict(labels or {})}
+    def manifest(
+        api_version: str,
+        kind: str,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        **fields: Any,
+    ) -> Manifest:
+        texts = {"labels": dict(labels or {}), "annotations": dict(annotations or {})}
+        metadata = {"name": TRIPWIRE_PREFIX, **texts}
         value = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
         return Manifest("tripwire.yaml", value, Document(value, {(): 1}))
 
     return [
         ("refused-kind", manifest("serving.kserve.io/v1alpha1", "TrainedModel")),
         ("unjudged-kind", manifest("rbac.authorization.k8s.io/v1", "ClusterRoleBinding")),
+        (RULE, manifest("v1", "ConfigMap", annotations={HOOK: "PreSync"})),
         ("plain-secret", manifest("v1", "Secret", stringData={"token": "tripwire"})),
         ("lasting-token", manifest("v1", "Secret", type=_TOKEN_TYPE)),
         ("open-service", manifest("v1", "Service", spec={"type": "LoadBalancer"})),
