@@ -211,6 +211,45 @@ def test_the_local_meter_is_found_and_another_named_place_is_asked_instead(
     assert "two places" in run(*asked, "--opencost-url", opencost, "--state", tmp_path).err
 
 
+def test_nodes_without_a_price_stand_beside_the_bill_and_fail_a_strict_run(
+    opencost: str, repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(chosen_opencost, "local_state", lambda where: None)
+    monkeypatch.setattr(cost, "address_in", lambda folder: opencost)
+    monkeypatch.setattr(cost, "unpriced_in", lambda folder: ("simulated-a", "this-machine"))
+    asked = ("showback", "--window", WINDOW, "--repository", repository, "--state", tmp_path)
+    said = run(*asked)
+    lines = said.out.splitlines()
+    assert lines[1].startswith("Bill: ")
+    assert lines[2].startswith("Note: No price list has a price of simulated-a, this-machine: what runs there is")
+    assert said.out.count("the bill is too low") == 1
+    assert said.status == 0
+    assert run(*asked, "--strict").status == 1
+    found = run(*asked, "--json").json
+    assert found["nodes_without_price"] == ["simulated-a", "this-machine"]
+    monkeypatch.setattr(cost, "unpriced_in", lambda folder: ())
+    assert run(*asked, "--strict").status == 0
+    assert run(*asked, "--json").json["nodes_without_price"] == []
+
+
+@pytest.mark.parametrize(
+    ("total", "fields", "told"),
+    [
+        (0, {"cpuCoreHours": 8}, "OpenCost charges nothing for accelerators or CPU of team-b/chat-dense"),
+        (9, {"gpuCost": 0, "cpuCost": 9}, "OpenCost charges nothing for accelerators or CPU of team-b/chat-dense"),
+        (0.95 * 24, {}, "OpenCost charges team-b/chat-dense 0.95 USD for an hour of a GPU, which is its placeholder"),
+    ],
+)
+def test_a_meter_that_lacks_a_price_is_warned_of_beside_the_bill(
+    total: float, fields: dict[str, float], told: str, repository: Path
+) -> None:
+    rows = {key("chat-dense", "team-b"): costs(total, 24, **fields), "__idle__": costs(1)}
+    with opencost_server(envelope(rows)) as url:
+        said = run("showback", "--window", WINDOW, "--opencost-url", url, "--repository", repository)
+    assert said.status == 1
+    assert said.out.splitlines()[2].startswith(f"Warning: {told}")
+
+
 def test_a_state_folder_without_a_meter_says_how_to_start_one(repository: Path, tmp_path: Path) -> None:
     said = run("showback", "--window", WINDOW, "--repository", repository, "--state", tmp_path)
     assert said.status == 2

@@ -63,6 +63,33 @@ def test_a_change_outside_the_manifests_or_of_what_costs_nothing_has_no_cost(rep
     assert cost(repository, {"platform/catalog/README.md": "hello"}) is None
 
 
+def test_the_platform_s_own_programs_are_a_service_of_each_environment_with_a_cluster(repository: Repository) -> None:
+    files = [
+        *("platform/clusters/charts.yaml", "platform/clusters/workloads.yaml"),
+        *(f"platform/serving/{name}.yaml" for name in ("kserve", "kserve-gateway", "kyverno")),
+    ]
+    text = {name: (ROOT / name).read_text() for name in files}
+    added = one(repository, text)
+    # The record is new: before it, nobody could say what the programs cost.
+    assert [(service.name, service.difference) for service in added.services] == [("(platform)", None)] * 2
+    record = text["platform/clusters/workloads.yaml"]
+    more = record.replace("replicas: 3", "replicas: 5")  # Kyverno's admission controller: 100m and 256 Mi
+    assert more != record
+    found = one(repository, {"platform/clusters/workloads.yaml": more})
+    assert [service.environment for service in found.services] == ["dev", "prod"]  # local runs no pods of them
+    each = round(2 * (Decimal("0.0864") / 10 + Decimal("0.009") / 4) * 730, 2)
+    assert each == Decimal("15.90")
+    assert [service.difference.max for service in found.services if service.difference] == [each, each]
+    assert [(center.cost_center, center.difference.max) for center in found.cost_centers] == [
+        ("(the platform's own)", 2 * each)
+    ]
+    # What has no price before and after is named by `neuroscale platform cost`, not by every pull request.
+    assert found.unpriced == ()
+    stale = one(repository, {"platform/serving/kyverno.yaml": text["platform/serving/kyverno.yaml"] + "other: 1\n"})
+    assert [service.difference for service in stale.services] == [None, None]
+    assert {item.subject for item in stale.unpriced} == {"chart kyverno"}
+
+
 def test_a_service_that_others_wrote_is_priced(repository: Repository) -> None:
     found = one(repository, {FILE: workload(replicas=3)})
     (service,) = found.services

@@ -135,6 +135,22 @@ def test_a_service_without_a_price_makes_a_total_a_lower_bound(repository: Repos
     assert "1 service without a known cost: dev/odd" in notices(result)["over-budget"]
 
 
+def test_the_platform_s_own_programs_have_no_budget_and_need_no_price(repository: Repository, tmp_path: Path) -> None:
+    names = ("clusters/charts", "clusters/workloads", "serving/kserve", "serving/kserve-gateway", "serving/kyverno")
+    files = {f"platform/{name}.yaml": (ROOT / f"platform/{name}.yaml").read_text() for name in names}
+    rules = settings(over_budget="block", without_price="block", large_change={"level": "block", "usd_a_month": "10"})
+    repository.commit({**files, "platform/settings.yaml": rules}, "platform")
+    record = "platform/clusters/workloads.yaml"
+    result, run = check(repository, tmp_path, {record: files[record].replace("replicas: 3", "replicas: 5")})
+    assert run.cost is not None
+    assert {one.name for one in run.cost.services} == {"(platform)"}
+    assert set(errors(result)) == {"large-change"}
+    assert "(platform) changes the bill by +15.90 USD" in errors(result)["large-change"]
+    again = CostCheck()
+    begin(again, run)()
+    assert list(again.not_checked(run)) == []
+
+
 def test_an_exception_lifts_a_budget_to_its_ceiling_until_it_expires(repository: Repository, tmp_path: Path) -> None:
     ceiling = exception("over-budget", CENTER, monthly_usd=f"{2 * POD:.2f}")
     # The change's own exception lifts nothing.

@@ -9,14 +9,20 @@ import typer
 
 from neuroscale.cli.json_output import print_json
 from neuroscale.cli.options import JsonOption, KubeconfigOption, RepositoryOption
+from neuroscale.cli.platform_cost import show_platform_costs
 from neuroscale.core.errors import ExitStatus
 
 if TYPE_CHECKING:
     from neuroscale.cluster.platform_install import Applied
 
 app = typer.Typer(
-    name="platform", help="Render a cluster's objects into the repository, and install them.", no_args_is_help=True
+    name="platform",
+    help="Render a cluster's objects into the repository, install them, and price them.",
+    no_args_is_help=True,
 )
+
+
+app.command("cost")(show_platform_costs)
 
 
 @app.command("render")

@@ -37,6 +37,9 @@ def show_costs(
         Path | None, typer.Option("--picture", help="Draw the rows into this file (.svg or .png).")
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a table for spreadsheets.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="End with exit status 1 also if a node has no price.")
+    ] = False,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
     state: ClusterStateOption = None,
@@ -44,8 +47,8 @@ def show_costs(
     repository: RepositoryOption = None,
 ) -> int:
     """Show what services cost, by OpenCost's meter: rows that add up to the bill, with mixtures of experts weighted
-    by active parameters beside it. Exit status: 0 the bill is complete, 1 a warning names what is missing in it, 2
-    OpenCost cannot be asked or gives no figures."""
+    by active parameters beside it. Exit status: 0 the bill is complete, 1 a warning names what is missing in it
+    or wrong, 2 OpenCost cannot be asked or gives no figures."""
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.core.validation import suggest
     from neuroscale.metering.services import service_facts
@@ -72,7 +75,7 @@ def show_costs(
 
         write_showback_picture(found, picture)
     _show(found, place, as_csv=as_csv, as_json=as_json)
-    warned = any(note.level == "warning" for note in found.notes)
+    warned = any(note.level == "warning" for note in found.notes) or (strict and bool(found.unpriced))
     return ExitStatus.FINDINGS if warned else ExitStatus.PASSED
 
 

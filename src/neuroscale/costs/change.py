@@ -57,7 +57,9 @@ class Service:
 
 
 @dataclass(frozen=True)
-class _Priced:
+class Priced:
+    """One side of a service: its pods with a price, the parts without one, and the prices used."""
+
     workloads: tuple[WorkloadCost, ...]
     unpriced: tuple[Unpriced, ...]
     used: frozenset[Used] = field(compare=False)
@@ -70,8 +72,8 @@ class _Priced:
 @dataclass(frozen=True)
 class _Compared:
     service: Service
-    before: _Priced
-    after: _Priced
+    before: Priced
+    after: Priced
 
     @property
     def known(self) -> bool:
@@ -111,7 +113,7 @@ def compare(
 
 def price_side(side: Side, environment: str, prices: Prices) -> tuple[tuple[WorkloadCost, ...], bool]:
     """The cost of one side of a service, and whether it is complete: all pods have a price."""
-    found = _priced(side, environment, prices)
+    found = priced(side, environment, prices)
     return found.workloads, not found.decisive
 
 
@@ -119,14 +121,15 @@ def _compared(services: Iterable[Service], prices: Prices) -> list[_Compared]:
     return [
         _Compared(
             service,
-            _priced(service.before, service.environment, prices),
-            _priced(service.after, service.environment, prices),
+            priced(service.before, service.environment, prices),
+            priced(service.after, service.environment, prices),
         )
         for service in services
     ]
 
 
-def _priced(side: Side, environment: str, prices: Prices) -> _Priced:
+def priced(side: Side, environment: str, prices: Prices) -> Priced:
+    """The cost of one side of a service."""
     found = read_workloads(side.objects, side.runtimes)
     workloads: list[WorkloadCost] = []
     unpriced = [*side.unreadable, *found.unpriced]
@@ -143,7 +146,7 @@ def _priced(side: Side, environment: str, prices: Prices) -> _Priced:
             used |= bases
     workloads.sort(key=_order)
     unpriced.sort(key=lambda one: (one.subject, one.reason, one.content))
-    return _Priced(tuple(workloads), tuple(unpriced), frozenset(used))
+    return Priced(tuple(workloads), tuple(unpriced), frozenset(used))
 
 
 def _order(one: WorkloadCost) -> tuple[object, ...]:
@@ -173,7 +176,7 @@ def _service_cost(compared: _Compared) -> ServiceCost:
     )
 
 
-def _hidden(compared: _Compared, side: _Priced) -> bool:
+def _hidden(compared: _Compared, side: Priced) -> bool:
     """Whether an amount for this side would be meaningless, since none of its pods has a price."""
     return not compared.known and not side.workloads and bool(side.decisive)
 

@@ -11,6 +11,8 @@ from neuroscale.catalog.budgets import Budget, Budgets, CostException
 from neuroscale.catalog.settings import CostRules, Level
 from neuroscale.core.counting import counted
 from neuroscale.costs.bill import CostChange, ServiceCost
+from neuroscale.costs.platform import NAME
+from neuroscale.rendering.platform.chart_pods import FILE as CHART_PODS
 from neuroscale.repo.layout import CATALOG, MANIFESTS
 from neuroscale.request.service_request import fault_of
 
@@ -123,11 +125,12 @@ def _ceiling(center: str, total: CenterTotal, holding: Mapping[str, CostExceptio
 
 
 def _without_price(cost: CostChange, level: Level, unpriced: Collection[str]) -> Iterator[CostFinding]:
+    """A finding for each service. Upstream's charts request nothing for many of the platform's own pods."""
     if level == "off":
         return
     reasons: dict[str, list[str]] = {}
     for item in cost.unpriced:
-        if item.side != "before" and item.environment not in unpriced:
+        if item.side != "before" and item.environment not in unpriced and item.service != NAME:
             name = f"{item.environment}/{item.service}"
             reasons.setdefault(name, []).append(f"{item.subject}: {item.reason}")
     for name, told in sorted(reasons.items()):
@@ -156,7 +159,8 @@ def _large_changes(cost: CostChange, rules: CostRules) -> Iterator[CostFinding]:
         if reason:
             name = f"{service.environment}/{service.name}"
             fix = "Make sure that it is meant; an exception from large-change lifts this for the service."
-            yield CostFinding("large-change", large.level, f"{MANIFESTS}/{name}", name, f"{name} {reason}", fix)
+            file = CHART_PODS if service.name == NAME else f"{MANIFESTS}/{name}"
+            yield CostFinding("large-change", large.level, file, name, f"{name} {reason}", fix)
 
 
 def _is_large(service: ServiceCost, usd: Decimal | None, percent: int | None) -> str:

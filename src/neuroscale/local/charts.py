@@ -53,12 +53,20 @@ class Program:
 
 def render(chart: Chart, values: Sequence[Path], settings: Mapping[str, str] | None = None) -> list[Object]:
     """The chart as helm renders it with files of values, and settings on top. Raises LocalError, UntrustedError."""
-    options = [f"--values={path}" for path in values]
-    options += [f"--set={key}={value}" for key, value in (settings or {}).items()]
+    options = [f"--set={key}={value}" for key, value in (settings or {}).items()]
+    folder = find_tool(chart.tool).files / "charts" / chart.folder
+    return render_folder(folder, chart.release, chart.namespace, values, options)
+
+
+def render_folder(
+    chart: Path, release: str, namespace: str, values: Sequence[Path], options: Sequence[str] = ()
+) -> list[Object]:
+    """The chart in a folder as helm renders it with files of values. Raises LocalError."""
+    given = [*(f"--values={path}" for path in values), *options]
     with tempfile.TemporaryDirectory(prefix="neuroscale-chart-") as scratch:
-        folder = _usable(find_tool(chart.tool).files / "charts" / chart.folder, Path(scratch))
+        folder = _usable(chart, Path(scratch))
         environment = {"PATH": os.defpath, "HOME": scratch, "LANG": "C.UTF-8"}
-        argv = [find("helm"), "template", chart.release, folder, f"--namespace={chart.namespace}", *options]
+        argv = [find("helm"), "template", release, folder, f"--namespace={namespace}", *given]
         text = run_once(argv, environment, Path(scratch), None)
     return [found for found in yaml.load_all(text, Loader=yaml.CSafeLoader) if found]
 

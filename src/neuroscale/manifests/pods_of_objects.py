@@ -37,6 +37,8 @@ from neuroscale.manifests.serving_runtimes import KSERVE, Runtimes, known_runtim
 _APPS = ("apps", "extensions")
 _FOR_A_TIME = "runs for a time that is not known"
 _ON_NODES = "runs on every node that fits it, and the number of these nodes is not known"
+# Kinds of Prometheus' Operator, which makes a StatefulSet of each.
+_OPERATED = ("Alertmanager", "Prometheus", "PrometheusAgent", "ThanosRuler")
 _ROUTER = "the pods of its router are KServe's own, and their resources are not known"
 # These kinds describe pods and run none.
 _DESCRIPTIONS = (
@@ -112,6 +114,8 @@ def _read(value: Object, kind: str, group: str, runtimes: Runtimes) -> Iterator[
         yield from _llm_inference_service(value, spec)
     elif (group, kind) == (KSERVE, "InferenceGraph"):
         yield _router(value, spec)
+    elif group == "monitoring.coreos.com" and kind in _OPERATED:
+        yield _operated(spec)
     elif (group, kind) == ("apps", "DaemonSet"):
         yield _passing(lambda: _templated(value, spec, None), _ON_NODES)
     elif (group, kind) == ("batch", "Job"):
@@ -158,6 +162,13 @@ def _passing(read: Callable[[], PodSet], reason: str) -> Found:
         return replace(read(), passing=reason, targets=())
     except ValueError:
         return UnknownPods("", reason)
+
+
+def _operated(spec: Mapping[str, Any]) -> PodSet:
+    """The pods of Prometheus' Operator: the program, and a reloader whose requests are a setting of the Operator."""
+    program = {"name": "program", "resources": mapping(spec.get("resources"), "resources")}
+    count = optional(spec, "replicas", 1) * optional(spec, "shards", 1)
+    return PodSet("", (({"containers": [program, {"name": "config-reloader"}]}, 1),), Bounds(count, count))
 
 
 def _leaders(value: Object, spec: Mapping[str, Any]) -> PodSet:

@@ -17,6 +17,8 @@ Level = Literal["warning", "note"]
 
 _SHORT = 12
 """In windows of fewer steps of OpenCost, a pod's first and last step can change the bill by some percent."""
+_PLACEHOLDER = Decimal("0.95")
+"""US dollars for an hour of any GPU in OpenCost's default.json, where nobody gave it a price."""
 _NAMED = 5  # the most names in one sentence
 
 WEIGHTING = (
@@ -30,10 +32,14 @@ WEIGHTING = (
 
 @dataclass(frozen=True)
 class Note:
-    """One sentence. `warning`: a figure of the statement is incomplete or misleading."""
+    """One sentence. `warning`: a figure of the statement is incomplete or misleading.
+
+    `first`: it is about the bill as a whole, so it stands beside the bill.
+    """
 
     level: Level
     text: str
+    first: bool = False
 
 
 def notes_on(meter: Meter, own: Sequence[Metered], facts: Facts) -> tuple[Note, ...]:
@@ -43,7 +49,7 @@ def notes_on(meter: Meter, own: Sequence[Metered], facts: Facts) -> tuple[Note, 
         *_idle(meter),
         *_labels(meter, own),
         *_pools(own, facts),
-        *_prices(meter),
+        *_prices(meter, own),
         *_local(meter),
         *_words(meter),
     )
@@ -165,11 +171,45 @@ def _pools(own: Sequence[Metered], facts: Facts) -> list[Note]:
     return notes
 
 
-def _prices(meter: Meter) -> list[Note]:
-    if not meter.unpriced:
-        return []
-    names = listed(meter.unpriced)
-    return [Note("note", f"No price list has a price of {names}: what runs there is charged next to nothing.")]
+def _prices(meter: Meter, own: Sequence[Metered]) -> list[Note]:
+    """Nodes without a price. Those of the local platform are known; elsewhere a cost of nothing shows them."""
+    notes = []
+    if meter.unpriced:
+        text = (
+            f"No price list has a price of {listed(meter.unpriced)}: what runs there is charged next to nothing, so "
+            "the bill is too low."
+        )
+        notes.append(Note("note", text, first=True))
+    if meter.local:
+        return notes
+    free = sorted({_service(one) for one in own if _costs_nothing(one)})
+    if free:
+        text = (
+            f"OpenCost charges nothing for accelerators or CPU of {listed(free)}: a node there has no price, so the "
+            "bill is too low."
+        )
+        notes.append(Note("warning", text, first=True))
+    guessed = sorted({_service(one) for one in own if _at_placeholder(one)})
+    if guessed:
+        text = (
+            f"OpenCost charges {listed(guessed)} {_PLACEHOLDER} USD for an hour of a GPU, which is its placeholder for "
+            "any GPU and not a price. Give it a price list (platform/cost/README.md)."
+        )
+        notes.append(Note("warning", text, first=True))
+    return notes
+
+
+def _costs_nothing(one: Metered) -> bool:
+    return (one.gpu_hours > 0 and one.gpu <= 0) or (one.cpu_core_hours > 0 and one.cpu <= 0 and one.total <= 0)
+
+
+def _at_placeholder(one: Metered) -> bool:
+    """Whether an hour of a GPU costs OpenCost's placeholder; OpenCost rounds costs to five decimals."""
+    return one.gpu_hours > 0 and abs(one.gpu / one.gpu_hours - _PLACEHOLDER) < Decimal("0.0001")
+
+
+def _service(one: Metered) -> str:
+    return f"{one.place.namespace}/{one.place.service or '(no service)'}"
 
 
 def _local(meter: Meter) -> list[Note]:

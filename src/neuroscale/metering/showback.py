@@ -67,7 +67,7 @@ class Statement:
     `bill` is the sum of all metered costs, rounded to cents. It is the sum of the rows' `total` (or of their
     `weighted_total`) and of the costs that are not `distributed`. `metered`, `idle` and `shared` are its parts before
     distribution. `idle` is None if OpenCost reports no idle costs. `pools_weighted`: the number of pools in which
-    weighting moves money.
+    weighting moves money. `unpriced`: nodes that are known to have no price, which the bill nearly leaves out.
     """
 
     window: Window
@@ -82,6 +82,7 @@ class Statement:
     shared_distributed: bool
     pools_weighted: int
     notes: tuple[Note, ...]
+    unpriced: tuple[str, ...] = ()
 
     @property
     def undistributed(self) -> Decimal:
@@ -153,6 +154,7 @@ def statement_of(meter: Meter, by: By, facts: Facts, environments: Sequence[str]
         shared_distributed=shared_distributed,
         pools_weighted=pools,
         notes=notes_on(meter, own, facts),
+        unpriced=meter.unpriced,
     )
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import subprocess
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,7 +32,6 @@ _SETTINGS = (
 )
 LARGEST_OBJECT = 16 * MIB
 """The size of the largest file that is read, in bytes."""
-_BLOBS_AT_ONCE = 1000
 _SIZES = "--batch-check=%(objectname) %(objecttype) %(objectsize)"
 _OBJECT = re.compile(r"[0-9a-f]{40,64}")
 
@@ -167,23 +167,33 @@ class Git:
 
         An id that the repository lacks, that names no blob or one of more than LARGEST_OBJECT bytes is left out.
         """
+        if not ids:
+            return {}
+        names = "".join(f"{one}\n" for one in ids).encode()
+        sizes = self.run("cat-file", "--buffer", _SIZES, data=names).stdout
+        rows = [line.split(" ") for line in sizes.decode().splitlines()]
+        small = [row[0] for row in rows if row[1:2] == ["blob"] and int(row[2]) <= LARGEST_OBJECT]
         found: dict[str, bytes] = {}
-        for start in range(0, len(ids), _BLOBS_AT_ONCE):
-            names = "".join(f"{one}\n" for one in ids[start : start + _BLOBS_AT_ONCE]).encode()
-            sizes = self.run("cat-file", "--buffer", _SIZES, data=names).stdout
-            rows = [line.split(" ") for line in sizes.decode().splitlines()]
-            small = [row[0] for row in rows if row[1:2] == ["blob"] and int(row[2]) <= LARGEST_OBJECT]
-            if not small:
-                continue
-            data = self.run(
-                "cat-file", "--buffer", "--batch", data="".join(f"{one}\n" for one in small).encode()
-            ).stdout
-            at = 0
-            for one in small:
-                end = data.index(b"\n", at)
-                size = int(data[at:end].rsplit(b" ", 1)[1])
-                found[one] = data[end + 1 : end + 1 + size]
-                at = end + size + 2
+        with tempfile.TemporaryFile() as given:
+            given.write("".join(f"{one}\n" for one in small).encode())
+            given.seek(0)
+            # Read as a stream: `communicate` would ask the system about every few KiB.
+            with subprocess.Popen(
+                self._command("cat-file", "--buffer", "--batch"),
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=_environment(),
+                bufsize=MIB,
+            ) as process:
+                stdout = _pipe(process.stdout)
+                for one in small:
+                    size = int(stdout.readline().rpartition(b" ")[2] or -1)
+                    data = stdout.read(max(size, 0))
+                    if len(data) != size or stdout.read(1) != b"\n":
+                        process.kill()
+                        raise GitError("git cat-file ended early")
+                    found[one] = data
         return found
 
     def _ask(self, command: str, name: str) -> tuple[str, int] | None:

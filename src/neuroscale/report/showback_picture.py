@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neuroscale.core.counting import counted
 from neuroscale.core.printable import one_line
 from neuroscale.metering.showback import Row, Statement
 from neuroscale.report.bar_picture import COLUMN, IDLE, METERED, SHARED, amount, bar_axes, height_of, title_and_legend
@@ -51,7 +52,7 @@ def _draw(
     axes = bar_axes(figure, [name for name, _, _ in bars], float(span), right=right)
     amount(axes, COLUMN, -1, "total")
     if found.pools_weighted:
-        amount(axes, _WEIGHTED, -1, "weighted", RED)
+        amount(axes, _WEIGHTED, -1, "weighted total", RED)
     for position, (_, parts, mark) in enumerate(bars):
         end = Decimal(0)
         for part, cost in parts.items():
@@ -63,7 +64,8 @@ def _draw(
             amount(axes, _WEIGHTED, position, usd(mark), RED)
     left = f", {usd(found.undistributed)} of it in no row" if found.undistributed else ""
     incomplete = "; incomplete" if any(note.level == "warning" for note in found.notes) else ""
+    too_low = "; too low: " + counted(len(found.unpriced), "node") + " without a price" if found.unpriced else ""
     keys: list[Patch | Line2D] = [Patch(facecolor=face, edgecolor=FAINT, label=part) for part, face in _FACES.items()]
     if found.pools_weighted:
         keys.append(Line2D([], [], color=RED, linewidth=2.2, label="total weighted by active parameters"))
-    title_and_legend(figure, title, f"Bill {usd(found.bill)}{left}{incomplete}", keys)
+    title_and_legend(figure, title, f"Bill {usd(found.bill)}{left}{incomplete}{too_low}", keys)

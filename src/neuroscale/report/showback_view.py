@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from neuroscale.core.printable import one_line, terminal
-from neuroscale.metering.notes import WEIGHTING
+from neuroscale.metering.notes import WEIGHTING, Note
 from neuroscale.metering.showback import RULE, Statement
 from neuroscale.report.plan_view import line
 
@@ -26,6 +26,9 @@ def print_statement(found: Statement, place: str, console: Console) -> None:
         Text.assemble(("Showback ", "bold"), f"of {found.window}, by {found.by}, from OpenCost at {terminal(place)}"),
     )
     line(console, Text.assemble("Bill: ", (usd(found.bill), "bold"), f" = {_parts(found)}"))
+    for note in found.notes:
+        if note.first:
+            _print_note(note, console)
     console.print()
     console.print(_table(found))
     console.print()
@@ -37,8 +40,13 @@ def print_statement(found: Statement, place: str, console: Console) -> None:
     if found.pools_weighted:
         line(console, WEIGHTING)
     for note in found.notes:
-        style = "bold yellow" if note.level == "warning" else "bold"
-        line(console, Text.assemble((f"{note.level.capitalize()}: ", style), terminal(note.text, 2000)))
+        if not note.first:
+            _print_note(note, console)
+
+
+def _print_note(note: Note, console: Console) -> None:
+    style = "bold yellow" if note.level == "warning" or note.first else "bold"
+    line(console, Text.assemble((f"{note.level.capitalize()}: ", style), terminal(note.text, 2000)))
 
 
 def as_mapping(found: Statement, place: str) -> dict[str, Any]:
@@ -52,6 +60,7 @@ def as_mapping(found: Statement, place: str) -> dict[str, Any]:
         "metered": str(found.metered),
         "idle": None if found.idle is None else str(found.idle),
         "shared": str(found.shared),
+        "nodes_without_price": list(found.unpriced),
         "undistributed": str(found.undistributed),
         "rule": RULE,
         "weighting": {"pools": found.pools_weighted, "meaning": WEIGHTING},

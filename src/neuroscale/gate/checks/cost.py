@@ -7,10 +7,11 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from neuroscale.catalog.settings import check_settings
+from neuroscale.catalog.settings import Settings, check_settings
 from neuroscale.core.errors import InputError
 from neuroscale.costs.bill import CostChange
 from neuroscale.costs.change import Service, Side, compare
+from neuroscale.costs.platform import NAME, platform_side
 from neuroscale.costs.pricing import Prices
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.platform_sources import PlatformSources
@@ -18,10 +19,13 @@ from neuroscale.manifests.objects import MANIFEST_SUFFIXES, Manifest, read_manif
 from neuroscale.manifests.serving_runtimes import runtime_key, runtimes_below
 from neuroscale.manifests.workloads import Unpriced
 from neuroscale.planning.plan import Plan
+from neuroscale.rendering.platform.chart_pods import FILE as CHART_PODS
 from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
 from neuroscale.repo.layout import CATALOG, MANIFESTS, PLAN_FILE, REQUEST_FILE, SETTINGS, ServicePath
 from neuroscale.repo.snapshot import Entry, Snapshot
 
+PLATFORM_SOURCES = ("platform/clusters", "platform/serving")
+"""The folders whose files decide which pods the platform's own programs have."""
 _MOST_PREFIXES = 300  # a command line has a limited length
 
 
@@ -33,13 +37,14 @@ def cost_of_change(
     plans: Mapping[str, Plan],
     today: date,
 ) -> CostChange | None:
-    """The cost of the change; None if it alters nothing below `manifests/` that costs anything.
+    """The cost of the change; None if it alters nothing that costs anything: services, and the platform's programs.
 
     `base` and `after` are the platform's files on both sides. `manifests` and `plans` (by service folder) are those of
     the merge result, which other checks have read already. Raises InputError if the prices cannot be read.
     """
     folders = _folders(change.paths)
-    if not folders:
+    of_platform = change.touches(*PLATFORM_SOURCES, SETTINGS)
+    if not folders and not of_platform:
         return None
     prices = prices_of(after)
     before = _prices_before(base) if change.touches(CATALOG, SETTINGS) else prices
@@ -50,7 +55,37 @@ def cost_of_change(
     past = _with_runtimes([one.before for one in services], change.before)
     new = _with_runtimes([one.after for one in services], change.after)
     known = [replace(one, before=old, after=now) for one, old, now in zip(services, past, new, strict=True)]
-    return compare(known, prices, before, today)
+    if of_platform:
+        known += _platform(change, base, after)
+    return _without_the_usual(compare(known, prices, before, today))
+
+
+def _platform(change: Change, base: PlatformSources, after: PlatformSources) -> Iterator[Service]:
+    """The platform's own programs in each environment, on both sides."""
+    settings = after.settings()
+    try:
+        past = base.settings()
+    except InputError:
+        past = settings
+    for environment in sorted({*past.environments, *settings.environments}):
+        before = _platform_side(change.before, past, environment)
+        yield Service(environment, NAME, before, _platform_side(change.after, settings, environment))
+
+
+def _platform_side(snapshot: Snapshot, settings: Settings, environment: str) -> Side:
+    try:
+        return platform_side(snapshot, settings, environment)
+    except InputError as error:
+        reason = f"cannot be read: {error.problems[0]}"
+        return Side(unreadable=(Unpriced(CHART_PODS, reason, decisive=True, content=reason),))
+
+
+def _without_the_usual(cost: CostChange | None) -> CostChange | None:
+    """The cost without the platform's pods that have no price on either side: `neuroscale platform cost` names them."""
+    if cost is None:
+        return None
+    told = tuple(one for one in cost.unpriced if one.service != NAME or one.side != "both")
+    return cost.model_copy(update={"unpriced": told})
 
 
 def prices_of(files: PlatformSources) -> Prices:

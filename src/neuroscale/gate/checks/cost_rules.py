@@ -16,10 +16,11 @@ from neuroscale.catalog.budgets import Budgets, load_budgets
 from neuroscale.catalog.settings import LONGEST_DAYS, CostRules
 from neuroscale.core.errors import InputError, NeuroscaleError, UntrustedError
 from neuroscale.costs.bill import BudgetUse, CostChange
+from neuroscale.costs.platform import NAME, OWN
 from neuroscale.costs.rules import CenterTotal, CostFinding, judge_costs
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding
 from neuroscale.gate.checks.catalog import GATE as CATALOG_CHECK
-from neuroscale.gate.checks.cost import cost_of_change, prices_of
+from neuroscale.gate.checks.cost import PLATFORM_SOURCES, cost_of_change, prices_of
 from neuroscale.gate.checks.cost_tripwires import cost_tripwires
 from neuroscale.gate.checks.repository_costs import RepositoryCosts
 from neuroscale.gate.verdict import Finding, Outcome, Severity
@@ -44,7 +45,7 @@ class CostCheck(GateCheck):
 
     def left_out(self, run: Run) -> LeftOut | None:
         change = run.change
-        if change is None or not change.touches(MANIFESTS, CATALOG, SETTINGS):
+        if change is None or not change.touches(MANIFESTS, CATALOG, SETTINGS, *PLATFORM_SOURCES):
             return LeftOut()
         with suppress(InputError):  # the base's settings cannot be read: the other checks say so
             self._rules = run.judge.settings().costs
@@ -77,7 +78,7 @@ class CostCheck(GateCheck):
         totals: Mapping[str, CenterTotal] = {}
         if self._rules.over_budget != "off":
             totals = _totals(run, run.cost, touched, budgets) if run.cost else _totals_at_new_prices(run, budgets)
-            self._without_budget = sorted(set(touched) - set(budgets.budgets))
+            self._without_budget = sorted(set(touched) - {OWN, *budgets.budgets})
         if run.cost:
             run.cost = run.cost.model_copy(update={"budgets": tuple(_uses(totals, budgets))})
         findings = [_finding(one) for one in _judge(run, self._rules, totals, budgets)]
@@ -121,6 +122,7 @@ def _totals(
         f"{one.environment}/{one.name}"
         for one in cost.services
         if one.environment not in prices.free
+        and one.name != NAME
         and any((item.environment, item.service) == (one.environment, one.name) for item in cost.unpriced)
     )
     return {
