@@ -23,11 +23,12 @@ from neuroscale.gate.mutation.cel_operators import expression_changes
 from neuroscale.gate.mutation.field_operators import field_changes
 from neuroscale.gate.mutation.judge_live import Live, judge_live
 from neuroscale.gate.mutation.judge_policies import JudgedPolicy, Notice
+from neuroscale.gate.mutation.judge_resources import Judged, Stage
 from neuroscale.gate.mutation.mutant import Mutant
 from neuroscale.gate.mutation.policy_mutants import PolicyMutant, policy_mutants, shared_mutants
 from neuroscale.gate.mutation.resource_mutants import resource_mutants
-from neuroscale.gate.mutation.statement import read_statement
-from neuroscale.gate.mutation.strength import SHARED_TEXT, measure
+from neuroscale.gate.mutation.statement import Equivalent, Statement, read_statement
+from neuroscale.gate.mutation.strength import SHARED_TEXT, _unused, measure
 from neuroscale.kube.client import Cluster
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, Policy, load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot
@@ -208,6 +209,39 @@ def test_the_command_counts_one_policy_and_finds_nothing(run: Callable[..., Said
     assert row["objects"] == row["by_policy"] + row["by_form"] + row["equivalents"] > 50
     assert row["not_caught"] == row["not_noticed"] == 0
     assert found["passed"] == found["unnoticed"] == found["excusing_nothing"] == []
+    assert len(found["not_loaded"]) == row["not_loaded"]
+
+
+def test_an_entry_that_excuses_only_what_an_earlier_entry_excuses_is_a_finding() -> None:
+    mutants = [
+        Mutant(SMALL, operator, "Pod", "good", place, f"mutant-{place}", "", None)
+        for operator, place in (("removed", "spec.a"), ("emptied", "spec.b"))
+    ]
+    judged = [Judged(mutant, Stage.EQUIVALENT, "because") for mutant in mutants]
+    changes = [
+        JudgedPolicy(PolicyMutant(SMALL, "operator:==", place, {}), Notice.NOBODY)
+        for place in ("spec.variables.a", "spec.variables.b")
+    ]
+
+    def unused(*entries: tuple[tuple[str, ...], str, str], of_policy: tuple[str, ...] = ()) -> list[str]:
+        listed = tuple(Equivalent(operators, place, (), "*", where, "because") for operators, place, where in entries)
+        about = tuple(Equivalent(("operator:*",), place, (), "*", "everywhere", "because") for place in of_policy)
+        return _unused({SMALL: Statement("mutations.yaml", (), listed, about)}, judged, changes)
+
+    wide = (("removed", "emptied"), "spec.*", "everywhere")
+    narrow = (("removed",), "spec.a", "everywhere")
+    assert unused(narrow, wide) == []
+    assert unused(wide, narrow) == unused(narrow, narrow) == ["mutations.yaml: equivalents: removed at spec.a"]
+    # An excuse for the gate alone leaves the one for everywhere its work at admission.
+    assert unused((("removed",), "spec.a", "gate"), narrow) == []
+    assert unused(narrow, (("removed",), "spec.a", "admission")) == ["mutations.yaml: equivalents: removed at spec.a"]
+    assert unused((("removed",), "spec.nothing", "admission")) == [
+        "mutations.yaml: equivalents: removed at spec.nothing"
+    ]
+    assert unused(of_policy=("spec.variables.a", "*")) == []
+    assert unused(of_policy=("*", "spec.variables.a")) == [
+        "mutations.yaml: of the policy: operator:* at spec.variables.a"
+    ]
 
 
 @pytest.mark.tools
@@ -230,27 +264,36 @@ def test_a_loose_policy_a_missing_test_and_a_needless_excuse_are_findings(
     assert {one["mutant"].split("/")[3] for one in said.json["passed"]} >= {"white space:behind", "white space:before"}
     assert any("list item dropped:'Serverless'" in one for one in said.json["unnoticed"]), said.json["unnoticed"]
     assert len(said.json["excusing_nothing"]) == 1
-    assert "that excuse nothing (1)" in run("--repository", repository).out
+    assert "an earlier entry excuses (1)" in run("--repository", repository).out
 
 
 @pytest.mark.tools
-def test_a_change_that_one_policy_cannot_hold_is_still_unnoticed_by_another(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("answers", "heard"),
+    [
+        ((Notice.NOBODY, Notice.INVALID), Notice.NOBODY),
+        ((Notice.INVALID, Notice.NOBODY), Notice.NOBODY),
+        ((Notice.INVALID, Notice.TESTS), Notice.TESTS),
+        ((Notice.INVALID, Notice.INVALID), Notice.INVALID),
+    ],
+)
+def test_a_change_that_one_policy_cannot_hold_is_still_put_to_another(
+    answers: tuple[Notice, Notice], heard: Notice, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one,) = load_policy_set(FolderSnapshot(repository)).policies
     two = replace(one, name="other")
     mutant = PolicyMutant(one.name, "changed", "spec", {}, variable="pods")
     shared = [("pods", "changed", {one.name: mutant, two.name: mutant})]
-    answers = {one.name: Notice.NOBODY, two.name: Notice.INVALID}
+    said = dict(zip((one.name, two.name), answers, strict=True))
 
     def by_tests(policy: Policy, left: object, tests: object, folder: object, found: dict[int, JudgedPolicy]) -> None:
-        found[0] = JudgedPolicy(mutant, answers[policy.name])
+        found[0] = JudgedPolicy(mutant, said[policy.name])
 
     monkeypatch.setattr(judge_policies, "shared_mutants", lambda _: shared)
     monkeypatch.setattr(judge_policies, "by_tests", by_tests)
-    tests = {name: judge_policies._Tests((), {}) for name in answers}
+    tests = {name: judge_policies._Tests((), {}) for name in said}
     (found,) = judge_policies._judge_shared([one, two], tests, tmp_path, 1)
-    assert found.notice is Notice.NOBODY
+    assert found.notice is heard
 
 
 def test_a_policy_whose_tests_fail_proves_nothing(repository: Path, tmp_path: Path) -> None:
@@ -297,6 +340,6 @@ def test_a_table_is_renewed_in_its_place_and_reads_back() -> None:
     assert renewed.startswith("before\n")
     assert renewed.endswith("after\n")
     assert strength_table([]) in renewed
-    assert written(renewed) == {"all": (0,) * 9}
+    assert written(renewed) == {"all": (0,) * 10}
     with pytest.raises(InputError, match="does not mark"):
         with_table("no place", [], "README.md")

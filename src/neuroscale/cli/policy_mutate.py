@@ -85,6 +85,7 @@ def _as_mapping(found: Strength) -> dict[str, object]:
         ],
         "passed": [{"mutant": one.mutant.id, "why": f"{one.stage}: {one.said}".strip(": ")} for one in found.passed],
         "unnoticed": [one.mutant.id for one in found.unnoticed],
+        "not_loaded": [one.mutant.id for one in found.not_loaded],
         "excusing_nothing": list(found.unused),
     }
 
@@ -102,10 +103,12 @@ def _print(found: Strength) -> None:
     for row in (*found.rows, total(found.rows)):
         table.add_row(*cells(row))
     console.print(table)
+    not_loaded = [one.mutant.id for one in found.not_loaded]
     parts = (
         ("Changed objects that pass the gate", [f"{one.mutant.id}  {one.stage}  {one.said}" for one in found.passed]),
         ("Changes of policies that nobody notices", [one.mutant.id for one in found.unnoticed]),
-        ("Entries of mutations.yaml that excuse nothing", list(found.unused)),
+        ("Changes of policies that Kyverno cannot load, so that they prove nothing", not_loaded),
+        ("Entries of mutations.yaml that excuse nothing, or only what an earlier entry excuses", list(found.unused)),
     )
     for title, lines in parts:
         if lines:

@@ -12,20 +12,21 @@ BEGIN, END = "<!-- mutants -->", "<!-- end of mutants -->"
 _BLOCK = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
 _TITLES = (
     *("Policy", "Objects", "refused by it", "by form", "equivalent", "passed"),
-    *("Mutants of it", "noticed", "equivalent", "unnoticed"),
+    *("Mutants of it", "noticed", "equivalent", "unnoticed", "not loaded"),
 )
 
 
 def cells(row: Row) -> tuple[str, ...]:
     """A row's texts, in the order of the table's titles."""
     counts = (row.objects, row.by_policy, row.by_form, row.equivalents, row.not_caught)
-    of_policy = (row.policies, row.noticed, row.policy_equivalents, row.not_noticed)
+    of_policy = (row.policies, row.noticed, row.policy_equivalents, row.not_noticed, row.not_loaded)
     return (row.policy, *map(str, counts), *map(str, of_policy))
 
 
 def total(rows: Sequence[Row]) -> Row:
     """The sum of all rows."""
-    names = ("objects", "by_policy", "by_form", "equivalents", "policies", "noticed", "policy_equivalents")
+    of_objects = ("objects", "by_policy", "by_form", "equivalents")
+    names = (*of_objects, "policies", "noticed", "policy_equivalents", "not_loaded")
     return Row("all", **{name: sum(getattr(row, name) for row in rows) for name in names})
 
 

@@ -35,12 +35,16 @@ _Expected = Mapping[tuple[str, str], str]  # the announced message of each objec
 
 
 class Notice(StrEnum):
-    """Who notices the change. `INVALID`: Kyverno cannot load it, so it is no test of the policy and is not counted."""
+    """Who notices the change. `INVALID`: Kyverno cannot load it, so that it proves nothing; it is counted apart."""
 
     GATE = "the gate's reading"
     TESTS = "its tests"
     NOBODY = "nobody"
     INVALID = "not a policy"
+
+
+_STILL_ASKED = (Notice.NOBODY, Notice.INVALID)
+"""The answers of one policy's tests after which those of another are asked about a change of the shared text."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +172,9 @@ def by_tests(
             _trusted(policy, part, answers, tests.expected)
             for index, mutant in chunk.items():
                 said = [(one, answers.get((_variant(index), *_key(one)))) for one in part]
-                if all(answer is None for _, answer in said) and not mutant.operator.startswith("scope:"):
+                # What has answered before has been loaded, so that a missing answer is another one.
+                silent = number == 0 and all(answer is None for _, answer in said)
+                if silent and not mutant.operator.startswith("scope:"):
                     found[index] = JudgedPolicy(mutant, Notice.INVALID)
                     continue
                 other = next((one for one, answer in said if _differs(answer, tests.expected[_key(one)])), None)
@@ -189,7 +195,7 @@ def _judge_shared(
         left = {
             index: changed[policy.name]
             for index, (_, _, changed) in enumerate(mutants)
-            if policy.name in changed and (index not in noticed or noticed[index].notice is Notice.NOBODY)
+            if policy.name in changed and (index not in noticed or noticed[index].notice in _STILL_ASKED)
         }
         found: dict[int, JudgedPolicy] = {}
         if left:

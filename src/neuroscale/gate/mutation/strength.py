@@ -28,7 +28,7 @@ class Row:
 
     `objects`: mutants of its test objects; `by_policy`, `by_form` (the gate's reading, schemas and kinds) caught them,
     `equivalents` rightly pass. `policies`: mutants of the policy; `noticed` by the gate's reading or its tests. What
-    remains of each is not caught.
+    remains of each is not caught. `not_loaded`: changes that are no policy any more; they are counted nowhere else.
     """
 
     policy: str
@@ -39,6 +39,7 @@ class Row:
     policies: int
     noticed: int
     policy_equivalents: int
+    not_loaded: int
 
     @property
     def not_caught(self) -> int:
@@ -53,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Strength:
-    """All answers. `unused`: entries of the statements, in words, that excuse no mutant."""
+    """All answers. `unused`: entries of the statements, in words, that excuse nothing that an earlier one does not."""
 
     objects: tuple[Judged, ...]
     policies: tuple[JudgedPolicy, ...]
@@ -69,6 +70,11 @@ class Strength:
     def unnoticed(self) -> list[JudgedPolicy]:
         """The mutants of policies that nobody notices and no statement names."""
         return [one for one in self.policies if one.notice is Notice.NOBODY and not one.excuse and not one.gap]
+
+    @property
+    def not_loaded(self) -> list[JudgedPolicy]:
+        """The changes of policies that Kyverno cannot load, so that they prove nothing."""
+        return [one for one in self.policies if one.notice is Notice.INVALID]
 
 
 def sampled(mutants: Iterable[Mutant], every: int) -> list[Mutant]:
@@ -104,7 +110,7 @@ def measure(
     judged = judge_policies(
         snapshot, policy_set, names, schemas, folder / "policies", workers=count, told=told, every=every
     )
-    policies = [_excused(one, statements) for one in judged if one.notice is not Notice.INVALID]
+    policies = [_excused(one, statements) for one in judged]
     unused = _unused(statements, objects, policies) if every == 1 else []
     return Strength(tuple(objects), tuple(policies), tuple(_rows(names, objects, policies)), tuple(unused))
 
@@ -116,42 +122,58 @@ def excuse(mutant: Mutant, statement: Statement, where: str) -> str:
 
 def _excused(one: JudgedPolicy, statements: Mapping[str, Statement]) -> JudgedPolicy:
     """The answer with what a statement says of the mutant; that of any policy may speak of the shared text."""
-    if one.notice is not Notice.NOBODY:
+    found = _entry_of(one, statements)
+    if found is None:
         return one
+    statement, entry = found
+    return replace(one, gap=True) if entry in statement.gaps else replace(one, excuse=entry.reason)
+
+
+def _entry_of(one: JudgedPolicy, statements: Mapping[str, Statement]) -> tuple[Statement, Equivalent] | None:
+    """The first entry that names an unnoticed mutant of a policy, and its statement. Gaps come last."""
+    if one.notice is not Notice.NOBODY:
+        return None
     mine = [found for name, found in statements.items() if one.mutant.variable or one.mutant.policy == name]
-    for statement in mine:
-        for entry in statement.of_policy:
-            if entry.covers(one.mutant.operator, one.mutant.place):
-                return replace(one, excuse=entry.reason)
-    return replace(one, gap=any(_covers(statement.gaps, one) for statement in mine))
-
-
-def _covers(entries: Iterable[Equivalent], one: JudgedPolicy) -> bool:
-    return any(entry.covers(one.mutant.operator, one.mutant.place) for entry in entries)
+    entries = [(found, entry) for found in mine for entry in found.of_policy]
+    entries += [(found, entry) for found in mine for entry in found.gaps]
+    named = (found for found in entries if found[1].covers(one.mutant.operator, one.mutant.place))
+    return next(named, None)
 
 
 def _unused(
-    statements: Mapping[str, Statement], objects: Iterable[Judged], policies: Iterable[JudgedPolicy]
+    statements: Mapping[str, Statement], objects: Sequence[Judged], policies: Iterable[JudgedPolicy]
 ) -> list[str]:
-    equivalent = [one.mutant for one in objects if one.stage is Stage.EQUIVALENT]
-    unnoticed = [one.mutant for one in policies if one.notice is Notice.NOBODY]
+    used = {id(found[1]) for found in (_entry_of(one, statements) for one in policies) if found is not None}
     found = []
     for name, statement in statements.items():
-        for entry in statement.equivalents:
-            mine = (one for one in equivalent if one.policy == name)
-            if entry.where != "admission" and not any(entry.excuses(one, "gate") for one in mine):
+        mine = [one for one in objects if one.mutant.policy == name]
+        for index, entry in enumerate(statement.equivalents):
+            if not any(_excuses_alone(statement.equivalents[:index], entry, one) for one in mine):
                 found.append(f"{statement.file}: equivalents: {', '.join(entry.operators)} at {entry.place}")
         for entry in (*statement.of_policy, *statement.gaps):
-            if not any(entry.covers(one.operator, one.place) for one in unnoticed):
+            if id(entry) not in used:
                 found.append(f"{statement.file}: of the policy: {', '.join(entry.operators)} at {entry.place}")
     return found
+
+
+def _excuses_alone(earlier: Iterable[Equivalent], entry: Equivalent, one: Judged) -> bool:
+    """Whether an entry excuses a mutant that no entry before it excuses.
+
+    Only a cluster knows whether a mutant needs an excuse at admission: such an entry excuses what it names.
+    """
+    if entry.where != "admission" and one.stage is not Stage.EQUIVALENT:
+        return False
+    as_wide = [other for other in earlier if other.where in ("everywhere", entry.where)]
+    first = next((other for other in (*as_wide, entry) if other.excuses(one.mutant, other.where)), None)
+    return first is entry
 
 
 def _rows(names: Sequence[str], objects: Sequence[Judged], policies: Sequence[JudgedPolicy]) -> Iterator[Row]:
     for name in (*names, SHARED_TEXT):
         stages = Counter(one.stage for one in objects if one.mutant.policy == name)
-        mine = [one for one in policies if (SHARED_TEXT if one.mutant.variable else one.mutant.policy) == name]
-        if not stages and not mine:
+        of_policy = [one for one in policies if (SHARED_TEXT if one.mutant.variable else one.mutant.policy) == name]
+        mine = [one for one in of_policy if one.notice is not Notice.INVALID]
+        if not stages and not of_policy:
             continue
         yield Row(
             name,
@@ -162,4 +184,5 @@ def _rows(names: Sequence[str], objects: Sequence[Judged], policies: Sequence[Ju
             policies=len(mine),
             noticed=sum(one.notice is not Notice.NOBODY for one in mine),
             policy_equivalents=sum(bool(one.excuse) for one in mine),
+            not_loaded=len(of_policy) - len(mine),
         )
