@@ -334,6 +334,14 @@ def test_only_the_whole_table_can_be_written(run: Callable[..., Said]) -> None:
     assert SMALL in unknown.err
 
 
+def test_without_a_running_platform_no_mutant_is_sent(run: Callable[..., Said], tmp_path: Path) -> None:
+    said = run(SMALL, "--live", "--state", tmp_path / "none", "--repository", ROOT)
+    assert said.status == 2
+    assert "neuroscale local up --cluster" in said.err
+    assert "Add --live" in run(SMALL, "--state", tmp_path, "--repository", ROOT).err
+    assert "--live" in run("--write", "--live", "--repository", ROOT).err
+
+
 def test_a_table_is_renewed_in_its_place_and_reads_back() -> None:
     text = "before\n<!-- mutants -->\nold\n<!-- end of mutants -->\nafter\n"
     renewed = with_table(text, [], "README.md")

@@ -25,9 +25,11 @@ from admission_lab import (
 )
 from comparisons import ALL
 from neuroscale.core import schemas, tools
+from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import flow, read_documents
 from neuroscale.gate.checks.policy import evaluate_policies
 from neuroscale.gate.mutation.judge_live import Live, judge_live
+from neuroscale.gate.mutation.live_strength import measure_live
 from neuroscale.gate.mutation.resource_mutants import resource_mutants
 from neuroscale.gate.mutation.statement import read_statement
 from neuroscale.gate.mutation.strength import excuse, sampled
@@ -373,6 +375,7 @@ DERIVES_NOTHING: Mapping[Key, str] = {
     # KServe takes the first container for its own, and gives it the name that the second one has.
     ("endpoint-key", "good-sidecar"): "",
     ("readable-model-arguments", "good-custom"): "fails to reconcile predictor",
+    ("readable-model-arguments", "good-custom-second"): "",
 }
 # Good resources whose Pod is missing something, so that KServe's webhook refuses it.
 DERIVES_NO_POD: Mapping[Key, str] = {("allowed-storage", "good-parameters"): "can't read storage secret"}
@@ -659,3 +662,48 @@ def test_the_live_cluster_refuses_the_mutants_that_the_gate_refuses(lab: Admissi
     ]
     print(*others, sep="\n")
     assert others == []
+
+
+def test_the_whole_platform_admits_no_mutant_that_the_gate_refuses(
+    lab: AdmissionLab, policy_set: PolicySet, tmp_path: Path
+) -> None:
+    """As `neuroscale policy mutate --live` sends them: with KServe, which mends some."""
+    found = measure_live(
+        FolderSnapshot(ROOT),
+        policy_set,
+        NAMES,
+        schemas.find(),
+        lab.cluster,
+        tmp_path,
+        judged_in="default",
+        unjudged_in=UNJUDGED,
+        told=print,
+        every=1 if os.environ.get(ALL) else 90,
+        workers=2,
+    )
+    print(*found.rows, found.not_sent, sep="\n")
+    assert [f"{one.mutant.id}: {one.said}" for one in found.of(Live.ADMITTED)] == []
+    assert sum(row.by_policy for row in found.rows) > sum(row.sent for row in found.rows) / 4
+
+
+def test_a_cluster_without_one_of_the_policies_proves_nothing(
+    lab: AdmissionLab, policy_set: PolicySet, tmp_path: Path
+) -> None:
+    (policy,) = (one for one in policy_set.policies if one.name == "non-root")
+    lab.cluster.delete(Identity.of(policy.value))
+    try:
+        wait_until(lambda: "non-root" not in str(lab.judge(workload("default")).policies), "the policy still judges")
+        with pytest.raises(UntrustedError, match="does not refuse the tripwires of non-root"):
+            measure_live(
+                FolderSnapshot(ROOT),
+                policy_set,
+                ["non-root"],
+                schemas.find(),
+                lab.cluster,
+                tmp_path,
+                judged_in="default",
+                unjudged_in=UNJUDGED,
+                told=print,
+            )
+    finally:
+        kyverno.apply_policies(lab.cluster, ROOT)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neuroscale.cli.json_output import print_json
-from neuroscale.cli.options import JsonOption, RepositoryOption
+from neuroscale.cli.options import LOCAL_STATE, JsonOption, LocalStateOption, RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ def mutate_policies(
         int, typer.Option("--one-in", min=1, help="Judge one mutant in so many, always the same ones.")
     ] = 1,
     write: Annotated[bool, typer.Option("--write", help="Renew the table of policies/README.md.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Send the test objects' mutants to the running local platform, as dry runs.")
+    ] = False,
+    state: LocalStateOption = None,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
@@ -33,9 +37,13 @@ def mutate_policies(
 
     Exit status 1: a changed object passes the gate, or a policy's tests do not notice a change of the policy, and the
     policy's mutations.yaml does not say why; or an entry there excuses nothing.
+
+    With --live, exit status 1: the cluster admits a changed object, and mutations.yaml does not say why; 3: an answer
+    of the cluster cannot be trusted. "Not proven" counts changed objects that are refused as their good objects are.
     """
     from rich.console import Console
 
+    from neuroscale.cli.policy_mutate_live import mutate_live
     from neuroscale.core import schemas
     from neuroscale.core.validation import suggest
     from neuroscale.gate.mutation.strength import measure
@@ -43,9 +51,11 @@ def mutate_policies(
     from neuroscale.repo.layout import find_root
     from neuroscale.repo.snapshot import FolderSnapshot
 
-    if write and (names or every > 1):
-        told = "renews the table of all policies, which needs every mutant"
-        raise InputError(Problem("the command line", "--write", told, "Leave out the names and --one-in."))
+    if write and (names or every > 1 or live):
+        told = "renews the table of all policies, which needs every mutant and no cluster"
+        raise InputError(Problem("the command line", "--write", told, "Leave out the names, --one-in and --live."))
+    if state and not live:
+        raise InputError(Problem("the command line", "--state", "names a platform to ask", "Add --live."))
     snapshot = FolderSnapshot(find_root(repository or Path.cwd()))
     policies = load_policy_set(snapshot)
     known = [policy.name for policy in policies.policies]
@@ -54,6 +64,16 @@ def mutate_policies(
             fix = suggest(name, known)
             raise InputError(Problem("the command line", "NAMES", f"{name!r} is not a policy of this repository", fix))
     progress = Console(stderr=True, highlight=False, markup=False)
+    if live:
+        return mutate_live(
+            snapshot,
+            policies,
+            names or known,
+            every,
+            state or snapshot.root / LOCAL_STATE,
+            told=progress.print,
+            as_json=as_json,
+        )
     with tempfile.TemporaryDirectory(prefix="neuroscale-mutants-") as scratch:
         found = measure(
             snapshot, policies, names or known, schemas.find(), Path(scratch), told=progress.print, every=every

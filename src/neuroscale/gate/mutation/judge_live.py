@@ -24,16 +24,21 @@ _POLICY = re.compile(r"(?:^|; )Policy (?P<policy>[a-z0-9-]+) (?:failed|error): "
 _REFUSALS = (400, 403, 404, 422)
 """The statuses with which an API server answers that it refuses an object; others say that it could not judge it."""
 _UNJUDGED = "failed calling webhook"
+_OWN = ("name", "labels", "annotations")  # what a person writes in an object's metadata
 _EVERY = 200  # mutants between two lines of progress
 
 
 class Live(StrEnum):
-    """A live cluster's answer. `UNPROVEN`: refused as its good object is, by something that judges before policies."""
+    """A live cluster's answer. `UNPROVEN`: refused as its good object is, by something that judges before policies.
+
+    `MENDED`: admitted, but what the cluster would store pleases the policy, because a webhook has changed it before.
+    """
 
     POLICY = "policy"
     SERVER = "the API server"
     EQUIVALENT = "equivalent"
     UNPROVEN = "not proven"
+    MENDED = "mended"
     ADMITTED = "admitted"
 
 
@@ -119,13 +124,8 @@ def _policies(said: str) -> set[str]:
 
 def _refusal(cluster: Cluster, value: Object, namespace: str) -> str | None:
     """The words with which the cluster refuses an object, or None if it would create it."""
-    wanted = copy.deepcopy(value)
-    if wanted["metadata"].get("namespace"):
-        wanted["metadata"]["namespace"] = namespace
-    place = wanted["metadata"].get("namespace") or ("" if _without_namespace(wanted) else namespace)
     try:
-        address = cluster.path(wanted["apiVersion"], str(wanted["kind"]), place)
-        cluster.request("POST", address, {"dryRun": "All", "fieldValidation": "Strict"}, wanted)
+        _created(cluster, value, namespace)
     except RefusedError as error:
         if error.code not in _REFUSALS or _UNJUDGED in error.message:
             named = f"{value['kind']} {value['metadata'].get('name')}"
@@ -133,6 +133,28 @@ def _refusal(cluster: Cluster, value: Object, namespace: str) -> str | None:
             raise UntrustedError(told) from error
         return error.message
     return None
+
+
+def would_store(cluster: Cluster, mutant: Mutant, namespace: str) -> Object | None:
+    """The object that the cluster would store in a namespace, with the mutant's own one; None if it refuses it."""
+    value = mutant.value or {}
+    try:
+        found = _created(cluster, value, namespace)
+    except RefusedError:
+        return None
+    metadata = {key: one for key, one in found["metadata"].items() if key in _OWN}
+    if value["metadata"].get("namespace"):
+        metadata["namespace"] = value["metadata"]["namespace"]
+    return {key: one for key, one in found.items() if key != "status"} | {"metadata": metadata}
+
+
+def _created(cluster: Cluster, value: Object, namespace: str) -> Object:
+    wanted = copy.deepcopy(value)
+    if wanted["metadata"].get("namespace"):
+        wanted["metadata"]["namespace"] = namespace
+    place = wanted["metadata"].get("namespace") or ("" if _without_namespace(wanted) else namespace)
+    address = cluster.path(wanted["apiVersion"], str(wanted["kind"]), place)
+    return cluster.request("POST", address, {"dryRun": "All", "fieldValidation": "Strict"}, wanted)
 
 
 def _without_namespace(value: Object) -> bool:
