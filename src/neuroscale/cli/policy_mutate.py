@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from neuroscale.gate.mutation.strength import Strength
 
 _MOST_SHOWN = 40
+_WIDTH = 140  # characters, which the table needs
 
 
 def mutate_policies(
@@ -116,7 +117,7 @@ def _print(found: Strength) -> None:
 
     from neuroscale.report.policy_strength import cells, titles, total
 
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True, width=_WIDTH)
     table = Table(box=None, pad_edge=False, header_style="", padding=(0, 2, 0, 0))
     for index, title in enumerate(titles()):
         table.add_column(title, justify="right" if index else "left")

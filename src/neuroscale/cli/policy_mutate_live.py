@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 _JUDGED_IN = "default"
 _TITLES = (
-    *("Policy", "Sent", "refused by it", "by the API server or KServe", "equivalent"),
-    *("mended by KServe", "not proven", "admitted"),
+    *("Policy", "Sent", "refused by it", "before it", "equivalent"),
+    *("mended", "not proven", "admitted"),
 )
 _MOST_SHOWN = 40
+_WIDTH = 140  # characters, which the table needs
 
 
 def mutate_live(
@@ -94,7 +95,7 @@ def _print(found: LiveStrength) -> None:
 
     from neuroscale.gate.mutation.judge_live import Live
 
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True, width=_WIDTH)
     table = Table(box=None, pad_edge=False, header_style="", padding=(0, 2, 0, 0))
     for index, title in enumerate(_TITLES):
         table.add_column(title, justify="right" if index else "left")
