@@ -16,9 +16,10 @@ import pytest
 
 from comparisons import KV_CACHE
 from neuroscale.models.config import read_config
-from neuroscale.models.facts import CacheLayers, ModelFacts
-from neuroscale.planning.fit import Device, Fit, fit
+from neuroscale.models.facts import CacheLayers, ModelFacts, Tensor
+from neuroscale.planning.fit import Device, Fit, fit, with_draft
 from oracle_configs import FULL, TINY
+from oracle_drafts import DRAFTS
 from vllm_oracle import Answer, Question, ask_vllm
 
 pytestmark = pytest.mark.slow
@@ -47,6 +48,37 @@ def _start(name: str, model: str, changes: dict[str, object] | None = None, **ar
     block = 16 if model.startswith("deepseek") else 32
     told = {**_BASE, "block_size": block, **arguments}
     return Question(name, config, {key: value for key, value in told.items() if value is not None})
+
+
+def _facts(question: Question) -> ModelFacts:
+    facts = read_config(question.config, question.name)
+    if question.draft:
+        facts = with_draft(facts, read_config(question.draft, "draft"), question.engine_arguments())
+    if question.layers:
+        layers = tuple(
+            CacheLayers(kind, count, heads, size, size, window)  # type: ignore[arg-type]
+            for kind, count, heads, size, window in question.layers
+        )
+        return replace(facts, cache=layers)
+    return facts
+
+
+def _drafted(name: str, model: str, draft: str, method: str, ranks: int = 1) -> Question:
+    """A start with a draft. The tensors that the planner counts are those of an EAGLE-3 head's checkpoint, which vLLM
+    loads: it refuses tensors that it does not know, and lacking ones."""
+    guessing = {"method": method, "num_speculative_tokens": 2}
+    question = _start(name, model, speculative_config=guessing, tensor_parallel_size=ranks)
+    question = replace(question, draft=DRAFTS[draft])
+    if method != "eagle3":
+        return question
+    head = _facts(question).draft
+    assert head is not None
+    return replace(question, tensors={one.name.format(0): _stored(one) for one in head.tensors})
+
+
+def _stored(tensor: Tensor) -> tuple[int, ...]:
+    """The shape of a tensor; the planner counts the numbers of tokens, of 64 bits, as two values each."""
+    return tensor.shape[:1] if tensor.name == "d2t" else tensor.shape
 
 
 def _types(kinds: str) -> dict[str, object]:
@@ -106,6 +138,15 @@ _VARIANTS = [
     _start("the longest context that fits, windows", "gemma3", max_model_len=-1, kv_cache_memory_bytes=_MIB),
     _start("the longest context that fits, latent", "deepseek_v3", max_model_len=-1, kv_cache_memory_bytes=8 * _MIB),
 ]
+_DRAFTED = [
+    _drafted("an EAGLE head", "llama", "head of the first generation", "eagle"),
+    _drafted("an EAGLE-3 head", "llama", "head with fewer tokens", "eagle3"),
+    _drafted("an EAGLE-3 head beside windows", "gpt_oss", "head with fewer tokens", "eagle3"),
+    _drafted("an EAGLE-3 head of another library", "qwen3", "head of another library", "eagle3"),
+    _drafted("a draft model", "llama", "small model", "draft_model"),
+    _drafted("a draft model beside states", "qwen3_5", "small model", "draft_model"),
+]
+APART = _drafted("a draft model whose layers lie in two groups", "gemma3", "small model", "draft_model")
 # One question for each option, dtype or key that no other question has; `PLANS` show how layers are grouped.
 VARIANTS = KV_CACHE.sample(
     _VARIANTS,
@@ -119,10 +160,12 @@ VARIANTS = KV_CACHE.sample(
         "the longest context that fits, states",
     ),
 )
+VARIANTS += _DRAFTED
 _TWO_PROCESSES = [
     _start("llama on two ranks", "llama", tensor_parallel_size=2),
     _start("experts spread over two ranks", "qwen3_moe", tensor_parallel_size=2, enable_expert_parallel=True),
     _start("latent attention on two ranks", "deepseek_v2", tensor_parallel_size=2),
+    _drafted("an EAGLE-3 head on two ranks", "llama", "head with fewer tokens", "eagle3", ranks=2),
 ]
 # The others are built for more ranks below.
 TWO_PROCESSES = KV_CACHE.sample(_TWO_PROCESSES, _chosen(_TWO_PROCESSES, "experts spread over two ranks"))
@@ -227,18 +270,7 @@ PLANS = list(_plans(200))
 @pytest.fixture(scope="module")
 def answers() -> dict[str, Answer]:
     """What vLLM says, all in one process, one import of vLLM for all."""
-    return ask_vllm([*ARCHITECTURES, *VARIANTS, *TWO_PROCESSES, *TOO_LONG, *FULL_SIZE, *PLANS])
-
-
-def _facts(question: Question) -> ModelFacts:
-    facts = read_config(question.config, question.name)
-    if question.layers:
-        layers = tuple(
-            CacheLayers(kind, count, heads, size, size, window)  # type: ignore[arg-type]
-            for kind, count, heads, size, window in question.layers
-        )
-        return replace(facts, cache=layers)
-    return facts
+    return ask_vllm([*ARCHITECTURES, *VARIANTS, *TWO_PROCESSES, *TOO_LONG, APART, *FULL_SIZE, *PLANS])
 
 
 def _planned(question: Question) -> Fit:
@@ -301,6 +333,13 @@ def test_a_request_that_vllm_refuses_is_refused_with_vllms_own_longest_context(
 
     assert (planned.verdict, planned.kv_cache_tokens) == ("refused", 0)
     assert planned.max_context == int(longest[1])
+
+
+def test_a_draft_whose_layers_lie_in_several_groups_is_refused_as_vllm_refuses_it(answers: dict[str, Answer]) -> None:
+    assert "All drafting layers should belong to the same kv cache group" in answers[APART.name].error
+    planned = _planned(APART)
+    assert planned.verdict == "refused"
+    assert "several groups of the KV cache" in planned.reasons[0]
 
 
 @_named(FULL_SIZE)

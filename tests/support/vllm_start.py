@@ -9,6 +9,9 @@ A case: `name`, `config` (a config.json), `arguments` (of vLLM's engine, by thei
   the model as rank `rank` of `tensor_parallel_size` builds it, and what `memory` bytes for the cache give. As on a GPU:
   block sizes of FlashAttention, and the asynchronous scheduling that `arguments` ask for.
 
+`draft`: the config.json of a draft model, to which `speculative_config` is pointed; `tensors`: shapes of the tensors in
+its checkpoint, which vLLM then loads (otherwise its weights are dummies, too).
+
 - "plan": the planning of the cache alone, as on a GPU, for layers of any kinds: `layers` is a list of (kind, how many,
   KV heads, head size, window), `memory` bytes; `config` and `arguments` give the rest.
 
@@ -48,6 +51,7 @@ os.environ.update(
 )
 
 import torch
+from safetensors.torch import save_file
 from vllm import EngineArgs
 from vllm import logger as vllm_logger
 from vllm.config import set_current_vllm_config
@@ -278,6 +282,23 @@ def plan(folder: str, arguments: dict[str, Any], layers: list[list[Any]], memory
     return _capacity(config, [specs], memory)
 
 
+def _write_draft(folder: Path, case: dict[str, Any]) -> None:
+    """Write the case's draft model, if it has one, and name it in the arguments."""
+    if not case["draft"]:
+        return
+    place, guessing = folder / "draft", case["arguments"]["speculative_config"]
+    place.mkdir()
+    (place / "config.json").write_text(json.dumps(case["draft"]), encoding="utf-8")
+    case["arguments"]["speculative_config"] = {**guessing, "model": str(place)}
+    if case["tensors"]:
+        kinds = {"d2t": torch.int64}
+        tensors = {
+            name: torch.ones(shape, dtype=kinds.get(name, torch.bfloat16)) for name, shape in case["tensors"].items()
+        }
+        save_file(tensors, place / "model.safetensors")
+        case["arguments"]["speculative_config"]["draft_load_config"] = {"load_format": "safetensors"}
+
+
 def answer(case: dict[str, Any], lines: list[str]) -> dict[str, Any]:
     """vLLM's answer to one case."""
     lines.clear()
@@ -288,6 +309,7 @@ def answer(case: dict[str, Any], lines: list[str]) -> dict[str, Any]:
     vllm_logger._print_info_once.cache_clear()
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(case["config"]), encoding="utf-8")
+        _write_draft(Path(folder), case)
         try:
             if case["how"] == "start":
                 said = start(folder, case["arguments"])

@@ -177,6 +177,8 @@ _MEASURE = "Start it once under vLLM, and plan with the numbers that it prints."
 def text_keys(c: Keys) -> Keys:
     """The keys of the language model: a section if the model has several towers, else the whole file."""
     section = c.section("text_config", "llm_config", "language_config", model_type=TEXT_TYPES.get(c.model_type, ""))
+    if section is None and c.written("speculators_model_type"):
+        section = c.section("transformer_layer_config")
     if section is None and (thinker := c.section("thinker_config")) is not None:
         section = thinker.section("text_config")
     if section is not None:

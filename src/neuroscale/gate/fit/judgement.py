@@ -250,6 +250,7 @@ class _Judgement:
 
     def _memory(self, model: KnownModel, place: KnownPlace, faults: Sequence[Fault], unread: bool) -> Fit:
         arguments = with_variables(self._arguments(place).in_range(), self.command.environment)
+        model = self._known.with_draft(model, arguments)
         result = fit(model.facts, place.device, arguments, version=self.parsed.asked or self.parsed.version)
         size = self._place_of("max_model_len", "gpu_memory_utilization", "model")
         if result.verdict == "refused":
