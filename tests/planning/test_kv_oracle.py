@@ -129,6 +129,9 @@ _VARIANTS = [
         {"mtp_num_hidden_layers": 1},
         speculative_config={"method": "mtp", "num_speculative_tokens": 2},
     ),
+    _start("states alone with prefix caching", "mamba2", enable_prefix_caching=True),
+    _start("states of Mamba alone with prefix caching", "mamba", enable_prefix_caching=True),
+    _start("states alone without --max-model-len", "mamba", max_model_len=None, max_num_batched_tokens=2048),
     _start("states without prefix caching", "qwen3_5", enable_prefix_caching=False),
     _start("states of Mamba-2 without prefix caching", "nemotron_h", enable_prefix_caching=False),
     _start("states in 16 bits", "qwen3_next", mamba_cache_dtype="bfloat16", mamba_ssm_cache_dtype="bfloat16"),
@@ -155,6 +158,7 @@ VARIANTS = KV_CACHE.sample(
         *("blocks of the CPU's own size", "8-bit cache with windows", "float32", "llama4 without the hybrid manager"),
         *("a context that ends inside a block", "a number of blocks", "a vocabulary that is no multiple of 64"),
         *("latent attention without a query rank", "dense layers among the experts"),
+        *("states alone with prefix caching", "states alone without --max-model-len"),
         *("the longest context that fits, windows", "states of Mamba-2 without prefix caching"),
         *("states of guessed tokens", "states in 16 bits", "blocks of the CPU's own size beside states"),
         "the longest context that fits, states",
@@ -186,7 +190,7 @@ TOO_LONG = [
 
 def _build(name: str, model: str, ranks: int, **arguments: object) -> Question:
     config = FULL.get(model) or TINY[model]
-    positions = config.get("text_config", config)["max_position_embeddings"]
+    positions = config.get("text_config", config).get("max_position_embeddings", 8192)
     told = {
         "max_model_len": min(8192, positions),
         "max_num_batched_tokens": 8192,

@@ -196,7 +196,45 @@ TINY |= {
         "tie_word_embeddings": True,
     },
 }
+_STATES: Config = {
+    **{key: value for key, value in _SMALL.items() if "attention" not in key and "key_value" not in key},
+    "state_size": 16,
+    "conv_kernel": 4,
+    "expand": 2,
+    "use_bias": False,
+    "use_conv_bias": True,
+    "layer_norm_epsilon": 1e-5,
+    "tie_word_embeddings": True,
+}
+del _STATES["intermediate_size"], _STATES["max_position_embeddings"], _STATES["rope_theta"]
+TINY |= {
+    "mamba": {**_STATES, "architectures": ["MambaForCausalLM"], "model_type": "mamba", "time_step_rank": 8},
+    "falcon_mamba": {**_STATES, "architectures": ["FalconMambaForCausalLM"], "model_type": "falcon_mamba"},
+    "mamba2": {
+        **_STATES,
+        "architectures": ["Mamba2ForCausalLM"],
+        "model_type": "mamba2",
+        "num_heads": 8,
+        "head_dim": 32,
+        "n_groups": 2,
+        "chunk_size": 64,
+        "tie_word_embeddings": False,
+    },
+}
 FULL: dict[str, Config] = {
+    "Mamba-Codestral-7B": {
+        **_STATES,
+        "architectures": ["Mamba2ForCausalLM"],
+        "model_type": "mamba2",
+        "vocab_size": 32768,
+        "hidden_size": 4096,
+        "num_hidden_layers": 64,
+        "num_heads": 128,
+        "head_dim": 64,
+        "n_groups": 8,
+        "state_size": 128,
+        "tie_word_embeddings": False,
+    },
     "Qwen3-Next-80B-A3B": {
         **_SMALL,
         **_DELTA,

@@ -14,6 +14,7 @@ ARCHITECTURES = {
     "DeepseekV32ForCausalLM": "deepseek_v32",
     "DeepseekV3ForCausalLM": "deepseek_v3",
     "FalconH1ForCausalLM": "falcon_h1",
+    "FalconMambaForCausalLM": "falcon_mamba",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3_text",
     "Gemma3nForCausalLM": "gemma3n_text",
@@ -37,6 +38,8 @@ ARCHITECTURES = {
     "Lfm2MoeForCausalLM": "lfm2_moe",
     "Llama4ForCausalLM": "llama4_text",
     "LlamaForCausalLM": "llama",
+    "Mamba2ForCausalLM": "mamba2",
+    "MambaForCausalLM": "mamba",
     "MiniMaxM2ForCausalLM": "minimax_m2",
     "Ministral3ForCausalLM": "ministral3",
     "MistralForCausalLM": "mistral",
@@ -87,7 +90,8 @@ TEXT_TYPES = {
 _WITH_STATES = frozenset(
     FAMILIES[model_type]
     for model_type in (
-        *("falcon_h1", "granitemoehybrid", "jamba", "lfm2", "lfm2_moe", "nemotron_h"),
+        *("falcon_h1", "falcon_mamba", "mamba", "mamba2"),
+        *("granitemoehybrid", "jamba", "lfm2", "lfm2_moe", "nemotron_h"),
         *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
     )
 )
@@ -97,12 +101,9 @@ _HYBRID_TYPES = frozenset(
         "bailing_hybrid",
         "bailing_moe_linear",
         "bamba",
-        "falcon_mamba",
         "jet_nemotron",
         "kimi_k3",
         "kimi_linear",
-        "mamba",
-        "mamba2",
         "minimax",
         "minimax_text_01",
         "olmo_hybrid",

@@ -21,6 +21,7 @@ from neuroscale.models.families.granite import granitemoe, granitemoehybrid
 from neuroscale.models.families.laguna import laguna
 from neuroscale.models.families.lfm2 import lfm2, lfm2_moe
 from neuroscale.models.families.llama import exaone4, hunyuan, llama, llama4, minicpm, seed_oss, stablelm
+from neuroscale.models.families.mamba import mamba, mamba2
 from neuroscale.models.families.mamba_mixed import falcon_h1, jamba
 from neuroscale.models.families.minimax import minimax_m2
 from neuroscale.models.families.mistral import mistral, mixtral
@@ -49,6 +50,7 @@ FAMILIES: dict[str, Family] = {
     "exaone4": exaone4,
     "falcon": falcon,
     "falcon_h1": falcon_h1,
+    "falcon_mamba": mamba,
     "gemma": gemma,
     "gemma2": gemma2,
     "gemma3_text": gemma3,
@@ -75,6 +77,8 @@ FAMILIES: dict[str, Family] = {
     "lfm2_moe": lfm2_moe,
     "llama": llama,
     "llama4_text": llama4,
+    "mamba": mamba,
+    "mamba2": mamba2,
     "mimo": qwen2,
     "minicpm": minicpm,
     "minimax_m2": minimax_m2,

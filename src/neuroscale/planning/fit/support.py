@@ -91,7 +91,7 @@ def _states(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
             f"--decode-context-parallel-size={arguments.decode_context_parallel_size} cannot share the states that "
             f"layers of {facts.name} keep."
         )
-    if facts.states and arguments.enable_chunked_prefill is False and prefix_caching(arguments):
+    if facts.states and arguments.enable_chunked_prefill is False and prefix_caching(facts, arguments):
         found.append(
             f"--no-enable-chunked-prefill cannot serve {facts.name} with prefix caching, which keeps states at the "
             "ends of blocks: add --no-enable-prefix-caching."
