@@ -34,7 +34,10 @@ GROUPS = (
     ("routed_experts", r"experts|block_sparse_moe\.(input|output)_linear"),
     ("recurrent", r"linear_attn|mamba\.|\.conv\.|mixer\.((in|out|x|dt)_proj|conv1d|A_log|D|dt_bias)"),
     ("attention", r"self_attn|self_attention|mixer\.[qkvo]_proj"),
-    ("dense_mlp", r"mlp|feed_forward|mixer\.(up|down)_proj|per_layer_(input_gate|projection|model_projection)"),
+    (
+        "dense_mlp",
+        r"mlp|feed_forward|mixer\.(up|down)_proj|\.linear\.weight|per_layer_(input_gate|projection|model_projection)",
+    ),
 )
 """What a tensor of transformers is for, by its name; the first that matches."""
 

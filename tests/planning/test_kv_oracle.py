@@ -208,8 +208,9 @@ def _guessing(tokens: int) -> dict[str, object]:
     return {"speculative_config": {"method": "mtp", "num_speculative_tokens": tokens}}
 
 
-_RANKS = {"Qwen2.5-7B": 4, "gpt-oss-20b": 2}
-"""Eight do not divide the 28 heads of the one; of the other, vLLM has no kernel for an eighth of an expert in bf16."""
+_RANKS = {"Qwen2.5-7B": 4, "Zamba2-7B": 2, "gpt-oss-20b": 2}
+"""Eight do not divide the 28 heads of the first, nor the two groups of Zamba2; of the last, vLLM has no kernel for an
+eighth of an expert in bf16."""
 _FULL_SIZE = [
     *(_build(f"{model} on one card", model, 1) for model in FULL),
     *(_build(f"{model} on {_RANKS.get(model, 8)} cards", model, _RANKS.get(model, 8)) for model in FULL),

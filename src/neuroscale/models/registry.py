@@ -60,6 +60,7 @@ ARCHITECTURES = {
     "Qwen3NextForCausalLM": "qwen3_next",
     "Qwen3_5ForCausalLM": "qwen3_5_text",
     "Qwen3_5MoeForCausalLM": "qwen3_5_moe_text",
+    "Zamba2ForCausalLM": "zamba2",
 }
 """The family of each architecture. As in vLLM, the class that a file names decides, whatever its model type."""
 
@@ -92,7 +93,7 @@ _WITH_STATES = frozenset(
     for model_type in (
         *("falcon_h1", "falcon_mamba", "mamba", "mamba2"),
         *("granitemoehybrid", "jamba", "lfm2", "lfm2_moe", "nemotron_h"),
-        *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
+        *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "zamba2"),
     )
 )
 """Families with rules for layers that keep a state."""
@@ -112,7 +113,6 @@ _HYBRID_TYPES = frozenset(
         "rwkv",
         "rwkv5",
         "zamba",
-        "zamba2",
     }
 )
 _HYBRID_KEYS = (

@@ -32,6 +32,7 @@ from neuroscale.models.families.qwen import qwen1, qwen2, qwen2_moe, qwen3, qwen
 from neuroscale.models.families.qwen_next import qwen3_5, qwen3_5_moe, qwen3_next
 from neuroscale.models.families.two_matrices import apertus, arcee, falcon, nemotron, opt, starcoder2
 from neuroscale.models.families.unknown import estimated
+from neuroscale.models.families.zamba2 import zamba2
 
 __all__ = ["FAMILIES", "Decoder", "Family", "estimated"]
 
@@ -114,5 +115,6 @@ FAMILIES: dict[str, Family] = {
     "smollm3": llama,
     "stablelm": stablelm,
     "starcoder2": starcoder2,
+    "zamba2": zamba2,
 }
 """The families by the model type of the text tower."""
