@@ -48,6 +48,8 @@ os.environ.update(
     # The models are tiny: more threads would spin for each other.
     OMP_NUM_THREADS="1",
     HF_HUB_OFFLINE="1",
+    # Its kernels come with CUDA alone.
+    VLLM_KIMI_K3_GEMM_AR="0",
 )
 
 import torch
@@ -213,6 +215,8 @@ def _as_on_a_gpu() -> Iterator[None]:
         mock.patch.object(unquantized_experts, "select_unquantized_moe_backend", _kernel_of_experts),
         # Sparse attention has kernels only on GPUs: FlashMLA's, whose scratch space is no part of the model.
         mock.patch.object(type(current_platform), "get_attn_backend_cls", staticmethod(_attention_backend)),
+        # Kimi-Linear makes a stream as it is built.
+        mock.patch.object(torch.cuda, "Stream", type("Stream", (), {})),
         mock.patch.object(flashmla_sparse, "current_workspace_manager", mock.Mock()),
     ):
         yield

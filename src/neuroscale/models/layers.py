@@ -145,7 +145,8 @@ class LatentAttention:
     """Multi-head latent attention: the cache holds `rank` + `rope_dim` values a token, whatever the number of heads.
 
     `query_rank`: the rank to which queries are compressed (None: they are not). `indexer`: chooses the tokens that the
-    layer reads; without one, the layer reads all tokens, or those that an earlier layer's indexer chose.
+    layer reads; without one, the layer reads all tokens, or those that an earlier layer's indexer chose. `turned`:
+    false if queries and keys get no rotary embedding.
     """
 
     heads: int
@@ -157,6 +158,7 @@ class LatentAttention:
     bias: bool = False
     block: str = "self_attn"
     indexer: Indexer | None = None
+    turned: bool = True
 
     def weights(self, out: Weights, at: str, hidden: int) -> None:
         """Add them below `at`, such as `model.layers.0.`."""

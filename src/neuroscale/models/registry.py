@@ -33,6 +33,7 @@ ARCHITECTURES = {
     "IQuestCoderForCausalLM": "llama",
     "InternLM3ForCausalLM": "llama",
     "JambaForCausalLM": "jamba",
+    "KimiLinearForCausalLM": "kimi_linear",
     "LLaMAForCausalLM": "llama",
     "Lfm2ForCausalLM": "lfm2",
     "Lfm2MoeForCausalLM": "lfm2_moe",
@@ -91,7 +92,7 @@ TEXT_TYPES = {
 _WITH_STATES = frozenset(
     FAMILIES[model_type]
     for model_type in (
-        *("falcon_h1", "falcon_mamba", "mamba", "mamba2"),
+        *("falcon_h1", "falcon_mamba", "kimi_linear", "mamba", "mamba2"),
         *("granitemoehybrid", "jamba", "lfm2", "lfm2_moe", "nemotron_h"),
         *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "zamba2"),
     )
@@ -104,7 +105,6 @@ _HYBRID_TYPES = frozenset(
         "bamba",
         "jet_nemotron",
         "kimi_k3",
-        "kimi_linear",
         "minimax",
         "minimax_text_01",
         "olmo_hybrid",

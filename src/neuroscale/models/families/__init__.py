@@ -18,6 +18,7 @@ from neuroscale.models.families.gemma import gemma, gemma2, gemma3, gemma3n, gem
 from neuroscale.models.families.glm import glm, glm4, glm4_moe
 from neuroscale.models.families.gpt_oss import gpt_oss
 from neuroscale.models.families.granite import granitemoe, granitemoehybrid
+from neuroscale.models.families.kimi_linear import kimi_linear
 from neuroscale.models.families.laguna import laguna
 from neuroscale.models.families.lfm2 import lfm2, lfm2_moe
 from neuroscale.models.families.llama import exaone4, hunyuan, llama, llama4, minicpm, seed_oss, stablelm
@@ -73,6 +74,7 @@ FAMILIES: dict[str, Family] = {
     "hunyuan_v1_dense": hunyuan,
     "jamba": jamba,
     "kimi_k2": deepseek,
+    "kimi_linear": kimi_linear,
     "laguna": laguna,
     "lfm2": lfm2,
     "lfm2_moe": lfm2_moe,

@@ -101,7 +101,8 @@ def block_of_states(
 def _page(facts: ModelFacts, kind: StateLayers, device: Device, arguments: EngineArguments) -> int:
     dtype = served_dtype(facts, arguments)
     looked_back = dtype if arguments.mamba_cache_dtype == "auto" else arguments.mamba_cache_dtype
-    recurrent = arguments.mamba_ssm_cache_dtype
+    # Layers of Kimi-Linear do not read this argument (mamba/gdn/kimi_gdn_linear_attn.py).
+    recurrent = "auto" if kind.kind == "kimi_delta" else arguments.mamba_ssm_cache_dtype
     if device.family == "cpu" and recurrent == "auto" and kind.dtype is None:
         # True of processors with AVX-512 for bfloat16 (platforms/cpu.py); for others it never counts too little.
         recurrent = "float32"

@@ -23,6 +23,9 @@ _MARLIN_INNER, _MARLIN_HIDDEN = 128, 256
 13.7 GiB of 12.8 in its files on an A100 and a GB10, gpt-oss-120b 65.9 of 60.8 on an H100 and 17.2 of 15.2 on each of
 four A100."""
 
+_NARROWEST: Mapping[str, int] = {"kimi_linear": 256}
+"""The least width of a rank's part of an expert, to which vLLM pads it (`KimiMoE` of models/kimi_k3/nvidia)."""
+
 _FULL_WIDTH = 4.0
 """Bytes of a value in float32."""
 
@@ -179,7 +182,7 @@ def _part(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> floa
         if arguments.enable_expert_parallel and facts.experts:
             # Ranks hold whole experts: if the ranks do not divide them, the first ranks hold one more.
             return math.ceil((facts.experts + arguments.redundant_experts) / ranks) / facts.experts
-        return 1.0 / ranks
+        return max(1.0 / ranks, _NARROWEST.get(facts.model_type, 0) / facts.moe_intermediate_size)
     if tensor.sharding == "kv_heads":
         heads = _kv_heads(facts, tensor)
         # Even if the keys serve as values, vLLM's matrix of queries, keys and values has a place for the values.
