@@ -69,7 +69,7 @@ from vllm.platforms import current_platform
 from vllm.utils.torch_utils import set_default_torch_dtype
 from vllm.v1.attention.backend import MultipleOf
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
-from vllm.v1.attention.backends.mla import flashmla_sparse
+from vllm.v1.attention.backends.mla import cpu_mla, flashmla_sparse
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
@@ -207,6 +207,8 @@ def _as_on_a_gpu() -> Iterator[None]:
     """Block sizes of FlashAttention, and no refusal of quantised weights that this processor is too old for."""
     with (
         mock.patch.object(CPUAttentionBackend, "get_supported_kernel_block_sizes", return_value=[MultipleOf(16)]),
+        # Kernels of GPUs for latent attention take the blocks beside states, which are multiples of 128.
+        mock.patch.object(cpu_mla.CPUMLABackend, "supports_block_size", return_value=True),
         mock.patch.object(torch.cpu, "_is_amx_tile_supported", return_value=True),
         # With these instructions, the CPU's platform keeps states in float32, whatever the model says.
         mock.patch.object(torch.cpu, "_is_avx512_bf16_supported", return_value=False),
