@@ -217,7 +217,7 @@ class _Judgement:
         if not named or (place is not None and self.command.words[place].unknown):
             return None  # another notice says why it is unknown
         try:
-            known = self._known.model(self.server, named)
+            known = self._known.with_draft(self._known.model(self.server, named), self.parsed.arguments)
         except UnknownError as error:
             self._not_judged(self._place_of("model"), f"whether it fits cannot be judged: {error}", _UNKNOWN_FIX)
             return None
@@ -250,7 +250,6 @@ class _Judgement:
 
     def _memory(self, model: KnownModel, place: KnownPlace, faults: Sequence[Fault], unread: bool) -> Fit:
         arguments = with_variables(self._arguments(place).in_range(), self.command.environment)
-        model = self._known.with_draft(model, arguments)
         result = fit(model.facts, place.device, arguments, version=self.parsed.asked or self.parsed.version)
         size = self._place_of("max_model_len", "gpu_memory_utilization", "model")
         if result.verdict == "refused":
