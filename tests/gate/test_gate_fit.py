@@ -1429,6 +1429,18 @@ def test_an_argument_about_memory_that_is_not_counted_is_said(knowledge: Knowled
     assert all(one.severity is Severity.NOTICE for one in said)
 
 
+def test_a_draft_model_of_the_catalog_is_counted(knowledge: Knowledge) -> None:
+    beside = '--speculative-config={"model": "MODEL", "num_speculative_tokens": 3}'.replace("MODEL", EXPERTS)
+    value = dense(beside)
+    said = {one.rule: one.message for one in found(knowledge, value)}
+    assert "vocabulary" in said["does-not-fit"]
+    assert "not-judged" not in said
+    own = dense(beside.replace(EXPERTS, "meta-llama/Llama-3.1-70B-Instruct"))
+    told = {one.rule: one.message for one in found(knowledge, own)}
+    assert "vocabulary" not in told["does-not-fit"]
+    assert "not-judged" not in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "memory", "told"),
     [

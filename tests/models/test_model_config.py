@@ -249,8 +249,7 @@ def test_an_embedding_that_computes_the_output_too_is_counted_once() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"model_type": "kimi_linear", "architectures": ["KimiLinearForCausalLM"]},
-        {"model_type": "zamba2", "architectures": ["Zamba2ForCausalLM"]},
+        {"model_type": "olmo_hybrid", "architectures": ["OlmoHybridForCausalLM"]},
         {"model_type": "kimi_k3", "architectures": ["LlamaForCausalLM"]},
         {"layer_types": ["linear_attention", "full_attention"] * 2},
         {"layer_types": ["mamba", "attention"] * 2},

@@ -26,15 +26,18 @@ GROUPS = (
     ("audio", r"audio_tower"),
     ("projector", r"embed_vision|embed_audio|multi_modal_projector|connector"),
     ("per_layer_embedding", r"embed_tokens_per_layer"),
-    ("embedding", r"embed_tokens|word_embeddings|^model\.embeddings"),
+    ("embedding", r"embed_tokens|word_embeddings|^(model|backbone)\.embeddings"),
     ("lm_head", r"lm_head"),
     ("norm", r"norm(_\d)?\.weight$|norm\.bias$|layer_scalar$|norm_f\.weight$|\.ln_(f|attn|mlp)\."),
     ("shared_experts", r"shared_expert|shared_mlp"),
     ("router", r"router|(mlp|block_sparse_moe|mixer|feed_forward)\.gate\.|expert_bias|fc\d_latent_proj"),
     ("routed_experts", r"experts|block_sparse_moe\.(input|output)_linear"),
-    ("recurrent", r"linear_attn|mamba\.|\.conv\.|mixer\.(in_proj|out_proj|conv1d|A_log|D|dt_bias)"),
+    ("recurrent", r"linear_attn|mamba\.|\.conv\.|mixer\.((in|out|x|dt)_proj|conv1d|A_log|D|dt_bias)"),
     ("attention", r"self_attn|self_attention|mixer\.[qkvo]_proj"),
-    ("dense_mlp", r"mlp|feed_forward|mixer\.(up|down)_proj|per_layer_(input_gate|projection|model_projection)"),
+    (
+        "dense_mlp",
+        r"mlp|feed_forward|mixer\.(up|down)_proj|\.linear\.weight|per_layer_(input_gate|projection|model_projection)",
+    ),
 )
 """What a tensor of transformers is for, by its name; the first that matches."""
 

@@ -51,6 +51,18 @@ def test_a_request_holds_two_states_while_prefixes_are_cached_and_one_without() 
     assert with_prefixes.max_concurrency < without.max_concurrency
 
 
+def test_a_request_to_a_model_of_states_alone_holds_one_state_however_long_it_is() -> None:
+    facts = read_config(FULL["Mamba-Codestral-7B"], "Mamba-Codestral")
+    # 64 layers: 3 inputs of a convolution over 8,192 + 2 x 8 x 128 channels, and 128 matrices of 64 x 128.
+    state = 64 * 2 * (3 * (8192 + 2 * 8 * 128) + 128 * 64 * 128)
+    told = EngineArguments(max_num_seqs=16)
+    short, long = (fit(facts, H100, replace(told, max_model_len=length)) for length in (1024, 262144))
+    assert short.request_gib * GIB == long.request_gib * GIB == state
+    cached = fit(facts, H100, replace(told, max_model_len=1024, enable_prefix_caching=True))
+    assert cached.request_gib * GIB == 3 * state
+    assert fit(facts, H100, told).max_model_len == 2048
+
+
 def test_guessed_tokens_take_a_state_each() -> None:
     plain, guessing = planned(), planned(speculative="mtp", speculative_tokens=2)
     assert guessing.request_gib > plain.request_gib

@@ -16,9 +16,11 @@ import pytest
 
 from comparisons import KV_CACHE
 from neuroscale.models.config import read_config
-from neuroscale.models.facts import CacheLayers, ModelFacts
-from neuroscale.planning.fit import Device, Fit, fit
+from neuroscale.models.facts import CacheLayers, ModelFacts, Tensor
+from neuroscale.planning.fit import Device, Fit, fit, with_draft
 from oracle_configs import FULL, TINY
+from oracle_drafts import DRAFTS
+from oracle_hybrids import BUILT
 from vllm_oracle import Answer, Question, ask_vllm
 
 pytestmark = pytest.mark.slow
@@ -47,6 +49,37 @@ def _start(name: str, model: str, changes: dict[str, object] | None = None, **ar
     block = 16 if model.startswith("deepseek") else 32
     told = {**_BASE, "block_size": block, **arguments}
     return Question(name, config, {key: value for key, value in told.items() if value is not None})
+
+
+def _facts(question: Question) -> ModelFacts:
+    facts = read_config(question.config, question.name)
+    if question.draft:
+        facts = with_draft(facts, read_config(question.draft, "draft"), question.engine_arguments())
+    if question.layers:
+        layers = tuple(
+            CacheLayers(kind, count, heads, size, size, window)  # type: ignore[arg-type]
+            for kind, count, heads, size, window in question.layers
+        )
+        return replace(facts, cache=layers)
+    return facts
+
+
+def _drafted(name: str, model: str, draft: str, method: str, ranks: int = 1) -> Question:
+    """A start with a draft. The tensors that the planner counts are those of an EAGLE-3 head's checkpoint, which vLLM
+    loads: it refuses tensors that it does not know, and lacking ones."""
+    guessing = {"method": method, "num_speculative_tokens": 2}
+    question = _start(name, model, speculative_config=guessing, tensor_parallel_size=ranks)
+    question = replace(question, draft=DRAFTS[draft])
+    if method != "eagle3":
+        return question
+    head = _facts(question).draft
+    assert head is not None
+    return replace(question, tensors={one.name.format(0): _stored(one) for one in head.tensors})
+
+
+def _stored(tensor: Tensor) -> tuple[int, ...]:
+    """The shape of a tensor; the planner counts the numbers of tokens, of 64 bits, as two values each."""
+    return tensor.shape[:1] if tensor.name == "d2t" else tensor.shape
 
 
 def _types(kinds: str) -> dict[str, object]:
@@ -97,6 +130,9 @@ _VARIANTS = [
         {"mtp_num_hidden_layers": 1},
         speculative_config={"method": "mtp", "num_speculative_tokens": 2},
     ),
+    _start("states alone with prefix caching", "mamba2", enable_prefix_caching=True),
+    _start("states of Mamba alone with prefix caching", "mamba", enable_prefix_caching=True),
+    _start("states alone without --max-model-len", "mamba", max_model_len=None, max_num_batched_tokens=2048),
     _start("states without prefix caching", "qwen3_5", enable_prefix_caching=False),
     _start("states of Mamba-2 without prefix caching", "nemotron_h", enable_prefix_caching=False),
     _start("states in 16 bits", "qwen3_next", mamba_cache_dtype="bfloat16", mamba_ssm_cache_dtype="bfloat16"),
@@ -106,6 +142,15 @@ _VARIANTS = [
     _start("the longest context that fits, windows", "gemma3", max_model_len=-1, kv_cache_memory_bytes=_MIB),
     _start("the longest context that fits, latent", "deepseek_v3", max_model_len=-1, kv_cache_memory_bytes=8 * _MIB),
 ]
+_DRAFTED = [
+    _drafted("an EAGLE head", "llama", "head of the first generation", "eagle"),
+    _drafted("an EAGLE-3 head", "llama", "head with fewer tokens", "eagle3"),
+    _drafted("an EAGLE-3 head beside windows", "gpt_oss", "head with fewer tokens", "eagle3"),
+    _drafted("an EAGLE-3 head of another library", "qwen3", "head of another library", "eagle3"),
+    _drafted("a draft model", "llama", "small model", "draft_model"),
+    _drafted("a draft model beside states", "qwen3_5", "small model", "draft_model"),
+]
+APART = _drafted("a draft model whose layers lie in two groups", "gemma3", "small model", "draft_model")
 # One question for each option, dtype or key that no other question has; `PLANS` show how layers are grouped.
 VARIANTS = KV_CACHE.sample(
     _VARIANTS,
@@ -114,15 +159,18 @@ VARIANTS = KV_CACHE.sample(
         *("blocks of the CPU's own size", "8-bit cache with windows", "float32", "llama4 without the hybrid manager"),
         *("a context that ends inside a block", "a number of blocks", "a vocabulary that is no multiple of 64"),
         *("latent attention without a query rank", "dense layers among the experts"),
+        *("states alone with prefix caching", "states alone without --max-model-len"),
         *("the longest context that fits, windows", "states of Mamba-2 without prefix caching"),
         *("states of guessed tokens", "states in 16 bits", "blocks of the CPU's own size beside states"),
         "the longest context that fits, states",
     ),
 )
+VARIANTS += _DRAFTED
 _TWO_PROCESSES = [
     _start("llama on two ranks", "llama", tensor_parallel_size=2),
     _start("experts spread over two ranks", "qwen3_moe", tensor_parallel_size=2, enable_expert_parallel=True),
     _start("latent attention on two ranks", "deepseek_v2", tensor_parallel_size=2),
+    _drafted("an EAGLE-3 head on two ranks", "llama", "head with fewer tokens", "eagle3", ranks=2),
 ]
 # The others are built for more ranks below.
 TWO_PROCESSES = KV_CACHE.sample(_TWO_PROCESSES, _chosen(_TWO_PROCESSES, "experts spread over two ranks"))
@@ -142,8 +190,8 @@ TOO_LONG = [
 
 
 def _build(name: str, model: str, ranks: int, **arguments: object) -> Question:
-    config = FULL.get(model) or TINY[model]
-    positions = config.get("text_config", config)["max_position_embeddings"]
+    config = {**TINY, **FULL, **BUILT}[model]
+    positions = config.get("text_config", config).get("max_position_embeddings", 8192)
     told = {
         "max_model_len": min(8192, positions),
         "max_num_batched_tokens": 8192,
@@ -161,11 +209,12 @@ def _guessing(tokens: int) -> dict[str, object]:
     return {"speculative_config": {"method": "mtp", "num_speculative_tokens": tokens}}
 
 
-_RANKS = {"Qwen2.5-7B": 4, "gpt-oss-20b": 2}
-"""Eight do not divide the 28 heads of the one; of the other, vLLM has no kernel for an eighth of an expert in bf16."""
+_RANKS = {"Qwen2.5-7B": 4, "Zamba2-7B": 2, "gpt-oss-20b": 2}
+"""Eight do not divide the 28 heads of the first, nor the two groups of Zamba2; of the last, vLLM has no kernel for an
+eighth of an expert in bf16."""
 _FULL_SIZE = [
-    *(_build(f"{model} on one card", model, 1) for model in FULL),
-    *(_build(f"{model} on {_RANKS.get(model, 8)} cards", model, _RANKS.get(model, 8)) for model in FULL),
+    *(_build(f"{model} on one card", model, 1) for model in (*FULL, *BUILT)),
+    *(_build(f"{model} on {_RANKS.get(model, 8)} cards", model, _RANKS.get(model, 8)) for model in (*FULL, *BUILT)),
     # Not started: vLLM 0.32 ends with a KeyError at the first layer that reads another one's cache.
     _build("gemma-4-E2B without the hybrid manager", "gemma-4-E2B", 1, disable_hybrid_kv_cache_manager=True),
     _build("DeepSeek-V3 in steps that do not overlap", "DeepSeek-V3", 8, async_scheduling=False),
@@ -173,6 +222,7 @@ _FULL_SIZE = [
     _build("DeepSeek-V3 whose ranks share a context", "DeepSeek-V3", 8, decode_context_parallel_size=8),
     _build("Qwen3.5-27B without prefix caching", "Qwen3.5-27B", 2, enable_prefix_caching=False),
     _build("Qwen3.5-27B with an 8-bit cache", "Qwen3.5-27B", 1, kv_cache_dtype="fp8_e4m3", max_model_len=131072),
+    _build("Kimi-Linear-48B-A3B without prefix caching", "Kimi-Linear-48B-A3B", 2, enable_prefix_caching=False),
     _build("Qwen3-Next-80B-A3B with blocks of 64", "Qwen3-Next-80B-A3B", 1, block_size=64),
     _build("Llama-4-Scout with blocks of 32", "Llama-4-Scout", 8, block_size=32, max_model_len=131072),
     *(
@@ -191,6 +241,7 @@ FULL_SIZE = KV_CACHE.sample(
         *("granite-3.0-1b-a400m on 8 cards", "gemma-4-E2B without the hybrid manager"),
         *("gpt-oss-20b in steps that do not overlap", "DeepSeek-V3 whose ranks share a context"),
         *("Qwen3-Next-80B-A3B on 8 cards", "Qwen3.5-27B on 8 cards", "Nemotron-3-Super-120B-A12B on 8 cards"),
+        *("Mamba-Codestral-7B on 8 cards", "Zamba2-7B on 2 cards", "Kimi-Linear-48B-A3B on 8 cards"),
         *("DeepSeek-V3.2 on 8 cards", "GLM-5.2 with an 8-bit cache"),
         *("DeepSeek-V3.2 with tokens guessed", "Nemotron-3-Super-120B-A12B with tokens guessed"),
         *("granite-4.0-h-small on 8 cards", "Qwen3.5-27B with an 8-bit cache", "Llama-4-Scout with blocks of 32"),
@@ -227,18 +278,7 @@ PLANS = list(_plans(200))
 @pytest.fixture(scope="module")
 def answers() -> dict[str, Answer]:
     """What vLLM says, all in one process, one import of vLLM for all."""
-    return ask_vllm([*ARCHITECTURES, *VARIANTS, *TWO_PROCESSES, *TOO_LONG, *FULL_SIZE, *PLANS])
-
-
-def _facts(question: Question) -> ModelFacts:
-    facts = read_config(question.config, question.name)
-    if question.layers:
-        layers = tuple(
-            CacheLayers(kind, count, heads, size, size, window)  # type: ignore[arg-type]
-            for kind, count, heads, size, window in question.layers
-        )
-        return replace(facts, cache=layers)
-    return facts
+    return ask_vllm([*ARCHITECTURES, *VARIANTS, *TWO_PROCESSES, *TOO_LONG, APART, *FULL_SIZE, *PLANS])
 
 
 def _planned(question: Question) -> Fit:
@@ -301,6 +341,13 @@ def test_a_request_that_vllm_refuses_is_refused_with_vllms_own_longest_context(
 
     assert (planned.verdict, planned.kv_cache_tokens) == ("refused", 0)
     assert planned.max_context == int(longest[1])
+
+
+def test_a_draft_whose_layers_lie_in_several_groups_is_refused_as_vllm_refuses_it(answers: dict[str, Answer]) -> None:
+    assert "All drafting layers should belong to the same kv cache group" in answers[APART.name].error
+    planned = _planned(APART)
+    assert planned.verdict == "refused"
+    assert "several groups of the KV cache" in planned.reasons[0]
 
 
 @_named(FULL_SIZE)

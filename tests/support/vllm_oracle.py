@@ -24,6 +24,8 @@ _WITHIN = 1800.0
 class Question:
     """A question to vllm_start.py. `arguments`: for vLLM's engine and for the planner's EngineArguments alike.
 
+    `draft`: the config.json of the draft model in `speculative_config`; `tensors`: if given, the shapes of the tensors
+    in its checkpoint, by name.
     `memory`: bytes for the cache if no engine starts. `layers`: (kind, how many, KV heads, head size, window).
     """
 
@@ -34,12 +36,15 @@ class Question:
     rank: int = 0
     memory: int = 0
     layers: Sequence[tuple[str, int, int, int, int | None]] = ()
+    draft: Mapping[str, Any] | None = None
+    tensors: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def engine_arguments(self) -> EngineArguments:
         """The arguments of the same question to the planner."""
         told = {key: value for key, value in self.arguments.items() if key != "speculative_config"}
         if guessing := self.arguments.get("speculative_config"):
             told |= {"speculative": guessing["method"], "speculative_tokens": guessing["num_speculative_tokens"]}
+            told |= {"draft": "draft"} if self.draft else {}
         fixed = {"kv_cache_memory_bytes": self.memory} if self.how != "start" else {}
         return EngineArguments(**{**told, **fixed})
 

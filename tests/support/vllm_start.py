@@ -9,6 +9,9 @@ A case: `name`, `config` (a config.json), `arguments` (of vLLM's engine, by thei
   the model as rank `rank` of `tensor_parallel_size` builds it, and what `memory` bytes for the cache give. As on a GPU:
   block sizes of FlashAttention, and the asynchronous scheduling that `arguments` ask for.
 
+`draft`: the config.json of a draft model, to which `speculative_config` is pointed; `tensors`: shapes of the tensors in
+its checkpoint, which vLLM then loads (otherwise its weights are dummies, too).
+
 - "plan": the planning of the cache alone, as on a GPU, for layers of any kinds: `layers` is a list of (kind, how many,
   KV heads, head size, window), `memory` bytes; `config` and `arguments` give the rest.
 
@@ -45,9 +48,12 @@ os.environ.update(
     # The models are tiny: more threads would spin for each other.
     OMP_NUM_THREADS="1",
     HF_HUB_OFFLINE="1",
+    # Its kernels come with CUDA alone.
+    VLLM_KIMI_K3_GEMM_AR="0",
 )
 
 import torch
+from safetensors.torch import save_file
 from vllm import EngineArgs
 from vllm import logger as vllm_logger
 from vllm.config import set_current_vllm_config
@@ -63,7 +69,7 @@ from vllm.platforms import current_platform
 from vllm.utils.torch_utils import set_default_torch_dtype
 from vllm.v1.attention.backend import MultipleOf
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
-from vllm.v1.attention.backends.mla import flashmla_sparse
+from vllm.v1.attention.backends.mla import cpu_mla, flashmla_sparse
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
@@ -201,6 +207,8 @@ def _as_on_a_gpu() -> Iterator[None]:
     """Block sizes of FlashAttention, and no refusal of quantised weights that this processor is too old for."""
     with (
         mock.patch.object(CPUAttentionBackend, "get_supported_kernel_block_sizes", return_value=[MultipleOf(16)]),
+        # Kernels of GPUs for latent attention take the blocks beside states, which are multiples of 128.
+        mock.patch.object(cpu_mla.CPUMLABackend, "supports_block_size", return_value=True),
         mock.patch.object(torch.cpu, "_is_amx_tile_supported", return_value=True),
         # With these instructions, the CPU's platform keeps states in float32, whatever the model says.
         mock.patch.object(torch.cpu, "_is_avx512_bf16_supported", return_value=False),
@@ -209,6 +217,8 @@ def _as_on_a_gpu() -> Iterator[None]:
         mock.patch.object(unquantized_experts, "select_unquantized_moe_backend", _kernel_of_experts),
         # Sparse attention has kernels only on GPUs: FlashMLA's, whose scratch space is no part of the model.
         mock.patch.object(type(current_platform), "get_attn_backend_cls", staticmethod(_attention_backend)),
+        # Kimi-Linear makes a stream as it is built.
+        mock.patch.object(torch.cuda, "Stream", type("Stream", (), {})),
         mock.patch.object(flashmla_sparse, "current_workspace_manager", mock.Mock()),
     ):
         yield
@@ -278,6 +288,23 @@ def plan(folder: str, arguments: dict[str, Any], layers: list[list[Any]], memory
     return _capacity(config, [specs], memory)
 
 
+def _write_draft(folder: Path, case: dict[str, Any]) -> None:
+    """Write the case's draft model, if it has one, and name it in the arguments."""
+    if not case["draft"]:
+        return
+    place, guessing = folder / "draft", case["arguments"]["speculative_config"]
+    place.mkdir()
+    (place / "config.json").write_text(json.dumps(case["draft"]), encoding="utf-8")
+    case["arguments"]["speculative_config"] = {**guessing, "model": str(place)}
+    if case["tensors"]:
+        kinds = {"d2t": torch.int64}
+        tensors = {
+            name: torch.ones(shape, dtype=kinds.get(name, torch.bfloat16)) for name, shape in case["tensors"].items()
+        }
+        save_file(tensors, place / "model.safetensors")
+        case["arguments"]["speculative_config"]["draft_load_config"] = {"load_format": "safetensors"}
+
+
 def answer(case: dict[str, Any], lines: list[str]) -> dict[str, Any]:
     """vLLM's answer to one case."""
     lines.clear()
@@ -288,6 +315,7 @@ def answer(case: dict[str, Any], lines: list[str]) -> dict[str, Any]:
     vllm_logger._print_info_once.cache_clear()
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(case["config"]), encoding="utf-8")
+        _write_draft(Path(folder), case)
         try:
             if case["how"] == "start":
                 said = start(folder, case["arguments"])

@@ -15,7 +15,18 @@ from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.units import GIB
 from neuroscale.core.validation import suggest
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit import PINNED, Around, Choice, Device, Fit, choices, device, fit
+from neuroscale.planning.fit import (
+    PINNED,
+    Around,
+    Choice,
+    Device,
+    Fit,
+    choices,
+    device,
+    draft_method,
+    fit,
+    with_draft,
+)
 from neuroscale.planning.fit.device import family_of
 from neuroscale.planning.fit.versions import number
 from neuroscale.planning.price import PodPrice, pod_price
@@ -24,6 +35,7 @@ from neuroscale.repo.layout import ACCELERATORS
 from neuroscale.vllm.accelerator_rules import check_dtype
 from neuroscale.vllm.arguments import Parsed, parse_arguments
 from neuroscale.vllm.command_rules import check_command
+from neuroscale.vllm.engine_arguments import EngineArguments
 from neuroscale.vllm.memory_variables import with_variables
 from neuroscale.vllm.older_arguments import OLDEST
 from neuroscale.vllm.parallel_sizes import world_size
@@ -76,6 +88,8 @@ def answer(question: Question, catalog: Catalog) -> Fit:
     if card is not None:
         problems += tuple(f"{fault.message}. {fault.fix}" for fault in check_dtype(parsed, facts, card))
     arguments = with_variables(parsed.arguments.in_range(), _environment(question))
+    facts, unread_draft = _with_draft(facts, arguments, catalog)
+    remarks += unread_draft
     result = fit(facts, where, arguments, version=question.vllm_version)
     if problems:
         first, *others = result.reasons
@@ -215,6 +229,19 @@ def _faults(parsed: Parsed, facts: ModelFacts, entry: ModelEntry | None) -> tupl
     faults = [fault for fault in check_command(parsed, facts, entry) if parsed.exact and fault.rule not in _TOLD_BY_FIT]
     told = [(f"{fault.message}. {fault.fix}", fault.refused and fault.rule != "parser") for fault in faults]
     return tuple(text for text, ends in told if ends), tuple(text for text, ends in told if not ends)
+
+
+def _with_draft(facts: ModelFacts, arguments: EngineArguments, catalog: Catalog) -> tuple[ModelFacts, tuple[str, ...]]:
+    """The facts with those of the command's draft model or head; a sentence says why the draft cannot be read."""
+    if draft_method(arguments) is None:
+        return facts, ()
+    named = {entry.weights.path: name for name, entry in catalog.models.items() if entry.weights.kind == "hub"}
+    try:
+        return with_draft(facts, facts_of(named.get(arguments.draft, arguments.draft), catalog), arguments), ()
+    except InputError as error:
+        told = error.problems[0]
+        place = ": ".join(part for part in (told.where, told.field) if part)
+        return facts, (f"The draft {arguments.draft} cannot be read: {place} {told.message}.",)
 
 
 def _variants(name: str, facts: ModelFacts, catalog: Catalog) -> list[ModelFacts]:

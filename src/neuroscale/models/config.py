@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from neuroscale.core.validation import suggest
-from neuroscale.models.context import context_of
+from neuroscale.models.context import LONGEST, UNSAID, context_of
 from neuroscale.models.facts import Basis, Dtype, Group, ModelFacts, Quantization
 from neuroscale.models.families import Decoder
 from neuroscale.models.families.common import layer_count, routed_experts
@@ -97,8 +97,10 @@ def _read(
     if certainty != "known" and not headers:
         basis = "estimate"
     attentions = [layer.attention for layer in decoder.layers if layer.attention is not None]
-    attention, context = attentions[0] if attentions else None, context_of(text)
-    if context.default < context.longest:
+    attention, context = attentions[0] if attentions else None, context_of(text, endless=not attentions)
+    if context.default == UNSAID < context.longest == LONGEST:
+        notes.append(f"The file names no context: vLLM takes {UNSAID:,} tokens unless --max-model-len sets a number.")
+    elif context.default < context.longest:
         notes.append(
             f"Without --max-model-len vLLM reads {context.default:,} tokens: with the factors for up to "
             f"{context.longest:,} it answers shorter prompts worse."

@@ -14,6 +14,10 @@ _KEYS = (
 )
 _AS_WRITTEN = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
 """Scalings whose files already give the scaled number of positions: their factor is not applied a second time."""
+UNSAID = 2048
+"""Tokens that vLLM takes without --max-model-len if no key of the file gives the context."""
+LONGEST = 2**20
+"""The most tokens that are planned if no key gives the context: vLLM takes any number that the command sets."""
 LONG = ("longrope", "su")
 """Scalings that answer short prompts worse when long ones are allowed: vLLM allows long prompts only on demand."""
 
@@ -33,9 +37,12 @@ class Context:
     by_yarn: int | None
 
 
-def context_of(text: Keys) -> Context:
-    """The context of a language model, from its keys. Raises InputError if none of the keys gives it."""
-    positions = _positions(text)
+def context_of(text: Keys, *, endless: bool = False) -> Context:
+    """The context of a language model, from its keys. `endless`: no layer has positions, so that the file may leave
+    them out. Raises InputError if none of the keys gives the context of another model."""
+    positions = _positions(text, endless=endless)
+    if not positions:
+        return Context(UNSAID, LONGEST, UNSAID, None)
     scalings = list(_each_scaling(text))
     factor, by_yarn = 1.0, None
     for scaling in scalings:
@@ -66,10 +73,12 @@ def rope_kind(scaling: Keys) -> str:
     return scaling.text("rope_type") or scaling.text("type")
 
 
-def _positions(text: Keys) -> int:
-    """`model_max_length` if the file has it, else the least of the keys that vLLM looks at."""
+def _positions(text: Keys, *, endless: bool) -> int:
+    """`model_max_length` if the file has it, else the least of the keys that vLLM looks at; 0 without any of them."""
     found = [value for key in _KEYS if (value := text.optional(key)) is not None]
     if not found:
+        if endless:
+            return 0
         raise text.problem(_KEYS[0], "is missing", "Write the longest context that the model reads.")
     return text.optional("model_max_length") or min(found)
 

@@ -89,8 +89,8 @@ class CacheLayers:
         return self.kind in ("latent", "indexer")
 
 
-StateKind = Literal["mamba1", "mamba2", "gated_delta", "short_conv"]
-"""Mamba's and Mamba-2's state space, a gated delta rule (Qwen3-Next), or a convolution alone (LFM2)."""
+StateKind = Literal["mamba1", "mamba2", "gated_delta", "kimi_delta", "short_conv"]
+"""Mamba's and Mamba-2's state space, a gated delta rule (Qwen3-Next, Kimi-Linear), or a convolution alone (LFM2)."""
 
 
 @dataclass(frozen=True)
@@ -154,9 +154,10 @@ class ModelFacts:
     vLLM that multiply YaRN's original positions by its factor (None: the same). `parts_missing`: `weight_bytes` lacks
     a tower. `file_dtype`: the dtype of the weights in the files, if their headers are known. `states`: the states that
     layers keep in place of, or beside, keys and values. `predicting`: the KV cache of layers of multi-token
-    prediction, if they are served. `config`: the config.json that the facts come from. `experts_per_token`: 0 for
-    dense models. `notes`: the assumptions and omissions, as sentences. `bytes_by_dtype`: the same bytes by
-    safetensors' names of dtypes or, where they are counted, by the name of the quantisation method.
+    prediction, if they are served. `draft`: the draft model or head that guesses tokens for this model, as vLLM loads
+    it. `config`: the config.json that the facts come from. `experts_per_token`: 0 for dense models. `notes`: the
+    assumptions and omissions, as sentences. `bytes_by_dtype`: the same bytes by safetensors' names of dtypes or, where
+    they are counted, by the name of the quantisation method.
     """
 
     name: str
@@ -191,6 +192,7 @@ class ModelFacts:
     parts_missing: bool = False
     states: tuple[StateLayers, ...] = ()
     predicting: tuple[CacheLayers, ...] = ()
+    draft: ModelFacts | None = None
     config: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     def longest_context(self, *, windows: bool = True) -> int:

@@ -14,6 +14,7 @@ ARCHITECTURES = {
     "DeepseekV32ForCausalLM": "deepseek_v32",
     "DeepseekV3ForCausalLM": "deepseek_v3",
     "FalconH1ForCausalLM": "falcon_h1",
+    "FalconMambaForCausalLM": "falcon_mamba",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3_text",
     "Gemma3nForCausalLM": "gemma3n_text",
@@ -32,11 +33,14 @@ ARCHITECTURES = {
     "IQuestCoderForCausalLM": "llama",
     "InternLM3ForCausalLM": "llama",
     "JambaForCausalLM": "jamba",
+    "KimiLinearForCausalLM": "kimi_linear",
     "LLaMAForCausalLM": "llama",
     "Lfm2ForCausalLM": "lfm2",
     "Lfm2MoeForCausalLM": "lfm2_moe",
     "Llama4ForCausalLM": "llama4_text",
     "LlamaForCausalLM": "llama",
+    "Mamba2ForCausalLM": "mamba2",
+    "MambaForCausalLM": "mamba",
     "MiniMaxM2ForCausalLM": "minimax_m2",
     "Ministral3ForCausalLM": "ministral3",
     "MistralForCausalLM": "mistral",
@@ -57,6 +61,7 @@ ARCHITECTURES = {
     "Qwen3NextForCausalLM": "qwen3_next",
     "Qwen3_5ForCausalLM": "qwen3_5_text",
     "Qwen3_5MoeForCausalLM": "qwen3_5_moe_text",
+    "Zamba2ForCausalLM": "zamba2",
 }
 """The family of each architecture. As in vLLM, the class that a file names decides, whatever its model type."""
 
@@ -87,8 +92,9 @@ TEXT_TYPES = {
 _WITH_STATES = frozenset(
     FAMILIES[model_type]
     for model_type in (
-        *("falcon_h1", "granitemoehybrid", "jamba", "lfm2", "lfm2_moe", "nemotron_h"),
-        *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
+        *("falcon_h1", "falcon_mamba", "kimi_linear", "mamba", "mamba2"),
+        *("granitemoehybrid", "jamba", "lfm2", "lfm2_moe", "nemotron_h"),
+        *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "zamba2"),
     )
 )
 """Families with rules for layers that keep a state."""
@@ -97,12 +103,8 @@ _HYBRID_TYPES = frozenset(
         "bailing_hybrid",
         "bailing_moe_linear",
         "bamba",
-        "falcon_mamba",
         "jet_nemotron",
         "kimi_k3",
-        "kimi_linear",
-        "mamba",
-        "mamba2",
         "minimax",
         "minimax_text_01",
         "olmo_hybrid",
@@ -111,7 +113,6 @@ _HYBRID_TYPES = frozenset(
         "rwkv",
         "rwkv5",
         "zamba",
-        "zamba2",
     }
 )
 _HYBRID_KEYS = (
@@ -177,6 +178,8 @@ _MEASURE = "Start it once under vLLM, and plan with the numbers that it prints."
 def text_keys(c: Keys) -> Keys:
     """The keys of the language model: a section if the model has several towers, else the whole file."""
     section = c.section("text_config", "llm_config", "language_config", model_type=TEXT_TYPES.get(c.model_type, ""))
+    if section is None and c.written("speculators_model_type"):
+        section = c.section("transformer_layer_config")
     if section is None and (thinker := c.section("thinker_config")) is not None:
         section = thinker.section("text_config")
     if section is not None:

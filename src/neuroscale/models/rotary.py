@@ -29,7 +29,7 @@ def rotary_tables(
     apart = text.model_type in _WINDOWS_APART
     found: dict[tuple[bool, int, int], RotaryTable] = {}
     for attention in dict.fromkeys(attentions):  # most layers are equal
-        if isinstance(attention, Attention) and not attention.turned:
+        if not attention.turned:
             continue
         windowed = apart and isinstance(attention, Attention) and attention.reach == "sliding"
         rows = positions if windowed else _rows(text, positions)

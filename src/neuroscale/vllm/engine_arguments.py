@@ -43,7 +43,9 @@ class EngineArguments:
     videos: int | None = None
     audios: int | None = None
     speculative: str | None = None
-    """The method or model of `--speculative-config`: only its weights in the model's own files are counted."""
+    """The method of `--speculative-config`, or else its model."""
+    draft: str = ""
+    """The model or head that guesses tokens, if it is another model and has no options that change its memory."""
     speculative_tokens: int = 0
     """Tokens guessed in a step, if `--speculative-config` sets the number."""
     enable_prefix_caching: bool | None = None
@@ -124,6 +126,7 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
         videos=_limit(limits, "video"),
         audios=_limit(limits, "audio"),
         speculative=str(method) if method else None,
+        draft=_draft(values, speculative),
         speculative_tokens=_guessed(values, speculative),
         redundant_experts=redundant if isinstance(redundant, int) and redundant > 0 else 0,
         # Adapters of fewer matrices, or adapters split otherwise, are not counted.
@@ -132,6 +135,20 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
         hf_overrides=values["hf_overrides"] if of_context(values.get("hf_overrides")) else None,
         unplanned=unplanned(values),
     )
+
+
+def _draft(values: Mapping[str, Any], speculative: Any) -> str:
+    """The model or head that guesses tokens; empty if there is none, or if options change its memory."""
+    config = speculative if isinstance(speculative, dict) else {}
+    name = values.get("spec_model") or config.get("model")
+    split = config.get("draft_tensor_parallel_size")
+    if any(config.get(key) for key in _OF_DRAFTS) or split not in (None, values.get("tensor_parallel_size", 1)):
+        return ""
+    return name if isinstance(name, str) and name != values.get("model") else ""
+
+
+_OF_DRAFTS = "kv_cache_dtype", "parallel_drafting", "quantization", "use_heterogeneous_vocab"
+"""Options of `--speculative-config` that change the memory of a draft model or its start."""
 
 
 def _guessed(values: Mapping[str, Any], speculative: Any) -> int:

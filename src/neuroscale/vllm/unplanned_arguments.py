@@ -73,7 +73,9 @@ def unplanned(values: Mapping[str, Any]) -> tuple[Unplanned, ...]:
     return tuple(_found(values))
 
 
-_WITHOUT_WEIGHTS = frozenset({"ngram", "suffix"})
+GUESSING = "speculative_config", "spec_method", "spec_model"
+"""The arguments that name what guesses tokens."""
+_WITHOUT_WEIGHTS = frozenset({"ngram", "ngram_gpu", "[ngram]", "suffix"})
 """Methods of speculative decoding that guess from the text alone, in host memory."""
 
 
@@ -83,8 +85,8 @@ def _guessing(values: Mapping[str, Any]) -> Iterator[Unplanned]:
     config = said if isinstance(said, Mapping) else {}
     method = str(values.get("spec_method") or config.get("method") or "")
     draft = str(values.get("spec_model") or config.get("model") or "")
-    dest = next((dest for dest in ("speculative_config", "spec_method", "spec_model") if values.get(dest)), "")
-    if not dest or method in _WITHOUT_WEIGHTS or ("mtp" in method and draft in ("", values.get("model"))):
+    dest = next((dest for dest in GUESSING if values.get(dest)), "")
+    if not dest or (method or draft) in _WITHOUT_WEIGHTS or ("mtp" in method and draft in ("", values.get("model"))):
         return
     if not method and draft and draft == values.get("model"):
         return

@@ -17,11 +17,12 @@ from neuroscale.manifests.accelerator_labels import check_memory_label, named_ca
 from neuroscale.manifests.accelerators import find_accelerator
 from neuroscale.manifests.cpu_memory import usable_memory
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit import Device, device
+from neuroscale.planning.fit import Device, device, draft_method, with_draft
 from neuroscale.planning.replica_memory import served_facts
 from neuroscale.planning.vllm_flags import MOUNTED_MODEL
 from neuroscale.vllm.accelerator_rules import Place
 from neuroscale.vllm.command import image_repository
+from neuroscale.vllm.engine_arguments import EngineArguments
 
 _FILE = "file://"
 _HUB = "hf://"
@@ -116,6 +117,24 @@ class Knowledge:
                 return self._known(known.entry.name)
             return replace(known, added=True)
         return self._known(name)
+
+    def with_draft(self, model: KnownModel, arguments: EngineArguments) -> KnownModel:
+        """The model together with the draft model or head of a command, if the catalog has it."""
+        if draft_method(arguments) is None:
+            return model
+        try:
+            draft = self._draft(arguments.draft)
+        except UnknownError:
+            return model  # the fit names the draft that it does not count
+        return replace(model, facts=with_draft(model.facts, draft, arguments))
+
+    def _draft(self, named: str) -> ModelFacts:
+        try:
+            return self._known(self._entry_of(named, "")).facts
+        except UnknownError:
+            if self.added is None:
+                raise
+            return self.added._draft(named)
 
     def place(self, server: Server, environment: str) -> KnownPlace:
         """The accelerators that a pod asks for. Raises UnknownError."""

@@ -18,9 +18,11 @@ from neuroscale.models.families.gemma import gemma, gemma2, gemma3, gemma3n, gem
 from neuroscale.models.families.glm import glm, glm4, glm4_moe
 from neuroscale.models.families.gpt_oss import gpt_oss
 from neuroscale.models.families.granite import granitemoe, granitemoehybrid
+from neuroscale.models.families.kimi_linear import kimi_linear
 from neuroscale.models.families.laguna import laguna
 from neuroscale.models.families.lfm2 import lfm2, lfm2_moe
 from neuroscale.models.families.llama import exaone4, hunyuan, llama, llama4, minicpm, seed_oss, stablelm
+from neuroscale.models.families.mamba import mamba, mamba2
 from neuroscale.models.families.mamba_mixed import falcon_h1, jamba
 from neuroscale.models.families.minimax import minimax_m2
 from neuroscale.models.families.mistral import mistral, mixtral
@@ -31,6 +33,7 @@ from neuroscale.models.families.qwen import qwen1, qwen2, qwen2_moe, qwen3, qwen
 from neuroscale.models.families.qwen_next import qwen3_5, qwen3_5_moe, qwen3_next
 from neuroscale.models.families.two_matrices import apertus, arcee, falcon, nemotron, opt, starcoder2
 from neuroscale.models.families.unknown import estimated
+from neuroscale.models.families.zamba2 import zamba2
 
 __all__ = ["FAMILIES", "Decoder", "Family", "estimated"]
 
@@ -49,6 +52,7 @@ FAMILIES: dict[str, Family] = {
     "exaone4": exaone4,
     "falcon": falcon,
     "falcon_h1": falcon_h1,
+    "falcon_mamba": mamba,
     "gemma": gemma,
     "gemma2": gemma2,
     "gemma3_text": gemma3,
@@ -70,11 +74,14 @@ FAMILIES: dict[str, Family] = {
     "hunyuan_v1_dense": hunyuan,
     "jamba": jamba,
     "kimi_k2": deepseek,
+    "kimi_linear": kimi_linear,
     "laguna": laguna,
     "lfm2": lfm2,
     "lfm2_moe": lfm2_moe,
     "llama": llama,
     "llama4_text": llama4,
+    "mamba": mamba,
+    "mamba2": mamba2,
     "mimo": qwen2,
     "minicpm": minicpm,
     "minimax_m2": minimax_m2,
@@ -110,5 +117,6 @@ FAMILIES: dict[str, Family] = {
     "smollm3": llama,
     "stablelm": stablelm,
     "starcoder2": starcoder2,
+    "zamba2": zamba2,
 }
 """The families by the model type of the text tower."""

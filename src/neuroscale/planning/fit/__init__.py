@@ -2,6 +2,7 @@
 
 from neuroscale.planning.fit.choices import Around, choices
 from neuroscale.planning.fit.device import Device, device
+from neuroscale.planning.fit.drafts import draft_method, with_draft
 from neuroscale.planning.fit.engine import fit
 from neuroscale.planning.fit.kv_cache import PagesDiffer
 from neuroscale.planning.fit.result import Choice, Fit, Resolved
@@ -18,6 +19,8 @@ __all__ = [
     "Resolved",
     "choices",
     "device",
+    "draft_method",
     "fit",
     "uncounted",
+    "with_draft",
 ]

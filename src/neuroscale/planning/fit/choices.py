@@ -86,7 +86,8 @@ def _kinds(
         yield _shorter(fit(facts, device, in_8_bits, version=refused.version), facts, device, in_8_bits)
     for variant in around.variants:
         if variant.name != facts.name:
-            yield iter([_Attempt(f"Choose the model '{variant.name}'.", variant, device, arguments)])
+            beside = replace(variant, draft=facts.draft)
+            yield iter([_Attempt(f"Choose the model '{variant.name}'.", beside, device, arguments)])
     yield _cards(facts, device, arguments, more_than=arguments.tensor_parallel_size)
     for other in around.devices:
         if other.name != device.name:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device
+from neuroscale.planning.fit.drafts import WITHOUT_OVERLAP
 from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.result import Resolved
 from neuroscale.planning.fit.sparse import BLOCK as SPARSE_BLOCK
@@ -114,6 +115,8 @@ def _overlaps(device: Device, arguments: EngineArguments, does: Behaviour) -> bo
         return False
     if arguments.async_scheduling is not None:
         return arguments.async_scheduling
+    if arguments.speculative in WITHOUT_OVERLAP:
+        return False
     return does.async_scheduling
 
 

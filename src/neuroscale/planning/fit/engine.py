@@ -14,6 +14,7 @@ from neuroscale.models.facts import CacheLayers, ModelFacts
 from neuroscale.models.overrides import with_overrides
 from neuroscale.planning.fit.defaults import resolve
 from neuroscale.planning.fit.device import Device
+from neuroscale.planning.fit.drafts import draft_apart, shape_of
 from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, pool
 from neuroscale.planning.fit.messages import explained, log_lines
@@ -43,7 +44,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     refused: list[str] = []
     if arguments.hf_overrides:
         try:
-            facts = with_overrides(facts, arguments.hf_overrides)
+            facts = replace(with_overrides(facts, arguments.hf_overrides), draft=facts.draft)
         except InputError as error:
             refused = [f"{problem.where} {problem.field}: {problem.message}." for problem in error.problems]
         arguments = replace(arguments, hf_overrides=None)
@@ -65,6 +66,8 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         blocks = cache_pool(facts, arguments, resolved, does)
     except PagesDiffer:
         against.append(f"The layers of {facts.name} keep caches that vLLM {version} cannot put into one.")
+    if blocks and (device.family == "cpu" or runner(facts, does, arguments) == "first"):
+        against += draft_apart(facts, arguments, blocks)
     if blocks and arguments.num_gpu_blocks_override is not None:
         fixed = arguments.num_gpu_blocks_override * blocks.block_bytes
         arguments = replace(arguments, kv_cache_memory_bytes=fixed)
@@ -171,6 +174,8 @@ def cache_pool(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved
     if predicts(arguments):
         # The last pipeline stage holds all layers of multi-token prediction.
         layers += [(_spec(facts, kind, arguments, resolved), kind.layers) for kind in facts.predicting]
+    if facts.draft is not None:
+        layers += [(_spec(facts.draft, kind, arguments, resolved), kind.layers) for kind in facts.draft.cache]
     for state in resolved.states:
         spec = LayerSpec("state", resolved.block_size, 0, padded=state.page_bytes, held=state.blocks)
         layers.append((spec, math.ceil(state.layers / stages)))
@@ -208,6 +213,7 @@ def _spec(facts: ModelFacts, kind: CacheLayers, arguments: EngineArguments, reso
         bytes_per_token=size,
         window=kind.window,
         shards=arguments.decode_context_parallel_size,
+        shape=shape_of(kind, arguments.tensor_parallel_size),
     )
 
 
@@ -359,7 +365,7 @@ def _confidence(facts: ModelFacts, device: Device, arguments: EngineArguments, v
         device.family not in ("cuda", "cpu") or number(version) < number(PINNED)
     ):
         return "low"  # only the pinned version's source was read for the size of states and indexers
-    if has_indexer(facts):
+    if has_indexer(facts) or facts.draft is not None:
         return "medium"  # nobody has measured such a start
     known = device.family == "cuda" and not device.shared and not device.slice_of
     return "high" if known and not _unmeasured(facts, arguments, version) else "medium"

@@ -26,7 +26,9 @@ class LayerSpec:
     """The cache of one layer on one rank. `window`: tokens of a sliding window or chunk. `padded`: bytes of a page that
     is larger than its `block_size` tokens need. `shards`: ranks that share the tokens of a request among them.
 
-    `held`: for a state, the pages that a request holds, however long it is; such a page has the size `padded`."""
+    `held`: for a state, the pages that a request holds, however long it is; such a page has the size `padded`.
+    `shape`: the KV heads of a rank, and the values of a key and of a value: layers of different shapes do not share a
+    table, even if their pages have one size."""
 
     kind: Literal["full", "sliding", "chunked", "latent", "indexer", "state"]
     block_size: int
@@ -35,6 +37,7 @@ class LayerSpec:
     padded: int | None = None
     shards: int = 1
     held: int = 0
+    shape: tuple[int, ...] = ()
 
     @property
     def page_bytes(self) -> int:

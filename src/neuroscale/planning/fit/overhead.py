@@ -202,7 +202,7 @@ def _graph_sizes(most: int) -> tuple[int, ...]:
 def graphs(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> int:
     """Bytes of CUDA graphs on a rank."""
     each = EXPERT_GRAPH_BYTES if facts.experts else GRAPH_BYTES
-    layers = facts.num_layers / arguments.pipeline_parallel_size
+    layers = facts.num_layers / arguments.pipeline_parallel_size + (facts.draft.num_layers if facts.draft else 0)
     times = does.lora_graphs if arguments.enable_lora else 1
     return round(each * layers * len(graph_sizes(resolved.max_num_seqs)) * times)
 

@@ -39,14 +39,14 @@ class StateCache:
 def state_caches(facts: ModelFacts, device: Device, arguments: EngineArguments) -> tuple[StateCache, ...]:
     """The cache of each kind of state.
 
-    With prefix caching (vLLM's default), a request holds the state before the last block's end and the one that it
-    computes, and with Mamba-2 one more; without it, a request holds one. Each guessed token adds one.
+    With prefix caching (vLLM's default beside attention), a request holds the state before the last block's end and the
+    one that it computes, and with Mamba-2 one more; without it, a request holds one. Each guessed token adds one.
     """
     guessed = guessed_tokens(facts, arguments)
     found = []
     for kind in facts.states:
         blocks = 1 + guessed
-        if prefix_caching(arguments):
+        if prefix_caching(facts, arguments):
             blocks = 2 + guessed + (kind.kind in _WITH_CHECKPOINT)
         found.append(StateCache(_page(facts, kind, device, arguments), blocks, kind.layers))
     return tuple(found)
@@ -59,9 +59,11 @@ def guessed_tokens(facts: ModelFacts, arguments: EngineArguments) -> int:
     return sum(layers.layers for layers in facts.predicting if layers.kind != "indexer")
 
 
-def prefix_caching(arguments: EngineArguments) -> bool:
-    """Whether vLLM caches prefixes: it does unless the command switches that off."""
-    return arguments.enable_prefix_caching is not False
+def prefix_caching(facts: ModelFacts, arguments: EngineArguments) -> bool:
+    """Whether vLLM caches prefixes: by default if a layer has attention (`is_prefix_caching_supported` of
+    config/model.py)."""
+    said = arguments.enable_prefix_caching
+    return bool(facts.cache) if said is None else said
 
 
 def block_of_states(
@@ -99,7 +101,8 @@ def block_of_states(
 def _page(facts: ModelFacts, kind: StateLayers, device: Device, arguments: EngineArguments) -> int:
     dtype = served_dtype(facts, arguments)
     looked_back = dtype if arguments.mamba_cache_dtype == "auto" else arguments.mamba_cache_dtype
-    recurrent = arguments.mamba_ssm_cache_dtype
+    # Layers of Kimi-Linear do not read this argument (mamba/gdn/kimi_gdn_linear_attn.py).
+    recurrent = "auto" if kind.kind == "kimi_delta" else arguments.mamba_ssm_cache_dtype
     if device.family == "cpu" and recurrent == "auto" and kind.dtype is None:
         # True of processors with AVX-512 for bfloat16 (platforms/cpu.py); for others it never counts too little.
         recurrent = "float32"

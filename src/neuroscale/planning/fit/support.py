@@ -6,6 +6,7 @@ from neuroscale.models.facts import ModelFacts
 from neuroscale.models.state_bytes import undivided
 from neuroscale.planning.fit.defaults import VIDEO_TOKENS, looks_both_ways
 from neuroscale.planning.fit.device import Device
+from neuroscale.planning.fit.drafts import draft_method
 from neuroscale.planning.fit.result import Resolved
 from neuroscale.planning.fit.sparse import BLOCK as SPARSE_BLOCK
 from neuroscale.planning.fit.sparse import has_indexer, no_kernels
@@ -25,6 +26,7 @@ def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, r
                 f"The {heads} KV heads of {facts.name} can neither be split over {ranks} ranks nor be copied to them "
                 "evenly."
             )
+    found += _draft(facts, arguments)
     if lacking := no_kernels(facts, device):
         found.append(lacking)
     if has_indexer(facts) and resolved.block_size % SPARSE_BLOCK:
@@ -58,6 +60,21 @@ def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, r
     return found
 
 
+def _draft(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
+    """The reasons why vLLM refuses the draft model or head beside the model."""
+    draft, ranks, found = facts.draft, arguments.tensor_parallel_size, []
+    if draft is None:
+        return []
+    if draft_method(arguments) == "draft_model" and draft.vocab_size != facts.vocab_size:
+        found.append(
+            f"The draft model {draft.name} has a vocabulary of {draft.vocab_size:,} tokens, and {facts.name} one of "
+            f"{facts.vocab_size:,}: vLLM needs equally many."
+        )
+    if draft.heads % ranks:
+        found.append(f"The {draft.heads} attention heads of the draft {draft.name} cannot be split over {ranks} ranks.")
+    return found
+
+
 def _states(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
     """The arguments that layers with a state do not allow."""
     ranks, found = arguments.tensor_parallel_size, []
@@ -74,7 +91,7 @@ def _states(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
             f"--decode-context-parallel-size={arguments.decode_context_parallel_size} cannot share the states that "
             f"layers of {facts.name} keep."
         )
-    if facts.states and arguments.enable_chunked_prefill is False and prefix_caching(arguments):
+    if facts.states and arguments.enable_chunked_prefill is False and prefix_caching(facts, arguments):
         found.append(
             f"--no-enable-chunked-prefill cannot serve {facts.name} with prefix caching, which keeps states at the "
             "ends of blocks: add --no-enable-prefix-caching."

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import DTYPE_BYTES, TOWERS, ModelFacts, Tensor
+from neuroscale.planning.fit.drafts import of_draft, stretched
 from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.loaded_towers import loads
 from neuroscale.planning.fit.versions import Behaviour
 from neuroscale.vllm.engine_arguments import EngineArguments
-from neuroscale.vllm.unplanned_arguments import Unplanned
+from neuroscale.vllm.unplanned_arguments import GUESSING, Unplanned
 
 VOCABULARY_STEP = 64
 """vLLM pads the vocabulary to a multiple of this before it splits it (vocab_parallel_embedding.py)."""
@@ -22,10 +23,13 @@ _MARLIN_INNER, _MARLIN_HIDDEN = 128, 256
 13.7 GiB of 12.8 in its files on an A100 and a GB10, gpt-oss-120b 65.9 of 60.8 on an H100 and 17.2 of 15.2 on each of
 four A100."""
 
+_NARROWEST: Mapping[str, int] = {"kimi_linear": 256}
+"""The least width of a rank's part of an expert, to which vLLM pads it (`KimiMoE` of models/kimi_k3/nvidia)."""
+
 _FULL_WIDTH = 4.0
 """Bytes of a value in float32."""
 
-_STAYS = frozenset({"embedding", "lm_head", "per_layer_embedding", "rotary", "lora"})
+_STAYS = frozenset({"embedding", "lm_head", "per_layer_embedding", "rotary", "lora", "draft"})
 """Groups that --cpu-offload-gb leaves on the accelerator: it moves only the parameters of layers and towers
 (`make_layers` and `_mark_tower_model` of vLLM's models)."""
 
@@ -75,6 +79,9 @@ def rank_weights(facts: ModelFacts, arguments: EngineArguments) -> RankWeights:
     if stages > 1:
         by_group = _stage(facts, by_group, stages)
     by_group["rotary"] = rotary_bytes(facts, arguments)
+    if facts.draft is not None:
+        beside = stretched(facts, facts.draft, arguments)
+        by_group["draft"] = rank_weights(beside, of_draft(facts, beside, arguments)).total
     if arguments.enable_lora:
         by_group["lora"] = math.ceil(_adapters(facts, arguments) / stages)
     movable = sum(size for group, size in by_group.items() if group not in _STAYS)
@@ -123,6 +130,8 @@ _NO_PREDICTING = Unplanned(
 
 def uncounted(facts: ModelFacts, arguments: EngineArguments) -> tuple[Unplanned, ...]:
     """The arguments of which a plan does not count a part, for this model."""
+    if facts.draft is not None:
+        return tuple(one for one in arguments.unplanned if one.dest not in GUESSING)
     if not predicts(arguments) or facts.predicting or _NO_PREDICTING in arguments.unplanned:
         return arguments.unplanned
     return (*arguments.unplanned, _NO_PREDICTING)
@@ -173,7 +182,7 @@ def _part(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> floa
         if arguments.enable_expert_parallel and facts.experts:
             # Ranks hold whole experts: if the ranks do not divide them, the first ranks hold one more.
             return math.ceil((facts.experts + arguments.redundant_experts) / ranks) / facts.experts
-        return 1.0 / ranks
+        return max(1.0 / ranks, _NARROWEST.get(facts.model_type, 0) / facts.moe_intermediate_size)
     if tensor.sharding == "kv_heads":
         heads = _kv_heads(facts, tensor)
         # Even if the keys serve as values, vLLM's matrix of queries, keys and values has a place for the values.
