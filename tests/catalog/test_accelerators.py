@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from neuroscale.catalog import load_catalog
-from neuroscale.catalog.settings import check_settings, load_settings
+from neuroscale.catalog.settings import ProductionRules, check_settings, load_settings
 from neuroscale.cli.fit_answer import Question, answer
 from neuroscale.core.errors import InputError
 from neuroscale.manifests.accelerators import GKE_SLICES, find_accelerator
@@ -21,7 +21,8 @@ from neuroscale.request.service_request import Request
 
 ROOT = Path(__file__).resolve().parents[2]
 CATALOG = load_catalog(FolderSnapshot(ROOT))
-SETTINGS = load_settings(FolderSnapshot(ROOT))
+# The tests keep one environment, so no production environment either.
+SETTINGS = load_settings(FolderSnapshot(ROOT)).model_copy(update={"production": ProductionRules()})
 WAYS = [(name, way) for name, one in CATALOG.accelerators.items() if one.resource for way in one.ways]
 
 
