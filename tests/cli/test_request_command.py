@@ -157,6 +157,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / folder, made.root / folder)
     shutil.copyfile(ROOT / "platform/settings.yaml", made.root / "platform/settings.yaml")
     made.commit({"README.md": "# Models\n", ".gitignore": "ignored\n"}, "platform")
+    made.pack()
     made.git.close()
     return made.root
 
