@@ -142,7 +142,9 @@ class RestForge(ABC):
             if pull.author == self.account().login:
                 body = f"Closed: #{found[0].number} was opened from the same branch at the same time.\n\n{pull.body}"
                 fields = {"state": "closed", "body": body}
-                self._client.send("PATCH", self._path("pulls", pull.number), idempotent=True, body=fields)
+                path = self._path("pulls", pull.number)
+                # 409: the other program closes it at this moment.
+                self._client.send("PATCH", path, idempotent=True, body=fields, accept=(409,))
         return found[0] if found else None
 
     def update_pull(self, number: int, title: str, body: str) -> PullRequest:
