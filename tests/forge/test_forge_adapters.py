@@ -347,6 +347,25 @@ def test_a_merged_pull_request_keeps_its_branchs_name_when_the_branch_is_gone(fo
 
 
 @pytest.mark.tools
+def test_of_two_pull_requests_that_were_opened_at_once_the_oldest_stays(forge_server: ForgeServer) -> None:
+    lab = GiteaLab(forge_server)
+    repository = lab.repository()
+    owner = forge_of(lab, "owner", repository)
+    lab.commit("owner", repository, BRANCH)
+    first = owner.open_pull("Serve it", "Because", repository, BRANCH, "main")
+    path = f"/repos/{repository.slug}/pulls/{first.number}"
+    forge_server.api("PATCH", path, body={"state": "closed"})
+    second = owner.open_pull("Serve it", "Because", repository, BRANCH, "main")
+    # Gitea opens it again beside the second, as two programs at the same moment leave them.
+    assert forge_server.api("PATCH", path, body={"state": "open"})[0] == 201
+    assert first.number != second.number
+    assert owner.open_pull("Serve it", "Because", repository, BRANCH, "main").number == first.number
+    closed = owner.pull(second.number)
+    assert closed.state == "closed"
+    assert closed.body.startswith(f"Closed: #{first.number} was opened from the same branch at the same time.")
+    assert owner.pull(first.number) == first
+
+
 def test_a_conflict_with_main_is_refused_in_words(forge_server: ForgeServer) -> None:
     """Gitea answers as it does while it is still working it out, so that only time tells."""
     lab = GiteaLab(forge_server)

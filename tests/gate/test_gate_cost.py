@@ -32,6 +32,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "platform/catalog", made.root / "platform/catalog")
     shutil.copyfile(ROOT / "platform/settings.yaml", made.root / "platform/settings.yaml")
     made.commit({FILE: dump(workload(replicas=2)), f"{FOLDER}/README.md": "A chat."}, "base")
+    made.pack()
     made.git.close()
     return made.root
 

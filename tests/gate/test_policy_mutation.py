@@ -178,6 +178,7 @@ def test_the_table_counts_the_mutants_that_are_made_today_and_names_none_that_pa
 
 
 @pytest.mark.tools
+@pytest.mark.usefixtures("kyverno_once")
 def test_a_sample_of_the_mutants_is_caught_as_the_table_says(tmp_path: Path) -> None:
     """By night every mutant, and the whole table."""
     snapshot = FolderSnapshot(ROOT)

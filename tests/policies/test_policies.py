@@ -161,7 +161,7 @@ def test_an_allowed_prefix_cannot_be_extended_to_another_name(name: str) -> None
 
 
 @pytest.fixture(scope="module")
-def own_tests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Evaluation]:
+def own_tests(tmp_path_factory: pytest.TempPathFactory, kyverno_once: None) -> dict[str, Evaluation]:
     """Each policy's own cases, judged by `kyverno test` and by the gate's evaluation."""
 
     def run(name: str) -> Evaluation:
@@ -194,6 +194,7 @@ def test_good_resources_pass_and_bad_ones_are_refused_in_the_words_they_announce
 
 
 @pytest.mark.tools
+@pytest.mark.usefixtures("kyverno_once")
 def test_services_as_they_are_rendered_and_derived_pass_every_policy(tmp_path: Path) -> None:
     objects = documents(SERVICES)
     answers = judge(NAMES, objects, tmp_path)
@@ -205,6 +206,7 @@ def test_services_as_they_are_rendered_and_derived_pass_every_policy(tmp_path: P
 
 
 @pytest.mark.tools
+@pytest.mark.usefixtures("kyverno_once")
 def test_no_null_in_a_manifest_ends_in_an_evaluation_error(tmp_path: Path) -> None:
     service = documents(SERVICES)[0]
     objects: list[dict[str, Any]] = []
@@ -345,6 +347,7 @@ def service(name: str, arguments: list[str], way: str = "args", accelerators: in
 
 
 @pytest.mark.tools
+@pytest.mark.usefixtures("kyverno_once")
 def test_data_parallelism_is_refused_in_every_spelling_that_vllm_takes(tmp_path: Path) -> None:
     lines = [
         words
@@ -366,6 +369,7 @@ SEARCH = settings(max_examples=examples(3), deadline=None, phases=(Phase.reuse, 
 
 
 @pytest.mark.tools
+@pytest.mark.usefixtures("kyverno_once")
 @SEARCH
 @given(
     lines=st.lists(
@@ -390,6 +394,7 @@ def test_data_parallelism_that_vllm_would_run_without_experts_is_refused(
 
 
 @pytest.mark.tools
+@pytest.mark.usefixtures("kyverno_once")
 @SEARCH
 @given(
     lines=st.lists(

@@ -33,6 +33,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made.run("switch", "--quiet", "--create", "added")
     new_service(EXAMPLE, made.root, interactive=False)
     made.commit({}, "Add support-chat")
+    made.pack()
     made.git.close()
     return made.root
 

@@ -81,12 +81,14 @@ class RestForge(ABC):
         return self._to_pull(self._pull_shape(number))
 
     def find_pull(self, head_owner: str, head_branch: str, base_branch: str) -> PullRequest | None:
+        return next(self._find_pulls(head_owner, head_branch, base_branch), None)
+
+    def _find_pulls(self, head_owner: str, head_branch: str, base_branch: str) -> Iterator[PullRequest]:
         for data in self._client.pages(self._path("pulls"), self._open_pulls(head_owner, head_branch, base_branch)):
             pull = self._to_pull(read(PullShape, data))
             wanted = (head_owner.lower(), head_branch, base_branch)
             if pull.state == "open" and (pull.head_owner.lower(), pull.head_branch, pull.base_branch) == wanted:
-                return pull
-        return None
+                yield pull
 
     def last_pull(self, head: RepositoryRef, head_branch: str, base_branch: str) -> PullRequest | None:
         found = [
@@ -108,7 +110,7 @@ class RestForge(ABC):
         fields = {"title": title, "body": body, "head": self._head(head, head_branch), "base": base_branch}
         problem: ForgeError | None = None
         for _ in self._waits():
-            if there := self.find_pull(head.owner, head_branch, base_branch):
+            if there := self._only_pull(head.owner, head_branch, base_branch):
                 return there
             # A branch that was pushed a moment ago may not be listed yet.
             if self.branch(head, head_branch) is None:
@@ -118,14 +120,32 @@ class RestForge(ABC):
                 continue
             try:
                 answer = self._client.send("POST", self._path("pulls"), idempotent=False, body=fields)
-                return self._to_pull(read(PullShape, answer.data))
+                opened = self._to_pull(read(PullShape, answer.data))
             except OutcomeUnknownError as error:
                 problem = error
             except AnswerError as error:
                 if not self._is_duplicate(error):
                     raise
                 problem = error
+            else:
+                return self._only_pull(head.owner, head_branch, base_branch) or opened
         raise problem or AssertionError("unreachable: a try returns or leaves a problem")
+
+    def _only_pull(self, head_owner: str, head_branch: str, base_branch: str) -> PullRequest | None:
+        """As `find_pull`; of several, the oldest, after the account's others are closed.
+
+        Gitea looks for an open pull request before it opens one, but without a lock: two programs that ask at the same
+        moment get one each. Its numbers grow in the order of its transactions, so both programs keep the same one.
+        """
+        found = sorted(self._find_pulls(head_owner, head_branch, base_branch), key=lambda pull: pull.number)
+        for pull in found[1:]:
+            if pull.author == self.account().login:
+                body = f"Closed: #{found[0].number} was opened from the same branch at the same time.\n\n{pull.body}"
+                fields = {"state": "closed", "body": body}
+                path = self._path("pulls", pull.number)
+                # 409: the other program closes it at this moment.
+                self._client.send("PATCH", path, idempotent=True, body=fields, accept=(409,))
+        return found[0] if found else None
 
     def update_pull(self, number: int, title: str, body: str) -> PullRequest:
         there = self.pull(number)
