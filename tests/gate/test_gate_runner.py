@@ -365,8 +365,11 @@ def test_many_new_services_are_each_judged(repository: Repository, monkeypatch: 
 def test_a_change_to_a_policy_runs_its_tests_and_finds_what_it_broke(repository: Repository) -> None:
     edit(repository, "policies/non-root/good.yaml", lambda text: text.replace("runAsUser: 1001", "runAsUser: 0", 1))
     edit(repository, "policies/non-root/bad.yaml", lambda text: text.replace("runAsUser: 0", "runAsUser: 1001", 1))
+    new = "description: >-\n      REPLACE: "
+    edit(repository, "policies/non-root/policy.yaml", lambda text: text.replace("description: >-\n      ", new))
     verdict = gate(repository)
     assert verdict["exit_status"] == 1
+    assert "policy-of-head/unfinished-policy" in rules(verdict)
     messages = [item["message"] for item in verdict["findings"] if item["rule"] == "non-root"]
     assert any("is refused" in message for message in messages)
     assert any("is not refused" in message or "announces" in message for message in messages)

@@ -156,8 +156,11 @@ def make_policy(
         write_public(file, text)
         typer.echo(f"  {path}")
     typer.echo(
-        "Replace what says REPLACE, and the rule. policies/README.md says what a rule may use.\n"
-        "Test it: .venv/bin/pytest tests/policies"
+        "Next (policies/README.md, 'Add a policy', says more):\n"
+        f"  1. Replace the rule, all that says REPLACE, and the annotation neuroscale.dev/{name}, also in\n"
+        "     policies/tripwires.yaml, whose object must break the new rule.\n"
+        f"  2. Test it: .venv/bin/pytest tests/policies/test_policies.py -k {name}\n"
+        f"  3. See which changes of its objects pass: neuroscale policy mutate {name}"
     )
     return ExitStatus.PASSED
 

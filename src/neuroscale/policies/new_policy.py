@@ -23,6 +23,8 @@ CASES = ".kyverno-test/kyverno-test.yaml"
 _README = f"{POLICIES}/README.md"
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _REFUSED = "refused"
+PLACEHOLDER = "REPLACE"
+"""The word that marks what a person must replace in a new policy."""
 SHARED = ("pods", "containers", "commands")
 """The blocks of text that policies share: each needs those before it."""
 # Controllers must be able to scale down an old object of these kinds that no longer satisfies.

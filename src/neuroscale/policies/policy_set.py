@@ -213,10 +213,16 @@ def _policy(snapshot: Snapshot, name: str) -> Policy:
     return Policy(name, file, value, _rules(spec, wrong), *texts)
 
 
+_PLAIN = (
+    "Use plain resourceRules only. A rule for one environment or namespace is a check of the gate: see 'A rule for one "
+    "environment' in policies/README.md."
+)
+
+
 def _rules(spec: Mapping[str, Any], wrong: Any) -> tuple[ResourceRule, ...]:
     constraints = spec.get("matchConstraints")
     if not isinstance(constraints, dict) or set(constraints) != {"resourceRules"}:
-        raise wrong("spec.matchConstraints", "must hold resourceRules alone", "Use plain resourceRules only.")
+        raise wrong("spec.matchConstraints", "must hold resourceRules alone", _PLAIN)
     rules = []
     for rule in constraints["resourceRules"]:
         if not isinstance(rule, dict) or set(rule) - _RULE_FIELDS or rule.get("scope", "*") != "*":

@@ -49,7 +49,8 @@ def ask_with_tripwires(
             (policy.name, reference(tripwire)) for policy in batch.policies if policy.applies(tripwire, plural)
         }
     for policy in batch.policies:
-        answer = answers.get((policy.name, reference(tripwire_of(policy, batch.tripwires, schemas))))
+        tripwire = tripwire_of(policy, batch.tripwires, schemas)
+        answer = answers.get((policy.name, reference(tripwire)))
         if answer is None:
             raise UntrustedError(
                 f"Kyverno did not evaluate the policy {policy.name}: its tripwire came back without an answer, so the "
@@ -57,8 +58,10 @@ def ask_with_tripwires(
             )
         if (answer.result, answer.message) != ("fail", policy.tripwire_message):
             raise UntrustedError(
-                f"the policy {policy.name} did not refuse its tripwire as it must: it answered {answer.result!r} with "
-                f"{answer.message!r} instead of {policy.tripwire_message!r}."
+                f"the policy {policy.name} did not refuse its tripwire as it must: about the {tripwire.subject} of "
+                f"{tripwire.file} it answered {answer.result!r} with {answer.message!r} instead of "
+                f"{policy.tripwire_message!r}. Change that object so that it breaks the policy, or correct the "
+                "policy's rule or its annotation neuroscale.dev/tripwire-message."
             )
     if missing := sorted(expected - set(answers)):
         named = pair_list(missing)
