@@ -263,7 +263,7 @@ def test_a_crash_is_a_row_that_counts(run: Callable[..., Said], folder: Path, mo
 
 
 def unknown_architecture(model: dict[str, Any]) -> None:
-    model["config"] |= {"architectures": ["MambaForCausalLM"], "model_type": "mamba"}
+    model["config"] |= {"architectures": ["Plamo2ForCausalLM"], "model_type": "plamo2"}
 
 
 def test_a_model_that_planning_refuses_to_judge_counts_unless_it_may(run: Callable[..., Said], folder: Path) -> None:

@@ -347,7 +347,9 @@ def test_a_merged_pull_request_keeps_its_branchs_name_when_the_branch_is_gone(fo
 
 
 @pytest.mark.tools
-def test_of_two_pull_requests_that_were_opened_at_once_the_oldest_stays(forge_server: ForgeServer) -> None:
+def test_of_two_pull_requests_that_were_opened_at_once_the_oldest_stays(
+    forge_server: ForgeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lab = GiteaLab(forge_server)
     repository = lab.repository()
     owner = forge_of(lab, "owner", repository)
@@ -363,6 +365,12 @@ def test_of_two_pull_requests_that_were_opened_at_once_the_oldest_stays(forge_se
     closed = owner.pull(second.number)
     assert closed.state == "closed"
     assert closed.body.startswith(f"Closed: #{first.number} was opened from the same branch at the same time.")
+    assert owner.pull(first.number) == first
+    # Listed twice, because it changed between two pages.
+    assert isinstance(owner, RestForge)
+    listed = owner._find_pulls
+    monkeypatch.setattr(owner, "_find_pulls", lambda *asked: [*listed(*asked), *listed(*asked)])
+    assert owner.open_pull("Serve it", "Because", repository, BRANCH, "main").state == "open"
     assert owner.pull(first.number) == first
 
 

@@ -91,6 +91,21 @@ def test_a_draft_whose_heads_cannot_be_split_is_refused() -> None:
     told = replace(arguments(), tensor_parallel_size=8)
     result = planned(told, {**HEAD, "num_attention_heads": 20, "num_key_value_heads": 20})
     assert any("20 attention heads of the draft" in reason for reason in result.against)
+    told = replace(arguments("org/small", None), tensor_parallel_size=4)
+    result = planned(told, {**SMALL, "num_attention_heads": 24, "num_key_value_heads": 6})
+    assert any("6 KV heads of the draft" in reason for reason in result.against)
+
+
+def test_a_head_alone_is_refused_and_the_model_to_plan_is_named() -> None:
+    config = {"speculators_model_type": "eagle3", "transformer_layer_config": HEAD, "draft_vocab_size": 32000}
+    result = fit(read_config({**config, "architectures": ["Eagle3DraftModel"]}, "head"), H100, EngineArguments())
+    assert result.verdict == "refused"
+    assert any("speculators_config.verifier" in reason for reason in result.against)
+
+
+def test_draws_from_the_drafts_probabilities_are_not_counted() -> None:
+    result = planned(arguments(draft_sample_method="probabilistic"), HEAD)
+    assert result.confidence == "low"
 
 
 @pytest.mark.parametrize(
@@ -115,4 +130,4 @@ def test_steps_do_not_overlap_while_the_prompt_itself_is_searched() -> None:
     told = engine_arguments({"speculative_config": {"method": "ngram", "num_speculative_tokens": 3}})
     result = planned(replace(told, max_model_len=8192))
     assert not result.resolved.async_scheduling
-    assert not any("does not count" in reason for reason in result.reasons)
+    assert any("from which ngram guesses tokens" in reason for reason in result.reasons)

@@ -13,7 +13,7 @@ from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import Fit, PagesDiffer, fit
 from neuroscale.planning.fit.kv_cache import LayerSpec, pool
 from neuroscale.vllm.engine_arguments import EngineArguments, engine_arguments
-from oracle_hybrids import FULL
+from oracle_hybrids import BUILT, FULL
 
 GIB = 2**30
 
@@ -148,7 +148,8 @@ def test_states_are_padded_to_the_page_of_other_layers_and_have_no_table_with_th
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"method": "ngram", "num_speculative_tokens": 3}, ""),
+        ({"method": "ngram", "num_speculative_tokens": 3}, "from which ngram guesses tokens"),
+        ({"method": "suffix", "num_speculative_tokens": 3}, ""),
         ({"method": "mtp", "num_speculative_tokens": 1}, ""),
         ({"method": "eagle3", "model": "org/head", "num_speculative_tokens": 3}, "the draft model org/head"),
         ({"model": "org/small", "num_speculative_tokens": 3}, "the draft model org/small"),
@@ -168,3 +169,16 @@ def test_layers_that_guess_tokens_are_not_counted_where_the_file_describes_none(
     result = fit(qwen(), H100, arguments)
     assert result.confidence == "low"
     assert any("layers of multi-token prediction, which the model's config.json" in one for one in result.reasons)
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "told"),
+    [
+        ("Mamba-Codestral-7B", EngineArguments(pipeline_parallel_size=2, max_model_len=4096), "to several stages"),
+        ("Kimi-Linear-48B-A3B", EngineArguments(mamba_ssm_cache_dtype="float16", max_model_len=4096), "are float32"),
+    ],
+)
+def test_what_the_models_own_code_refuses_is_refused(model: str, arguments: EngineArguments, told: str) -> None:
+    result = fit(read_config((FULL | BUILT)[model], model), H100, arguments)
+    assert result.verdict == "refused"
+    assert any(told in one for one in result.against)

@@ -137,7 +137,9 @@ class RestForge(ABC):
         Gitea looks for an open pull request before it opens one, but without a lock: two programs that ask at the same
         moment get one each. Its numbers grow in the order of its transactions, so both programs keep the same one.
         """
-        found = sorted(self._find_pulls(head_owner, head_branch, base_branch), key=lambda pull: pull.number)
+        # A pull request that changes between two pages may be listed twice.
+        by_number = {pull.number: pull for pull in self._find_pulls(head_owner, head_branch, base_branch)}
+        found = [by_number[number] for number in sorted(by_number)]
         for pull in found[1:]:
             if pull.author == self.account().login:
                 body = f"Closed: #{found[0].number} was opened from the same branch at the same time.\n\n{pull.body}"

@@ -147,7 +147,7 @@ def _draft(values: Mapping[str, Any], speculative: Any) -> str:
     return name if isinstance(name, str) and name != values.get("model") else ""
 
 
-_OF_DRAFTS = "kv_cache_dtype", "parallel_drafting", "quantization", "use_heterogeneous_vocab"
+_OF_DRAFTS = "draft_sample_method", "kv_cache_dtype", "parallel_drafting", "quantization", "use_heterogeneous_vocab"
 """Options of `--speculative-config` that change the memory of a draft model or its start."""
 
 

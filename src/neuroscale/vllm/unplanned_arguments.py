@@ -75,8 +75,9 @@ def unplanned(values: Mapping[str, Any]) -> tuple[Unplanned, ...]:
 
 GUESSING = "speculative_config", "spec_method", "spec_model"
 """The arguments that name what guesses tokens."""
-_WITHOUT_WEIGHTS = frozenset({"ngram", "ngram_gpu", "[ngram]", "suffix"})
-"""Methods of speculative decoding that guess from the text alone, in host memory."""
+_OF_THE_TEXT = frozenset({"ngram", "ngram_gpu", "[ngram]"})
+"""Methods that guess from the text alone. vLLM 0.32 keeps the texts on the accelerator: four bytes for each token of
+each sequence that may run, up to the longest context (v1/worker/gpu/states.py)."""
 
 
 def _guessing(values: Mapping[str, Any]) -> Iterator[Unplanned]:
@@ -86,7 +87,10 @@ def _guessing(values: Mapping[str, Any]) -> Iterator[Unplanned]:
     method = str(values.get("spec_method") or config.get("method") or "")
     draft = str(values.get("spec_model") or config.get("model") or "")
     dest = next((dest for dest in GUESSING if values.get(dest)), "")
-    if not dest or (method or draft) in _WITHOUT_WEIGHTS or ("mtp" in method and draft in ("", values.get("model"))):
+    if (method or draft) in _OF_THE_TEXT:
+        yield Unplanned(dest, "the table on the accelerator of the texts from which ngram guesses tokens")
+        return
+    if not dest or method == "suffix" or ("mtp" in method and draft in ("", values.get("model"))):
         return
     if not method and draft and draft == values.get("model"):
         return

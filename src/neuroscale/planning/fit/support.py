@@ -13,26 +13,31 @@ from neuroscale.planning.fit.sparse import has_indexer, no_kernels
 from neuroscale.planning.fit.states import prefix_caching
 from neuroscale.vllm.engine_arguments import EngineArguments
 
+_WITHOUT_STAGES = frozenset({"Mamba2ForCausalLM", "Zamba2ForCausalLM"})
+"""Planned architectures without SupportsPP in vLLM 0.32 (model_executor/models/mamba2.py, zamba2.py)."""
+
 
 def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, resolved: Resolved) -> list[str]:
     """The reasons why vLLM would not start with these arguments with any memory, each as a complete sentence."""
     ranks = arguments.tensor_parallel_size
     found = []
+    if facts.config is not None and facts.config.get("speculators_model_type"):
+        found.append(
+            f"{facts.name} guesses tokens for another model (speculators_model_type): vLLM serves that model in its "
+            "place. Plan the model that its speculators_config.verifier names."
+        )
     if facts.heads % ranks:
         found.append(f"The {facts.heads} attention heads of {facts.name} cannot be split over {ranks} ranks.")
-    for heads in sorted({layers.kv_heads for layers in facts.cache if not layers.on_every_rank}):
-        if max(heads, ranks) % min(heads, ranks):
-            found.append(
-                f"The {heads} KV heads of {facts.name} can neither be split over {ranks} ranks nor be copied to them "
-                "evenly."
-            )
+    found += _kv_heads(facts, facts.name, ranks)
     found += _draft(facts, arguments)
     if lacking := no_kernels(facts, device):
         found.append(lacking)
     if has_indexer(facts) and resolved.block_size % SPARSE_BLOCK:
         found.append(f"--block-size={resolved.block_size} is not a multiple of {SPARSE_BLOCK}, which indexers need.")
     found += _states(facts, arguments)
-    if arguments.pipeline_parallel_size > facts.num_layers:
+    if arguments.pipeline_parallel_size > 1 and _WITHOUT_STAGES & set(facts.architectures):
+        found.append(f"vLLM cannot deal the layers of {facts.name} ({facts.model_type}) to several stages.")
+    elif arguments.pipeline_parallel_size > facts.num_layers:
         found.append(
             f"The {facts.num_layers} layers of {facts.name} cannot be dealt to {arguments.pipeline_parallel_size} "
             "stages."
@@ -60,6 +65,14 @@ def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, r
     return found
 
 
+def _kv_heads(facts: ModelFacts, name: str, ranks: int) -> list[str]:
+    return [
+        f"The {heads} KV heads of {name} can neither be split over {ranks} ranks nor be copied to them evenly."
+        for heads in sorted({layers.kv_heads for layers in facts.cache if not layers.on_every_rank})
+        if max(heads, ranks) % min(heads, ranks)
+    ]
+
+
 def _draft(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
     """The reasons why vLLM refuses the draft model or head beside the model."""
     draft, ranks, found = facts.draft, arguments.tensor_parallel_size, []
@@ -72,7 +85,7 @@ def _draft(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
         )
     if draft.heads % ranks:
         found.append(f"The {draft.heads} attention heads of the draft {draft.name} cannot be split over {ranks} ranks.")
-    return found
+    return found + _kv_heads(draft, f"the draft {draft.name}", ranks)
 
 
 def _states(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
@@ -81,6 +94,8 @@ def _states(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
     for state in facts.states:
         if what := undivided(state, ranks):
             found.append(f"The {what} of {facts.name} cannot be split over {ranks} ranks.")
+    if arguments.mamba_ssm_cache_dtype == "float16" and any(state.kind == "kimi_delta" for state in facts.states):
+        found.append(f"--mamba-ssm-cache-dtype=float16 cannot serve {facts.name}, whose states are float32.")
     if facts.states and arguments.disable_hybrid_kv_cache_manager and facts.cache:
         found.append(
             f"--disable-hybrid-kv-cache-manager cannot serve {facts.name}: its states and its KV cache need that "
