@@ -28,7 +28,7 @@ def prepared_words(
         for word in words
         if "\0" in word.text
     ]
-    kept = _without_config(words, problems)
+    kept = _without_dashes(_without_config(words, problems), problems)
     while True:
         try:
             moved = model_first(kept) if program == "serve" else kept
@@ -52,6 +52,20 @@ def _without_config(words: list[Word], problems: list[ArgumentProblem]) -> list[
             file = next(waiting, None)
             named = f"its arguments lie in the file {file.text}" if file else "it names no file"
             problems.append(ArgumentProblem("config", word.text, word.place, named, CONFIG_UNREAD))
+        else:
+            rest.append(word)
+    return rest
+
+
+def _without_dashes(words: list[Word], problems: list[ArgumentProblem]) -> list[Word]:
+    """The words without `--option=--`, which argparse turns into an empty list, and vLLM refuses only as it starts."""
+    rest: list[Word] = []
+    for word in words:
+        option, _, value = word.text.partition("=")
+        if option.startswith("-") and value == "--":
+            problems.append(
+                ArgumentProblem("value", word.text, word.place, "has no value: -- is none", "Write a value.")
+            )
         else:
             rest.append(word)
     return rest
