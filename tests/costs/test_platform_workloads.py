@@ -18,7 +18,7 @@ from neuroscale.manifests.objects import read_manifests
 from neuroscale.manifests.workloads import read_workloads
 from neuroscale.rendering.platform.chart_pods import FILE, load_record
 from neuroscale.rendering.platform.charts import load_charts
-from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, copy_platform, edit
 
 PLATFORM = ROOT / "platform"
@@ -56,6 +56,13 @@ def test_what_has_no_price_is_named_with_the_reason() -> None:
     } <= set(nothing)
     assert reasons["the price lists have no load balancers"] == ["Service envoy-gateway-system/envoy-of-gateway-models"]
     assert [one.subject for one in of(ROOT, "local").workloads] == []
+
+
+@pytest.mark.parametrize("objects", ["[{kind: Deployment}]", "[{metadata: [a]}]", "[{metadata: {name: 1}}]"])
+def test_a_record_of_objects_without_a_name_is_refused(objects: str) -> None:
+    chart = f"{{chart: a, version: 1.0.0, clusters: [gke], source: somewhere, objects: {objects}}}"
+    with pytest.raises(InputError, match="each object needs metadata with a name"):
+        load_record(MemorySnapshot({FILE: f"schema_version: 1\ncharts: [{chart}]\n".encode()}))
 
 
 def test_every_program_of_a_cluster_is_priced_or_named() -> None:

@@ -365,7 +365,7 @@ TWO_ON_CPU: Object = {"nodes": {}, "image": "vllm/vllm-openai-cpu:v0.32.0", "gpu
             Severity.ERROR,
             "160 MiB",
         ),
-        (without(*TWO, nodes={"nobody.example.com/knows": "it"}), Severity.NOTICE, "2 ranks share 64 MiB in /dev/shm"),
+        (without(*TWO, nodes={"nobody.example.com/knows": "it"}), Severity.ERROR, "a queue of 160 MiB"),
         (without(*TWO, "--distributed-executor-backend=ray"), Severity.NOTICE, "2 ranks share 64 MiB"),
         (without(*TWO, env=SMALLER), Severity.NOTICE, "on GPUs by NCCL"),
         (without("--data-parallel-size=2"), Severity.NOTICE, "2 ranks share 64 MiB"),
@@ -1439,6 +1439,18 @@ def test_a_draft_model_of_the_catalog_is_counted(knowledge: Knowledge) -> None:
     told = {one.rule: one.message for one in found(knowledge, own)}
     assert "vocabulary" not in told["does-not-fit"]
     assert "not-judged" not in told
+
+
+def test_a_draft_that_the_change_itself_brings_is_named() -> None:
+    before, after = catalog_files(), catalog_files()
+    for path in [path for path in before if EXPERTS.rpartition("/")[2] in path]:
+        del before[path]
+    new = read_knowledge(PlatformSources(MemorySnapshot(before)), PlatformSources(MemorySnapshot(after)))
+    assert new is not None
+    beside = '--speculative-config={"model": "MODEL", "num_speculative_tokens": 3}'.replace("MODEL", EXPERTS)
+    said = {one.rule: one.message for one in found(new, dense(beside))}
+    assert "vocabulary" in said["does-not-fit"]
+    assert "this change itself brings the facts" in said["new-model"]
 
 
 @pytest.mark.parametrize(

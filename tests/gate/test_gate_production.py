@@ -86,7 +86,7 @@ def told(result: GateResult | None, severity: Severity = Severity.ERROR) -> dict
 def test_what_the_planner_makes_for_production_passes_and_only_its_tag_is_named() -> None:
     result = judged(rendered())
     assert result is not None
-    assert (result.check.outcome, result.check.evaluated, result.check.tripwires_caught) == (Outcome.PASSED, 1, 6)
+    assert (result.check.outcome, result.check.evaluated, result.check.tripwires_caught) == (Outcome.PASSED, 1, 7)
     assert [*told(result, Severity.NOTICE)] == ["production-image-digest"]
 
 
@@ -129,6 +129,7 @@ def test_an_override_of_the_replicas_is_a_recorded_exception_while_it_holds(
         ("maxUnavailable: 2", "its PodDisruptionBudget keeps none of the 2 pods"),
         ('maxUnavailable: "60%"', "its PodDisruptionBudget keeps none of the 2 pods"),
         ("minAvailable: 0", "its PodDisruptionBudget keeps none of the 2 pods"),
+        ("maxUnavailable: 1\n  minAvailable: 1", "cannot be read: it has both maxUnavailable and minAvailable"),
         ("maxUnavailable: one", "cannot be read: 'one' is neither a count nor a percentage"),
         ("", "no PodDisruptionBudget keeps one of the 2 pods"),
     ],
@@ -146,6 +147,7 @@ def test_a_budget_lets_a_node_drain_and_keeps_a_pod(budget: str, message: str) -
     ("old", "new"),
     [
         ("    matchLabels:\n      serving", "    matchLabels:\n      app: other\n      serving"),
+        ("    matchLabels:\n      serving", "    matchLabels:\n      app: support-chat\n      serving"),
         ("namespace: team-alpha", "namespace: team-beta"),
     ],
 )
@@ -175,6 +177,15 @@ def test_every_image_has_a_digest_where_the_settings_demand_it() -> None:
     sidecar = b"    initContainers:\n      - name: first\n        image: example.com/first:1.0.0\n    volumes:\n"
     files[ISVC] = files[ISVC].replace(b"    volumes:\n", sidecar)
     assert "example.com/first:1.0.0" in told(judged(files, platform))["production-image-digest"]
+
+
+def test_a_model_from_an_image_has_a_digest() -> None:
+    files, platform = rendered(), with_rules(environments=["prod"], image_digest="block")
+    line = next(line for line in files[ISVC].decode().splitlines() if line.strip().startswith("storageUri:"))
+    for address, refused in (("oci://example.com/m:1", True), (f"oci://example.com/m{DIGEST}", False)):
+        changed = files[ISVC].replace(line.encode(), f"{line.partition(':')[0]}: {address}".encode())
+        message = told(judged({**files, ISVC: changed}, platform))["production-image-digest"]
+        assert (f"{address} is an image without a digest" in message) is refused
 
 
 def test_pods_that_the_files_do_not_show_are_not_counted_as_good() -> None:
@@ -232,7 +243,7 @@ def test_other_environments_are_left_alone() -> None:
     assert judged(rendered("standard"), with_rules()) is None
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(7))
 def test_a_tripwire_that_comes_back_clean_ends_the_trust(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     traps = list(production_tripwires())
     good = (traps[1].objects[0], traps[0].objects[1])

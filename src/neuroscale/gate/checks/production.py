@@ -41,6 +41,7 @@ GATE = "production"
 _REPLICAS, _BUDGET, _DIGEST = PRODUCTION_RULES
 _FEWEST = 2
 _BY_DIGEST = re.compile(r"[^@]+@sha256:[0-9a-f]{64}")
+_MODEL_IMAGE = re.compile(r"oci(\+[a-z]+)?://")
 _REPLICAS_FIX = (
     "Answer high to the form's question about availability, or override replicas.min in request.yaml with a reason and "
     "a last day; then run `neuroscale replan` on the folder."
@@ -134,6 +135,7 @@ def judge_service(
                 seen.images(one)
             except ValueError as error:
                 seen.unknown(UnknownPods(one.part, str(error), decisive=False))
+        seen.models()
         yield from ((manifest, finding) for finding in seen.findings)
 
 
@@ -189,7 +191,8 @@ class _Judgement:
 
     def _labels(self, pods: PodSet) -> dict[str, str]:
         """The labels of the pods, as KServe's release 0.20 makes them in the deployment mode Standard."""
-        added = {f"{KSERVE}/inferenceservice": self.manifest.name, "component": pods.part}
+        name = self.manifest.name
+        added = {f"{KSERVE}/inferenceservice": name, "component": pods.part, "app": f"isvc.{name}-{pods.part}"}
         return texts(labels_of(self.manifest.value), "labels") | texts(pods.labels, "labels") | added
 
     def images(self, pods: PodSet) -> None:
@@ -204,9 +207,27 @@ class _Judgement:
             part = pods.part if pods.part in COMPONENTS else "canary"
             self.say(_DIGEST, ("spec", part), told, _DIGEST_FIX)
 
+    def models(self) -> None:
+        """KServe runs a model of an `oci://` address as a container image beside the server."""
+        for path, text in _texts(self.manifest.value.get("spec"), ("spec",)):
+            if _MODEL_IMAGE.match(text) and not _BY_DIGEST.fullmatch(text):
+                told = f"{text} is an image without a digest: the registry can change which model that is"
+                self.say(_DIGEST, path, told, "Write the image's digest behind it: @sha256: and 64 digits.")
+
 
 def _fewest(pods: PodSet) -> int:
     return pods.bounds.fewest if pods.bounds else 0
+
+
+def _texts(value: object, path: Path) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from _texts(one, (*path, key))
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from _texts(one, (*path, number))
+    elif isinstance(value, str):
+        yield path, value
 
 
 def _images(pods: PodSet) -> Iterator[str]:

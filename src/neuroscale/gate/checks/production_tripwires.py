@@ -38,11 +38,14 @@ def production_tripwires() -> tuple[ProductionTripwire, ...]:
             (service, _budget({"maxUnavailable": 1}, {"serving.kserve.io/inferenceservice": "another"})),
         ),
         ProductionTripwire("an image by its tag", digest, (_service(image="example.com/vllm:v0.32.0"), budget)),
+        ProductionTripwire("a model's image by its tag", digest, (_service(source="oci://example.com/m:1"), budget)),
     )
 
 
-def _service(replicas: int = 2, image: str = _BY_DIGEST) -> Manifest:
-    container = {"name": "kserve-container", "image": image}
+def _service(replicas: int = 2, image: str = _BY_DIGEST, source: str = "") -> Manifest:
+    container: dict[str, Any] = {"name": "kserve-container", "image": image}
+    if source:
+        container["env"] = [{"name": "STORAGE_URI", "value": source}]
     predictor = {"minReplicas": replicas, "containers": [container]}
     annotations = {"serving.kserve.io/deploymentMode": "Standard", "serving.kserve.io/autoscalerClass": "none"}
     return _manifest(

@@ -46,7 +46,7 @@ class UnknownError(Exception):
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A model of the catalog. `added`: the change itself brings its entry."""
+    """A model of the catalog. `added`: the change itself brings its entry, or that of its draft."""
 
     entry: ModelEntry
     facts: ModelFacts
@@ -124,17 +124,18 @@ class Knowledge:
             return model
         try:
             draft = self._draft(arguments.draft)
-        except UnknownError:
+            facts = with_draft(model.facts, draft.facts, arguments)
+        except (UnknownError, InputError):
             return model  # the fit names the draft that it does not count
-        return replace(model, facts=with_draft(model.facts, draft, arguments))
+        return replace(model, facts=facts, added=model.added or draft.added)
 
-    def _draft(self, named: str) -> ModelFacts:
+    def _draft(self, named: str) -> KnownModel:
         try:
-            return self._known(self._entry_of(named, "")).facts
+            return self._known(self._entry_of(named, ""))
         except UnknownError:
             if self.added is None:
                 raise
-            return self.added._draft(named)
+            return replace(self.added._draft(named), added=True)
 
     def place(self, server: Server, environment: str) -> KnownPlace:
         """The accelerators that a pod asks for. Raises UnknownError."""

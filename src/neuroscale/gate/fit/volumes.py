@@ -24,6 +24,7 @@ from neuroscale.vllm.parallel_sizes import pod_ranks, ranks
 READ = ("download_dir", "distributed_executor_backend", "load_format", "tensor_parallel_size", "pipeline_parallel_size")
 """Arguments that decide which files vLLM writes, and where."""
 
+_GPUS = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # a name in a manifest, not a file of this program
 _CHUNK = "VLLM_MQ_MAX_CHUNK_BYTES_MB"
 # vLLM 0.32, vllm/distributed/device_communicators/shm_broadcast.py and vllm/envs.py: the queue between the ranks of one
@@ -69,9 +70,10 @@ def check_shared_memory(
 ) -> Iterator[ContainerFault]:
     """Faults of a server of several ranks with nothing in memory at /dev/shm. `spec` is a pod's, with one container.
 
-    `processes`: it runs on accelerators for which each rank is a process of its own, as far as is known; a server that
+    `processes`: it runs on accelerators for which each rank is a process of its own, as on every GPU; a server that
     certainly ends is refused then, and any other gets a notice.
     """
+    processes = processes or _asks_for_gpus(spec)
     count = pod_ranks(parsed)
     if count < 2 or spec.get("hostIPC") is True:
         return
@@ -97,6 +99,14 @@ def check_shared_memory(
             "what they exchange (on GPUs by NCCL) may need more: the server ends then"
         )
     yield ContainerFault("no-shared-memory", ("volumeMounts",), told, _MOUNT, refused=processes and needed > _DEFAULT)
+
+
+def _asks_for_gpus(spec: Mapping[str, Any]) -> bool:
+    for item in sequence(spec.get("containers"), "containers"):
+        limits = mapping(mapping(mapping(item, "a container").get("resources"), "resources").get("limits"), "limits")
+        if not _GPUS.isdisjoint(limits):
+            return True
+    return False
 
 
 def _queue(parsed: Parsed, command: ServeCommand) -> tuple[Decimal, int]:

@@ -33,9 +33,15 @@ def draft_method(arguments: EngineArguments) -> DraftMethod | None:
 
 
 def with_draft(facts: ModelFacts, draft: ModelFacts, arguments: EngineArguments) -> ModelFacts:
-    """The facts of a model together with those of its draft, if its method and its layers are planned."""
+    """The facts of a model together with those of its draft, if its method and its layers are planned.
+
+    A head on a pipeline's last stage is not: vLLM ends there unless the head's files hold an embedding of its own
+    (`maybe_share_target_embed` of v1/worker/gpu/spec_decode/eagle/utils.py), which only the files show.
+    """
     method = draft_method(arguments)
-    return facts if method is None else replace(facts, draft=draft_of(draft, facts, method))
+    if method is None or (method != "draft_model" and arguments.pipeline_parallel_size > 1):
+        return facts
+    return replace(facts, draft=draft_of(draft, facts, method))
 
 
 def stretched(facts: ModelFacts, draft: ModelFacts, arguments: EngineArguments) -> ModelFacts:

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from neuroscale.catalog.entries import Label, Source
 from neuroscale.catalog.settings import Settings
@@ -38,6 +38,15 @@ class RecordedPods(Frozen):
     clusters: tuple[Cluster, ...] = ()
     source: Source
     objects: tuple[dict[str, Any], ...]
+
+    @field_validator("objects")
+    @classmethod
+    def _named(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+        for one in value:
+            metadata = one.get("metadata")
+            if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+                raise ValueError("each object needs metadata with a name")
+        return value
 
 
 class RecordFile(Frozen):
