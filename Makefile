@@ -3,14 +3,16 @@ BIN := .venv/bin
 # The interpreter that .venv was made with, once it is there: another one would make it anew.
 # One that somebody committed, or of which git cannot say so, is not run.
 PYTHON ?= $(shell test -e $(BIN)/python && tracked="$$(git -c safe.directory='*' ls-files .venv 2>&1)" && test -z "$$tracked" && echo $(BIN)/python || echo python3)
+SET_UP = command -v $(PYTHON) >/dev/null || { echo "set-up: $(PYTHON) is not installed. Install Python 3.11 or newer."; exit 1; }; $(PYTHON) scripts/setup.py
 # Tests start Python some thousand times; without its compiled modules each start would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
 # One worker more than processors, for those that wait for a cluster, a model or an answer.
 WORKERS ?= 3
 PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --durations=25 --durations-min=10 --junit-xml .state/tests.xml
 
-# These wait for nothing: one worker a processor.
-QUICKLY := NEUROSCALE_TEST_QUICK=1 $(BIN)/pytest --quiet --numprocesses logical --maxprocesses 8 -m "not tools and not platform and not live and not slow"
+# Many of these wait for a process that they started: two workers a processor.
+QUICK_WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores > 4 ? 8 : 2 * cores)))
+QUICKLY := NEUROSCALE_TEST_QUICK=1 $(BIN)/pytest --quiet --numprocesses $(QUICK_WORKERS) -m "not tools and not platform and not live and not slow"
 
 # Types are checked beside the tests; when one of the two fails, the other still says what it found.
 BESIDE_TYPES := $(MAKE) --no-print-directory --jobs 2 types
@@ -22,20 +24,17 @@ help: ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
 
 setup: ## Install and build what is missing; does nothing where all is there
-	@command -v $(PYTHON) >/dev/null || { echo "set-up: $(PYTHON) is not installed. Install Python 3.11 or newer."; exit 1; }
-	@$(PYTHON) scripts/setup.py
+	@$(SET_UP)
 
 demo: ## Set up, then the main job, from a form's answers to a service in a cluster
-	@command -v $(PYTHON) >/dev/null || { echo "set-up: $(PYTHON) is not installed. Install Python 3.11 or newer."; exit 1; }
-	@$(PYTHON) scripts/setup.py --for demo
+	@$(SET_UP) --for demo
 	@$(BIN)/neuroscale demo
 
 milestones: setup ## Set up, then run every lesson: each failure with the real tool, and how it is prevented
 	@$(BIN)/neuroscale milestones
 
 check: ## Check style and types, and run the tests that need no cluster, model or network: before each commit
-	@command -v $(PYTHON) >/dev/null || { echo "set-up: $(PYTHON) is not installed. Install Python 3.11 or newer."; exit 1; }
-	@$(PYTHON) scripts/setup.py --for check
+	@$(SET_UP) --for check
 	@$(MAKE) --no-print-directory style
 	@$(BESIDE_TYPES) quick-tests
 
@@ -46,7 +45,8 @@ test: setup ## Set up, check style and types, run every test
 test-all: export NEUROSCALE_TEST_ALL := 1
 test-all: test ## The same with every long comparison in full, as it runs by night
 
-lint: setup ## Check style, types and workflows
+lint: ## Check style, types and workflows
+	@$(SET_UP) --for lint
 	@$(MAKE) --no-print-directory style types workflows
 
 style:
@@ -67,7 +67,8 @@ quick-tests:
 every-test:
 	@$(PYTEST)
 
-lock: setup ## Renew requirements/*.txt from pyproject.toml (UPGRADE=--upgrade: newest versions)
+lock: ## Renew requirements/*.txt from pyproject.toml (UPGRADE=--upgrade: newest versions)
+	@$(SET_UP) --for check
 	@$(BIN)/python scripts/lock.py $(UPGRADE)
 
 clean: ## Remove what set-up and the tests left in this folder; the tool cache stays

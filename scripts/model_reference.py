@@ -9,12 +9,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from neuroscale.models.served import supported, version
+from neuroscale.models.architectures import removed, version
+from neuroscale.models.supported_architectures import supported
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "models.md"
 _START = """# Models
 
-What planning makes of each of the {total} architectures that vLLM {version} registers.
+This page lists how planning treats each of the {total} architectures that vLLM {version} registers.
 `scripts/model_reference.py` writes this file.
 
 - **planned** ({planned}): weights, KV cache and states follow from the file by rules that are compared with vLLM's own
@@ -25,8 +26,17 @@ What planning makes of each of the {total} architectures that vLLM {version} reg
 
 `neuroscale model PATH` shows what is read from a `config.json`.
 
-| architecture | | why |
+| architecture | answer | why |
 | --- | --- | --- |
+"""
+_REMOVED = """
+## No longer served
+
+vLLM {version} names these architectures as removed. Where Transformers has code for one of them, vLLM may run that
+code, but not if its layers keep a state (Bamba, MiniMax-Text-01). RWKV stands in neither list.
+
+| architecture | last served by vLLM |
+| --- | --- |
 """
 
 
@@ -41,7 +51,9 @@ def reference() -> str:
         estimated=counts["estimated"],
         refused=counts["refused"],
     )
-    return start + "".join(f"| {name} | {one.status} | {one.why} |\n" for name, one in known.items())
+    rows = "".join(f"| {name} | {one.status} | {one.why} |\n" for name, one in known.items())
+    gone = "".join(f"| {name} | {last} |\n" for name, last in removed().items())
+    return start + rows + _REMOVED.format(version=version()) + gone
 
 
 def main() -> int:

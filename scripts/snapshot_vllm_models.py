@@ -5,7 +5,8 @@ Run it with the Python of the pinned vLLM whenever that pin moves, and then `scr
     PYTHON_OF_VLLM scripts/snapshot_vllm_models.py
 
 Of an architecture: the part of vLLM's registry that it stands in, the model types that transformers gives its class,
-and what its class in vLLM says that it keeps (`hybrid`, `attention_free`, `encoder_decoder`).
+and what its class in vLLM says that it keeps (`hybrid`, `attention_free`, `encoder_decoder`). Of a removed
+architecture: the last version that served it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import ast
 import importlib.util
 import json
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 TARGET = Path(__file__).resolve().parents[1] / "src/neuroscale/models/architectures.json"
@@ -75,9 +77,14 @@ def main() -> None:
         bases = _bases(package, *registry._VLLM_MODELS[name])
         keeps = next((word for base, word in _KEEPS.items() if word and base in bases), "")
         found[name] = {"part": part, "model_types": sorted(types[name]), "keeps": keeps}
-    lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(value)}" for name, value in found.items())
     version = __version__.partition("+")[0]
-    TARGET.write_text(f'{{\n  "vllm": "{version}",\n  "architectures": {{\n{lines}\n  }}\n}}\n', encoding="utf-8")
+    sections = {"architectures": found, "removed": dict(sorted(registry._PREVIOUSLY_SUPPORTED_MODELS.items()))}
+    text = ",\n".join(f'  "{key}": {{\n{_lines(section)}\n  }}' for key, section in sections.items())
+    TARGET.write_text(f'{{\n  "vllm": "{version}",\n{text}\n}}\n', encoding="utf-8")
+
+
+def _lines(section: Mapping[str, object]) -> str:
+    return ",\n".join(f"    {json.dumps(name)}: {json.dumps(value)}" for name, value in section.items())
 
 
 if __name__ == "__main__":

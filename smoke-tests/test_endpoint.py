@@ -82,7 +82,7 @@ def test_it_answers_a_chat(endpoint: Endpoint, service: Service, spec: Spec, not
     note(f"{answer.completion_tokens} tokens in {answer.seconds:.2f} s")
 
 
-def _counted(answer: chat.Answer, tokens: int, endpoint: Endpoint) -> None:
+def _counted(answer: chat.Completion, tokens: int, endpoint: Endpoint) -> None:
     require(
         answer.prompt_tokens > 0 and answer.completion_tokens == tokens,
         f"asked for {tokens} tokens, it counts {answer.prompt_tokens} in and {answer.completion_tokens} out",

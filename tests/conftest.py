@@ -14,6 +14,7 @@ import pytest
 import examples
 import lanes
 from api_server import ApiServer, running_api_server
+from comparisons import COMPARISONS
 from forge_server import ForgeServer, running_forge
 from gitops_lab import GitOps
 from kyverno_once import cache_with_memory
@@ -30,6 +31,8 @@ def pytest_configure() -> None:
     inherit that.
     """
     examples.use_fewer_where_asked()
+    for comparison in COMPARISONS:
+        comparison.decide()
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

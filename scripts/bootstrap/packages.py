@@ -111,14 +111,14 @@ class NodePackages:
 
     def __init__(self, repository: Path, python: Path, logs: Path) -> None:
         self._folder = repository / "tests" / "node"
-        self._lock = self._folder / "package-lock.json"
+        self.lock = self._folder / "package-lock.json"
         self._stamp = self._folder / "node_modules" / f".{_STAMP}"
         self._python = python
         self._logs = logs
 
     def done(self) -> bool:
         """Whether the packages are as locked; True if nothing is locked."""
-        return not self._lock.exists() or read_seal(self._stamp) == self._key()
+        return not self.lock.exists() or read_seal(self._stamp) == self._key()
 
     def install(self) -> None:
         """Install them without running any package's scripts."""
@@ -137,7 +137,7 @@ class NodePackages:
         write_seal(self._stamp, self._key())
 
     def _key(self) -> str:
-        return digest(self._lock.read_text(encoding="utf-8"))
+        return digest(self.lock.read_text(encoding="utf-8"))
 
 
 def install_go(uv: Path, python: Path, requirements: Path, folder: Path, log: Path) -> None:

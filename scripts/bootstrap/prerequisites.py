@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bootstrap.running import SetupError
+from neuroscale.core.units import GIB
 from neuroscale.repo.layout import WRITTEN
 
 GIT = (2, 38)  # the first whose `git merge-tree --write-tree` merges without a work tree
-GIB = 2**30
 # Measured on a set-up from nothing: modules, build cache and binaries of the Go tools; packages of Python and Node.
 NEEDED_FOR_TOOLS = 10 * GIB
 NEEDED_FOR_PACKAGES = 2 * GIB

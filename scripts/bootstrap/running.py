@@ -8,10 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+BROKEN_OFF = threading.Event()
+"""Ends the programs that were started beside the step at hand: set when set-up fails or is interrupted."""
 HEARTBEAT_SECONDS = 10.0
 LOGGED_SECONDS = 60.0
 """Seconds between two lines if the second cannot replace the first: in a file, or in a workflow's log."""
@@ -41,7 +44,8 @@ def run(
 
     Its standard error goes to `log`. A line says what it is `doing`, for how long, and the result of `describe` for the
     log (without `describe`, the log's last line): renewed every ten seconds in a terminal, and a new line each minute
-    elsewhere. If the program fails, raises SetupError, which names what it was `doing`.
+    elsewhere. A thread beside the main one writes no line. If the program fails, raises SetupError, which names what it
+    was `doing`.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     output_file = log.with_suffix(".out")
@@ -86,6 +90,12 @@ def last_line(log: str) -> str:
 def _wait(process: subprocess.Popen[bytes], doing: str, log: Path, describe: Callable[[str], str]) -> None:
     start = told = time.monotonic()
     terminal = sys.stdout.isatty()
+    while threading.current_thread() is not threading.main_thread():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.5)
+            return
+        if BROKEN_OFF.is_set():
+            raise SetupError(f"{doing} was broken off.")
     while True:
         try:
             process.wait(timeout=HEARTBEAT_SECONDS)

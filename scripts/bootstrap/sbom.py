@@ -1,6 +1,7 @@
 """Writes the bill of materials of set-up's tools and packages: CycloneDX 1.6 as JSON, made from the installed files.
 
-A Go binary holds the list of the modules that it was built from; the Python packages are those of the lock files.
+A Go binary holds the list of the modules that it was built from; the Python and Node packages are those of the lock
+files.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import mmap
 import re
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +31,12 @@ Component = dict[str, Any]
 
 @dataclass(frozen=True)
 class BillOfMaterials:
-    """The bill in `file`, which lists these tools, and the packages in these lock files."""
+    """The bill in `file`, which lists these tools, and the packages in these lock files of pip and of npm."""
 
     file: Path
     tools: Sequence[Tool]
     locks: Sequence[Path]
+    node_lock: Path
 
     def done(self) -> bool:
         """Whether the file exists and lists the tools and packages that are installed now."""
@@ -53,7 +56,11 @@ class BillOfMaterials:
                 "component": {"type": "application", "name": "neuroscale"},
                 "properties": [self._made_of()],
             },
-            "components": [*(_tool(tool) for tool in self.tools), *_packages(self.locks)],
+            "components": [
+                *(_tool(tool) for tool in self.tools),
+                *_packages(self.locks),
+                *_node_packages(self.node_lock),
+            ],
         }
         self.file.parent.mkdir(parents=True, exist_ok=True)
         half = self.file.with_name(f".{self.file.name}.new")
@@ -61,7 +68,7 @@ class BillOfMaterials:
         half.replace(self.file)
 
     def _made_of(self) -> Mapping[str, str]:
-        files = [*(tool.folder / STAMP for tool in self.tools), *self.locks]
+        files = [*(tool.folder / STAMP for tool in self.tools), *self.locks, self.node_lock]
         return {"name": "neuroscale:made-of", "value": digest(*(file.read_text(encoding="utf-8") for file in files))}
 
 
@@ -135,3 +142,25 @@ def _packages(locks: Iterable[Path]) -> Iterator[Component]:
                 "purl": purl,
                 "properties": files,
             }
+
+
+def _node_packages(lock: Path) -> Iterator[Component]:
+    """The packages of a package-lock.json (version 3): a package may stand in several folders, and counts once."""
+    seen: set[str] = set()
+    for folder, entry in json.loads(lock.read_text(encoding="utf-8"))["packages"].items():
+        if not folder:  # that of the lock file itself
+            continue
+        name = entry.get("name", folder.rpartition("node_modules/")[2])  # an alias has a folder of another name
+        purl = f"pkg:npm/{name.replace('@', '%40')}@{entry['version']}"
+        if purl in seen:
+            continue
+        seen.add(purl)
+        algorithm, _, checksum = entry["integrity"].partition("-")
+        yield {
+            "type": "library",
+            "bom-ref": purl,
+            "name": name,
+            "version": entry["version"],
+            "purl": purl,
+            "hashes": [{"alg": algorithm.upper().replace("SHA", "SHA-"), "content": b64decode(checksum).hex()}],
+        }

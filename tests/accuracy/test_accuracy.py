@@ -54,17 +54,14 @@ def test_nothing_is_off_but_what_a_case_gives_a_reason_for(rows: tuple[Row, ...]
     explained = [row for row in rows if row.outcome == "explained"]
     assert all(row.reason for row in explained)
     # A reason is an exception: most of what is aimed at is right without one.
-    assert len(explained) <= 7
+    assert len(explained) <= 8
 
 
 def test_what_planning_does_not_judge_is_what_it_need_not(rows: tuple[Row, ...]) -> None:
     outcomes = Counter(row.outcome for row in rows)
     assert outcomes["crashed"] == 0
     unjudged = {row.case for row in rows if row.outcome in ("not judged", "estimated")}
-    assert unjudged <= {
-        *("qwen3.5-27b-4x3090-util0.92", "qwen3.5-27b-4x3090-util0.9", "nemotron3-super-120b-nvfp4-gb10"),
-        *("phi-2-h100-0.19.0-2048", "phi-2-h100-0.19.0"),
-    }
+    assert unjudged <= {"deepseek-v4-flash-2xgh200-too-long", "phi-2-h100-0.19.0-2048", "phi-2-h100-0.19.0"}
 
 
 @pytest.mark.parametrize(
@@ -74,10 +71,10 @@ def test_what_planning_does_not_judge_is_what_it_need_not(rows: tuple[Row, ...])
         ("active_params", 26, 0.0125),
         ("checkpoint_bytes", 6, 0.001),
         ("kv_bytes_per_token", 11, None),
-        ("verdict", 163, None),
-        ("weights", 137, 0.0025),
-        ("kv_tokens", 88, 0.0025),
-        ("tokens_of_memory", 120, 0.0005),
+        ("verdict", 167, None),
+        ("weights", 144, 0.0025),
+        ("kv_tokens", 92, 0.0025),
+        ("tokens_of_memory", 132, 0.0005),
     ],
 )
 def test_as_much_is_right_as_was(summaries: dict[Kind, Summary], kind: Kind, least: int, median: float | None) -> None:
@@ -306,17 +303,30 @@ def test_a_catalog_name_never_asks_the_hub(
     ("change", "words"),
     [
         (lambda case: case.update(colour="red"), "colour"),
-        (lambda case: case["measured"].pop("weights_gib"), "weights is judged and weights_gib was not measured"),
-        (lambda case: case["judged"].remove("weights"), "weights_gib is measured and not judged"),
+        (lambda case: case["measured"].pop("weights_gib"), "`judged` names weights, and `measured` has no weights_gib"),
+        (
+            lambda case: case["judged"].remove("weights"),
+            "`measured` has weights_gib, and neither `judged` nor `not_judged`",
+        ),
         (lambda case: case.update(model="meta-llama/Llama-3.1-8B"), "is not a model of the ground truth"),
-        (lambda case: case.update(misses={"verdict": {"up_to": 1.0, "why": "bad luck"}}), "names no size of its miss"),
-        (lambda case: case.update(catalog="tiny-llama"), "a case is of one model"),
-        (lambda case: case.update(outcome="refused"), "a refusal has a cause"),
-        (lambda case: case.update(left_out="for a test"), "a case that is left out is judged in nothing"),
-        (lambda case: case.update(judged=[]), "nothing of this case is judged"),
-        (lambda case: case["accelerator"].update(memory_gib=None), "the accelerator's memory is not known"),
+        (
+            lambda case: case.update(misses={"verdict": {"up_to": 1.0, "why": "bad luck"}}),
+            "`up_to` does not apply to a verdict",
+        ),
+        (lambda case: case.update(misses={"kv_tokens": {"why": "bad luck"}}), "`misses.kv_tokens` has no `up_to`"),
+        (lambda case: case.update(catalog="tiny-llama"), "names no model, or two"),
+        (lambda case: case.update(outcome="refused"), "`cause` says why vLLM did not start"),
+        (lambda case: case.update(left_out="for a test"), "`left_out` leaves the whole case out"),
+        (lambda case: case.update(judged=[]), "`judged` names no figure"),
+        (
+            lambda case: case["accelerator"].update(memory_gib=None),
+            "the accelerator's memory or its count is not known",
+        ),
         (lambda case: case.update(vllm_version=None), "the version is not known"),
-        (lambda case: case.update(not_judged={"weights": "for a test"}), "both judged and not judged"),
+        (
+            lambda case: case.update(not_judged={"weights": "for a test"}),
+            "weights stands in `judged` and in `not_judged`",
+        ),
         (lambda case: case["measured"].update(weights_gib="14.99"), "weights_gib"),
         (lambda case: case.update(arguments=["serve"]), "arguments"),
         (lambda case: case.pop("source"), "source"),

@@ -259,7 +259,7 @@ def test_bad_settings_name_field_line_and_fix(copy: Path, old: str, new: str, fi
 
 def test_settings_that_name_an_unknown_accelerator_or_price_list_are_refused(copy: Path) -> None:
     edit(copy, SETTINGS, "accelerators: [cpu]", "accelerators: [cpus]")
-    edit(copy, SETTINGS, "price_lists: [google-cloud]", "price_lists: [google]")
+    edit(copy, SETTINGS, "price_lists: [google-cloud, ", "price_lists: [google, ")
     edit(copy, SETTINGS, "  environments: [prod]", "  environments: [production]")
     snapshot = FolderSnapshot(copy)
     with pytest.raises(InputError) as caught:

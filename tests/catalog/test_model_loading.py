@@ -79,6 +79,7 @@ def test_a_repository_without_safetensors_is_told_by_its_config(tmp_path: Path) 
         (Hub({"config.json": json.dumps(LLAMA).encode(), "model.safetensors": b"\xff" * 64}), "headers cannot be read"),
     ],
 )
+@pytest.mark.slow
 def test_what_the_hub_refuses_or_has_not_is_told_in_words(tmp_path: Path, hub: Hub, words: str) -> None:
     with serving(hub):
         said = model(NAME, tmp_path, url=hub.url)

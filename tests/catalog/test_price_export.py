@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cost_examples import prices
 from examples import examples
-from neuroscale.catalog.price_export import Export, Wanted, read_export
+from neuroscale.catalog.price_export import Export, WantedPrices, read_export
 from neuroscale.catalog.price_list import PriceList
 from neuroscale.catalog.price_update import updated
 from neuroscale.core.errors import InputError
@@ -22,16 +22,16 @@ from neuroscale.core.validation import parse
 from price_exports import aws, google, google_skus, offer, product, sku
 
 TODAY = date(2026, 7, 1)
-IOWA = Wanted("us-central1", "on-demand")
-IRELAND = Wanted(None, "on-demand")
+IOWA = WantedPrices("us-central1", "on-demand")
+IRELAND = WantedPrices(None, "on-demand")
 
 
-def read(value: Any, wanted: Wanted = IRELAND, today: date = TODAY) -> Export:
+def read(value: Any, wanted: WantedPrices = IRELAND, today: date = TODAY) -> Export:
     text = value if isinstance(value, str) else json.dumps(value)
     return read_export(text, "export.json", wanted, prices().catalog.accelerators, today)
 
 
-def refused(value: Any, wanted: Wanted = IRELAND) -> str:
+def refused(value: Any, wanted: WantedPrices = IRELAND) -> str:
     with pytest.raises(InputError) as error:
         read(value, wanted)
     assert "export.json" in str(error.value)
@@ -121,9 +121,9 @@ def test_spot_prices_are_another_tier() -> None:
             "S3", "Spot Preemptible G2 Instance Ram running in Iowa", 1, group="RAM", unit="GiBy.h", usage="Preemptible"
         ),
     ]
-    (l4,) = read(google(*google_skus()[:4], *spot[1:]), Wanted(None, "spot")).prices
+    (l4,) = read(google(*google_skus()[:4], *spot[1:]), WantedPrices(None, "spot")).prices
     assert l4.usd == Decimal("0.22")
-    assert "no spot prices" in refused(aws(), Wanted(None, "spot"))
+    assert "no spot prices" in refused(aws(), WantedPrices(None, "spot"))
 
 
 def test_aws_s_instances_become_prices_of_instances() -> None:
@@ -203,7 +203,7 @@ def test_another_currency_and_another_region_are_refused() -> None:
     skus[0]["pricingInfo"][0]["pricingExpression"]["tieredRates"][0]["unitPrice"]["currencyCode"] = "EUR"
     assert "currencyCode=USD" in refused(google(*skus), IOWA)
     assert "--region: europe-west1, us-central1" in refused(google())
-    assert "Did you mean 'us-central1'?" in refused(google(), Wanted("us-central2", "on-demand"))
+    assert "Did you mean 'us-central1'?" in refused(google(), WantedPrices("us-central2", "on-demand"))
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

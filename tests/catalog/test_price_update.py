@@ -11,7 +11,7 @@ import pytest
 
 from cost_examples import prices
 from neuroscale.catalog import Catalog
-from neuroscale.catalog.price_export import Export, Wanted, read_export
+from neuroscale.catalog.price_export import Export, WantedPrices, read_export
 from neuroscale.catalog.price_list import PriceList
 from neuroscale.catalog.price_update import Update, updated
 from neuroscale.core.errors import InputError
@@ -24,7 +24,7 @@ LATER = "2026-06-28T09:00:00.000Z"
 
 
 def export(value: Any, region: str = "us-central1") -> Export:
-    wanted = Wanted(region if "skus" in value else None, "on-demand")
+    wanted = WantedPrices(region if "skus" in value else None, "on-demand")
     return read_export(json.dumps(value), "export.json", wanted, prices().catalog.accelerators, date(2026, 7, 1))
 
 

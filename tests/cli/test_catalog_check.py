@@ -129,7 +129,7 @@ def test_the_command_ends_by_what_it_found(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "neuroscale", "catalog", "check", "--repository", str(platform)]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert shown.returncode == 1
-    assert "names no revision: each start loads whatever is newest. Run `neuroscale catalog add" in shown.stdout
+    assert "names no revision: each start loads the newest one. Run `neuroscale catalog add" in shown.stdout
     edit("models", "revision: null", f'revision: "{COMMIT}"')
     status, answer = check("http://127.0.0.1:9")
     assert (status, answer["stale"], len(answer["unknown"])) == (3, [], 1)

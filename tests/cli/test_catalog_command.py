@@ -171,7 +171,10 @@ def test_fields_of_a_file_win_and_a_mistake_in_them_writes_nothing(platform: Pat
     ("config", "words"),
     [
         ({"model_type": "bert", "architectures": ["BertModel"]}, "no decoder"),
-        ({**LLAMA, "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}, "no entry can name"),
+        (
+            {**LLAMA, "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
+            "has no name for the storage format",
+        ),
         ({**LLAMA, "num_attention_heads": "many"}, "num_attention_heads"),
     ],
 )

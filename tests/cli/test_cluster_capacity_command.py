@@ -184,13 +184,13 @@ def test_an_error_in_the_middle_is_never_a_fit(here: Lab, error: Exception) -> N
     pod_spec["tolerations"] = [{"key": GPU, "operator": "Exists"}]
     wanted = capacity.Demand(SERVICE, here.namespace, pod_spec, (1, 1))
     whole = Failing(here.cluster, 0, error)
-    assert capacity.judge(wanted, capacity_reader.read(whole, here.namespace)).verdict == "fits"
+    assert capacity.judge_capacity(wanted, capacity_reader.read(whole, here.namespace)).verdict == "fits"
     for at in range(1, whole.count + 1):
         try:
             found = capacity_reader.read(Failing(here.cluster, at, error), here.namespace)
         except KubernetesError:
             continue
-        assert capacity.judge(wanted, found).verdict == "unknown", f"request {at}"
+        assert capacity.judge_capacity(wanted, found).verdict == "unknown", f"request {at}"
 
 
 def test_a_refused_plan_is_not_compared_with_a_cluster(here: Lab) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -160,6 +160,8 @@ def test_no_control_sequence_of_a_model_reaches_the_terminal(server: Server) -> 
 
 @settings(max_examples=examples(300))
 @given(st.lists(st.text(st.characters(categories=("L", "P", "S", "Z", "Cc", "Cf", "Cs")), max_size=5), max_size=8))
+@example([":", ":"])
+@example([":", ":", ":"])
 def test_a_stream_in_parts_is_shown_as_the_whole_would_be_and_harmless(parts: list[str]) -> None:
     stream, whole = TerminalStream(), TerminalStream()
     shown = "".join([*(stream.add(part) for part in parts), stream.end()])

@@ -15,20 +15,20 @@ from forge_lab import GiteaLab, forge_of
 from forge_server import ForgeServer
 from neuroscale.cli import chosen_opencost
 from neuroscale.forge.interface import Forge
-from neuroscale.local import cost
+from neuroscale.local import opencost as local_opencost
 from neuroscale.planning.plan import Cost, Tenancy, dump_plan
 from opencost_answers import costs, envelope, key
 from opencost_server import opencost_server
 from plan_factory import make_plan, make_request
+from repositories import Repository
 
 ROOT = Path(__file__).resolve().parents[2]
 WINDOW = "2026-11-01"  # 24 hours
 
 
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A platform repository with a service of one replica at $5 an hour."""
-    root = tmp_path_factory.mktemp("repository")
+def repository_of(root: Path, merged: str) -> Repository:
+    """A platform repository with a service of one replica at $5 an hour, which was merged at that time."""
+    repository = Repository(root)
     for folder in ("platform", "templates"):
         shutil.copytree(ROOT / folder, root / folder)
     place = root / "manifests/prod/chat"
@@ -37,7 +37,14 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tenancy = Tenancy(team="one", owner="ann", cost_center="one", namespace="team-one")
     plan = make_plan(make_request(service="chat", environment="prod"), cost=hourly, tenancy=tenancy)
     (place / "plan.yaml").write_text(dump_plan(plan))
-    return root
+    repository.commit({}, at=merged)
+    return repository
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its service was merged long before the window."""
+    return repository_of(tmp_path_factory.mktemp("repository"), "2026-10-01T00:00:00Z").root
 
 
 def metered(total: float, gpu_hours: float = 24, rows: dict[str, Any] | None = None) -> str:
@@ -73,15 +80,39 @@ def test_a_service_of_no_plan_is_a_finding_that_says_why(repository: Path) -> No
     assert "team-one/gone cannot be compared: the repository has no plan of it" in said.out
 
 
+def test_a_service_is_promised_from_its_merge_until_its_removal(tmp_path: Path) -> None:
+    made = repository_of(tmp_path / "repository", "2026-11-01T12:00:00Z")
+    said = reconcile(made.root, metered(60, 12), "--dry-run")
+    assert said.status == 0, said.out
+    assert "- prod/chat in this window: merged on 2026-11-01 12:00 UTC" in said.out
+    made.commit({"manifests/prod/chat/plan.yaml": None}, at="2026-11-01T18:00:00Z")
+    said = reconcile(made.root, metered(30, 6), "--dry-run", "--json")
+    assert said.status == 0, said.out
+    (service,) = said.json["services"]
+    assert (service["estimate"], service["difference"]) == ("30.00", "0.00")
+    assert service["changes"] == ["merged on 2026-11-01 12:00 UTC", "removed on 2026-11-01 18:00 UTC"]
+
+
+def test_a_clone_without_the_history_is_warned_of_and_never_complete(tmp_path: Path, repository: Path) -> None:
+    shallow = tmp_path / "shallow"
+    Repository(repository).run("clone", "--quiet", "--depth=1", f"file://{repository}", str(shallow))
+    late = repository_of(tmp_path / "late", "2026-11-02T00:00:00Z")
+    late.run("clone", "--quiet", "--depth=1", f"file://{late.root}", str(tmp_path / "shallow-late"))
+    assert reconcile(shallow, metered(120), "--dry-run").status == 0
+    said = reconcile(tmp_path / "shallow-late", metered(120), "--dry-run")
+    assert said.status == 1
+    assert "Warning: Which plans were merged before 2026-11-02 00:00 UTC is not known here" in said.out
+
+
 def test_no_issue_is_written_about_the_local_meter_unless_it_is_named(
     repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(cost, "runs_in", lambda folder: True)
+    monkeypatch.setattr(local_opencost, "runs_in", lambda folder: True)
     monkeypatch.setattr(chosen_opencost, "local_state", lambda where: None)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
     asked = ("reconcile", "--window", WINDOW, "--repository", repository)
     with opencost_server(metered(120)) as url:
-        monkeypatch.setattr(cost, "address_in", lambda folder: url)
+        monkeypatch.setattr(local_opencost, "address_in", lambda folder: url)
         shown, written = run(*asked, "--dry-run"), run(*asked)
     assert shown.status == 0, shown.err
     assert "OpenCost here is the local platform's" in shown.out
@@ -116,7 +147,13 @@ def test_one_issue_is_opened_updated_and_closed(repository: Path, forge: Forge) 
     assert said(metered(300, 48)) == "updated"
     # Nothing is seen to differ, and yet nothing shows that the difference is gone.
     partly = {key("gone", "one", namespace="team-one"): costs(1, 1)}
-    assert said(metered(120, rows=partly)) == "left as it is, because not everything could be compared"
-    assert len(forge.open_issues()) == 1
+    assert said(metered(120, rows=partly)) == "updated"
+    (issue,) = forge.open_issues()
+    assert issue.title == "Metered cost cannot be compared in full: prod"
+    assert "No difference counts; 1 service cannot be compared." in issue.body
+    assert "- team-one/gone: the repository has no plan of it" in issue.body
+    assert "$300.00" not in issue.body
     assert said(metered(120)) == "closed"
+    assert forge.open_issues() == []
+    assert said(metered(120, rows=partly)) == "nothing to say"
     assert forge.open_issues() == []

@@ -230,6 +230,19 @@ def test_a_request_opens_a_pull_request_from_a_fork_and_a_second_run_changes_not
     assert state_of(site.clone) == before
 
 
+def test_models_with_states_come_from_the_form_to_a_judged_pull_request(site: Site) -> None:
+    models = {"gated-delta": "nvidia/Qwen3.6-35B-A3B-NVFP4", "mamba": "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4"}
+    for service, model in models.items():
+        said = site.request(service=service, model=model, p95_ttft_seconds=30)
+        assert (said.status, said.json["outcome"], said.json["notes"]) == (0, "opened", []), said.err
+    pulls = {pull.title: pull for pull in site.pulls()}
+    assert set(pulls) == {f"Serve {model} as {service} in dev" for service, model in models.items()}
+    for service, model in models.items():
+        files = site.files(pulls[f"Serve {model} as {service} in dev"].head_sha)
+        assert sorted(files) == [f"manifests/dev/{service}/{name}" for name in sorted(RENDERED_FILES)]
+        assert model in files[f"manifests/dev/{service}/inferenceservice.yaml"]
+
+
 def test_people_are_told_what_goes_on_and_an_emptied_description_is_written_again(site: Site) -> None:
     said = site.end(site.start("--answers", site.answers()))
     pull = site.pull()

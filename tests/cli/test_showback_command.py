@@ -16,11 +16,12 @@ import pytest
 from cluster_lab import run
 from command_line import Said
 from neuroscale.cli import chosen_opencost
-from neuroscale.local import cost
+from neuroscale.local import opencost as local_opencost
 from neuroscale.planning.plan import Tenancy, dump_plan
 from opencost_answers import SYSTEM, costs, envelope, key
 from opencost_server import opencost_server
 from plan_factory import make_plan, make_request
+from repositories import Repository
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs/showback.md"
@@ -111,7 +112,7 @@ def test_a_million_tokens_cost_what_the_document_says(showback: Showback) -> Non
 
 def test_json_adds_up(showback: Showback) -> None:
     found = showback("--json").json
-    assert found["bill"] == "192.16"
+    assert (found["bill"], found["currency"].partition(",")[0]) == ("192.16", "USD")
     for column in ("total", "weighted_total"):
         assert sum(Decimal(row[column]) for row in found["rows"]) == Decimal(found["bill"])
     assert (found["metered"], found["idle"], found["shared"], found["undistributed"]) == (
@@ -200,8 +201,8 @@ def test_a_picture_is_drawn_of_the_rows(showback: Showback, tmp_path: Path, suff
 def test_the_local_meter_is_found_and_another_named_place_is_asked_instead(
     opencost: str, repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(cost, "runs_in", lambda folder: folder == repository / ".state/local")
-    monkeypatch.setattr(cost, "address_in", lambda folder: opencost)
+    monkeypatch.setattr(local_opencost, "runs_in", lambda folder: folder == repository / ".state/local")
+    monkeypatch.setattr(local_opencost, "address_in", lambda folder: opencost)
     monkeypatch.setattr(chosen_opencost, "local_state", lambda where: None)
     asked = ("showback", "--window", WINDOW, "--repository", repository)
     assert f"from OpenCost at {opencost}" in run(*asked).out
@@ -215,8 +216,8 @@ def test_nodes_without_a_price_stand_beside_the_bill_and_fail_a_strict_run(
     opencost: str, repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(chosen_opencost, "local_state", lambda where: None)
-    monkeypatch.setattr(cost, "address_in", lambda folder: opencost)
-    monkeypatch.setattr(cost, "unpriced_in", lambda folder: ("simulated-a", "this-machine"))
+    monkeypatch.setattr(local_opencost, "address_in", lambda folder: opencost)
+    monkeypatch.setattr(local_opencost, "unpriced_in", lambda folder: ("simulated-a", "this-machine"))
     asked = ("showback", "--window", WINDOW, "--repository", repository, "--state", tmp_path)
     said = run(*asked)
     lines = said.out.splitlines()
@@ -227,7 +228,7 @@ def test_nodes_without_a_price_stand_beside_the_bill_and_fail_a_strict_run(
     assert run(*asked, "--strict").status == 1
     found = run(*asked, "--json").json
     assert found["nodes_without_price"] == ["simulated-a", "this-machine"]
-    monkeypatch.setattr(cost, "unpriced_in", lambda folder: ())
+    monkeypatch.setattr(local_opencost, "unpriced_in", lambda folder: ())
     assert run(*asked, "--strict").status == 0
     assert run(*asked, "--json").json["nodes_without_price"] == []
 
@@ -237,6 +238,18 @@ def test_nodes_without_a_price_stand_beside_the_bill_and_fail_a_strict_run(
     [
         (0, {"cpuCoreHours": 8}, "OpenCost charges nothing for accelerators or CPU of team-b/chat-dense"),
         (9, {"gpuCost": 0, "cpuCost": 9}, "OpenCost charges nothing for accelerators or CPU of team-b/chat-dense"),
+        (
+            *(2.04, {"gpuHours": 0, "gpuCost": 0, "cpuCost": 2.04, "cpuCoreHours": 7 * 24}),
+            "OpenCost counts no hours of nvidia.com/gpu for team-b/chat-dense (nvidia-a100-80gb)",
+        ),
+        (
+            *(7.037, {"gpuHours": 0, "gpuCost": 0, "cpuCost": 5.31065, "cpuCoreHours": 168}),
+            "OpenCost charges team-b/chat-dense 0.031611 USD for an hour of a CPU core: its placeholder",
+        ),
+        (
+            *(7.0, {"gpuHours": 0, "gpuCost": 0, "cpuCost": 5.0, "ramCost": 1.62701, "ramByteHours": 384 * 2**30}),
+            "OpenCost charges team-b/chat-dense 0.004237 USD for an hour of a GiB of memory: its placeholder",
+        ),
         (0.95 * 24, {}, "OpenCost charges team-b/chat-dense 0.95 USD for an hour of a GPU, which is its placeholder"),
     ],
 )
@@ -248,6 +261,35 @@ def test_a_meter_that_lacks_a_price_is_warned_of_beside_the_bill(
         said = run("showback", "--window", WINDOW, "--opencost-url", url, "--repository", repository)
     assert said.status == 1
     assert said.out.splitlines()[2].startswith(f"Warning: {told}")
+
+
+def test_placeholders_of_cpu_and_memory_beside_a_priced_gpu_are_noted(repository: Path) -> None:
+    """They may be the real prices of some of Google's machines."""
+    fields = {"gpuCost": 80.0, "cpuCost": 6.06931, "cpuCoreHours": 192}
+    rows = {key("chat-dense", "team-b"): costs(86.07, 24, **fields), "__idle__": costs(1)}
+    with opencost_server(envelope(rows)) as url:
+        said = run("showback", "--window", WINDOW, "--opencost-url", url, "--repository", repository)
+    assert said.status == 0
+    assert "Note: OpenCost charges team-b/chat-dense 0.031611 USD for an hour of a CPU core" in said.out
+
+
+def test_a_swapped_model_is_charged_for_its_own_time(tmp_path: Path) -> None:
+    made = Repository(tmp_path / "repository")
+    for folder in ("platform", "templates"):
+        shutil.copytree(ROOT / folder, made.root / folder)
+    for model, merged in (("old/model", "2026-10-01T00:00:00Z"), ("new/model", "2026-11-01T12:10:00Z")):
+        request = make_request(service="chat", model="google/gemma-4-31B-it", environment="prod")
+        tenancy = Tenancy(team="one", owner="owner", cost_center="one", namespace="one")
+        plan = make_plan(request, model=model, tenancy=tenancy)
+        made.commit({"manifests/prod/chat/plan.yaml": dump_plan(plan)}, at=merged)
+    with opencost_server(envelope({key("chat", "one"): costs(10, 1), "__idle__": costs(0)})) as url:
+        asked = ("showback", "--window", WINDOW, "--by", "model", "--opencost-url", url, "--repository", made.root)
+        said = run(*asked)
+    assert said.status == 0, said.err
+    assert [line.split()[0] for line in said.out.splitlines()[4:6]] == ["new/model", "old/model"]
+    assert said.out.count("$10.00") >= 4
+    changed = "The plan of prod/chat (old/model on nvidia-l4, then new/model on nvidia-l4) changed within the window"
+    assert changed in said.out
 
 
 def test_a_state_folder_without_a_meter_says_how_to_start_one(repository: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from cluster_lab import run
 from command_line import Said
 from neuroscale.cli import chosen_opencost
-from neuroscale.local import cost
+from neuroscale.local import opencost as local_opencost
 from neuroscale.metering import services, tokens
 from neuroscale.metering.services import ServiceFacts
 from neuroscale.metering.tokens import Counted
@@ -28,7 +28,7 @@ def test_a_service_has_a_price_and_one_that_nobody_looked_at_a_reason(monkeypatc
         "__idle__": costs(0),
     }
     counted = {("one", "chat"): Counted(Decimal(3_000_000), Decimal(2_000_000), Decimal(1), 8.0)}
-    facts = {("prod", "one", "chat"): ServiceFacts("prod", MIXTURE, "nvidia-l4")}
+    facts = {("prod", "one", "chat", 0): ServiceFacts("prod", MIXTURE, "nvidia-l4")}
     monkeypatch.setattr(services, "service_facts", lambda metered, snapshot, environments: facts)
     monkeypatch.setattr(tokens, "count_tokens", lambda prometheus, window: counted)
     with opencost_server(envelope(rows)) as url:
@@ -80,9 +80,9 @@ def test_prices_that_nodes_without_a_price_lower_are_told(monkeypatch: pytest.Mo
     monkeypatch.setattr(services, "service_facts", lambda metered, snapshot, environments: {})
     monkeypatch.setattr(tokens, "count_tokens", lambda prometheus, window: counted)
     monkeypatch.setattr(chosen_opencost, "local_state", lambda where: None)
-    monkeypatch.setattr(cost, "unpriced_in", lambda folder: ("simulated-a", "this-machine"))
+    monkeypatch.setattr(local_opencost, "unpriced_in", lambda folder: ("simulated-a", "this-machine"))
     with opencost_server(envelope({key("chat", "one"): costs(11, 1), "__idle__": costs(0)})) as url:
-        monkeypatch.setattr(cost, "address_in", lambda folder: url)
+        monkeypatch.setattr(local_opencost, "address_in", lambda folder: url)
         asked = ("token-cost", "--window", "2026-11-01", "--state", tmp_path, "--prometheus-url", url)
         found, shown = (run(*asked, "--repository", ROOT, *form) for form in (["--json"], []))
     told = "No price list has a price of simulated-a, this-machine: the price of tokens is too low"

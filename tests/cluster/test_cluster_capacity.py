@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from neuroscale.cluster.capacity import Capacity, Demand, Other, Read, judge
+from neuroscale.cluster.capacity import Capacity, Demand, Other, Read, judge_capacity
 from neuroscale.cluster.node_room import reserved
 from neuroscale.manifests.accelerators import GKE_SLICES
 
@@ -86,7 +86,7 @@ def words(capacity: Capacity) -> str:
 
 
 def test_a_free_accelerator_of_the_right_kind_fits() -> None:
-    found = judge(demand(1, 2), cluster(node("a"), pods=(pod("a", 6),)))
+    found = judge_capacity(demand(1, 2), cluster(node("a"), pods=(pod("a", 6),)))
     assert found.verdict == "fits"
     (pool,) = found.pools
     assert (pool.name, pool.nodes, pool.usable, pool.allocatable, pool.free) == ("l4-pool", 1, 1, 8, 2)
@@ -94,7 +94,7 @@ def test_a_free_accelerator_of_the_right_kind_fits() -> None:
 
 
 def test_room_for_the_fewest_only_is_told_apart() -> None:
-    found = judge(demand(1, 3), cluster(node("a"), pods=(pod("a", 7),)))
+    found = judge_capacity(demand(1, 3), cluster(node("a"), pods=(pod("a", 7),)))
     assert found.verdict == "fits the fewest"
     assert "room for 1 of 3 replicas" in found.summary
 
@@ -102,7 +102,7 @@ def test_room_for_the_fewest_only_is_told_apart() -> None:
 def test_full_nodes_name_what_lacks_who_holds_it_and_what_is_free_elsewhere() -> None:
     other = node("h", metadata={"labels": {"accelerator": "h100"}})
     read = cluster(node("a", 2), other, pods=(pod("a", 2), pod("h", 5)))
-    found = judge(demand(), read, [Other("nvidia-h100-80gb", GPU, {"accelerator": "h100"})])
+    found = judge_capacity(demand(), read, [Other("nvidia-h100-80gb", GPU, {"accelerator": "h100"})])
     assert found.verdict == "does not fit"
     assert "nvidia.com/gpu: 0 of 2 free, 1 for a pod" in words(found)
     assert "Held by team-beta (2)" in words(found)
@@ -110,7 +110,7 @@ def test_full_nodes_name_what_lacks_who_holds_it_and_what_is_free_elsewhere() ->
 
 
 def test_a_cluster_without_such_a_node_now_says_so_and_what_its_nodes_have() -> None:
-    found = judge(
+    found = judge_capacity(
         demand(), cluster(node("h", metadata={"labels": {"cloud.google.com/gke-accelerator": "nvidia-h100"}}))
     )
     assert found.verdict == "no node now"
@@ -119,22 +119,22 @@ def test_a_cluster_without_such_a_node_now_says_so_and_what_its_nodes_have() -> 
         found
     )
     assert "makes nodes on demand" in words(found)
-    assert judge(demand(), cluster()).verdict == "no node now"
+    assert judge_capacity(demand(), cluster()).verdict == "no node now"
 
 
 def test_slices_are_no_room_for_a_whole_card() -> None:
     cut = {**LABEL, GKE_SLICES: "1g.10gb"}
     slices = node("s", 56, metadata={"labels": cut})
-    found = judge(demand(1, 2), cluster(node("a", 1), slices))
+    found = judge_capacity(demand(1, 2), cluster(node("a", 1), slices))
     assert (found.verdict, found.places) == ("fits the fewest", 1)
-    found = judge(demand(), cluster(slices), [Other("nvidia-l4", GPU, LABEL)])
+    found = judge_capacity(demand(), cluster(slices), [Other("nvidia-l4", GPU, LABEL)])
     assert found.verdict == "no node now"
     assert "nvidia-l4 and whole cards now" in words(found)
     assert f"{GKE_SLICES}=1g.10gb" in words(found)
     assert "Free now" not in words(found)
-    assert judge(demand(nodeSelector=cut), cluster(slices)).verdict == "fits"
+    assert judge_capacity(demand(nodeSelector=cut), cluster(slices)).verdict == "fits"
     on_cpu = demand(gpus=0, nodeSelector={})
-    assert judge(on_cpu, cluster(slices)).verdict == "fits"
+    assert judge_capacity(on_cpu, cluster(slices)).verdict == "fits"
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_slices_are_no_room_for_a_whole_card() -> None:
     ],
 )
 def test_what_keeps_the_pod_off_a_node_is_told(changed: Object, told: str) -> None:
-    found = judge(demand(), cluster(node("a", **changed)))
+    found = judge_capacity(demand(), cluster(node("a", **changed)))
     assert found.verdict == "does not fit"
     assert told in words(found)
     (pool,) = found.pools
@@ -169,14 +169,14 @@ def test_what_keeps_the_pod_off_a_node_is_told(changed: Object, told: str) -> No
 
 def test_a_taint_that_only_prefers_is_none() -> None:
     taints = [TAINT, {"key": "spot", "value": "true", "effect": "PreferNoSchedule"}]
-    assert judge(demand(), cluster(node("a", spec={"taints": taints}))).verdict == "fits"
+    assert judge_capacity(demand(), cluster(node("a", spec={"taints": taints}))).verdict == "fits"
 
 
 def test_all_that_a_pod_asks_for_must_be_free_on_the_same_node() -> None:
     """Two nodes: accelerators are free on one, cores on the other."""
     cores = pod("a", 0)
     cores["spec"]["containers"][0]["resources"] = {"requests": {"cpu": 60}}
-    found = judge(demand(), cluster(node("a"), node("b"), pods=(cores, pod("b", 8))))
+    found = judge_capacity(demand(), cluster(node("a"), node("b"), pods=(cores, pod("b", 8))))
     assert found.verdict == "does not fit"
     assert "cpu" in words(found)
 
@@ -184,33 +184,33 @@ def test_all_that_a_pod_asks_for_must_be_free_on_the_same_node() -> None:
 def test_a_node_that_holds_as_many_pods_as_it_may_is_full() -> None:
     full = node("a")
     full["status"]["allocatable"]["pods"] = "2"
-    assert judge(demand(), cluster(full, pods=(pod("a", 0, "x"), pod("a", 0, "y")))).verdict == "does not fit"
+    assert judge_capacity(demand(), cluster(full, pods=(pod("a", 0, "x"), pod("a", 0, "y")))).verdict == "does not fit"
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_finished_pod_holds_nothing(phase: str) -> None:
-    assert judge(demand(), cluster(node("a", 1), pods=(pod("a", 1, phase=phase),))).verdict == "fits"
+    assert judge_capacity(demand(), cluster(node("a", 1), pods=(pod("a", 1, phase=phase),))).verdict == "fits"
 
 
 def test_a_pod_that_is_ending_holds_its_accelerator_until_it_is_gone() -> None:
     ending = pod("a", 1)
     ending["metadata"]["deletionTimestamp"] = "2026-09-01T12:00:00Z"
-    assert judge(demand(), cluster(node("a", 1), pods=(ending,))).verdict == "does not fit"
+    assert judge_capacity(demand(), cluster(node("a", 1), pods=(ending,))).verdict == "does not fit"
 
 
 def test_pods_that_spread_need_as_many_nodes() -> None:
     spread: dict[str, Any] = {"topologySpreadConstraints": [SPREAD]}
-    assert judge(demand(2, 2, **spread), cluster(node("a"), node("b"))).verdict == "fits"
-    assert judge(demand(2, 2, **spread), cluster(node("a"))).verdict == "fits", "one node alone is even"
+    assert judge_capacity(demand(2, 2, **spread), cluster(node("a"), node("b"))).verdict == "fits"
+    assert judge_capacity(demand(2, 2, **spread), cluster(node("a"))).verdict == "fits", "one node alone is even"
     full = cluster(node("a"), node("b", 1), pods=(pod("b", 1),))
-    found = judge(demand(2, 2, **spread), full)
+    found = judge_capacity(demand(2, 2, **spread), full)
     assert found.verdict == "does not fit", "a second pod on one node would be two more than on the other"
     cordoned = cluster(node("a"), node("b", spec={"unschedulable": True}))
-    assert judge(demand(2, 2, **spread), cordoned).verdict == "fits", "nodes that are closed do not count"
+    assert judge_capacity(demand(2, 2, **spread), cordoned).verdict == "fits", "nodes that are closed do not count"
 
 
 def test_its_own_pods_count_as_room_and_a_change_is_told_to_need_one_more() -> None:
-    found = judge(demand(1, 1), cluster(node("a", 1), pods=(own("a"),)))
+    found = judge_capacity(demand(1, 1), cluster(node("a", 1), pods=(own("a"),)))
     assert found.verdict == "fits"
     assert found.own == 1
     assert any("there is no room for it now" in note for note in found.notes)
@@ -218,22 +218,22 @@ def test_its_own_pods_count_as_room_and_a_change_is_told_to_need_one_more() -> N
 
 def test_its_own_pods_are_no_room_for_a_plan_that_asks_for_more() -> None:
     held = cluster(node("a", 4), pods=(own("a"), pod("a", 3)))
-    assert judge(demand(1, 1), held).verdict == "fits"
-    found = judge(demand(1, 1, gpus=4), held)
+    assert judge_capacity(demand(1, 1), held).verdict == "fits"
+    found = judge_capacity(demand(1, 1, gpus=4), held)
     assert found.verdict == "does not fit"
     assert found.own == 0
     assert any("ask for less" in note for note in found.notes)
 
 
 def test_pods_that_wait_already_are_told() -> None:
-    found = judge(demand(), cluster(node("a", 1), pods=(pod(None, 1, phase="Pending"),)))
+    found = judge_capacity(demand(), cluster(node("a", 1), pods=(pod(None, 1, phase="Pending"),)))
     assert any("Other pods wait for such an accelerator already: 1 pod." in note for note in found.notes)
 
 
 def test_a_cpu_service_needs_no_accelerator() -> None:
     without = Demand("s", "team-alpha", {"containers": [{"resources": resources(gpus=0)}]}, (1, 1))
     plain = node("a", 0, spec={"taints": []})
-    found = judge(without, cluster(plain))
+    found = judge_capacity(without, cluster(plain))
     assert found.verdict == "fits"
     assert found.pools[0].resource == "cpu"
 
@@ -302,24 +302,24 @@ def limited(*quotas: Object, limits: tuple[Object, ...] = (), pods: tuple[Object
     ],
 )
 def test_a_quota_is_judged_by_what_it_leaves(hard: Object, used: Object, verdict: str) -> None:
-    found = judge(demand(1, 2), limited(quota(hard, used)))
+    found = judge_capacity(demand(1, 2), limited(quota(hard, used)))
     assert found.verdict == verdict
     assert bool(found.findings) == (verdict != "fits")
 
 
 def test_what_its_own_pods_use_of_the_quota_counts_for_it() -> None:
     full = quota({f"requests.{GPU}": "1"}, {f"requests.{GPU}": "1"})
-    assert judge(demand(1, 1), limited(full)).verdict == "does not fit"
-    assert judge(demand(1, 1), limited(full, pods=(own("a"),))).verdict == "fits"
+    assert judge_capacity(demand(1, 1), limited(full)).verdict == "does not fit"
+    assert judge_capacity(demand(1, 1), limited(full, pods=(own("a"),))).verdict == "fits"
 
 
 def test_a_quota_of_what_no_container_names_refuses_the_pod_unless_a_default_fills_it_in() -> None:
     strict = quota({"limits.ephemeral-storage": "100Gi"})
-    found = judge(demand(), limited(strict))
+    found = judge_capacity(demand(), limited(strict))
     assert found.verdict == "does not fit"
     assert "does not name it" in words(found)
     default = {"spec": {"limits": [{"type": "Container", "default": {"ephemeral-storage": "20Gi"}}]}}
-    assert judge(demand(), limited(strict, limits=(default,))).verdict == "fits"
+    assert judge_capacity(demand(), limited(strict, limits=(default,))).verdict == "fits"
 
 
 @pytest.mark.parametrize(
@@ -337,13 +337,13 @@ def test_a_quota_of_what_no_container_names_refuses_the_pod_unless_a_default_fil
     ],
 )
 def test_a_quota_counts_only_within_its_scopes(scopes: Object, verdict: str) -> None:
-    assert judge(demand(), limited(quota({"pods": "0"}, **scopes))).verdict == verdict
+    assert judge_capacity(demand(), limited(quota({"pods": "0"}, **scopes))).verdict == verdict
 
 
 def test_a_quota_that_nobody_has_counted_makes_the_answer_unknown() -> None:
     uncounted = quota({"pods": "10"})
     del uncounted["status"]
-    assert judge(demand(), limited(uncounted)).verdict == "unknown"
+    assert judge_capacity(demand(), limited(uncounted)).verdict == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -358,13 +358,13 @@ def test_a_quota_that_nobody_has_counted_makes_the_answer_unknown() -> None:
     ],
 )
 def test_a_limit_range_that_would_refuse_the_pod_is_told(rule: Object, told: str) -> None:
-    found = judge(demand(), limited(limits=({"metadata": {"name": "team"}, "spec": {"limits": [rule]}},)))
+    found = judge_capacity(demand(), limited(limits=({"metadata": {"name": "team"}, "spec": {"limits": [rule]}},)))
     assert found.verdict == ("does not fit" if told else "fits")
     assert told in words(found)
 
 
 def test_a_namespace_that_is_not_there_does_not_fit() -> None:
-    found = judge(demand(), cluster(node("a"), namespace=None))
+    found = judge_capacity(demand(), cluster(node("a"), namespace=None))
     assert found.verdict == "does not fit"
     assert "The namespace team-alpha does not exist" in words(found)
 
@@ -375,7 +375,7 @@ def test_a_namespace_that_is_not_there_does_not_fit() -> None:
 @pytest.mark.parametrize("kind", ["Node", "Pod", "ResourceQuota", "LimitRange", "Namespace"])
 def test_what_cannot_be_read_makes_the_answer_unknown(kind: str) -> None:
     read = cluster(*([] if kind == "Node" else [node("a")]), unreadable={kind: f"{kind} is forbidden."})
-    found = judge(demand(), read)
+    found = judge_capacity(demand(), read)
     assert found.verdict == "unknown"
     assert f"{kind} is forbidden" in found.summary
     assert found.places is None or kind not in ("Node", "Pod")
@@ -385,7 +385,7 @@ def test_what_cannot_be_read_makes_the_answer_unknown(kind: str) -> None:
 def test_a_pod_whose_requests_cannot_be_read_makes_the_answer_unknown() -> None:
     strange = pod("a")
     strange["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "many"}}
-    assert judge(demand(), cluster(node("a"), pods=(strange,))).verdict == "unknown"
+    assert judge_capacity(demand(), cluster(node("a"), pods=(strange,))).verdict == "unknown"
 
 
 sizes = st.integers(0, 4)
@@ -408,7 +408,7 @@ def test_what_fits_is_exactly_what_can_be_placed(
     rows: list[tuple[int, list[int], bool]], gpus: int, fewest: int, more: int
 ) -> None:
     room = sum(max(0, has - sum(held)) // gpus for has, held, closed in rows if not closed)
-    found = judge(demand(fewest, fewest + more, gpus), world(rows))
+    found = judge_capacity(demand(fewest, fewest + more, gpus), world(rows))
     if not rows:
         assert found.verdict == "no node now"
     elif room >= fewest + more:
@@ -425,7 +425,7 @@ def test_another_pod_never_makes_more_room(rows: list[tuple[int, list[int], bool
     wanted = demand(1, 6, gpus, **changes)
     before = world(rows)
     after = Read(before.nodes, (*before.pods, *(pod("n0", 1, "more") for _ in rows[:1])), before.namespace)
-    places = [judge(wanted, read).places for read in (before, after)]
+    places = [judge_capacity(wanted, read).places for read in (before, after)]
     assert places[0] is not None
     assert places[1] is not None
     assert places[1] <= places[0]

@@ -20,7 +20,7 @@ from command_line import Said
 from live_lab import READY_WITHIN, Live, is_ready, pods_of, service_files
 from neuroscale.cluster.endpoint import chat, key, metrics
 from neuroscale.cluster.endpoint.access import open_endpoint
-from neuroscale.cluster.endpoint.chat import Answer, Options, Part
+from neuroscale.cluster.endpoint.chat import Completion, Options, Part
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.endpoint.key_rotation import rotate
@@ -93,7 +93,7 @@ def test_the_rate_is_that_of_the_time_after_the_first_token(answering: Endpoint)
 def test_a_streamed_answer_is_the_one_that_comes_at_once(answering: Endpoint, temperature: float) -> None:
     options = dataclasses.replace(LONG, max_tokens=40, temperature=temperature, seed=7)
 
-    def same(answer: Answer) -> tuple[str, int, int, str]:
+    def same(answer: Completion) -> tuple[str, int, int, str]:
         return answer.text, answer.prompt_tokens, answer.completion_tokens, answer.finish_reason
 
     assert same(chat.chat(answering, "a b", options)) == same(chat.chat(answering, "a b", options, stream=False))
@@ -152,7 +152,7 @@ def test_a_prompt_that_is_one_token_too_long_is_refused_in_the_servers_words(ans
 
 def test_more_users_than_the_server_takes_wait_and_are_seen_to(answering: Endpoint) -> None:
     most = 4  # what the service was asked for
-    answers: list[Answer] = []
+    answers: list[Completion] = []
     options = dataclasses.replace(LONG, max_tokens=150)
     before = metrics.read(answering)
     assert before.missing == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from examples import examples
 from neuroscale.cluster.object_differences import differences
 from neuroscale.cluster.object_fields import condition, part
-from neuroscale.cluster.service_verdict import judge
+from neuroscale.cluster.service_verdict import judge_service
 from status_objects import BUDGET, ENVIRONMENT, NAME, NAMESPACE, NOW, REVISION, World, ago, condition_of
 
 
@@ -328,13 +329,31 @@ def test_a_change_that_kserve_has_not_carried_on_is_out_of_date(path: tuple[str,
     assert "KServe has not applied the newest generation to its Deployment" in status.reason
 
 
+@pytest.mark.parametrize(("place", "verdict"), [("runtime", "out of date"), ("predictor", "starting")])
+def test_replicas_are_compared_only_where_nothing_scales_them(place: str, verdict: str) -> None:
+    """KServe reads the autoscaler's class of the service, of its predictor and of its runtime."""
+    world = World()
+    assert world.service is not None
+    predictor = world.service["spec"]["predictor"]
+    predictor["minReplicas"] = 3
+    name = "serving.kserve.io/autoscalerClass"
+    if place == "predictor":
+        predictor["annotations"] = {name: "hpa"}
+        runtime: dict[str, Any] = {}
+    else:
+        del world.service["metadata"]["annotations"][name]
+        runtime = {"spec": {"annotations": {name: "none"}, "containers": []}}
+    observed = world.observed()
+    assert judge_service(replace(observed, runtime=runtime), NOW).verdict == verdict
+
+
 def test_a_removed_argument_is_seen_where_the_runtime_can_be_read() -> None:
     world = World()
     assert world.service is not None
     world.service["spec"]["predictor"]["model"]["args"] = ["--tensor-parallel-size=1"]
     runtime = {"spec": {"containers": [{"name": "kserve-container", "image": "vllm"}]}}
     observed = world.observed()
-    found = judge(type(observed)(**{**vars(observed), "runtime": runtime}), NOW)
+    found = judge_service(type(observed)(**{**vars(observed), "runtime": runtime}), NOW)
     assert found.verdict == "out of date"
     assert "predictor.model.args" in found.reason
 

@@ -1,43 +1,255 @@
-"""Pull requests as people open them, and the change of the bill, worked out by hand.
+"""Pull requests as people open them, down to the sentences of the comment, with the money worked out by hand.
 
-An L4 costs 0.72 US dollars an hour, a vCPU 0.0864 and a GiB 0.009; an H100 with its CPU and memory 10.98. A month has
-730 hours. A replica of the 12B model (L4, 4 vCPUs, 16 GiB): 0.72 + 0.3456 + 0.144 = 1.2096 an hour, 883.008 a month.
+Each one is a request that is planned and rendered, merged into a repository and judged by the gate. An L4 costs 0.72 US
+dollars an hour, a vCPU 0.0864 and a GiB 0.009; an H100 with its CPU and memory 10.98. A month has 730 hours. In the
+repository, `chat` and `other` of team-alpha run Qwen3-8B, each on one L4 with 4 vCPUs and 32 GiB:
+0.72 + 4 x 0.0864 + 32 x 0.009 = 1.3536 an hour; x 730 = 988.128 a month. The team's budget is 3,000.
 """
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import date
-from decimal import Decimal
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cost_examples import autoscaler, inference_service, pod_spec, prices, repriced, service, workload
-from neuroscale.catalog.budgets import Budget, Budgets
-from neuroscale.catalog.settings import CostRules
-from neuroscale.costs.change import Service, compare
-from neuroscale.costs.rules import CenterTotal, judge_costs
+from cost_examples import ROOT, TODAY, inference_service, pod_spec, prices, repriced, service
+from neuroscale.catalog.settings import Settings, load_settings
+from neuroscale.core.yaml_io import dump
+from neuroscale.costs.change import compare
+from neuroscale.gate.check import begin
+from neuroscale.gate.checks.catalog import CatalogCheck
+from neuroscale.gate.checks.cost_rules import CostCheck
+from neuroscale.gate.checks.drift import DriftCheck
+from neuroscale.gate.checks.files import FilesCheck
+from neuroscale.gate.make_verdict import make_verdict
+from neuroscale.gate.merged_change import find_change, read_change
+from neuroscale.gate.run_state import Run, Subject
+from neuroscale.gate.verdict import Outcome, Verdict
+from neuroscale.planning import planner
 from neuroscale.planning.plan import Plan
+from neuroscale.rendering.scaffolder.template import Template, load_template
+from neuroscale.rendering.service_folder import render
+from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.report.markdown import markdown
+from neuroscale.request.service_request import load_request
 from report_examples import GEMMA_MOE
+from repositories import Repository
 
-TODAY = date(2026, 7, 1)
+PRICES = "platform/catalog/prices/google-cloud.yaml"
+SKELETON = "templates/llm-inference-service/skeleton/inferenceservice.yaml"
+AUTOSCALED = ("autoscalerClass: none", "autoscalerClass: hpa")
+BUDGET = 'cost_center: cc-ml-inference\nmonthly_usd: "3000"\nowner: team-alpha\n'
 
-
-def served(
-    fewest: int = 1, most: int = 1, *, memory: str = "16Gi", node: str = "nvidia-l4", team: str = "search"
-) -> dict[str, Any]:
-    """An InferenceService with one GPU and 4 vCPUs."""
-    pod = pod_spec(gpu=1, cpu=4, memory=memory) | {"nodeSelector": {"cloud.google.com/gke-accelerator": node}}
-    value = inference_service({**pod, "minReplicas": fewest, "maxReplicas": most})
-    value["metadata"]["labels"] = {"cost-center": f"cc-{team}"}
-    value["metadata"]["namespace"] = f"team-{team}"
-    return value
+Files = dict[str, bytes | str | None]
 
 
-def scaled(most: int) -> tuple[dict[str, Any], ...]:
-    """A Deployment of the same pods with KEDA's autoscaler from one replica to `most`."""
-    return workload(replicas=1), autoscaler("ScaledObject", "chat", minReplicaCount=1, maxReplicaCount=most)
+def folder(
+    name: str = "chat", model: str = "Qwen/Qwen3-8B", team: str = "team-alpha", l4: str = "0.72", **overridden: Any
+) -> Files:
+    """The folder that the form makes of these answers. `l4`: the price of an L4; `overridden`: fields of the plan, `_`
+    for a point."""
+    why = {"reason": "The owner asked for this.", "expires": "2027-01-31"}
+    overrides = [{"field": key.replace("_", "."), "value": value, **why} for key, value in overridden.items()]
+    answers = {
+        "service": name,
+        "model": model,
+        "team": team,
+        "environment": "dev",
+        "availability": "standard",
+        "concurrent_users": 4,
+        "longest_prompt_tokens": 4096,
+        "longest_answer_tokens": 512,
+        "p95_ttft_seconds": 3,
+        **({"overrides": overrides} if overrides else {}),
+    }
+    request = load_request(dump(answers), "request.yaml")
+    settings, template = shipped()
+    made = planner.plan(request, repriced("nvidia-l4", l4).catalog, settings, template.version)
+    return {f"manifests/dev/{name}/{file}": text for file, text in render(request, made, template).items()}
+
+
+@cache
+def shipped() -> tuple[Settings, Template]:
+    snapshot = FolderSnapshot(ROOT)
+    return load_settings(snapshot), load_template(snapshot)
+
+
+def removed(name: str = "chat") -> Files:
+    return dict.fromkeys(folder(name))
+
+
+def dearer(usd: str) -> Files:
+    """The price list with another price for an hour of an L4."""
+    return {PRICES: (ROOT / PRICES).read_text().replace('"0.72"', f'"{usd}"')}
+
+
+def autoscaled(files: Files) -> Files:
+    """The files as a template with KServe's autoscaler renders them."""
+    return {path: text.replace(*AUTOSCALED) if isinstance(text, str) else text for path, text in files.items()}
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
+    made = Repository(tmp_path_factory.mktemp("golden") / "repository")
+    for one in ("platform/catalog", "platform/serving/runtimes", "templates"):
+        shutil.copytree(ROOT / one, made.root / one)
+    shutil.copyfile(ROOT / "platform/settings.yaml", made.root / "platform/settings.yaml")
+    budget: Files = {"platform/catalog/budgets/cc-ml-inference.yaml": BUDGET}
+    made.commit({**folder(), **folder("other"), **budget}, "base")
+    yield made
+    made.git.close()
+
+
+def judged(repository: Repository, folder_of_run: Path, files: Files, before: Files | None = None) -> Verdict:
+    """The verdict of the gate's checks of files, plans and money. `before`: what the base branch has beside."""
+    repository.run("checkout", "--quiet", "-B", "base", "main")
+    if before:
+        repository.commit(before)
+    repository.run("checkout", "--quiet", "-B", "head", "base")
+    repository.commit(files)
+    change = find_change(repository.git, "base", "head")
+    run = Run(Subject(read_change(change), list, change.before, change), TODAY, folder_of_run)
+    for check in (FilesCheck(), CatalogCheck(lambda _: True), DriftCheck(), CostCheck()):
+        result = begin(check, run)()
+        if result is not None:
+            run.results.append(result)
+            assert check.name == "cost" or result.check.outcome is Outcome.PASSED, result.findings
+    return make_verdict(run, run.results, [])
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A change, the lines that the comment must have, and whether a rule on money refuses it."""
+
+    files: Callable[[], Files]
+    lines: tuple[str, ...]
+    refused: bool = False
+    before: Callable[[], Files] | None = None
+
+
+def over(new: str, past: str = "1,976.26") -> str:
+    amounts = f"{new} USD a month with the most replicas ({past} before the change), and its budget is 3,000.00"
+    return f"the services of cc-ml-inference would cost {amounts}"
+
+
+def uses(usd: str) -> str:
+    return f"- Budget of cc-ml-inference: all its services take {usd} of 3,000.00 USD a month with the most replicas."
+
+
+GOLDEN = {
+    # 3 x 988.13 = 2964.39
+    "new service": Golden(
+        lambda: folder("new"),
+        (
+            "**0 errors** · 0 notices · 1 service · **+988.13 USD a month**",
+            "| dev/new added | 0.00 | 988.13 | +988.13 |",
+            "| **Total** | 0.00 | 988.13 | +988.13 |",
+            "| cc-ml-inference | 0.00 | 988.13 | +988.13 |",
+            uses("2,964.39"),
+        ),
+    ),
+    # 10.98 x 730 = 8015.40; - 988.13 = 7027.27; 8015.40 + 988.13 = 9003.53
+    "bigger accelerator": Golden(
+        lambda: folder(accelerator="nvidia-h100-80gb"),
+        ("| dev/chat changed | 988.13 | 8,015.40 | +7,027.27 |", uses("9,003.53"), over("9,003.53")),
+        refused=True,
+    ),
+    # 988.128 x 3 = 2964.384; - 988.13 = 1976.25; 2964.38 + 988.13 = 3952.51
+    "replicas up": Golden(
+        lambda: folder(replicas_min=3),
+        ("| dev/chat changed | 988.13 | 2,964.38 | +1,976.25 |", uses("3,952.51"), over("3,952.51")),
+        refused=True,
+    ),
+    # 31B in place of 8B takes two L4, 8 vCPUs and 56 GiB: 1.44 + 0.6912 + 0.504 = 2.6352; x 730 = 1923.696
+    "model swapped": Golden(
+        lambda: folder(model="google/gemma-4-31B-it-qat-w4a16-ct"),
+        (
+            "| dev/chat changed | 988.13 | 1,923.70 | +935.57 |",
+            uses("2,911.83"),
+            # 2.6352 an hour / (18.1 x 3600) x 10^6
+            "- `dev/chat`: about 40.44 USD for a million output tokens, estimated for one user at a time on each "
+            "replica without a pause (18.1 tokens a second)",
+        ),
+    ),
+    "service removed": Golden(
+        removed,
+        (
+            "**0 errors** · 1 notice · 1 service · **-988.13 USD a month**",
+            "| dev/chat removed | 988.13 | 0.00 | -988.13 |",
+            "| cc-ml-inference | 988.13 | 0.00 | -988.13 |",
+            uses("988.13"),
+        ),
+    ),
+    "team moved": Golden(
+        lambda: folder(team="team-beta"),
+        (
+            "| dev/chat changed | 988.13 | 988.13 | 0.00 |",
+            "| cc-ml-inference | 988.13 | 0.00 | -988.13 |",
+            "| cc-search | 0.00 | 988.13 | +988.13 |",
+            uses("988.13"),
+            "- Budget of cc-search: all its services take 988.13 of 40,000.00 USD a month with the most replicas.",
+        ),
+    ),
+    # 988.128 x 3 = 2964.384 and x 10 = 9881.28; 9881.28 - 2964.38 = 6916.90; 9881.28 + 988.13 = 10869.41
+    "autoscaler raised": Golden(
+        lambda: autoscaled(folder(replicas_max=10)),
+        (
+            "| dev/chat changed | 988.13 to 2,964.38 | 988.13 to 9,881.28 | 0.00 to +6,916.90 |",
+            uses("10,869.41"),
+            over("10,869.41", "3,952.51"),
+        ),
+        refused=True,
+        before=lambda: {
+            SKELETON: (ROOT / SKELETON).read_text().replace(*AUTOSCALED),
+            **autoscaled({**folder(replicas_max=3), **folder("other")}),
+        },
+    ),
+    # 1.80 + 0.3456 + 0.288 = 2.4336; x 730 = 1776.528; x 2 = 3553.06. No service changes, so nothing is refused.
+    "price changed in the catalog": Golden(
+        lambda: dearer("1.80"),
+        (over("3,553.06") + ". Prices changed, and nothing that is deployed",),
+    ),
+    # 1776.528 x 3 = 5329.584; - 1776.53 = 3553.05; at the price before 1976.25, as above; 5329.58 + 1776.53 = 7106.11
+    "price changed with a service": Golden(
+        lambda: {**dearer("1.80"), **folder(l4="1.80", replicas_min=3)},
+        (
+            "| dev/chat changed | 1,776.53 | 5,329.58 | +3,553.05 |",
+            "the prices that it brings. At the prices before, the difference is +1,976.25 USD a month.",
+            over("7,106.11", "3,553.06"),
+        ),
+        refused=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_comment_says_what_a_person_works_out(repository: Repository, tmp_path: Path, name: str) -> None:
+    golden = GOLDEN[name]
+    verdict = judged(repository, tmp_path, golden.files(), golden.before and golden.before())
+    comment = markdown(verdict)
+    for line in golden.lines:
+        assert line in comment, comment
+    (check,) = [one for one in verdict.checks if one.name == "cost"]
+    assert check.outcome is (Outcome.FINDINGS if golden.refused else Outcome.PASSED)
+
+
+def test_more_replicas_to_which_nothing_scales_cost_nothing(repository: Repository, tmp_path: Path) -> None:
+    verdict = judged(repository, tmp_path, folder(replicas_max=10))
+    assert verdict.cost is None
+    assert "### Cost" not in markdown(verdict)
+    # The next service of the cost centre pays for one replica of it, too: 3 x 988.13.
+    verdict = judged(repository, tmp_path, folder("new"), folder(replicas_max=10))
+    assert uses("2,964.39") in markdown(verdict)
+
+
+def served(memory: str) -> dict[str, Any]:
+    """An InferenceService with one L4 and 4 vCPUs."""
+    return inference_service({**pod_spec(gpu=1, cpu=4, memory=memory), "minReplicas": 1, "maxReplicas": 1})
 
 
 def plan(tokens_per_second: float) -> Plan:
@@ -47,95 +259,6 @@ def plan(tokens_per_second: float) -> Plan:
     return GEMMA_MOE.model_copy(
         update={"resources": resources, "speed": speed, "accelerator": "nvidia-l4", "accelerator_count": 1}
     )
-
-
-@dataclass(frozen=True)
-class Money:
-    """US dollars a month: with the fewest replicas, and with the most."""
-
-    past: tuple[str, str]
-    new: tuple[str, str]
-    difference: tuple[str, str]
-    centers: tuple[tuple[str, str], ...]
-
-
-NOTHING = ("0.00", "0.00")
-GOLDEN: dict[str, tuple[Service, Money]] = {
-    # 883.008 x 1 and x 3 = 2649.024
-    "new service": (
-        service((), (served(1, 3),)),
-        Money(NOTHING, ("883.01", "2649.02"), ("883.01", "2649.02"), (("cc-search", "2649.02"),)),
-    ),
-    # 10.98 x 730 = 8015.40; 8015.40 - 883.01 = 7132.39
-    "bigger accelerator": (
-        service((served(),), (served(node="nvidia-h100-80gb"),)),
-        Money(("883.01",) * 2, ("8015.40",) * 2, ("7132.39",) * 2, (("cc-search", "7132.39"),)),
-    ),
-    # 883.008 x 2 = 1766.016, x 3 = 2649.024, x 4 = 3532.032
-    "replicas up": (
-        service((served(1, 3),), (served(2, 4),)),
-        Money(("883.01", "2649.02"), ("1766.02", "3532.03"), ("883.01", "883.01"), (("cc-search", "883.01"),)),
-    ),
-    # 26B in place of 12B: 16 GiB more. 0.72 + 0.3456 + 0.288 = 1.3536; x 730 = 988.128
-    "model swapped": (
-        service((served(),), (served(memory="32Gi"),)),
-        Money(("883.01",) * 2, ("988.13",) * 2, ("105.12",) * 2, (("cc-search", "105.12"),)),
-    ),
-    "service removed": (
-        service((served(1, 3),), ()),
-        Money(("883.01", "2649.02"), NOTHING, ("-883.01", "-2649.02"), (("cc-search", "-2649.02"),)),
-    ),
-    "team moved": (
-        service((served(1, 3),), (served(1, 3, team="support"),)),
-        Money(
-            ("883.01", "2649.02"),
-            ("883.01", "2649.02"),
-            NOTHING,
-            (("cc-search", "-2649.02"), ("cc-support", "2649.02")),
-        ),
-    ),
-    # 883.008 x 10 = 8830.08; 8830.08 - 2649.02 = 6181.06
-    "autoscaler raised": (
-        service(scaled(3), scaled(10)),
-        Money(("883.01", "2649.02"), ("883.01", "8830.08"), ("0.00", "6181.06"), (("cc-ml-inference", "6181.06"),)),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", GOLDEN)
-def test_the_change_of_the_bill_is_what_a_person_works_out(name: str) -> None:
-    change, money = GOLDEN[name]
-    cost = compare([change], prices(), prices(), TODAY)
-    assert cost is not None
-    (row,) = cost.services
-    for found, expected in ((row.past, money.past), (row.new, money.new), (row.difference, money.difference)):
-        assert found is not None
-        assert (str(found.min), str(found.max)) == expected
-    assert cost.total.difference == row.difference
-    assert tuple((one.cost_center, str(one.difference.max)) for one in cost.cost_centers) == money.centers
-    assert cost.unpriced == ()
-
-
-def test_a_price_changed_in_the_catalog_alone_is_no_change_of_what_runs_and_warns_of_its_budget() -> None:
-    same = service((served(),), (served(),))
-    assert compare([same], repriced("nvidia-l4", "0.80"), prices(), TODAY) is None
-    # 0.80 + 0.3456 + 0.144 = 1.2896; x 730 = 941.408, against a budget of 900.
-    budget = Budget(cost_center="cc-search", monthly_usd=Decimal(900), owner="ann")
-    budgets = Budgets({"cc-search": budget}, {}, {"cc-search": "budgets/cc-search.yaml"})
-    totals = {"cc-search": CenterTotal(past=Decimal("883.01"), new=Decimal("941.41"), by_prices=True)}
-    (found,) = judge_costs(None, totals, CostRules(over_budget="block"), budgets, TODAY, 90)
-    assert (found.level, "941.41 USD a month" in found.message) == ("warn", True)
-
-
-def test_a_price_changed_with_a_service_counts_at_both_prices() -> None:
-    change = service((served(),), (served(2, 2),))
-    cost = compare([change], repriced("nvidia-l4", "0.80"), prices(), TODAY)
-    assert cost is not None
-    # 1.2896 x 730 = 941.408 and x 2 = 1882.816, at the new price; 883.01 more at the old one.
-    assert (str(cost.total.past.max), str(cost.total.new.max)) == ("941.41", "1882.82")
-    assert cost.prices_altered
-    assert cost.at_base_prices is not None
-    assert str(cost.at_base_prices.difference.max) == "883.01"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +275,7 @@ def test_gemma_on_an_l4_costs_what_was_published_of_it(
     memory: str, speed: float, hourly: str, per_million: str
 ) -> None:
     """1.21 dollars an hour and 4.20 a million tokens; 1.35 and 6.10 with 32 GiB."""
-    change = service((), (served(memory=memory),), plan=plan(speed))
+    change = service((), (served(memory),), plan=plan(speed))
     cost = compare([change], prices(), prices(), TODAY)
     assert cost is not None
     (row,) = cost.services

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,16 @@ from neuroscale.core.errors import InputError
 from neuroscale.forge.connect import connect
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.github import PUBLIC_API, GitHubForge
-from neuroscale.forge.interface import Forge, ForgeError, ForgeUnavailableError, MergeRefusedError, RepositoryRef, Token
+from neuroscale.forge.interface import (
+    Forge,
+    ForgeError,
+    ForgeUnavailableError,
+    MergeRefusedError,
+    Protection,
+    RepositoryRef,
+    Token,
+)
+from neuroscale.forge.main_protection import REQUIRED_CHECK, problems
 from neuroscale.forge.rest import RestForge
 
 BRANCH = "neuroscale/dev/support-chat"
@@ -223,6 +233,31 @@ def test_every_status_is_found_however_many_there_are(lab: Lab, owner: Forge, re
     for _ in range(105):
         lab.report(repository, sha, "gate", "success")
     assert [status.context for status in owner.statuses(sha)] == ["first", "gate"]
+
+
+def test_a_branch_says_how_it_is_protected(lab: Lab, repository: RepositoryRef) -> None:
+    administrator = forge_of(lab, "administrator", repository)
+    assert administrator.protection("main") is None
+    assert "Nothing protects main" in problems(administrator, "main")[0]
+    lab.require(repository, "lint")
+    assert administrator.protection("main") == Protection(("lint",), 1, direct_pushes=False)
+    assert problems(administrator, "main") == [
+        f"main does not require the check {REQUIRED_CHECK[administrator.kind]!r}. It requires: lint."
+    ]
+
+
+def test_a_rule_that_lets_changes_pass_is_named() -> None:
+    class Fixed:
+        kind = "github"
+
+        def protection(self, branch: str) -> Protection:
+            return Protection(("gate",), 0, direct_pushes=True)
+
+    forge: Any = Fixed()
+    assert problems(forge, "main") == [
+        "main takes pushes without a pull request.",
+        "main requires no approval.",
+    ]
 
 
 def test_a_green_approved_pull_request_is_merged_once(

@@ -12,7 +12,7 @@ import pytest
 from fault_proxy import DropAfter, FaultProxy, Hold, Twice
 from forge_lab import KINDS, Lab, Person, forge_of, lab_for
 from neuroscale.forge.interface import Forge, ForgeError, RepositoryRef
-from neuroscale.forge.sticky_comment import LONGEST, Run, publish
+from neuroscale.forge.sticky_comment import LONGEST, Run, write_comment
 from neuroscale.report.markdown import MARKER
 
 
@@ -34,7 +34,7 @@ class Pull:
         return Run(number, attempt, self.sha)
 
     def publish(self, text: str, run: Run | None = None, who: Person = "owner") -> str:
-        return publish(self.forge(who), self.number, f"{MARKER}\n{text}\n", run or self.run()).outcome
+        return write_comment(self.forge(who), self.number, f"{MARKER}\n{text}\n", run or self.run()).outcome
 
     def push(self) -> str:
         """A newer commit on its branch."""
@@ -71,15 +71,15 @@ def pull(lab: Lab, repositories: tuple[RepositoryRef, RepositoryRef]) -> Pull:
 def test_a_comment_is_made_once_changed_in_place_and_left_alone_when_it_is_right(pull: Pull) -> None:
     with FaultProxy(pull.lab.url) as proxy:
         forge = pull.forge(server=proxy.url)
-        made = publish(forge, pull.number, f"{MARKER}\n## ❌ Red", pull.run(1))
+        made = write_comment(forge, pull.number, f"{MARKER}\n## ❌ Red", pull.run(1))
         assert (made.outcome, pull.texts()) == ("created", ["## ❌ Red"])
-        changed = publish(forge, pull.number, f"{MARKER}\n## ✅ Green", pull.run(2))
+        changed = write_comment(forge, pull.number, f"{MARKER}\n## ✅ Green", pull.run(2))
         assert (changed.outcome, pull.texts()) == ("updated", ["## ✅ Green"])
         assert made.comment is not None
         assert changed.comment is not None
         assert made.comment.id == changed.comment.id
         written = len(proxy.made("PATCH", ".")) + len(proxy.made("POST", "."))
-        assert publish(forge, pull.number, f"{MARKER}\n## ✅ Green", pull.run(2)).outcome == "unchanged"
+        assert write_comment(forge, pull.number, f"{MARKER}\n## ✅ Green", pull.run(2)).outcome == "unchanged"
         assert written == len(proxy.made("PATCH", ".")) + len(proxy.made("POST", ".")) == 2
         assert proxy.made("DELETE", ".") == []
 
@@ -136,7 +136,7 @@ def test_duplicates_become_the_oldest_with_the_newest_text(pull: Pull) -> None:
     first = forge.create_comment(pull.number, f"{MARKER}\n{pull.run(1).marker}\nfirst")
     forge.create_comment(pull.number, f"{MARKER}\n{pull.run(5).marker}\nfifth")
     forge.create_comment(pull.number, f"{MARKER}\nwithout a run")
-    published = publish(forge, pull.number, "third", pull.run(3))
+    published = write_comment(forge, pull.number, "third", pull.run(3))
     assert published.outcome == "a newer run has written it"
     assert published.comment is not None
     assert published.comment.id == first.id
@@ -146,7 +146,7 @@ def test_duplicates_become_the_oldest_with_the_newest_text(pull: Pull) -> None:
 def test_a_comment_whose_making_was_not_answered_is_found_again(pull: Pull) -> None:
     with FaultProxy(pull.lab.url) as proxy:
         proxy.add("POST", "/comments$", DropAfter())
-        publish(pull.forge(server=proxy.url), pull.number, "## Green", pull.run())
+        write_comment(pull.forge(server=proxy.url), pull.number, "## Green", pull.run())
         assert len(proxy.made("POST", "/comments$")) == 1
     assert pull.texts() == ["## Green"]
 
@@ -154,7 +154,7 @@ def test_a_comment_whose_making_was_not_answered_is_found_again(pull: Pull) -> N
 def test_a_comment_that_was_made_twice_becomes_one(pull: Pull) -> None:
     with FaultProxy(pull.lab.url) as proxy:
         proxy.add("POST", "/comments$", Twice())
-        publish(pull.forge(server=proxy.url), pull.number, "## Green", pull.run())
+        write_comment(pull.forge(server=proxy.url), pull.number, "## Green", pull.run())
     assert pull.texts() == ["## Green"]
 
 
@@ -163,7 +163,7 @@ def test_a_comment_that_is_removed_meanwhile_is_made_anew(pull: Pull) -> None:
     with FaultProxy(pull.lab.url) as proxy:
         hold = Hold(after=False)
         proxy.add("PATCH", "/comments/", hold)
-        ended = in_thread(lambda: publish(pull.forge(server=proxy.url), pull.number, "new", pull.run(2)).outcome)
+        ended = in_thread(lambda: write_comment(pull.forge(server=proxy.url), pull.number, "new", pull.run(2)).outcome)
         assert hold.reached.wait(30)
         pull.forge().delete_comment(pull.forge().comments(pull.number)[0].id)
         hold.release.set()
@@ -177,7 +177,7 @@ def test_two_runs_that_both_find_no_comment_leave_one_with_the_newer_text(pull: 
         hold = Hold(after=False)
         proxy.add("POST", "/comments$", hold)
         ended = in_thread(
-            lambda: publish(pull.forge(server=proxy.url), pull.number, f"run {slow}", pull.run(slow)).outcome
+            lambda: write_comment(pull.forge(server=proxy.url), pull.number, f"run {slow}", pull.run(slow)).outcome
         )
         assert hold.reached.wait(30)
         assert pull.publish(f"run {3 - slow}", pull.run(3 - slow)) == "created"
@@ -190,7 +190,7 @@ def test_a_commit_that_comes_while_a_slow_run_writes_gets_its_own_comment_last(p
     with FaultProxy(pull.lab.url) as proxy:
         hold = Hold(after=False)
         proxy.add("POST", "/comments$", hold)
-        ended = in_thread(lambda: publish(pull.forge(server=proxy.url), pull.number, "old", pull.run(1)).outcome)
+        ended = in_thread(lambda: write_comment(pull.forge(server=proxy.url), pull.number, "old", pull.run(1)).outcome)
         assert hold.reached.wait(30)
         head = pull.push()
         hold.release.set()
@@ -204,7 +204,7 @@ def test_a_comment_that_no_forge_takes_is_refused_before_it_is_sent(pull: Pull) 
         forge = pull.forge(server=proxy.url)
         asked = len(proxy.requests)
         with pytest.raises(ForgeError, match=r"65,\d\d\d characters, 65,536 are allowed"):
-            publish(forge, pull.number, "x" * (LONGEST - 50), pull.run())
+            write_comment(forge, pull.number, "x" * (LONGEST - 50), pull.run())
         assert len(proxy.requests) == asked
     assert pull.texts() == []
 

@@ -12,7 +12,7 @@ import yaml
 from forge_server import ForgeServer
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.interface import RepositoryRef
-from neuroscale.forge.sticky_comment import Run, publish
+from neuroscale.forge.sticky_comment import Run, write_comment
 from neuroscale.forge.token import VARIABLE
 from neuroscale.forge.waiting import wait_for_status
 from neuroscale.local.forge_accounts import GATE
@@ -120,5 +120,5 @@ def test_the_gates_comment_has_an_account_of_its_own_that_no_other_workflow_writ
     clone.commit({"change.txt": ""})
     head = push(forge_server, clone, repository, "topic", "owner")
     pull = owner.open_pull("Topic", "", repository, "topic", "main")
-    assert publish(gate, pull.number, "## Green", Run(1, 1, head)).outcome == "created"
+    assert write_comment(gate, pull.number, "## Green", Run(1, 1, head)).outcome == "created"
     assert [comment.author for comment in owner.comments(pull.number)] == [account.login]

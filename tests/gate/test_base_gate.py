@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from neuroscale.gate.base_gate import read_verdict
+from neuroscale.gate.gate_code_of_base import read_verdict
 from report_examples import refused
 
 

@@ -20,9 +20,11 @@ import pytest
 from neuroscale.cli.gate import run_gate
 from neuroscale.cli.report_files import Reports
 from neuroscale.core import schemas, tools
+from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import dump, read_documents
 from neuroscale.gate.checks.api_server_dry_run import evaluate_by_server
 from neuroscale.gate.checks.changed_policy_tests import evaluate_policy_tests
+from neuroscale.gate.checks.schema import evaluate_schemas
 from neuroscale.kube.ephemeral import EphemeralServer
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.policies.policy_set import TRIPWIRES, load_policy_set
@@ -152,13 +154,53 @@ def test_the_api_server_refuses_what_the_schemas_do_not_know(folder: Path) -> No
 
 
 @pytest.mark.tools
-def test_a_file_beside_a_policy_does_not_switch_it_off(folder: Path, repository: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["together/notes.yaml", "tested/kyverno-test.yaml", "pair/other.yaml"])
+def test_a_file_beside_a_policy_does_not_switch_it_off(
+    folder: Path, repository: Path, tmp_path: Path, file: str
+) -> None:
     copy = tmp_path / "repository"
     shutil.copytree(repository, copy)
-    shutil.copy(folder / "together/notes.yaml", copy / FOLDER / "notes.yaml")
+    shutil.copy(folder / file, copy / FOLDER)
     report = tmp_path / "verdict.json"
     assert run_gate([folder / "stray.yaml"], "", "", copy, Reports(report, None, None)) == 1
     assert f'"{POLICY}"' in report.read_text()
+
+
+@pytest.mark.tools
+def test_a_misspelt_policy_beside_another_is_untrusted(folder: Path, repository: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "repository"
+    shutil.copytree(repository, copy)
+    text = (copy / FOLDER / "policy.yaml").read_text()
+    other = copy / "policies/other/policy.yaml"
+    other.parent.mkdir()
+    other.write_text(text.replace(f"name: {POLICY}", "name: other").replace("- expression:", "- expresion:"))
+    report = tmp_path / "verdict.json"
+    assert run_gate([folder / "stray.yaml"], "", "", copy, Reports(report, None, None)) == 3
+    assert "did not evaluate the policy other" in report.read_text()
+
+
+@pytest.mark.tools
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("broken", "could not judge InferenceService demo/chat"),
+        ("open", "tripwire of serving.kserve.io/v1beta1 InferenceService: it answered 'statusValid'"),
+    ],
+)
+def test_a_schema_that_judges_nothing_is_untrusted(folder: Path, tmp_path: Path, schema: str, words: str) -> None:
+    (kind,) = (one for one in schemas.find().kinds if one[1] == "InferenceService")
+    known = schemas.find()
+    copy = tmp_path / "schemas"
+    copy.mkdir()
+    for path in known.folder.iterdir():
+        (copy / path.name).symlink_to(path)
+    group = copy / kind[0].partition("/")[0]
+    group.unlink()
+    shutil.copytree(known.folder / group.name, group)
+    shutil.copy(folder / schema / "inferenceservice.json", group / known.kinds[kind].schema.name)
+    given = read_manifests((folder / "inferenceservice.yaml").read_bytes(), "inferenceservice.yaml")
+    with pytest.raises(UntrustedError, match=words):
+        evaluate_schemas(given, schemas.load(copy), tools.find("kubeconform"), tmp_path / "run")
 
 
 Case = dict[str, Any]

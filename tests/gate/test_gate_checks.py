@@ -72,7 +72,7 @@ def test_the_gate_has_these_checks_in_this_order() -> None:
     assert [one.name for one in all_checks()] == [
         *("files", "catalog", "effects", "effects-fit"),
         *("policy", "schema", "secrets", "policy-of-head", "policy-tests", "server"),
-        *("kinds", "catalog", "drift", "fit", "fit-of-head", "platform", "production", "cost"),
+        *("kinds", "owners", "catalog", "drift", "fit", "fit-of-head", "platform", "production", "cost"),
     ]
     assert [one.name for one in all_checks() if one.beside] == [
         *("policy", "schema", "secrets", "policy-of-head", "policy-tests", "server")

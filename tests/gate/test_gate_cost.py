@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from decimal import Decimal
@@ -68,6 +69,7 @@ def test_the_platform_s_own_programs_are_a_service_of_each_environment_with_a_cl
     files = [
         *("platform/clusters/charts.yaml", "platform/clusters/workloads.yaml"),
         *(f"platform/serving/{name}.yaml" for name in ("kserve", "kserve-gateway", "kyverno")),
+        *(f"platform/cost/{name}-values.yaml" for name in ("opencost", "kube-state-metrics")),
     ]
     text = {name: (ROOT / name).read_text() for name in files}
     added = one(repository, text)
@@ -226,7 +228,9 @@ def test_a_catalog_that_cannot_be_read_gives_no_figure(repository: Repository) -
     with pytest.raises(InputError):
         cost(repository, {FILE: workload(replicas=3), "platform/catalog/prices/google-cloud.yaml": "a: 1\n"})
     good = (ROOT / "platform/catalog/prices/google-cloud.yaml").read_text()
-    unknown_list = (ROOT / "platform/settings.yaml").read_text().replace("[google-cloud]", "[nowhere]")
+    unknown_list = re.sub(
+        r"price_lists: \[.*\]", "price_lists: [nowhere]", (ROOT / "platform/settings.yaml").read_text()
+    )
     files = {"platform/settings.yaml": unknown_list, "platform/catalog/prices/google-cloud.yaml": good}
     with pytest.raises(InputError, match="price_lists"):
         cost(repository, {FILE: workload(replicas=4), **files})

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from cost_examples import HOURLY, ROOT, TODAY, monthly, pod_spec, workload
+from cost_examples import HOURLY, ROOT, TODAY, inference_service, monthly, pod_spec, workload
 from neuroscale.core.yaml_io import dump
 from neuroscale.gate.check import GateResult, begin
 from neuroscale.gate.checks import locked_plans
 from neuroscale.gate.checks.catalog import load_platform
 from neuroscale.gate.checks.cost_rules import CostCheck
+from neuroscale.gate.judged_files import read_paths
 from neuroscale.gate.merged_change import find_change, read_change
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.gate.run_state import Run, Subject
@@ -98,7 +99,7 @@ def test_a_budget_is_compared_with_all_services_of_its_cost_centre(repository: R
     (note,) = [one for one in cost_notes(run.cost, str) if one.startswith("Budget")]
     amounts = f"{3 * POD:,.2f} of {3 * POD:,.2f} USD a month with the most replicas"
     assert note == f"Budget of {CENTER}: all its services take {amounts}."
-    assert (result.check.outcome, errors(result), result.check.tripwires_caught) == (Outcome.PASSED, {}, 4)
+    assert (result.check.outcome, errors(result), result.check.tripwires_caught) == (Outcome.PASSED, {}, 9)
     assert result.check.detail == f"compared with the budget of {CENTER}"
     result, _ = check(repository, tmp_path, new("more"))
     assert result.check.outcome is Outcome.FINDINGS
@@ -136,7 +137,8 @@ def test_a_service_without_a_price_makes_a_total_a_lower_bound(repository: Repos
 
 
 def test_the_platform_s_own_programs_have_no_budget_and_need_no_price(repository: Repository, tmp_path: Path) -> None:
-    names = ("clusters/charts", "clusters/workloads", "serving/kserve", "serving/kserve-gateway", "serving/kyverno")
+    names = [f"serving/{name}" for name in ("kserve", "kserve-gateway", "kyverno")]
+    names += ["clusters/charts", "clusters/workloads", "cost/opencost-values", "cost/kube-state-metrics-values"]
     files = {f"platform/{name}.yaml": (ROOT / f"platform/{name}.yaml").read_text() for name in names}
     rules = settings(over_budget="block", without_price="block", large_change={"level": "block", "usd_a_month": "10"})
     repository.commit({**files, "platform/settings.yaml": rules}, "platform")
@@ -176,7 +178,7 @@ def test_a_pod_without_a_price_an_old_price_and_a_large_change_are_refused(
     unknown = pod_spec(gpu=1, cpu=4, memory="16Gi")
     unknown["nodeSelector"] = {"cloud.google.com/gke-accelerator": "nvidia-tesla-a100"}
     result, _ = check(repository, tmp_path, new(pod=unknown))
-    assert list(errors(result)) == ["without-price"]
+    assert list(errors(result)) == ["without-price", "large-change"]
     result, _ = check(repository, tmp_path, new("second"), date(2026, 12, 1))
     assert list(errors(result)) == ["stale-price"]
     assert "google-cloud are of 2026-06-10" in errors(result)["stale-price"]
@@ -189,6 +191,97 @@ def test_a_pod_without_a_price_an_old_price_and_a_large_change_are_refused(
     # An environment without a price list is free by intention.
     result, _ = check(repository, tmp_path, new(environment="local", pod=pod_spec(cpu=1, memory="1Gi")))
     assert errors(result) == {}
+
+
+UNPRICED = pod_spec(gpu=1, cpu=4, memory="16Gi") | {"nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-t9"}}
+
+
+def test_a_large_change_does_not_hide_behind_a_pod_whose_cost_is_unknown(
+    repository: Repository, tmp_path: Path
+) -> None:
+    repository.commit({SETTINGS: settings(large_change={"level": "block", "usd_a_month": "5000"})})
+    side = {"manifests/dev/new/side.yaml": workload(name="side", pod=UNPRICED)}
+    result, _ = check(repository, tmp_path, {**new(replicas=200), **side})
+    rise = f"dev/new changes the bill by {monthly(HOURLY, 200):+,.2f} USD"
+    assert errors(result)["large-change"].startswith(rise)
+    assert "not counting the parts without a known cost" in errors(result)["large-change"]
+    # A rise that nobody knows could be large, and so could a number of pods that nothing bounds.
+    unbounded = inference_service({"minReplicas": 0}, {"serving.kserve.io/deploymentMode": "Knative"})
+    for name, value in (("a", workload(name="a", pod=UNPRICED)), ("b", unbounded)):
+        result, _ = check(repository, tmp_path, {f"manifests/dev/{name}/app.yaml": value})
+        assert f"dev/{name} changes the bill by an amount that is not known" in errors(result)["large-change"], name
+    repository.commit({EXCEPTION: exception("large-change", "dev/c")})
+    result, _ = check(repository, tmp_path, {"manifests/dev/c/app.yaml": workload(name="c", pod=UNPRICED)})
+    assert (errors(result), "dev/c changes" in notices(result)["large-change"]) == ({}, True)
+    repository.commit({SETTINGS: settings(large_change={"level": "warn", "usd_a_month": "5000"})})
+    result, _ = check(repository, tmp_path, {"manifests/dev/d/app.yaml": workload(name="d", pod=UNPRICED)})
+    assert "large-change" not in {**errors(result), **notices(result)}
+
+
+def test_many_small_changes_are_a_large_one_together(repository: Repository, tmp_path: Path) -> None:
+    repository.commit({SETTINGS: settings(large_change={"level": "block", "usd_a_month": "5000"})})
+    eight = {path: value for number in range(8) for path, value in new(f"s{number}", replicas=4).items()}
+    result, _ = check(repository, tmp_path, eight)
+    message = errors(result)["large-change"]
+    assert message.startswith(f"8 services together change the bill by {8 * monthly(HOURLY, 4):+,.2f} USD a month")
+    assert f"the largest: dev/s0 {monthly(HOURLY, 4):+,.2f}, " in message
+    result, _ = check(repository, tmp_path, dict.fromkeys(eight))
+    assert f"{-8 * monthly(HOURLY, 4):+,.2f} USD" in errors(result)["large-change"]
+    # A service that takes another's name alters no bill, and exceptions take their services out of the sum.
+    result, _ = check(repository, tmp_path, {"manifests/dev/there/app.yaml": None, **new("renamed")})
+    assert errors(result) == {}
+    lifted: dict[str, bytes | str | None] = {
+        EXCEPTION.replace("launch", f"s{one}"): exception("large-change", f"dev/s{one}") for one in range(7)
+    }
+    repository.commit(lifted)
+    result, _ = check(repository, tmp_path, eight)
+    assert errors(result) == {}
+
+
+def test_a_new_service_that_only_a_percentage_could_judge_is_named(repository: Repository, tmp_path: Path) -> None:
+    repository.commit({SETTINGS: settings(large_change={"level": "block", "percent": 50})})
+    result, run = check(repository, tmp_path, {"manifests/dev/there/app.yaml": workload(name="there", replicas=2)})
+    assert f"more than 50 % of {POD:,.2f}" in errors(result)["large-change"]
+    result, run = check(repository, tmp_path, new())
+    assert errors(result) == {}
+    again = CostCheck()
+    begin(again, run)()
+    assert list(again.not_checked(run)) == [
+        f"Large changes: dev/new cost nothing before, which only `usd_a_month` in {SETTINGS} would judge."
+    ]
+
+
+@pytest.mark.parametrize("rules", [ALL_BLOCK, {}], ids=["all block", "all off"])
+def test_every_report_lists_the_exceptions(repository: Repository, tmp_path: Path, rules: dict[str, Any]) -> None:
+    """Also of a change that costs nothing, of one that alters no manifest, and of a run over files without a change."""
+    lifts = exception("over-budget", CENTER, monthly_usd="9000")
+    repository.commit({SETTINGS: settings(**rules), BUDGET: budget("5000"), EXCEPTION: lifts})
+    annotated = workload(name="there")
+    annotated["metadata"]["annotations"] = {"remark": "none"}
+    for files in (
+        {"manifests/dev/there/app.yaml": annotated},
+        {"README.md": "hello"},
+        {"manifests/dev/there/x.md": "x"},
+    ):
+        result, _ = check(repository, tmp_path, files)
+        assert result.check.outcome is Outcome.PASSED
+        assert result.check.detail == "no rule judges this run, which only lists exceptions"
+        (found,) = result.findings
+        assert (found.rule, found.file, found.severity) == ("exception", EXCEPTION, Severity.NOTICE)
+        assert f"lifts over-budget for {CENTER} until 2026-08-01 (approved by team-alpha)" in found.message
+    given = read_paths([repository.root / "manifests"], repository.root)
+    listed = begin(CostCheck(), Run(Subject(given, list, given.snapshot), TODAY, tmp_path))()
+    assert listed is not None
+    assert [one.rule for one in listed.findings] == ["exception"]
+    # Other people's manifests have nothing to do with this repository's exceptions, nor does one without any.
+    (tmp_path / "other.yaml").write_text(dump(workload()))
+    given = read_paths([tmp_path / "other.yaml"], repository.root)
+    assert begin(CostCheck(), Run(Subject(given, list, given.snapshot), TODAY, tmp_path))() is None
+    repository.commit({EXCEPTION: None})
+    repository.commit({"README.md": "again"})
+    change = find_change(repository.git, "main~1", "main")
+    run = Run(Subject(read_change(change), list, change.before, change), TODAY, tmp_path)
+    assert begin(CostCheck(), run)() is None
 
 
 @pytest.mark.parametrize("level", ["off", "warn"])
@@ -292,6 +385,10 @@ def test_a_budget_that_no_team_has_is_a_finding_of_the_catalogs_check(tmp_path: 
         "who owns the budget": (
             budget("5"),
             exception("over-budget", CENTER, monthly_usd="9").replace("team-alpha", "team-beta"),
+        ),
+        "'team-nobody' is not a team's owner": (
+            budget("5"),
+            exception("large-change", "dev/there").replace("team-alpha", "team-nobody"),
         ),
         "has no budget": (budget("5"), exception("over-budget", "cc-nobody", monthly_usd="9")),
         "belongs to an exception": (budget("5"), exception("over-budget", CENTER)),

@@ -16,16 +16,17 @@ from neuroscale.core.yaml_io import dump
 from neuroscale.gate.check import guarded
 from neuroscale.gate.fit import check as gate
 from neuroscale.gate.fit.check import evaluate_fit
-from neuroscale.gate.fit.judgement import RULES, Judged, judge
+from neuroscale.gate.fit.judgement import RULES, Judged, judge_container
 from neuroscale.gate.fit.known_bad_services import tripwires
 from neuroscale.gate.fit.known_models import Knowledge, read_knowledge
 from neuroscale.gate.fit.mounted_buckets import DRIVER
 from neuroscale.gate.fit.platform_runtimes import runtimes_of
-from neuroscale.gate.fit.vllm_containers import Server
+from neuroscale.gate.fit.vllm_containers import VllmContainer
 from neuroscale.gate.fit.vllm_pods import servers
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.gate.verdict import Finding, Outcome, Severity
 from neuroscale.manifests.objects import read_manifests
+from neuroscale.rendering.scaffolder.skeleton_values import parameters_label, ratio_label
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from neuroscale.vllm.arguments import parse_arguments
@@ -527,6 +528,77 @@ def test_what_waits_for_the_slowest_known_environment_is_judged_without_one(
     knowledge: Knowledge, probes: Object, rules: list[str]
 ) -> None:
     assert [one.rule for one in found(knowledge, timed(**probes))] == rules
+
+
+def labelled(value: Object, *at: str, **labels: str) -> Object:
+    """The object with model labels, on itself or at a place in it."""
+    value = copy.deepcopy(value)
+    holder = value
+    for part in at or ("metadata",):
+        holder = holder.setdefault(part, {})
+    holder["labels"] = {name.replace("_", "-"): text for name, text in labels.items()}
+    return value
+
+
+RIGHT = {"model_architecture": "moe", "active_param_ratio": "0.11", "total_params": "30.5B"}
+POD = ("spec", "template", "metadata")
+
+
+@pytest.mark.parametrize(
+    ("value", "labels"),
+    [
+        (labelled(experts(), **{**RIGHT, "total_params": "1M"}), ["total-params"]),
+        (labelled(experts(), **{**RIGHT, "total_params": "30.5T"}), ["total-params"]),
+        (labelled(experts(), **{**RIGHT, "active_param_ratio": "0.0001"}), ["active-param-ratio"]),
+        (labelled(experts(), **{**RIGHT, "active_param_ratio": "0.5"}), ["active-param-ratio"]),
+        (labelled(experts(), *POD, **{**RIGHT, "active_param_ratio": "0.5"}), ["active-param-ratio"]),
+        (labelled(experts(), model_architecture="dense"), ["model-architecture"]),
+        (labelled(dense(), **RIGHT), ["model-architecture", "total-params"]),
+        (labelled(timed(), total_params="80B"), ["total-params"]),
+    ],
+)
+def test_labels_of_another_model_are_found(knowledge: Knowledge, value: Object, labels: list[str]) -> None:
+    found_here = [one for one in found(knowledge, value) if one.rule == "model-labels"]
+    assert [next(name for name in labels if f"the label {name} " in one.message) for one in found_here] == labels
+    assert {one.severity for one in found_here} == {Severity.ERROR}
+
+
+def canary(model: str) -> Object:
+    """A service of a dense model with a canary of another one."""
+    value = labelled(timed(), model_architecture="dense", active_param_ratio="1.0", total_params="8B")
+    other = copy.deepcopy(value["spec"]["predictor"])
+    other["model"]["args"][0] = f"--model={model}"
+    value["spec"]["canary"] = [{"trafficPercent": 10, "predictor": other}]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        labelled(experts(), **RIGHT),
+        labelled(experts(), *POD, **{**RIGHT, "active_param_ratio": "0.1", "total_params": "31000M"}),
+        labelled(dense(), model_architecture="dense", active_param_ratio="1", total_params="8.03B"),
+        labelled(dense(), total_params="large", model_architecture="big"),  # the policy refuses these
+        labelled(deployment("--model=someone/unknown"), **RIGHT),
+        canary(EXPERTS),
+    ],
+)
+def test_labels_of_the_model_pass_and_those_of_an_unknown_one_are_not_judged(
+    knowledge: Knowledge, value: Object
+) -> None:
+    assert not [one for one in found(knowledge, value) if one.rule == "model-labels"]
+
+
+def test_labels_that_the_planner_writes_are_those_of_the_models(knowledge: Knowledge) -> None:
+    for name, entry in knowledge.catalog.models.items():
+        facts = entry.facts
+        value = labelled(
+            deployment(f"--model={name}"),
+            model_architecture=facts.kind,
+            active_param_ratio=ratio_label(facts.kind, facts.active_params / facts.total_params),
+            total_params=parameters_label(facts.total_params),
+        )
+        assert not [one for one in found(knowledge, value) if one.rule == "model-labels"], name
 
 
 def test_no_rule_goes_without_a_test() -> None:
@@ -1334,14 +1406,14 @@ def test_an_accelerator_that_the_base_does_not_know_is_said_to_be_the_changes_ow
 
 @pytest.mark.parametrize(("rule", "told"), sorted({one for trap in tripwires() for one in trap.wanted}))
 def test_a_tripwire_that_comes_back_clean_ends_the_trust(monkeypatch: pytest.MonkeyPatch, rule: str, told: str) -> None:
-    real = judge
+    real = judge_container
 
     def blind(*given: Any) -> Judged:
         judged = real(*given)
         kept = tuple(one for one in judged.findings if one.rule != rule or told not in one.message)
         return Judged(kept, judged.whole)
 
-    monkeypatch.setattr(gate, "judge", blind)
+    monkeypatch.setattr(gate, "judge_container", blind)
     with pytest.raises(UntrustedError, match="tripwire"):
         evaluate_fit([], lambda _: None, lambda: None)
     result = guarded("fit", "Fit", lambda: evaluate_fit([], lambda _: None, lambda: None))
@@ -1355,17 +1427,17 @@ POLICIES = sorted([*(ROOT / "policies").glob("*/good.yaml"), *(ROOT / "policies"
 def test_of_no_command_that_is_judged_in_part_nothing_is_said(knowledge: Knowledge, file: Path) -> None:
     """The policies' resources run vLLM in every shape that somebody thought of."""
     for one in servers(read_manifests(file.read_bytes(), file.name), runtimes_of(SNAPSHOT)):
-        judged = judge(one, knowledge)
+        judged = judge_container(one, knowledge)
         rules = {finding.rule for finding in judged.findings}
-        description = isinstance(one, Server) and one.description
+        description = isinstance(one, VllmContainer) and one.description
         assert judged.whole != ("not-judged" in rules), (one.subject, rules)
         if judged.whole and not description and "no-model" not in rules:
-            assert isinstance(one, Server)
+            assert isinstance(one, VllmContainer)
             assert knowledge.place(one, "").place.count >= 1
             assert knowledge.model(one, parsed_model(one)).facts.total_params > 0
 
 
-def parsed_model(server: Server) -> str:
+def parsed_model(server: VllmContainer) -> str:
     words = [word.text for word in server.command.words]
     return parse_arguments(words, server.command.version, program=server.command.program).arguments.model
 

@@ -136,7 +136,7 @@ def test_what_stood_on_a_branch_alone_and_what_is_put_together_of_two_states_are
     repository.commit({**four, f"{FOLDER}/networkpolicy.yaml": str(four[f"{FOLDER}/networkpolicy.yaml"]) + "# open\n"})
     findings = found(repository, dearer(), "main", "mixed")
     assert told(findings) == {"edited-plan": "error", "edited": "error"}
-    assert "never stood like this on the base branch" in findings[0].message
+    assert "no such folder was found on the base branch" in findings[0].message
 
 
 def test_an_edit_that_stands_on_main_is_found_until_it_is_repaired(repository: Repository) -> None:

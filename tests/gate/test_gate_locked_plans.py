@@ -4,33 +4,48 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
 from cost_examples import ROOT
+from neuroscale.catalog import Catalog, load_catalog
+from neuroscale.catalog.settings import Settings, load_settings
+from neuroscale.core.yaml_io import dump
+from neuroscale.costs.change import price_side
 from neuroscale.costs.pricing import Prices
 from neuroscale.gate.checks import locked_plans as reading
-from neuroscale.gate.checks.cost import prices_of
+from neuroscale.gate.checks.cost import prices_of, read_side
 from neuroscale.gate.checks.locked_plans import LockedPlan, locked_plans, store_file
 from neuroscale.gate.checks.repository_costs import CenterSum, RepositoryCosts
 from neuroscale.gate.platform_sources import PlatformSources
+from neuroscale.manifests.serving_runtimes import runtimes_below
+from neuroscale.planning.planner import plan as plan_of
+from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
+from neuroscale.rendering.scaffolder.template import Template, load_template
+from neuroscale.rendering.service_folder import render
 from neuroscale.repo import snapshot as snapshot_files
 from neuroscale.repo.snapshot import Entry, FolderSnapshot, GitSnapshot, Snapshot, child_folders
+from neuroscale.request.service_request import load_request
 from repositories import Repository
 
 PLAN = (ROOT / "manifests/local/tiny-moe/plan.yaml").read_text()
 CENTER = next(line.split()[1] for line in PLAN.splitlines() if line.startswith("  cost_center:"))
 SERVICES = 6
+EXAMPLE = yaml.safe_load((ROOT / "templates/examples/gemma-4-26b-a4b-qat.yaml").read_text())
 
 
-def plan(most: int) -> str:
-    """A plan of `most` replicas."""
+def plan(replicas: int | str) -> str:
+    """A plan of this number of replicas."""
     before, _, after = PLAN.partition("\nreplicas:\n")
-    return f"{before}\nreplicas:\n  min: 1\n  max: {most}\n{after.split(chr(10), 2)[2]}"
+    return f"{before}\nreplicas:\n  min: {replicas}\n  max: {replicas}\n{after.split(chr(10), 2)[2]}"
 
 
 @pytest.fixture
@@ -170,5 +185,63 @@ def test_a_clone_without_file_contents_gives_the_same_total(repository: Reposito
 def test_a_number_that_yaml_does_not_read_is_not_read_by_lines(tmp_path: Path, number: str) -> None:
     folder = tmp_path / "manifests/dev/a"
     folder.mkdir(parents=True)
-    (folder / "plan.yaml").write_text(plan(2).replace("  max: 2\n", f"  max: {number}\n"))
+    (folder / "plan.yaml").write_text(plan(number))
     assert locked_plans(FolderSnapshot(tmp_path), {"manifests/dev/a": ""}) == {}
+
+
+@cache
+def shipped() -> tuple[Catalog, Settings, Template]:
+    snapshot = FolderSnapshot(ROOT)
+    return load_catalog(snapshot), load_settings(snapshot), load_template(snapshot)
+
+
+AUTOSCALED = ("autoscalerClass: none", "autoscalerClass: hpa")
+
+
+@pytest.mark.parametrize("edit", [None, AUTOSCALED], ids=["fixed", "autoscaled"])
+@given(
+    environment=st.sampled_from(["dev", "prod"]),
+    model=st.sampled_from(["Qwen/Qwen3-8B", EXAMPLE["model"]]),
+    users=st.integers(1, 400),
+    replicas=st.tuples(st.none() | st.integers(1, 3), st.none() | st.integers(3, 8)),
+    accelerator=st.none() | st.sampled_from(["nvidia-l4", "nvidia-h100-80gb"]),
+)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_service_costs_the_same_by_its_plan_and_by_its_manifests(
+    tmp_path: Path,
+    edit: tuple[str, str] | None,
+    environment: str,
+    model: str,
+    users: int,
+    replicas: tuple[int | None, int | None],
+    accelerator: str | None,
+) -> None:
+    """What the service's own pull request shows, and what the next one counts: also where the template autoscales."""
+    named = {"replicas.min": replicas[0], "replicas.max": replicas[1], "accelerator": accelerator}
+    more = {"reason": "The owner asked for this.", "expires": "2027-01-31"}
+    overrides = [{"field": key, "value": value, **more} for key, value in named.items() if value is not None]
+    answers = {"model": model, "environment": environment, "concurrent_users": users, "overrides": overrides}
+    request = load_request(dump({**EXAMPLE, **answers}), "request.yaml")
+    catalog, platform, template = shipped()
+    made = plan_of(request, catalog, platform, template.version)
+    assume(made.verdict != "refused")
+    files = dict(render(request, made, template))
+    if edit:
+        files["inferenceservice.yaml"] = files["inferenceservice.yaml"].replace(*edit)
+    folder = tmp_path / "manifests" / environment / request.service
+    shutil.rmtree(tmp_path / "manifests", ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    snapshot = FolderSnapshot(tmp_path)
+    by_plan = RepositoryCosts(snapshot, ()).by_center(prices(), [made.tenancy.cost_center])
+    runtimes = [one.value for one in runtimes_below(FolderSnapshot(ROOT), RUNTIME_FOLDER)]
+    side = read_side(snapshot, snapshot.entries("manifests"), runtimes)
+    workloads, _ = price_side(side, environment, prices())
+    by_manifests = sum(one.monthly.max for one in workloads)
+    assert by_plan[made.tenancy.cost_center].usd == by_manifests > 0
+    running = made.replicas.max if edit else made.replicas.min
+    assert made.cost.monthly_min == made.cost.monthly_max
+    assert made.cost.monthly_max is not None
+    assert abs(by_manifests - made.cost.monthly_max * running / made.replicas.min) < Decimal("0.05")
+    assert edit or by_manifests == made.cost.monthly_max

@@ -265,6 +265,9 @@ def test_a_policy_whose_reach_cannot_be_computed_is_untrusted(change: dict[str, 
         policy_set(policy("owner", "owner", **change))
 
 
+TWICE = "---\n".join(dump(deployment("neuroscale-tripwire", owner)) for owner in ("a", "b")).encode()
+
+
 @pytest.mark.parametrize(
     ("files_of", "word"),
     [
@@ -273,6 +276,7 @@ def test_a_policy_whose_reach_cannot_be_computed_is_untrusted(change: dict[str, 
         (lambda: {**files(OWNER), "policies/empty/README.md": b"hi"}, "missing"),
         (lambda: {**files(OWNER), "policies/tripwires.yaml": dump(deployment("x")).encode()}, "reserved name"),
         (lambda: {**files(OWNER), "policies/tripwires.yaml": b"a: b"}, "apiVersion"),
+        (lambda: {**files(OWNER), "policies/tripwires.yaml": TWICE}, "is there twice"),
         (lambda: {**files(OWNER), "policies/other/policy.yaml": dump(OWNER).encode()}, "folder's name"),
         (lambda: {**files(OWNER), "policies/exceptions/a.yaml": b"policy: owner\n"}, "missing"),
         (lambda: {**files(OWNER), "policies/exceptions/a.txt": b"x"}, "exception file"),

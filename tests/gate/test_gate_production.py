@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from neuroscale.catalog.settings import PRODUCTION_RULES
+from neuroscale.catalog.settings import PRODUCTION_RULES, ProductionRules
 from neuroscale.core.yaml_io import dump
 from neuroscale.gate.check import GateResult, begin
 from neuroscale.gate.checks import production
@@ -36,16 +36,20 @@ TODAY = date(2026, 11, 21)
 SERVICE = ServicePath("prod", "support-chat")
 PLATFORM = PlanningInputs(CATALOG, SETTINGS, load_template(SNAPSHOT))
 FILES = read_all(SNAPSHOT, SNAPSHOT.entries("platform/settings.yaml", "platform/serving", "policies"))
-ALL_BLOCK = {"environments": ["prod"], "replicas": "block", "disruption_budget": "block", "image_digest": "block"}
+ALL_BLOCK = {"environments": ["prod"], **dict.fromkeys(set(ProductionRules.model_fields) - {"environments"}, "block")}
 BUDGET = f"{SERVICE.folder}/poddisruptionbudget.yaml"
 ISVC = f"{SERVICE.folder}/inferenceservice.yaml"
+LOOSE, PINNED = "meta-llama/Llama-3.1-8B-Instruct", "google/gemma-4-12B-it-qat-w4a16-ct"
+"""Models of the Hub whose entry has no revision, and has one."""
 DIGEST = f"@sha256:{'a' * 64}"
 ONE_REPLICA = "its predictor may run 1 replica: nothing answers while that node drains"
 
 
-def rendered(availability: str = "high", overrides: tuple[Override, ...] = ()) -> dict[str, bytes]:
+def rendered(
+    availability: str = "high", overrides: tuple[Override, ...] = (), model: str = ANSWERS["model"]
+) -> dict[str, bytes]:
     """The files of a service of production."""
-    answers = {**ANSWERS, "environment": SERVICE.environment, "availability": availability}
+    answers = {**ANSWERS, "environment": SERVICE.environment, "availability": availability, "model": model}
     request = make_request(**answers, overrides=overrides)
     made = plan(request, CATALOG, SETTINGS, PLATFORM.template.version)
     files = render(request, made, PLATFORM.template)
@@ -86,7 +90,7 @@ def told(result: GateResult | None, severity: Severity = Severity.ERROR) -> dict
 def test_what_the_planner_makes_for_production_passes_and_only_its_tag_is_named() -> None:
     result = judged(rendered())
     assert result is not None
-    assert (result.check.outcome, result.check.evaluated, result.check.tripwires_caught) == (Outcome.PASSED, 1, 7)
+    assert (result.check.outcome, result.check.evaluated, result.check.tripwires_caught) == (Outcome.PASSED, 1, 8)
     assert [*told(result, Severity.NOTICE)] == ["production-image-digest"]
 
 
@@ -188,11 +192,66 @@ def test_a_model_from_an_image_has_a_digest() -> None:
         assert (f"{address} is an image without a digest" in message) is refused
 
 
+def test_a_model_of_the_hub_has_a_commit_and_the_finding_says_how_to_enter_it() -> None:
+    files = rendered(model=LOOSE)
+    result = judged(files)
+    assert result is not None
+    (finding,) = (one for one in result.findings if one.severity is Severity.ERROR)
+    assert finding.rule == "production-model-revision"
+    assert finding.message == f"loads {LOOSE} from the Hub without a revision: each start takes whatever is newest"
+    assert finding.fix.startswith(
+        f"Run `neuroscale catalog add {LOOSE}`, which enters the newest commit of the Hub, and"
+    )
+    assert f"`neuroscale replan {SERVICE.folder}`" in finding.fix
+    assert finding.line is not None
+    assert f"--model={LOOSE}" in files[ISVC].decode().splitlines()[finding.line - 1]
+
+
+def test_a_revision_that_the_catalog_holds_is_enough() -> None:
+    files = rendered(model=PINNED)
+    assert f"--revision={CATALOG.models[PINNED].weights.revision}".encode() in files[ISVC]
+    assert told(judged(files)) == {}
+    for revision in ("main", "v1.0", "1d2c2d7", "1" * 41):
+        line = next(line for line in files[ISVC].splitlines() if b"--revision=" in line)
+        changed = files[ISVC].replace(line, line.partition(b"--revision=")[0] + f'--revision={revision}"'.encode())
+        message = told(judged({**files, ISVC: changed}))["production-model-revision"]
+        assert f"with a revision that is not a commit ({revision})" in message
+
+
+@pytest.mark.parametrize(
+    ("field", "refused"),
+    [
+        ("storageUri: hf://owner/name", True),
+        (f"storageUri: hf://owner/name:{'a' * 40}", False),
+        (f"storageUri: hf://owner/name:{'A' * 40}", True),
+        ("storage: {path: owner/name, parameters: {type: hf}}", True),
+        (f"storage: {{path: 'owner/name:{'a' * 40}', parameters: {{type: hf}}}}", False),
+        ('speculative: \'--speculative-config={"model": "owner/draft"}\'', True),
+        (f'speculative: \'--speculative-config={{"model": "owner/draft", "revision": "{"a" * 40}"}}\'', False),
+        ("runtime: vllm-of-another-team", True),
+    ],
+)
+def test_every_way_to_load_from_the_hub_is_judged(field: str, refused: bool) -> None:
+    value = yaml.safe_load(rendered()[ISVC])
+    model = value["spec"]["predictor"]["model"]
+    key, content = next(iter(yaml.safe_load(field).items()))
+    if key == "speculative":
+        model["args"].append(content)
+    elif key == "runtime":
+        model["runtime"], model["args"] = content, []
+        model.pop("image", None)
+        model.pop("command", None)
+    else:
+        model[key] = content
+    result = judged({**rendered(), ISVC: dump(value).encode()})
+    assert ("production-model-revision" in told(result)) is refused
+
+
 def test_pods_that_the_files_do_not_show_are_not_counted_as_good() -> None:
     files = rendered()
     files[ISVC] = files[ISVC].replace(b"autoscalerClass: none", b"autoscalerClass: strange")
     found = told(judged(files, with_rules(**ALL_BLOCK)))
-    assert [*found] == [*PRODUCTION_RULES]
+    assert {*found} == {*PRODUCTION_RULES} - {"production-model-revision"}
     assert "is not known: its autoscaler class 'strange'" in found["production-replicas"]
 
 
@@ -210,9 +269,11 @@ def exception(rule: str, expires: str = "2027-01-31") -> dict[str, bytes]:
     return {"policies/exceptions/support-chat.yaml": dump(value).encode()}
 
 
-@pytest.mark.parametrize("rule", ["production-replicas", "production-disruption-budget", "production-image-digest"])
+@pytest.mark.parametrize("rule", PRODUCTION_RULES)
 def test_an_exception_of_the_base_lifts_one_rule_for_one_service_until_it_ends(rule: str) -> None:
     files = rendered("standard" if rule == "production-replicas" else "high")
+    if rule == "production-model-revision":
+        files = rendered(model=LOOSE)
     if rule == "production-disruption-budget":
         files.pop(BUDGET)
     platform = with_rules(**ALL_BLOCK)
@@ -243,7 +304,7 @@ def test_other_environments_are_left_alone() -> None:
     assert judged(rendered("standard"), with_rules()) is None
 
 
-@pytest.mark.parametrize("number", range(7))
+@pytest.mark.parametrize("number", range(8))
 def test_a_tripwire_that_comes_back_clean_ends_the_trust(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     traps = list(production_tripwires())
     good = (traps[1].objects[0], traps[0].objects[1])

@@ -12,9 +12,11 @@ import pytest
 
 from gate_lab import ISVC, ROOT, SERVICE, check, edit, gate, pristine, repository, rules
 from neuroscale.cli.gate import run_gate
+from neuroscale.cli.new import new_service
 from neuroscale.cli.render import render_request
 from neuroscale.cli.replan import replan_service
 from neuroscale.cli.report_files import Reports
+from plan_factory import ANSWERS
 from repositories import Repository
 
 __all__ = ["pristine", "repository"]
@@ -34,6 +36,29 @@ def test_a_service_as_the_platform_makes_it_passes(repository: Repository) -> No
         "added",
         "nvidia-l4",
     )
+
+
+def test_services_of_models_with_states_pass_and_one_with_too_little_memory_for_them_is_found(
+    repository: Repository,
+) -> None:
+    base = repository.run("rev-parse", "HEAD")
+    models = {"gated-delta": "nvidia/Qwen3.6-35B-A3B-NVFP4", "mamba": "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4"}
+    for service, model in models.items():
+        answers = repository.root.parent / f"{service}.json"
+        answers.write_text(json.dumps({**ANSWERS, "service": service, "model": model, "p95_ttft_seconds": 30}))
+        new_service(answers, repository.root, interactive=False)
+    repository.commit({}, "Add two services")
+    verdict = gate(repository, base=base)
+    assert verdict["exit_status"] == 0
+    # The catalog knows no commit of these models, and the Hub was not asked.
+    assert {(item["severity"], item["rule"]) for item in verdict["findings"]} == {("notice", "unpinned-model")}
+    assert {service["name"] for service in verdict["services"]} == set(models)
+    text = (repository.root / "manifests/dev/mamba/inferenceservice.yaml").read_text()
+    assert "--max-num-seqs=4" in text
+    edit(
+        repository, "manifests/dev/mamba/inferenceservice.yaml", lambda text: text.replace("num-seqs=4", "num-seqs=256")
+    )
+    assert rules(gate(repository, base=base)) == {"drift/edited", "fit/does-not-fit"}
 
 
 def test_a_folder_of_the_work_tree_passes_without_git(repository: Repository) -> None:

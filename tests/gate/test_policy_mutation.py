@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import os
 import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import httpx
@@ -17,22 +19,28 @@ from command_line import Said, commands
 from comparisons import ALL
 from neuroscale.core import schemas
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.core.yaml_io import flow
+from neuroscale.core.yaml_io import dump, flow, read_documents
 from neuroscale.gate.mutation import judge_policies
 from neuroscale.gate.mutation.cel_operators import expression_changes
+from neuroscale.gate.mutation.command_spellings import flag_spellings, script_spellings
 from neuroscale.gate.mutation.field_operators import field_changes
 from neuroscale.gate.mutation.judge_live import Live, judge_live
 from neuroscale.gate.mutation.judge_policies import JudgedPolicy, Notice
-from neuroscale.gate.mutation.judge_resources import Judged, Stage
+from neuroscale.gate.mutation.judge_resources import Judged, Stage, judge_resources
 from neuroscale.gate.mutation.mutant import Mutant
 from neuroscale.gate.mutation.policy_mutants import PolicyMutant, policy_mutants, shared_mutants
 from neuroscale.gate.mutation.resource_mutants import resource_mutants
 from neuroscale.gate.mutation.statement import Equivalent, Statement, read_statement
 from neuroscale.gate.mutation.strength import SHARED_TEXT, _unused, measure
+from neuroscale.gate.mutation.yaml_notations import in_other_notations
 from neuroscale.kube.client import Cluster
+from neuroscale.policies.new_policy import SHARED
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, Policy, load_policy_set
-from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from neuroscale.report.policy_strength import strength_table, total, with_table, written
+from neuroscale.vllm.argument_parser import parser_of
+from neuroscale.vllm.argument_spelling import Word, spelled
+from neuroscale.vllm.known_arguments import versions
 from policies_support import NAMES, ROOT
 
 SMALL = "no-legacy-deployment-mode"
@@ -124,6 +132,7 @@ def test_there_are_thousands_of_mutants_of_every_kind_each_with_its_own_name(mut
     assert {
         *("removed", "emptied", "null", "wrong type", "case", "white space", "look-alike", "moved", "quantity"),
         *("namespace", "first container", "last container", "init container", "sidecar", "ephemeral container"),
+        *("model as a container", "spelling", "notation", "bad value"),
         *("second document", "version", "other kind", "anchor", "List", "generateName", "key twice"),
     } <= set(operators)
     assert {one.policy for one in mutants} == set(NAMES)
@@ -144,7 +153,7 @@ def test_there_are_hundreds_of_changed_policies_and_each_differs_from_its_policy
         "message broken",
         "alternative dropped",
     } <= operators
-    assert {name for name, _, _ in shared_mutants(policies)} == {"pods", "containers", "commands"}
+    assert {name for name, _, _ in shared_mutants(policies)} == set(SHARED)
 
 
 def test_a_change_of_a_field_leaves_the_object_as_it_was_and_changes_a_copy() -> None:
@@ -297,6 +306,7 @@ def test_a_change_that_one_policy_cannot_hold_is_still_put_to_another(
     assert found.notice is heard
 
 
+@pytest.mark.tools
 def test_a_policy_whose_tests_fail_proves_nothing(repository: Path, tmp_path: Path) -> None:
     bad = repository / "policies" / SMALL / "bad.yaml"
     bad.write_text(bad.read_text(encoding="utf-8").replace("is an old name", "is old"), encoding="utf-8")
@@ -312,6 +322,7 @@ def test_a_policy_whose_tests_fail_proves_nothing(repository: Path, tmp_path: Pa
         ("demands: text", "demands: is not a list"),
         ("demands:\n  - place: ''", "place: is missing or not text"),
         ("demands:\n  - place: spec.nowhere", "is a field of no good object"),
+        ("bad_values:\n  - place: spec.name\n    ways: case", "ways: is not a list of ways"),
         ("equivalents:\n  - operators: []\n    reason: x", "operators: is not a list of operators"),
         ("equivalents:\n  - operators: [removed]", "reason: is missing or not text"),
         ("equivalents:\n  - operators: [removed]\n    where: here\n    reason: x", "where: is not one of"),
@@ -352,3 +363,103 @@ def test_a_table_is_renewed_in_its_place_and_reads_back() -> None:
     assert written(renewed) == {"all": (0,) * 10}
     with pytest.raises(InputError, match="does not mark"):
         with_table("no place", [], "README.md")
+
+
+# Other kinds and other spellings --------------------------------------------------------------------------------------
+
+WORKLOADS = {"Pod", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "ReplicationController"}
+
+
+def test_the_harms_of_a_policy_about_servers_are_put_into_every_kind_with_a_pod(mutants: list[Mutant]) -> None:
+    for name in ("endpoint-key", "model-labels", "allowed-storage", "probes-present"):
+        mine = [one for one in mutants if one.policy == name]
+        hosts = {str(one.value["kind"]) for one in mine if one.value is not None}
+        assert WORKLOADS | {"PodTemplate", "LeaderWorkerSet", "ServingRuntime", "ClusterServingRuntime"} <= hosts, name
+
+
+@pytest.mark.tools
+def test_a_rule_that_sees_one_kind_alone_lets_mutants_of_the_others_pass(tmp_path: Path) -> None:
+    """The policy as it is, but for InferenceServices alone, with the test objects of that kind."""
+    name, kind = "no-host-access", "InferenceService"
+    files = {
+        f"policies/{name}/{which}": "---\n".join(
+            dump(document.value)
+            for document in read_documents((ROOT / f"policies/{name}/{which}").read_text(), which)
+            if document.value["kind"] == kind
+        ).encode()
+        for which in ("good.yaml", "bad.yaml")
+    }
+    whole = load_policy_set(FolderSnapshot(ROOT))
+    policies = tuple(
+        replace(one, rules=tuple(rule for rule in one.rules if rule.resources == {"inferenceservices"}))
+        if one.name == name
+        else one
+        for one in whole.policies
+    )
+    asked = [
+        one
+        for one in resource_mutants(MemorySnapshot(files), name, Statement("mutations.yaml"), schemas.find())
+        if one.operator == "other kind:apps/v1 Deployment"
+    ]
+    found = judge_resources(
+        asked,
+        replace(whole, policies=policies),
+        schemas.find(),
+        tmp_path,
+        excused=lambda _: "",
+        workers=1,
+        told=print,
+    )
+    assert len(found) > 3
+    assert {one.stage for one in found} == {Stage.NOBODY}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--api-key", "example", "--port=8080"],
+        ["--data-parallel-size=2", "--served-model-name=--trust-remote-code", "--enable-expert-parallel"],
+        ["-dp", "2", "--root-path=/v", "--max-model-len", "4096"],
+    ],
+)
+def test_another_spelling_of_flags_means_the_same_to_vllm(words: list[str]) -> None:
+    def read(given: list[str]) -> dict[str, object]:
+        parsed = parser_of(versions()[-1]).parser.parse_args(
+            [one.text for one in spelled(list(map(Word, given, count())))]
+        )
+        return vars(parsed)
+
+    found = dict(flag_spellings(words))
+    assert {"underscores", "two items", "number:sign", "number:full width"} <= set(found)
+    for detail, others in found.items():
+        assert read(others) == read(words), detail
+
+
+def test_another_spelling_of_a_script_means_the_same_to_a_shell(tmp_path: Path) -> None:
+    """A program named vllm writes down its arguments and its variables."""
+    program = tmp_path / "vllm"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" "key=${VLLM_API_KEY:-none}"\n')
+    program.chmod(0o755)
+
+    def run(script: str) -> str:
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "VLLM_API_KEY": "example"}
+        done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.replace("_", "-")  # as vLLM's parser reads names of flags
+
+    script = "unset VLLM_API_KEY; exec vllm serve a/b --api-key example --port 8080"
+    found = dict(script_spellings(script))
+    assert len(found) == 7
+    for detail, other in found.items():
+        assert other != script
+        assert run(other) == run(script) != "", detail
+
+
+@pytest.mark.parametrize(("value", "count_of"), [(True, 7), (0, 9)])
+def test_a_switch_or_a_number_of_a_bad_object_is_written_in_other_notations(value: object, count_of: int) -> None:
+    metadata = {"name": "bad", "annotations": {EXPECTED_MESSAGE: "spec: is wrong"}}
+    bad = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"field": value}}
+    found = list(in_other_notations("non-root", [bad], [{**bad, "spec": {"field": 7}}]))
+    assert len(found) == count_of
+    assert len({one.text for one in found}) == count_of
+    assert all('"field": ' in one.text and "mutant-value" not in one.text for one in found)
+    assert list(in_other_notations("non-root", [bad], [bad])) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -14,9 +14,11 @@ import yaml
 
 from cluster_lab import run
 from cost_lab import CostLab, cost_lab
-from neuroscale.local.cost import OPENCOST, Cost
+from neuroscale.local.opencost import OPENCOST, STEP, Cost
+from neuroscale.metering.allocation import hours_together
+from neuroscale.metering.reach import of_local_platform
+from neuroscale.metering.window import Window
 from neuroscale.repo.layout import METER
-from platform_repository import SETTINGS
 from policies_support import ROOT
 
 pytestmark = [pytest.mark.tools, pytest.mark.platform]
@@ -75,6 +77,21 @@ def test_a_pod_that_began_later_costs_for_its_own_time(lab: CostLab) -> None:
     assert 4 * 28 / 60 < float(row["gpu_hours"]) - 2 <= 4 * 30 / 60
 
 
+def test_costs_before_and_after_a_cut_add_up_to_those_of_the_whole_window(lab: CostLab) -> None:
+    """As where a plan changed at a full hour, through which pods run."""
+    now = datetime.now(UTC).replace(second=0, microsecond=0)
+    window, hour = Window(now - timedelta(minutes=80), now), now.replace(minute=0)
+    with of_local_platform(lab.url, STEP, ()) as opencost:
+        whole, cut = opencost.meter(window), opencost.meter(window, [hour])
+    found = {one.part for one in cut.metered if one.place.service == "chat-dense"}
+    assert found == ({0, 1} if hour < now else {0})
+    for kind in ("pods", "idle"):
+        totals = [float(sum(one.total for one in meter.metered if one.kind == kind)) for meter in (whole, cut)]
+        assert totals[1] == pytest.approx(totals[0], rel=0.005)
+    (dense,) = [one for one in whole.metered if one.place.service == "chat-dense"]
+    assert float(hours_together([dense])) == pytest.approx(80 / 60, abs=0.02)
+
+
 def test_only_this_machine_reaches_opencost(lab: CostLab) -> None:
     process = psutil.Process(lab.running.children[OPENCOST].pid)
     listening = {one.laddr.ip for one in process.net_connections("tcp") if one.status == psutil.CONN_LISTEN}
@@ -100,4 +117,4 @@ def test_both_programs_are_set_up_as_on_a_real_cluster(lab: CostLab) -> None:
     labels = yaml.safe_load((ROOT / METER / "kube-state-metrics-values.yaml").read_text())["kube-state-metrics"]
     assert f"--metric-labels-allowlist={','.join(labels['metricLabelsAllowlist'])}" in metrics.argv
     assert chart["extraEnv"].items() <= opencost.environment.items()
-    assert chart["defaultClusterId"] in SETTINGS.environments
+    assert chart["clusterIdConfigmap"] == "cluster-name"

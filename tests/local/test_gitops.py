@@ -16,7 +16,7 @@ import pytest
 
 from gitops_lab import APPLICATIONS, ENVIRONMENT, NAMESPACE, ROOT, GitOps, objects_of, service_files
 from neuroscale.kube.client import Identity, Object
-from neuroscale.local.deployment import deploy
+from neuroscale.local.argocd_applications import deploy
 
 pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.slow]
 

@@ -28,9 +28,9 @@ from neuroscale.local.argocd import (
 )
 from neuroscale.local.control_plane import cluster, control_plane
 from neuroscale.local.process import PROCESS_VARIABLE, belonging
+from neuroscale.local.processes import notes
 from neuroscale.local.redis import NAME as REDIS
 from neuroscale.local.redis import Redis
-from neuroscale.local.stack import notes
 from neuroscale.local.webhook_relay import signature
 from neuroscale.rendering.platform.argocd import VALUES, config_maps
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from gitops_lab import objects_of
 from live_lab import service_files
 from neuroscale.kube.client import Object
-from neuroscale.local.node.launch import Launch, Server, plan, translate
+from neuroscale.local.node.launch import Launch, LocalVllm, plan_process, translate
 from neuroscale.local.node.variables import Place, Sources, expand, referred
 from neuroscale.local.node.waiting import WaitingError
 
-SERVER = Server(Path("/opt/vllm/bin/python"), "0.32.0", Path("/var/models"))
+SERVER = LocalVllm(Path("/opt/vllm/bin/python"), "0.32.0", Path("/var/models"))
 PLACE = Place("this-machine", "127.127.3.4", "127.0.0.1", 2, 8 * 2**30)
 ROOT = Path("/run/pods/uid-1")
 IMAGE = "vllm/vllm-openai-cpu:v0.32.0"
@@ -33,7 +33,7 @@ def pod(**spec: Any) -> Object:
 
 
 def launch(asked: Object, whole: Object | None = None, sources: Sources | None = None) -> Launch:
-    return plan(whole or pod(), asked, sources or Sources(), SERVER, PLACE, ROOT)
+    return plan_process(whole or pod(), asked, sources or Sources(), SERVER, PLACE, ROOT)
 
 
 def waiting(asked: Object, whole: Object | None = None, sources: Sources | None = None) -> tuple[str, str]:
@@ -120,9 +120,9 @@ def test_an_image_of_the_organisations_own_registry_is_the_same_image() -> None:
 
 
 def test_where_vllm_is_not_installed_the_pod_waits_and_says_what_to_run() -> None:
-    server = Server(Path(), "0.32.0", Path(), "vLLM 0.32.0 is not installed on this machine: run `make setup`.")
+    server = LocalVllm(Path(), "0.32.0", Path(), "vLLM 0.32.0 is not installed on this machine: run `make setup`.")
     with pytest.raises(WaitingError) as caught:
-        plan(pod(), container(), Sources(), server, PLACE, ROOT)
+        plan_process(pod(), container(), Sources(), server, PLACE, ROOT)
     assert caught.value.reason == "ErrImagePull"
     assert "make setup" in caught.value.message
 

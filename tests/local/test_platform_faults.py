@@ -36,9 +36,9 @@ from neuroscale.local import (
     kserve,
     kwok,
     kyverno,
+    processes,
     prometheus,
     redis,
-    stack,
     workflow_runner,
 )
 from neuroscale.local.forge_accounts import ADMIN
@@ -382,7 +382,7 @@ def _most_alone_the_rest_at_once() -> list[tuple[tuple[str, ...], str]]:
 def test_every_process_can_be_killed_during_a_sync_and_nothing_merged_is_lost(
     faults: Faults, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert {*FAULTS} == {SUPERVISOR, *(one.name for one in stack.processes(faults.gitops.local.state))}
+    assert {*FAULTS} == {SUPERVISOR, *(one.name for one in processes.processes(faults.gitops.local.state))}
     each_alone = [((name,), stage) for name, stage in FAULTS.items()]
     killed = comparisons.FAULTS.sample(each_alone, _most_alone_the_rest_at_once())
     first = faults.merge(1)

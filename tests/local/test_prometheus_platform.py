@@ -161,7 +161,7 @@ def test_it_may_see_where_pods_are_and_nothing_else(platform: Platform) -> None:
 
 def test_it_looks_only_at_pods_of_this_machine(platform: Platform) -> None:
     with contextlib.ExitStack() as stack:
-        from neuroscale.cluster.metrics.reach import by_address
+        from neuroscale.cluster.metrics.prometheus_connection import by_address
 
         prometheus = stack.enter_context(by_address(address_in(platform.folder)))
         for target in prometheus.targets("active"):

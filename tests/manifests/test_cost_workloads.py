@@ -519,7 +519,7 @@ def test_devices_that_the_catalog_lacks_are_named() -> None:
 
 
 def test_an_accelerator_without_a_price_is_named_and_never_gets_a_default_one() -> None:
-    for kind in ("nvidia-a100-80gb", "nvidia-h200-141gb"):
+    for kind in ("nvidia-b200", "nvidia-h200-141gb"):
         pod = GPU_POD | {"nodeSelector": {SELECTOR: kind}}
         service, cost = added(workload(pod=pod), workload(name="other"))
         assert f"has a price for 1 x {kind}" in reasons(cost)["Deployment team-alpha/chat"]

@@ -15,7 +15,7 @@ from neuroscale.cluster import capacity_reader
 from neuroscale.cluster.capacity import Demand
 from neuroscale.core.units import GIB
 from neuroscale.core.yaml_io import Document, dump
-from neuroscale.gate.fit.vllm_containers import Server
+from neuroscale.gate.fit.vllm_containers import VllmContainer
 from neuroscale.gate.fit.vllm_pods import servers
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.manifests.pod_resources import requests
@@ -102,7 +102,7 @@ def test_a_clusters_room_is_judged_for_these_pods(example: Example) -> None:
 def test_the_fit_check_judges_every_server_of_these_pods(example: Example) -> None:
     text = "---\n".join(dump(one) for one in (example.value, *example.others))
     read = servers(read_manifests(text.encode(), "file.yaml"), lambda _: None)
-    found = [one for one in read if isinstance(one, Server) and not one.description]
+    found = [one for one in read if isinstance(one, VllmContainer) and not one.description]
     judged = Counter((one.container.get("image"), *of_one(one.container)) for one in found)
     there = [
         (each, count)

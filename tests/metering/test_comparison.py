@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuroscale.metering.allocation import Meter, Metered, Place
-from neuroscale.metering.comparison import CAUSES, Compared, Threshold, compare, measured_hours
-from neuroscale.metering.services import Estimate, ServiceFacts, estimates, key_of
+from neuroscale.metering.allocation import Meter, Metered, Place, together
+from neuroscale.metering.comparison import CAUSES, Compared, Comparison, Threshold, compare
+from neuroscale.metering.services import Estimate, Named, Planned, Promise, ServiceFacts, key_of
 from neuroscale.metering.window import Window
-from neuroscale.planning.plan import Cost, Replicas, Tenancy, dump_plan
-from neuroscale.repo.snapshot import FolderSnapshot
-from plan_factory import make_plan, make_request
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 WINDOW = Window(START, START + timedelta(hours=100))
@@ -24,6 +21,21 @@ ZERO = Decimal(0)
 PLACE = Place("prod", "team-one", "one", "ann", "chat", "1")
 NAME = ("prod", "team-one", "chat")
 PLAN = Estimate(hourly=Decimal("2"), replicas=2, gpus=1, cpu=Decimal(8))
+
+
+def promised(*plans: tuple[int, int, Estimate]) -> dict[Named, Promise]:
+    """Plans by the hours of the window in which they begin and end."""
+    return {
+        NAME: Promise(
+            tuple(
+                Planned(Window(START + timedelta(hours=begin), START + timedelta(hours=end)), plan)
+                for begin, end, plan in plans
+            )
+        )
+    }
+
+
+ALWAYS = promised((0, 100, PLAN))
 
 
 def metered(total: str, gpu_hours: str, hours: str, **place: str) -> Metered:
@@ -40,8 +52,10 @@ def idle(total: str) -> Metered:
 
 
 def compared(*found: Metered, plan: Estimate | None = PLAN) -> tuple[Compared, ...]:
-    facts = {key_of(one): ServiceFacts("prod", "a-model", "nvidia-l4") for one in found if one.place.service}
-    return compare(Meter(WINDOW, found), facts, {NAME: plan} if plan else {}).services
+    facts = {
+        key_of(one): ServiceFacts("prod", "a-model", "nvidia-l4", estimate=plan) for one in found if one.place.service
+    }
+    return compare(Meter(WINDOW, found), facts, promised((0, 100, plan)) if plan else {}).services
 
 
 def causes(one: Compared) -> dict[str, str]:
@@ -56,8 +70,8 @@ def test_services_of_other_environments_on_the_same_cluster_are_left_out_when_on
         key_of(there): ServiceFacts("local", "a-model", "cpu"),
     }
     meter = Meter(WINDOW, (here, there))
-    assert [one.service for one in compare(meter, facts, {NAME: PLAN}, ["prod"]).services] == ["chat"]
-    assert {one.service for one in compare(meter, facts, {NAME: PLAN}).services} == {"chat", "other"}
+    assert [one.service for one in compare(meter, facts, ALWAYS, ["prod"]).services] == ["chat"]
+    assert {one.service for one in compare(meter, facts, ALWAYS).services} == {"chat", "other"}
 
 
 def test_what_runs_as_planned_at_the_planned_price_does_not_differ() -> None:
@@ -105,16 +119,97 @@ def test_what_cannot_be_compared_is_unknown_and_says_why(plan: Estimate | None, 
 
 
 def test_replicas_without_a_counted_accelerator_are_told_by_their_cpu() -> None:
-    cpu = Metered("pods", PLACE, Decimal(400), ZERO, Decimal(400), ZERO, ZERO, Decimal(1600), Decimal(100), START)
-    (one,) = compared(cpu, plan=Estimate(Decimal("2"), 2, 0, Decimal(8)))
+    (one,) = on_tpu("400").services
     assert causes(one) == {}
+
+
+def on_tpu(total: str) -> Comparison:
+    """Two replicas with 8 cores each for the whole window, on an accelerator that OpenCost does not count."""
+    amount = Decimal(total)
+    cpu = Metered("pods", PLACE, amount, ZERO, amount, ZERO, ZERO, Decimal(1600), Decimal(100), START)
+    plan = Estimate(Decimal("2"), 2, 0, Decimal(8))
+    facts = {key_of(cpu): ServiceFacts("prod", "a-model", "tpu-v6e-1", "google.com/tpu", plan)}
+    return compare(Meter(WINDOW, (cpu, idle("0"))), facts, promised((0, 100, plan)))
+
+
+def test_an_accelerator_that_opencost_does_not_charge_is_unknown_and_no_difference_of_price() -> None:
+    found = on_tpu("100")
+    assert found.services[0].difference is None
+    assert found.services[0].why_unknown.startswith("OpenCost counts no hours of google.com/tpu")
+    (note,) = found.notes
+    assert note.level == "warning"
+    assert "no hours of google.com/tpu for team-one/chat (tpu-v6e-1)" in note.text
+
+
+@pytest.mark.parametrize(("total", "why"), [("190", "its placeholder prices"), ("0", "charges nothing")])
+def test_prices_that_are_none_are_no_difference_of_price(total: str, why: str) -> None:
+    (one,) = compared(metered(total, "200", "100"))
+    assert one.difference is None
+    assert why in one.why_unknown
+
+
+def test_a_service_that_was_merged_within_the_window_costs_its_plan_from_then_on() -> None:
+    new = replace(metered("80", "40", "20"), start=START + timedelta(hours=80))
+    meter = Meter(WINDOW, (new, metered("1", "0", "100", service="", cost_center="", namespace="kube-system")))
+    facts = {key_of(new): ServiceFacts("prod", "a-model", "nvidia-l4", estimate=PLAN)}
+    (one,) = compare(meter, facts, promised((80, 100, PLAN))).services
+    assert (one.estimate, one.metered, causes(one)) == (Decimal("80.00"), Decimal("80.00"), {})
+
+
+def test_a_service_that_was_removed_within_the_window_costs_its_plan_until_then() -> None:
+    gone = metered("84", "42", "21")
+    facts = {key_of(gone): ServiceFacts("prod", "a-model", "nvidia-l4", estimate=PLAN)}
+    (one,) = compare(Meter(WINDOW, (gone,)), facts, promised((0, 20, PLAN))).services
+    assert (one.estimate, causes(one)) == (Decimal("80.00"), {"hours": "4.00"})
+
+
+def test_more_replicas_from_an_hour_on_are_promised_from_then_on() -> None:
+    more = Estimate(Decimal(2), 4, 1, Decimal(8))
+    chat = metered("600", "300", "100")
+    facts = {key_of(chat): ServiceFacts("prod", "a-model", "nvidia-l4", estimate=more)}
+    (one,) = compare(Meter(WINDOW, (chat,)), facts, promised((0, 50, PLAN), (50, 100, more))).services
+    assert (one.estimate, causes(one)) == (Decimal("600.00"), {})
+
+
+def test_costs_before_a_swap_of_accelerators_are_compared_with_the_plan_before_it() -> None:
+    """Replicas of two GPUs at $6 became replicas of one GPU at $2; each part has replicas by its own plan."""
+    large = Estimate(Decimal(6), 1, 2, Decimal(8))
+    rows = (metered("300", "100", "50"), replace(metered("200", "100", "50"), part=1))
+    facts = {
+        key_of(row): ServiceFacts("prod", "a-model", "nvidia-l4", estimate=plan)
+        for row, plan in zip(rows, (large, PLAN), strict=True)
+    }
+    meter = Meter(WINDOW, rows, cuts=(START + timedelta(hours=50),))
+    (one,) = compare(meter, facts, promised((0, 50, large), (50, 100, PLAN))).services
+    assert (one.estimate, causes(one)) == (Decimal("500.00"), {})
+
+
+def test_pods_that_paused_between_two_samples_ran_for_fewer_hours() -> None:
+    """OpenCost's minutes are the span from the first to the last sample: pods at both ends seem to have run between."""
+    (one,) = compared(metered("4", "2", "100"), plan=Estimate(Decimal(2), 1, 1, Decimal(8)))
+    assert causes(one) == {"hours": "-196.00"}
+
+
+def test_times_that_overlap_count_once() -> None:
+    """A canary with other labels beside the service, both for the first half of the window."""
+    half = ((START, START + timedelta(hours=50)),)
+    rows = [replace(metered("100", "50", "50", cost_center=center), spans=half) for center in ("one", "two")]
+    assert causes(compared(*rows)[0]) == {"hours": "-200.00"}
 
 
 def test_time_without_data_is_not_promised() -> None:
     gap = Window(START, START + timedelta(hours=40))
     late = Metered(**{**vars(metered("1", "1", "1")), "start": START + timedelta(hours=50)})
-    assert measured_hours(Meter(WINDOW, (late,), empty=(gap,))) == 50
-    assert measured_hours(Meter(WINDOW, (metered("1", "1", "1"),))) == 100
+    assert compare(Meter(WINDOW, (late,), empty=(gap,)), {}, {}).measured_hours == 50
+    assert compare(Meter(WINDOW, (metered("1", "1", "1"),)), {}, {}).measured_hours == 100
+    whole = Window(START, START + timedelta(hours=100))
+    middle = Window(START + timedelta(hours=30), START + timedelta(hours=40))
+    assert compare(Meter(whole, (metered("1", "1", "1"),), empty=(middle,)), {}, {}).measured_hours == 90
+
+
+def test_negative_idle_of_one_day_does_not_lower_what_the_other_days_idle_cost() -> None:
+    found = together([metered("400", "200", "100"), idle("-30"), idle("50")])
+    assert compared(*found)[0].idle == Decimal("50.00")
 
 
 @pytest.mark.parametrize(("total", "counts"), [("440", False), ("441", True), ("360", False), ("359", True)])
@@ -147,17 +242,3 @@ def test_causes_add_up_to_the_difference_and_that_to_the_amounts(
             assert tuple(one.causes) == CAUSES
             assert sum(one.causes.values()) == one.difference
             assert one.estimate + one.difference == one.metered + one.idle
-
-
-def test_estimates_are_those_of_the_plans_in_the_repository(tmp_path: Path) -> None:
-    folder = tmp_path / "manifests/prod/chat"
-    folder.mkdir(parents=True)
-    cost = Cost(hourly=Decimal("4"), monthly_min=None, monthly_max=None, price_date=None, price_source="")
-    tenancy = Tenancy(team="one", owner="ann", cost_center="one", namespace="team-one")
-    plan = make_plan(
-        make_request(service="chat", environment="prod"), cost=cost, replicas=Replicas(min=2, max=4), tenancy=tenancy
-    )
-    (folder / "plan.yaml").write_text(dump_plan(plan))
-    (folder / "request.yaml").write_text("")
-    found = estimates(FolderSnapshot(tmp_path), ("dev", "prod"))
-    assert found == {NAME: Estimate(Decimal("2"), 2, 1, Decimal(plan.resources.cpu))}

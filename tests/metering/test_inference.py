@@ -107,5 +107,18 @@ def test_a_server_that_does_not_answer_is_told() -> None:
     def respond(request: httpx.Request) -> Any:
         raise httpx.ConnectError("refused", request=request)
 
-    with pytest.raises(OpenCostError, match="does not answer about its cost of tokens: refused"):
-        OpenCost(URL, httpx.Client(transport=httpx.MockTransport(respond))).inference(DAY)
+    http = httpx.Client(transport=httpx.MockTransport(respond))
+    with pytest.raises(OpenCostError, match="does not answer: refused"):
+        OpenCost(URL, http, first_pause=0).inference(DAY)
+
+
+def test_a_fault_that_passes_is_asked_again() -> None:
+    found = asked('{"code": 500, "message": "later"}', inference_answer(CHAT)[:40], inference_answer(CHAT))
+    assert found is not None
+    assert found.models[0].each == Decimal("5.00")
+
+
+def test_a_price_of_less_than_a_cent_keeps_its_digits() -> None:
+    found = asked(inference_answer(model("google/gemma", "one", 10.98, 900_000_000, 30_000_000, 9, 1.98)))
+    assert found is not None
+    assert (found.models[0].each, found.models[0].input) == (Decimal("0.01181"), Decimal("0.01"))

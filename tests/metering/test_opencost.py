@@ -73,6 +73,26 @@ def test_a_long_window_is_asked_for_day_by_day_and_no_step_overruns_it() -> None
     assert service.total == Decimal("0.4")  # in binary floating point it is 0.4000000000000001
 
 
+def test_costs_before_a_cut_are_kept_apart_from_those_after_it() -> None:
+    asked = []
+
+    def answer(window: str) -> httpx.Response:
+        asked.append(window)
+        return httpx.Response(200, text=envelope({key("chat", "cc-one"): costs(1), "__idle__": costs(0)}))
+
+    cut = datetime(2026, 11, 22, 9, tzinfo=UTC)
+    meter = answering(answer).meter(read_window("2d", NOW), [cut])
+    assert asked == [
+        "2026-11-21T15:30:00Z,2026-11-22T00:00:00Z",
+        "2026-11-22T00:00:00Z,2026-11-22T09:00:00Z",
+        "2026-11-22T09:00:00Z,2026-11-23T00:00:00Z",
+        "2026-11-23T00:00:00Z,2026-11-23T15:30:00Z",
+    ]
+    chat = [one for one in meter.metered if one.place.service]
+    assert [(one.part, one.total) for one in chat] == [(0, Decimal(2)), (1, Decimal(2))]
+    assert [part.end for part in meter.parts] == [cut, meter.window.end]
+
+
 def test_a_row_is_read_by_its_labels_and_what_has_none_is_kept_apart() -> None:
     rows = {
         key("chat", "cc-one", ratio="0.151", owner="ann"): costs(1.5, 2),
@@ -148,7 +168,7 @@ def test_an_answer_that_takes_too_long_is_told_after_three_attempts() -> None:
     assert len(asked) == 3
 
 
-@pytest.mark.parametrize("field", ["totalCost", "gpuHours", "gpuCost", "cpuCost", "ramCost", "minutes"])
+@pytest.mark.parametrize("field", ["totalCost", "gpuHours", "gpuCost", "cpuCost", "ramCost", "ramByteHours", "minutes"])
 @pytest.mark.parametrize("value", [None, "1.5", True, "missing"])
 def test_a_cost_without_a_number_ends_the_bill(field: str, value: Any) -> None:
     row = costs(1.5, 2, **{field: value})

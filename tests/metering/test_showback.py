@@ -214,6 +214,33 @@ def test_negative_idle_is_shown_and_lowers_nobodys_share() -> None:
     assert "Idle costs are negative (-0.50 USD)" in texts(found)
 
 
+def test_negative_idle_of_one_day_is_not_hidden_by_that_of_another() -> None:
+    found = statement(service("10", "a", "one"), metered("-5", kind="idle"), metered("8", kind="idle"))
+    assert column(found, "idle") == {"one": "8.00"}
+    assert (found.idle, found.undistributed, found.bill) == (Decimal("3.00"), Decimal("-5.00"), Decimal("13.00"))
+    assert "Idle costs are negative (-5.00 USD) for a part of the window" in texts(found)
+
+
+def test_a_pool_before_a_swap_is_weighted_apart_from_the_pool_after_it() -> None:
+    """The service was on an accelerator of its own, and then came to the other team's."""
+    rows = [
+        *(service("8000", "chat", "one"), service("250", "sparse", "two", "0.1")),
+        *(
+            replace(service(total, *of), part=1)
+            for total, *of in (("250", "chat", "one"), ("250", "sparse", "two", "0.1"))
+        ),
+    ]
+    accelerators = ["nvidia-h100-80gb", "nvidia-l4", "nvidia-l4", "nvidia-l4"]
+    facts = {
+        key_of(row): ServiceFacts("prod", "a-model", accelerator)
+        for row, accelerator in zip(rows, accelerators, strict=True)
+    }
+    meter = Meter(WINDOW, together(rows), cuts=(START + timedelta(hours=12),))
+    found = statement_of(meter, "cost-center", facts, ENVIRONMENTS)
+    assert column(found, "weighted") == {"one": "8454.55", "two": "295.45"}
+    assert "prod/chat (a-model on nvidia-h100-80gb, then a-model on nvidia-l4)" in texts(found)
+
+
 def test_a_short_window_says_how_exact_its_hours_are() -> None:
     short = Window(START, START + timedelta(minutes=30))
     costs = (service("10", "a", "one"), metered("50", "idle"))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from neuroscale.milestones.lessons import FOLDER, PARTS, VLLM, Lesson, find_lessons
-from neuroscale.milestones.pages import is_current, pasted
-from neuroscale.milestones.running import run_lesson
+from lesson_folders import LESSONS, assert_as_told
+from neuroscale.milestones.lessons import FOLDER, PARTS, VLLM, Evidence, Lesson
+from neuroscale.milestones.pages import pasted
+from neuroscale.milestones.recorded import RECORDED
+from neuroscale.milestones.run_table import rows, word
+from neuroscale.milestones.running import State
 
 ROOT = Path(__file__).resolve().parents[2]
-LESSONS = find_lessons(ROOT)
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
@@ -24,9 +27,26 @@ def test_a_lesson_is_complete(lesson: Lesson) -> None:
         assert len(words) >= 60, "a page says in prose what happened"
 
 
+@pytest.mark.parametrize(
+    "lesson", [one for one in LESSONS if one.evidence is Evidence.RECORDED_LOG], ids=lambda lesson: lesson.name
+)
+def test_a_lesson_from_a_log_prints_the_recorded_figures_and_their_source(lesson: Lesson) -> None:
+    page = " ".join((pasted(lesson, "before") or "").split())
+    assert re.search(
+        rf"{RECORDED} elsewhere, not run here: \S+ in tests/ground_truth\. Source: .+ It (started|failed)", page
+    )
+
+
 def test_the_table_of_the_folder_names_every_lesson() -> None:
     table = (ROOT / FOLDER / "README.md").read_text()
     assert [lesson.name for lesson in LESSONS if f"]({lesson.name}/BEFORE.md)" not in table] == []
+
+
+def test_the_table_of_the_last_run_names_exactly_the_lessons_that_exist_and_shows_them_green() -> None:
+    table = rows((ROOT / FOLDER / "README.md").read_text())
+    assert table.keys() == {lesson.name for lesson in LESSONS}, "run `neuroscale milestones --renew`"
+    shown = {name: (row.before, row.after) for name, row in table.items()}
+    assert shown == {one.name: (word(one, "before", State.HOLDS), "yes") for one in LESSONS}
 
 
 @pytest.mark.tools
@@ -40,8 +60,4 @@ def test_the_table_of_the_folder_names_every_lesson() -> None:
     ],
 )
 def test_a_failure_happens_as_told_and_is_prevented_here(kyverno_once: None, lesson: Lesson) -> None:
-    outcome = run_lesson(lesson)
-    assert {part: ending.reason for part, ending in outcome.endings.items()} == dict.fromkeys(PARTS, "")
-    assert outcome.green
-    stale = [lesson.page(part).name for part in PARTS if not is_current(lesson, part, outcome.endings[part].output)]
-    assert stale == [], f"run `neuroscale milestones {lesson.name} --renew`"
+    assert_as_told(lesson)

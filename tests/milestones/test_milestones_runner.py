@@ -8,16 +8,13 @@ from pathlib import Path
 import pytest
 
 from command_line import Said, commands
-from neuroscale.core import tools
+from lesson_folders import PAGE, START, UNTRUE, write_lesson
+from neuroscale.core import schemas, tools
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.milestones.lessons import choose, find_lessons
 from neuroscale.milestones.pages import is_current, pasted, renew
+from neuroscale.milestones.run_table import rows
 from neuroscale.milestones.running import State, run_lesson
-
-PAGE = "# Something went wrong\n\nText.\n\n<!-- output of ./{part} -->\n<!-- end of output -->\n\nMore.\n"
-START = "from neuroscale.milestones.program import Program, run\n"
-TRUE = f"{START}run(lambda program: program.claim('It is so.', True))\n"
-UNTRUE = f"{START}run(lambda program: program.claim('It is so.', False))\n"
 
 
 @pytest.fixture
@@ -25,22 +22,13 @@ def repository(tmp_path: Path) -> Path:
     """A platform repository with one lesson, both of whose claims are true."""
     (tmp_path / "platform").mkdir()
     (tmp_path / "platform/settings.yaml").touch()
-    write(tmp_path, "lesson")
+    write_lesson(tmp_path, "lesson")
     return tmp_path
 
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
     return commands(capsys, monkeypatch, "milestones")
-
-
-def write(root: Path, name: str, before: str = TRUE, after: str = TRUE, needs: str = "") -> None:
-    folder = root / "milestones" / name
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "before").write_text(before)
-    (folder / "after").write_text(after)
-    (folder / "BEFORE.md").write_text(PAGE.format(part="before") + (f"<!-- needs: {needs} -->\n" if needs else ""))
-    (folder / "AFTER.md").write_text(PAGE.format(part="after"))
 
 
 def test_a_lesson_is_green_when_both_of_its_claims_are_true(repository: Path, command: Callable[..., Said]) -> None:
@@ -52,7 +40,7 @@ def test_a_lesson_is_green_when_both_of_its_claims_are_true(repository: Path, co
 def test_a_failure_that_no_longer_happens_is_red_and_called_history(
     repository: Path, command: Callable[..., Said]
 ) -> None:
-    write(repository, "past", before=UNTRUE)
+    write_lesson(repository, "past", before=UNTRUE)
     said = command("--repository", repository)
     assert said.status == 1
     assert "the lesson is history" in said.out
@@ -60,7 +48,7 @@ def test_a_failure_that_no_longer_happens_is_red_and_called_history(
 
 
 def test_a_failure_that_nothing_prevents_is_red(repository: Path, command: Callable[..., Said]) -> None:
-    write(repository, "open", after=UNTRUE)
+    write_lesson(repository, "open", after=UNTRUE)
     said = command("--json", "--repository", repository)
     assert said.status == 1
     (found,) = [lesson for lesson in said.json["lessons"] if lesson["name"] == "open"]
@@ -74,11 +62,22 @@ def test_a_lesson_whose_tool_is_missing_is_not_run_and_not_green(
         raise UntrustedError(f"{name} is not built. Run `make setup`.")
 
     monkeypatch.setattr(tools, "find", missing)
-    write(repository, "without", needs="kyverno")
+    write_lesson(repository, "without", needs="kyverno")
     said = command("--repository", repository)
     assert said.status == 3
     assert "1 of 2 lessons hold, 1 not run, which is not green" in said.out
     assert "kyverno is not built" in said.out
+
+
+def test_a_lesson_of_the_gate_is_not_run_without_the_schemas(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise UntrustedError("The schemas are not built. Run `make setup`.")
+
+    monkeypatch.setattr(tools, "find", lambda name: repository)
+    monkeypatch.setattr(schemas, "find", missing)
+    write_lesson(repository, "lesson", needs="kyverno")
+    (lesson,) = find_lessons(repository)
+    assert run_lesson(lesson).before.state is State.NOT_RUN
 
 
 @pytest.mark.parametrize(
@@ -95,7 +94,7 @@ def test_a_lesson_whose_tool_is_missing_is_not_run_and_not_green(
     ],
 )
 def test_a_program_that_proves_nothing_is_broken(repository: Path, program: str, reason: str) -> None:
-    write(repository, "lesson", before=program)
+    write_lesson(repository, "lesson", before=program)
     (lesson,) = find_lessons(repository)
     outcome = run_lesson(lesson)
     assert outcome.before.state is State.BROKEN
@@ -104,7 +103,7 @@ def test_a_program_that_proves_nothing_is_broken(repository: Path, program: str,
 
 
 def test_a_program_that_does_not_end_is_ended_with_what_it_started(repository: Path) -> None:
-    write(repository, "lesson", before="import subprocess\nsubprocess.run(['sleep', '60'])\n")
+    write_lesson(repository, "lesson", before="import subprocess\nsubprocess.run(['sleep', '60'])\n")
     (lesson,) = find_lessons(repository)
     outcome = run_lesson(lesson, seconds=1)
     assert outcome.before.state is State.BROKEN
@@ -123,13 +122,42 @@ def test_a_lesson_without_one_of_its_files_is_refused(
 
 
 def test_a_need_that_nobody_knows_is_refused(repository: Path) -> None:
-    write(repository, "lesson", needs="kyverno, kuberneets")
+    write_lesson(repository, "lesson", needs="kyverno, kuberneets")
     with pytest.raises(InputError, match="names kuberneets"):
         find_lessons(repository)
 
 
+@pytest.mark.parametrize(
+    ("evidence", "message"), [("", "evidence: is missing"), ("a real tol", "is 'a real tol'")], ids=["none", "unknown"]
+)
+def test_a_lesson_that_does_not_say_how_it_shows_its_failure_is_refused(
+    repository: Path, evidence: str, message: str
+) -> None:
+    write_lesson(repository, "lesson", evidence=evidence)
+    with pytest.raises(InputError, match=message):
+        find_lessons(repository)
+
+
+def test_a_before_in_which_no_tool_fails_is_not_called_a_failure(
+    repository: Path, command: Callable[..., Said]
+) -> None:
+    write_lesson(repository, "from-a-log", evidence="recorded log")
+    write_lesson(repository, "from-figures", evidence="computed")
+    listed = command("--list", "--json", "--repository", repository).json["lessons"]
+    kinds = {one["name"]: one["evidence"] for one in listed}
+    assert kinds == {"lesson": "real tool", "from-a-log": "recorded log", "from-figures": "computed"}
+    rows = {
+        words[0]: words[1:] for line in command("--repository", repository).out.splitlines() if (words := line.split())
+    }
+    assert {name: " ".join(rows[name][:-1]) for name in kinds} == {
+        "lesson": "yes yes",
+        "from-a-log": "recorded log yes",
+        "from-figures": "computed yes",
+    }
+
+
 def test_lessons_that_need_the_platform_can_be_left_out(repository: Path, command: Callable[..., Said]) -> None:
-    write(repository, "with-platform", needs="platform")
+    write_lesson(repository, "with-platform", needs="platform")
     assert [one["name"] for one in command("--list", "--json", "--repository", repository).json["lessons"]] == [
         "lesson",
         "with-platform",
@@ -152,15 +180,17 @@ def test_a_page_is_renewed_with_the_output_and_the_rest_stays(repository: Path, 
     assert "lesson/BEFORE.md" not in said.out
     page = (repository / "milestones/lesson/BEFORE.md").read_text()
     block = "<!-- output of ./before -->\n```text\n✔ It is so.\n```\n<!-- end of output -->"
-    assert page == PAGE.format(part="before").replace("<!-- output of ./before -->\n<!-- end of output -->", block)
+    start = PAGE.format(part="before").replace("<!-- output of ./before -->\n<!-- end of output -->", block)
+    assert page == f"{start}<!-- evidence: real tool -->\n"
     command("--renew", "--repository", repository)
     assert (repository / "milestones/lesson/BEFORE.md").read_text() == page
+    assert rows((repository / "milestones/README.md").read_text()).keys() == {"lesson"}
 
 
 def test_the_output_of_a_program_that_does_not_hold_is_not_pasted(
     repository: Path, command: Callable[..., Said]
 ) -> None:
-    write(repository, "lesson", after=UNTRUE)
+    write_lesson(repository, "lesson", after=UNTRUE)
     command("--renew", "--repository", repository)
     (lesson,) = find_lessons(repository)
     assert pasted(lesson, "before") == "✔ It is so.\n"

@@ -267,6 +267,32 @@ def test_hybrids_with_linear_attention_or_state_space_layers_are_refused_in_word
 
 
 @pytest.mark.parametrize(
+    ("architecture", "model_type", "words"),
+    [
+        ("BambaForCausalLM", "bamba", "does not serve BambaForCausalLM any more; 0.23.0 was the last"),
+        ("MiniMaxText01ForCausalLM", "minimax_text_01", "MiniMaxText01ForCausalLM any more; 0.23.0 was the last"),
+        ("RwkvForCausalLM", "rwkv", "does not serve RwkvForCausalLM"),
+        ("RWKV7ForCausalLM", "rwkv7", "does not serve RWKV7ForCausalLM"),
+    ],
+)
+def test_a_hybrid_that_vllm_does_not_serve_is_called_so(architecture: str, model_type: str, words: str) -> None:
+    problem = refused(LLAMA, architectures=[architecture], model_type=model_type)
+    assert words in problem.message
+    assert "Start it" not in problem.fix
+
+
+@pytest.mark.parametrize("name", ["DeepSeek-V3.2", "GLM-5.2"])
+def test_sparse_attention_may_be_named_among_the_kinds_of_layers(name: str) -> None:
+    config = FULL[name]
+    kinds = ["deepseek_sparse_attention"] * config["num_hidden_layers"]
+    plain = read(config)
+    named = read(config, layer_types=kinds)
+    assert (named.total_params, named.cache) == (plain.total_params, plain.cache)
+    assert "deepseek_sparse_attention" in refused(LLAMA, layer_types=kinds).message
+    assert "deepseek_sparse_attention" in refused(TINY["deepseek_v3"], layer_types=kinds).message
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"is_encoder_decoder": True}, "encoder and decoder"),

@@ -101,11 +101,12 @@ def test_scales_and_zero_points_go_with_their_matrix(tmp_path: Path) -> None:
     assert facts.total_params == counted.total_params
 
 
-def test_what_modelopt_writes_beside_the_config_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [".", "config.json"])
+def test_what_modelopt_writes_beside_the_config_is_read(tmp_path: Path, named: str) -> None:
     folder = write_checkpoint(tmp_path, LLAMA)
     beside = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
     (folder / "hf_quant_config.json").write_text(json.dumps(beside))
-    facts = load_model(str(folder))
+    facts = load_model(str(folder / named))
     assert facts.quantization is not None
     assert (facts.quantization.method, facts.quantization.bits) == ("modelopt", 8)
 

@@ -9,8 +9,9 @@ import pytest
 import model_reference
 from neuroscale.core.errors import InputError
 from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.models.architectures import removed, version
 from neuroscale.models.config import read_config
-from neuroscale.models.served import supported, version
+from neuroscale.models.supported_architectures import supported
 from neuroscale.vllm.known_arguments import load
 from oracle_configs import FULL, TINY
 
@@ -18,6 +19,10 @@ from oracle_configs import FULL, TINY
 def test_the_table_names_exactly_the_architectures_of_the_pinned_vllm() -> None:
     pinned = load(version())
     assert set(supported()) == set(pinned.architectures)
+    served_by_transformers = removed().keys() - pinned.removed_architectures.keys()
+    assert {name: last for name, last in removed().items() if name not in served_by_transformers} == dict(
+        pinned.removed_architectures
+    )
 
 
 def test_the_document_is_what_the_script_writes() -> None:

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuroscale.models.keys import Keys
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.quantization import Patterns
 
 _WORDS = st.text("ab.*", min_size=1, max_size=6)
@@ -17,3 +17,11 @@ _WORDS = st.text("ab.*", min_size=1, max_size=6)
 def test_a_pattern_with_stars_matches_from_a_parts_beginning(patterns: list[str], module: str) -> None:
     found = Patterns(Keys({}, "test"), "ignore", patterns).match(module)
     assert found == any(fnmatchcase(module, one) or fnmatchcase(module, f"*.{one}") for one in patterns)
+
+
+def test_a_pattern_matches_whatever_the_prefix_of_its_files_is() -> None:
+    # NVIDIA's files of Nemotron-H name modules below `backbone`; vLLM's own names begin with `model`.
+    found = Patterns(Keys({}, "test"), "ignore", ["backbone.layers.5.mixer.q_proj", "backbone.layers.1*"])
+    assert found.match("model.layers.5.mixer.q_proj")
+    assert found.match("model.layers.1.mixer.gate")
+    assert not found.match("model.layers.5.mixer.k_proj")

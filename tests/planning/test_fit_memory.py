@@ -27,7 +27,7 @@ from neuroscale.catalog import load_catalog
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import Device, fit
-from neuroscale.planning.fit.defaults import resolve
+from neuroscale.planning.fit.argument_defaults import resolve
 from neuroscale.planning.fit.overhead import graph_sizes
 from neuroscale.planning.fit.versions import behaviour
 from neuroscale.planning.fit.weights import rank_weights
@@ -275,6 +275,21 @@ def test_the_memory_of_images_is_reserved_while_any_tower_is_there() -> None:
 
     assert activations(audios=0) == activations(images=0, videos=0) == activations()
     assert activations(images=0, videos=0, audios=0) < activations()
+
+
+def test_the_tower_of_qwen3_5_is_tried_with_its_largest_image_whatever_the_weights_are() -> None:
+    def activations(name: str, **arguments: Any) -> float:
+        settings = EngineArguments(max_model_len=32768, max_num_seqs=1, max_num_batched_tokens=2048, **arguments)
+        return fit(load_catalog(FolderSnapshot(ROOT)).models[name].facts, H100, settings).overhead_gib["activations"]
+
+    plain, packed = (activations(name) for name in ("Qwen/Qwen3.6-27B", "nvidia/Qwen3.6-27B-NVFP4"))
+    # 65,536 patches of 1,152 and 4,304 values and 1,536 input values each, and 16,384 tokens of 5,120, at 2 bytes.
+    assert plain == packed == pytest.approx(2.52, abs=0.01)
+    assert activations("Qwen/Qwen3.6-27B", images=0, videos=0) < 0.5
+    # The ranks share the MLP of the tower, unless each takes other images.
+    shared = activations("Qwen/Qwen3.6-27B", tensor_parallel_size=4)
+    assert shared == pytest.approx(1.34, abs=0.01)
+    assert activations("Qwen/Qwen3.6-27B", tensor_parallel_size=4, mm_encoder_tp_mode="data") == plain
 
 
 def test_offloading_leaves_the_embedding_and_the_head_on_the_accelerator() -> None:

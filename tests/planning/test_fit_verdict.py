@@ -174,6 +174,20 @@ def test_the_default_share_of_a_memory_that_the_host_shares_is_refused() -> None
     assert ("--gpu-memory-utilization=0.83",) in [choice.arguments for choice in found]
 
 
+def test_no_share_that_a_lean_host_leaves_free_is_surely_refused() -> None:
+    """Three starts on a GB10 took 0.95 of 121 GiB under 0.19, where graphs come on top (tests/ground_truth)."""
+    spark = replace(GB10, memory_gib=121.0)
+    arguments = EngineArguments(max_model_len=8192, gpu_memory_utilization=0.95)
+    lean = fit(llama_8b(), spark, arguments, version="0.19.0")
+    assert lean.later_gib["graphs"] > 0
+    assert (lean.verdict, lean.close) == ("refused", "held")
+    more = replace(arguments, gpu_memory_utilization=0.96)
+    assert (fit(llama_8b(), spark, more, version="0.19.0").verdict, fit(llama_8b(), spark, more).close) == (
+        "refused",
+        "",
+    )
+
+
 def test_what_other_programs_hold_is_asked_for() -> None:
     assert _spark(0.85, used=9.5).verdict == "fits"
     assert (_spark(0.85, used=40).verdict, _spark(0.85, used=40).close) == ("refused", "")

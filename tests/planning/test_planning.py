@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from examples import examples
+from examples import examples, some_where_fewer_are_asked
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.catalog.settings import Environment, load_settings
 from neuroscale.core.errors import InputError
@@ -74,7 +74,7 @@ def of_the_catalog() -> Sequence[tuple[Environment, Plan]]:
     """The plan of each model of the catalog in each environment."""
     return [
         (there, planned(model, environment=name))
-        for model in CATALOG.models
+        for model in some_where_fewer_are_asked(sorted(CATALOG.models))
         for name, there in SETTINGS.environments.items()
     ]
 
@@ -317,7 +317,8 @@ def test_unknown_figures_lower_the_confidence_and_are_named() -> None:
     made = planned("deepseek-ai/DeepSeek-V3")
     assert made.confidence == "medium"
     assert any("counts its weights from its config" in reason for reason in made.reasons)
-    no_price = planned(DENSE, overrides={"accelerator": "nvidia-a100-80gb"})
+    # The price lists know eight H200 in one machine, and no price of one.
+    no_price = planned(DENSE, overrides={"accelerator": "nvidia-h200-141gb", "accelerator_count": 1})
     assert no_price.cost.hourly is None
     assert any("a price of" in reason for reason in no_price.reasons)
 
@@ -424,9 +425,9 @@ def test_overrides_are_honoured_and_shown_with_what_was_planned() -> None:
     assert shown["accelerator"] == ("nvidia-h100-80gb", "nvidia-l4")
     assert shown["replicas.min"] == (2, "1")
     assert sum(reason.startswith("Override:") for reason in made.reasons) == 8
-    assert made.cost.monthly_max is not None
-    assert made.cost.monthly_min is not None
-    assert made.cost.monthly_max > made.cost.monthly_min
+    # Nothing scales to the third replica, so no amount counts it.
+    assert made.cost.hourly is not None
+    assert made.cost.monthly_max == made.cost.monthly_min == made.cost.hourly * 730
 
 
 @pytest.mark.parametrize(
@@ -632,7 +633,7 @@ def test_the_order_of_the_accelerators_in_the_settings_does_not_change_a_plan() 
             }
         }
     )
-    for model in CATALOG.models:
+    for model in some_where_fewer_are_asked(sorted(CATALOG.models)):
         assert plan(ask(model), CATALOG, other) == planned(model)
 
 

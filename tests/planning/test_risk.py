@@ -15,7 +15,7 @@ from examples import examples
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import Certainty, Settings, load_settings
 from neuroscale.core.errors import InputError
-from neuroscale.planning.choose import Case
+from neuroscale.planning.candidates import Case
 from neuroscale.planning.planner import plan
 from neuroscale.planning.rejected_choices import not_chosen
 from neuroscale.planning.risk import choose, risks

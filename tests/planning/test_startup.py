@@ -187,7 +187,7 @@ def test_graphs_are_counted_as_vllm_captures_them(sequences: int, graphs: int) -
         ({"hub": False, "throughput_mib_s": {"disk": {"value": 1, "source": "a measurement"}}}, "lacks bucket"),
         ({"store_kind": "gcs-fuse"}, "copies gs://neuroscale-models before the server starts"),
         ({"store": "pvc://models", "store_kind": "bucket"}, "does not copy pvc://models"),
-        ({"store": None, "store_kind": "pvc"}, "there is no store"),
+        ({"store": None, "store_kind": "pvc"}, "store is not"),
         ({"throughput_mib_s": {"tape": {"value": 1, "source": "a measurement"}}}, "tape"),
     ],
 )

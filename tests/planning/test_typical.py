@@ -14,7 +14,7 @@ from examples import examples
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import Settings, load_settings
 from neuroscale.core.errors import InputError
-from neuroscale.planning.choose import Case, candidates
+from neuroscale.planning.candidates import Case, candidates
 from neuroscale.planning.plan import Plan, dump_plan, load_plan
 from neuroscale.planning.planner import plan, request_digest
 from neuroscale.repo.snapshot import FolderSnapshot

@@ -22,6 +22,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(comparisons, "ROOT", tmp_path)
     monkeypatch.setattr(comparisons, "PROVEN", tmp_path / "proven.json")
     monkeypatch.delenv(comparisons.ALL, raising=False)
+    monkeypatch.delenv(comparisons.QUICK, raising=False)
     # The inputs change within a test.
     monkeypatch.setattr(Comparison, "digest", inspect.unwrap(Comparison.digest))
     monkeypatch.setattr(comparisons, "_content", inspect.unwrap(comparisons._content))

@@ -32,7 +32,8 @@ def test_a_binary_without_a_list_is_refused(tmp_path: Path) -> None:
 def test_it_lists_the_pinned_modules_of_real_tools_and_every_locked_package(tmp_path: Path) -> None:
     tool = tool_cache.tool("gitleaks", REPOSITORY)
     lock = REPOSITORY / "requirements" / "runtime.txt"
-    bill = BillOfMaterials(tmp_path / "sbom.json", [tool], [lock])
+    node_lock = REPOSITORY / "tests" / "node" / "package-lock.json"
+    bill = BillOfMaterials(tmp_path / "sbom.json", [tool], [lock], node_lock)
     assert not bill.done()
     bill.write()
     assert bill.done()
@@ -44,8 +45,12 @@ def test_it_lists_the_pinned_modules_of_real_tools_and_every_locked_package(tmp_
     for module in program["components"]:
         (checksum,) = [one["value"] for one in module["properties"]]
         assert f"{module['name']} {module['version']} {checksum}\n" in sums
-    assert len(packages) == sum(line[0].isalnum() for line in lock.read_text().splitlines())
+    of_node = {package["purl"]: package for package in packages if package["purl"].startswith("pkg:npm/")}
+    assert len(packages) - len(of_node) == sum(line[0].isalnum() for line in lock.read_text().splitlines())
     assert {"pydantic", "httpx"} <= {package["name"] for package in packages}
+    versions = {entry["version"] for path, entry in json.loads(node_lock.read_text())["packages"].items() if path}
+    assert {package["version"] for package in of_node.values()} == versions
+    assert len(of_node["pkg:npm/nunjitsu@0.6.1"]["hashes"][0]["content"]) == 128
     references = [one["bom-ref"] for one in (program, *program["components"], *packages)]
     assert len(set(references)) == len(references)
     bill.file.write_text(bill.file.read_text().replace("made-of", "x"))

@@ -18,6 +18,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from bootstrap import machine, packages, prerequisites, running
@@ -25,9 +26,10 @@ from bootstrap import main as setup
 from bootstrap.go import Go, version_numbers
 from bootstrap.main import PURPOSES, Step
 from bootstrap.prerequisites import Machine
-from bootstrap.running import SetupError
+from bootstrap.running import SetupError, run
 from neuroscale.core import tool_cache
 from repositories import Repository
+from waiting import wait_for
 
 REPOSITORY = tool_cache.REPOSITORY
 pytestmark = pytest.mark.usefixtures("machine_key")
@@ -165,6 +167,52 @@ def test_a_step_that_reaches_nothing_is_not_believed() -> None:
         setup.perform([Step("empty", lambda: False, lambda: None, 1)])
 
 
+def test_what_mostly_waits_is_done_beside_the_steps_before_it() -> None:
+    finished = set[str]()
+    began, tool_is_there = threading.Event(), threading.Event()
+
+    def build() -> None:
+        assert began.wait(30)
+        finished.add("tool")
+        tool_is_there.set()
+
+    def install() -> None:
+        assert "packages" in finished
+        began.set()
+        assert tool_is_there.wait(30)
+        finished.add("model")
+
+    packages = Step("packages", lambda: "packages" in finished, lambda: finished.add("packages"), 1, shared=False)
+    tool = Step("tool", lambda: "tool" in finished, build, 1)
+    model = Step("model", lambda: "model" in finished, install, 1, beside=True)
+    setup.perform([packages, tool, model, step("last", finished, [])])
+    assert finished == {"packages", "tool", "model", "last"}
+
+
+def test_what_runs_beside_a_failing_step_is_ended_with_its_programs(tmp_path: Path) -> None:
+    note = tmp_path / "process"
+
+    def install() -> None:
+        command = ("sh", "-c", f"echo $$ > {note}.half && mv {note}.half {note} && exec sleep 300")
+        run(command, doing="Installing", log=tmp_path / "log")
+
+    def build() -> None:
+        wait_for(note.exists, 30.0, "the program beside has begun")
+        raise SetupError("The tool failed.")
+
+    steps = [Step("tool", lambda: False, build, 1), Step("model", lambda: False, install, 1, beside=True)]
+    with pytest.raises(SetupError, match=r"The tool failed\."):
+        setup.perform(steps)
+    assert not psutil.pid_exists(int(note.read_text()))
+
+    def fail() -> None:
+        run(["false"], doing="Installing", log=tmp_path / "log")
+
+    failing = Step("model", lambda: False, fail, 1, beside=True)
+    with pytest.raises(SetupError, match="Installing failed"):
+        setup.perform([failing])
+
+
 def test_a_complete_set_up_says_and_does_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,11 +240,13 @@ def test_the_gates_set_up_leaves_the_forge_and_the_tests_out(tmp_path: Path) -> 
         purpose: " ".join(step.title for step in setup.steps_of(REPOSITORY, tmp_path, purpose)) for purpose in PURPOSES
     }
     for word in ("gitea", "argocd"):
-        assert {purpose for purpose, title in titles.items() if word in title} == {"all"}
+        assert {purpose for purpose, title in titles.items() if word in title} == {"all", "platform"}
     assert {purpose for purpose, title in titles.items() if "Node" in title} == {"all", "check"}
-    assert {purpose for purpose, title in titles.items() if "kube-apiserver" in title} == {"all", "gate"}
+    assert {purpose for purpose, title in titles.items() if "actionlint" in title} == {"all", "lint"}
+    assert {purpose for purpose, title in titles.items() if "promtool" in title} == {"all"}
+    assert {purpose for purpose, title in titles.items() if "kube-apiserver" in title} == {"all", "gate", "platform"}
     assert {purpose for purpose, title in titles.items() if "Building" not in title} == {"check"}
-    assert {purpose for purpose, title in titles.items() if "kyverno" not in title} == {"check"}
+    assert {purpose for purpose, title in titles.items() if "kyverno" not in title} == {"check", "lint"}
 
 
 @pytest.mark.parametrize(
@@ -714,7 +764,7 @@ def test_make_runs_no_environment_that_is_committed(tmp_path: Path) -> None:
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=True
         )
-        return done.stdout.splitlines()[-1]
+        return done.stdout.rstrip().rpartition("; ")[2]
 
     made = Repository(tmp_path / "clone")
     made.commit({"Makefile": (REPOSITORY / "Makefile").read_bytes()})

@@ -14,8 +14,7 @@ from neuroscale.catalog.settings import check_settings, load_settings
 from neuroscale.cluster.endpoint import metrics as endpoint
 from neuroscale.core import tools
 from neuroscale.core.errors import InputError
-from neuroscale.rendering.platform import argocd, monitoring
-from neuroscale.rendering.platform.charts import load_charts
+from neuroscale.rendering.platform import monitoring
 from neuroscale.rendering.platform.files import render_repository
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, copy_platform, edit
@@ -119,10 +118,11 @@ def test_an_environment_whose_prometheus_has_no_operator_gets_none_of_its_object
     edit(root, "platform/settings.yaml", "  dev:\n", "  dev:\n    prometheus: {operator: false}\n")
     snapshot = FolderSnapshot(root)
     files = render_repository(snapshot)
-    assert not [path for path in files if path.startswith("platform/monitoring/dev/")]
-    assert [path for path in files if path.startswith("platform/monitoring/prod/")]
-    rendered = argocd.render(load_settings(snapshot), CATALOG, load_charts(snapshot), "dev")
-    assert "platform-monitoring" not in rendered["root.yaml"]
+    # The meter reads the cluster's name in any case.
+    assert [path for path in files if path.startswith("platform/monitoring/dev/")] == [
+        "platform/monitoring/dev/cluster-name.yaml"
+    ]
+    assert len([path for path in files if path.startswith("platform/monitoring/prod/")]) == 3
 
 
 def test_a_prometheus_that_the_network_policies_keep_out_is_refused(tmp_path: Path) -> None:

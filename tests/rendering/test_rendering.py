@@ -31,7 +31,7 @@ from neuroscale.planning.plan import (
 )
 from neuroscale.planning.probes import judge_liveness, probe_window
 from neuroscale.rendering import api_key
-from neuroscale.rendering.scaffolder.interpreter import PullRequest
+from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
 from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import RENDERED_FILES, render, to_work_tree, write
@@ -560,8 +560,8 @@ def test_a_failing_write_leaves_whole_files_and_no_leftovers(tmp_path: Path, mon
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
 
 
-def pull_request(files: dict[str, str]) -> PullRequest:
-    return PullRequest("host?owner=o&repo=r", "branch", "title", "text", "main", "title", True, False, files)
+def pull_request(files: dict[str, str]) -> RenderedPullRequest:
+    return RenderedPullRequest("host?owner=o&repo=r", "branch", "title", "text", "main", "title", True, False, files)
 
 
 def test_publishing_to_the_work_tree_writes_the_service_folder(tmp_path: Path) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from neuroscale.core.errors import InputError
 from neuroscale.metering.allocation import Meter, Metered, Place
 from neuroscale.metering.comparison import Threshold, compare
-from neuroscale.metering.services import Estimate, ServiceFacts, key_of
+from neuroscale.metering.services import Estimate, Planned, Promise, ServiceFacts, key_of
 from neuroscale.metering.tokens import Counted, TokenCost
 from neuroscale.metering.window import Window
+from neuroscale.report.bar_picture import bar_axes
 from neuroscale.report.reconciliation_picture import write_reconciliation_picture
 from neuroscale.report.token_cost_picture import by_model, write_token_cost_picture
 
@@ -21,7 +25,7 @@ START = datetime(2026, 11, 1, tzinfo=UTC)
 WINDOW = Window(START, START + timedelta(hours=100))
 ZERO = Decimal(0)
 CHAT = Metered(
-    *("pods", Place("prod", "one", "cc", "ann", "chat", "1"), Decimal(640), ZERO, ZERO, ZERO),
+    *("pods", Place("prod", "one", "cc", "ann", "chat", "1"), Decimal(640), Decimal(640), ZERO, ZERO),
     *(Decimal(300), ZERO, Decimal(100), START, WINDOW.end),
 )
 
@@ -35,7 +39,8 @@ def tokens(model: str, cost: str, each: str | None = "1") -> TokenCost:
 def test_estimate_and_meter_stand_beside_each_other(tmp_path: Path) -> None:
     facts = {key_of(CHAT): ServiceFacts("prod", "a-model", "nvidia-l4")}
     plan = Estimate(Decimal(2), 2, 1, Decimal(8))
-    found = compare(Meter(WINDOW, (CHAT,)), facts, {("prod", "one", "chat"): plan})
+    promise = Promise((Planned(WINDOW, plan),))
+    found = compare(Meter(WINDOW, (CHAT,)), facts, {("prod", "one", "chat"): promise})
     for name in ("one.svg", "two.svg"):
         write_reconciliation_picture(found, Threshold(Decimal(50), Decimal(20)), tmp_path / name)
     text = (tmp_path / "one.svg").read_text()
@@ -51,8 +56,26 @@ def test_a_models_price_is_that_of_all_its_services_with_a_known_one(tmp_path: P
     assert all(word in text for word in ("$10.00", "$4.00", "1 service without a known price not drawn"))
 
 
+def test_a_picture_and_a_table_have_one_price_and_models_that_are_not_drawn_are_counted(tmp_path: Path) -> None:
+    rows = [tokens(f"model-{number}", f"0.0{number}6") for number in range(15)]
+    assert by_model(rows)[0] == ("model-9", Decimal("0.0192"))  # 0.096 over five millions, which is not 0.10 over them
+    write_token_cost_picture(rows, WINDOW, tmp_path / "tokens.svg")
+    assert "And 3 cheaper models not drawn." in (tmp_path / "tokens.svg").read_text()
+
+
 def test_nothing_to_draw_is_a_picture_too_and_a_wrong_suffix_none(tmp_path: Path) -> None:
     write_token_cost_picture([], WINDOW, tmp_path / "none.png")
     assert (tmp_path / "none.png").stat().st_size > 1000
     with pytest.raises(InputError, match=r"Name a .svg or .png file"):
         write_token_cost_picture([], WINDOW, tmp_path / "none.txt")
+
+
+@pytest.mark.parametrize("span", [0.0118, 96.08, 15352.56, 1995833])
+def test_labels_of_the_axis_do_not_touch_each_other(span: float) -> None:
+    figure = Figure(figsize=(8, 3), dpi=160)
+    FigureCanvasAgg(figure)
+    axes = bar_axes(figure, ["one"], span, right=0.72)
+    figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert len(boxes) >= 2
+    assert all(after.x0 - before.x1 > 4 for before, after in itertools.pairwise(boxes))

@@ -184,7 +184,7 @@ def test_what_services_would_get_is_shown_and_its_text_is_only_text() -> None:
     )
     shown = passed().model_copy(update={"effects": Effects(rendered=24, changed=24, differences=(effect,), left_out=7)})
     text = markdown(shown)
-    assert "24 of 24 services rendered anew would differ" in text
+    assert "24 of 24 services rendered again would change" in text
     assert "`NetworkPolicy` `spec.a`: not there → `` `@ops` <b>| `` (1,200 services, such as `dev/chat`)" in text
     assert "and 7 more differences, see the JSON report" in text
     _assert_inert(_PARSER.parse(text))

@@ -160,6 +160,7 @@ def test_an_error_while_a_check_ends_is_no_pass(lab: Lab, body: str) -> None:
         ),
     ],
 )
+@pytest.mark.slow
 def test_a_run_that_is_not_whole_cannot_be_trusted(lab: Lab, files: dict[str, str], told: str) -> None:
     report = lab.run(files)
     assert report.status is ExitStatus.UNTRUSTED
@@ -178,6 +179,7 @@ def test_no_smoke_tests_at_all_is_an_error(lab: Lab) -> None:
         lab.run({})
 
 
+@pytest.mark.slow
 def test_a_run_that_takes_too_long_is_ended_with_all_that_it_started(lab: Lab, tmp_path: Path) -> None:
     note = tmp_path / "child"
     body = f"import subprocess; p = subprocess.Popen(['sleep', '300']); open({str(note)!r}, 'w').write(str(p.pid)); "
@@ -198,6 +200,7 @@ def _is_over(process: int) -> bool:
         return True
 
 
+@pytest.mark.slow
 def test_the_callers_pytest_changes_nothing(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither options, nor plugins, nor configuration, nor modules beside where the command is called."""
     hostile = tmp_path / "hostile"
@@ -259,6 +262,7 @@ def test_every_check_has_a_breakage(repository_spec: Spec) -> None:
     assert len({breakage.name for breakage in BREAKAGES}) == len(BREAKAGES)
 
 
+@pytest.mark.slow
 def test_they_are_not_run_by_pytest_itself(repository_spec: Spec) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "smoke-tests"],

@@ -146,8 +146,8 @@ def kserve_lab() -> Iterator[Cluster]:
 def admission_lab() -> Iterator[AdmissionLab]:
     """Start the cluster, and bring runtimes and policies to it."""
     with _cluster(kyverno.PORTS) as (processes, found):
-        # Policies judge this kind too, which the platform itself does not install.
-        llm = definitions((kserve.GROUP,), ("LLMInferenceService",))
+        # Policies judge these kinds too, which the platform itself does not install.
+        llm = definitions((kserve.GROUP,), ("LLMInferenceService", "LLMInferenceServiceConfig"))
         apply_all(found, [*llm, *runtimes()])
         apply_policies(found, ROOT)
         yield AdmissionLab(processes, found)

@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PROVEN = ROOT / "tests" / "proven.json"
 ALL = "NEUROSCALE_TEST_ALL"
 """With any value, this variable makes all comparisons run in full."""
+QUICK = "NEUROSCALE_TEST_QUICK"
+"""`make check` sets this variable: it runs no comparison, and fewer generated cases."""
 
 T = TypeVar("T")
 
@@ -36,7 +38,20 @@ class Comparison:
     @property
     def in_full(self) -> bool:
         """Whether it has to run in full."""
-        return bool(os.environ.get(ALL)) or _proven().get(self.name) != self.digest()
+        if os.environ.get(ALL):
+            return True
+        if os.environ.get(QUICK):
+            return False
+        decided = os.environ.get(self._decided)
+        return decided == "full" if decided else _proven().get(self.name) != self.digest()
+
+    @property
+    def _decided(self) -> str:
+        return f"NEUROSCALE_TEST_{self.name.upper().replace('-', '_')}"
+
+    def decide(self) -> None:
+        """Decide once for this process and those that it starts: the workers of a test run."""
+        os.environ[self._decided] = "full" if self.in_full else "sample"
 
     def sample(self, everything: Sequence[T], sample: Iterable[T]) -> list[T]:
         """All cases, or the sample if the inputs are those of the last full run."""
@@ -52,8 +67,8 @@ class Comparison:
 
 _VLLM = ("requirements/serve.txt", "src/neuroscale/vllm", "src/neuroscale/models")
 _PLATFORM = (
-    *("requirements/dev.txt", "platform/argocd", "platform/clusters", "platform/forge", "platform/local"),
-    *("platform/monitoring", "platform/serving", "platform/settings.yaml", "platform/tenancy"),
+    *("requirements/dev.txt", "platform/argocd", "platform/clusters", "platform/cost", "platform/forge"),
+    *("platform/local", "platform/monitoring", "platform/serving", "platform/settings.yaml", "platform/tenancy"),
     *("src/neuroscale/local", "src/neuroscale/kube", "src/neuroscale/rendering/platform"),
 )
 

@@ -17,10 +17,10 @@ import httpx
 from local_processes import Running, local_state, running
 from neuroscale.core.tools import find_tool
 from neuroscale.kube.client import Cluster
-from neuroscale.local import control_plane, cost, kwok, prometheus
-from neuroscale.local.cost import Cost
+from neuroscale.local import control_plane, kwok, opencost, prometheus
 from neuroscale.local.kwok import Kwok
 from neuroscale.local.nodes import simulated_nodes
+from neuroscale.local.opencost import Cost
 from neuroscale.local.prometheus import Prometheus
 from neuroscale.rendering.platform import monitoring
 from platform_repository import CATALOG, ROOT, SETTINGS
@@ -132,7 +132,7 @@ class CostLab:
 @contextlib.contextmanager
 def cost_lab() -> Iterator[CostLab]:
     """Start the cluster and Prometheus; `start_meter` starts the rest, after the pods are there."""
-    parts = (control_plane, kwok, prometheus, cost)
+    parts = (control_plane, kwok, prometheus, opencost)
     with local_state([port for part in parts for port in part.PORTS]) as state:
         state.update(cost=True)
         nodes = simulated_nodes(SETTINGS, CATALOG, ENVIRONMENTS, each=1)
@@ -141,7 +141,7 @@ def cost_lab() -> Iterator[CostLab]:
         meter = Cost(state)
         meter.prepare(nodes, CATALOG, PRICES)
         samples = Prometheus(state)
-        samples.prepare(ROOT / monitoring.SCRAPE, (), meter.scrape(ROOT / cost.SCRAPE))
+        samples.prepare(ROOT / monitoring.SCRAPE, (), meter.scrape(ROOT / opencost.SCRAPE))
         with running(state) as started:
             for process in (*control_plane.processes(state), Kwok(state).process(), samples.process()):
                 started.start(process)

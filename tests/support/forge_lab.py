@@ -6,7 +6,7 @@ import base64
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import pytest
 
@@ -16,7 +16,7 @@ from neuroscale.forge.connect import connect_to
 from neuroscale.forge.http import Limits, segments
 from neuroscale.forge.interface import Forge, RepositoryRef, Token
 
-Person = Literal["owner", "developer"]
+Person = Literal["owner", "developer", "administrator"]
 
 # Short pauses, so that a test of a broken forge ends soon; a busy machine has its time to answer.
 QUICK = Limits(deadline=30.0, attempts=4, connect=5.0, silence=15.0, first_pause=0.05, longest_pause=0.2)
@@ -78,7 +78,8 @@ class GiteaLab:
         return self.server.url
 
     def token(self, who: Person) -> Token:
-        return self.server.owner if who == "owner" else self.server.developer
+        tokens = {"owner": self.server.owner, "developer": self.server.developer, "administrator": self.server.admin}
+        return tokens[who]
 
     def repository(self) -> RepositoryRef:
         name = f"client-{secrets.token_hex(4)}"
@@ -193,7 +194,7 @@ def lab_for(request: pytest.FixtureRequest) -> Iterator[Lab]:
     if request.param == "gitea":
         yield GiteaLab(request.getfixturevalue("forge_server"))
         return
-    tokens: dict[Person, Token] = {"owner": Token(secrets.token_hex(20)), "developer": Token(secrets.token_hex(20))}
+    tokens: dict[Person, Token] = {who: Token(secrets.token_hex(20)) for who in get_args(Person)}
     with running_github({token.secret: login for login, token in tokens.items()}) as server:
         yield GitHubLab(server, tokens)
         assert server.violations == []

@@ -435,12 +435,34 @@ def _list_checks(server: GitHubServer, asked: _Asked) -> _Handled:
     return 200, {"total_count": len(checks), "check_runs": here}, more
 
 
+def _branch_rules(server: GitHubServer, asked: _Asked) -> _Handled:
+    repository = _repository(server, asked)
+    if not repository.required:
+        return 200, [], {}
+    checks = [{"context": context} for context in sorted(repository.required)]
+    review = {
+        "dismiss_stale_reviews_on_push": True,
+        "require_code_owner_review": True,
+        "require_last_push_approval": True,
+        "required_approving_review_count": repository.approvals,
+        "required_review_thread_resolution": False,
+    }
+    status = {"strict_required_status_checks_policy": True, "required_status_checks": checks}
+    rules = [
+        {"type": "deletion"},
+        {"type": "pull_request", "parameters": review},
+        {"type": "required_status_checks", "parameters": status},
+    ]
+    return 200, rules, {}
+
+
 _HANDLERS: Mapping[str, Callable[[GitHubServer, _Asked], _Handled]] = {
     "users/get-authenticated": _get_user,
     "meta/get": _meta,
     "repos/get": _get_repository,
     "repos/create-fork": _create_fork,
     "git/get-ref": _get_ref,
+    "repos/get-branch-rules": _branch_rules,
     "pulls/list": _list_pulls,
     "repos/list-pull-requests-associated-with-commit": _list_pulls_of_commit,
     "pulls/create": _create_pull,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -138,7 +138,7 @@ def build(kind: Type, values: Any = ...) -> Any:
             return [build(item, entry) for entry in values] if isinstance(values, list) else []
         case Either(of):
             if isinstance(values, Mapping):
-                return build(next(option for option in of if _holds_fields(option)), values)
+                return _build_one([option for option in of if _holds_fields(option)], values)
             return values if values is not ... else build(of[0])
         case Both() | Fields():
             if values is not ... and not isinstance(values, Mapping):
@@ -154,6 +154,18 @@ def build(kind: Type, values: Any = ...) -> Any:
         case Primitive(name):
             plain = {"string": "", "number": 0, "boolean": False, "null": None}
             return plain.get(name, {}) if values is ... else values
+
+
+def _build_one(options: Sequence[Type], values: Mapping[str, Any]) -> Any:
+    """An object of the first alternative that may hold these values; of the first one at all, if none may."""
+    for option in options:
+        try:
+            built = build(option, values)
+            check(option, built, "an alternative")
+        except ShapeError:
+            continue
+        return built
+    return build(options[0], values)
 
 
 def fields_of(kind: Type) -> tuple[Mapping[str, Type], frozenset[str]]:

@@ -32,7 +32,7 @@ _ON_THE_SHARED_PLATFORM = (
     *("test_smoke_breakages.py", "test_node_live.py", "test_endpoint_live.py", "test_gitops.py"),
     *("test_repo_server_parity.py", "test_gateway_live.py", "test_after_merge_live.py", "test_metrics_live.py"),
     *("test_platform_faults.py", "test_cluster_status_platform.py", "test_prometheus_platform.py"),
-    "test_local_argocd.py",
+    *("test_local_argocd.py", "test_milestones_platform.py"),
 )
 """The platform ends with the last of them, and leaves its part of the processors to the others."""
 

@@ -21,7 +21,7 @@ from neuroscale.local.forge_protection import MAIN
 from neuroscale.local.model_server import ModelServer
 from neuroscale.local.platform_status import last_lines
 from neuroscale.rendering.planning_inputs import read_planning_inputs
-from neuroscale.rendering.scaffolder.interpreter import PullRequest
+from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
 from neuroscale.rendering.service_folder import scaffold
 from neuroscale.repo.snapshot import FolderSnapshot
 from platform_lab import Platform
@@ -82,7 +82,7 @@ def service_files(name: str, **answers: Any) -> dict[str, str]:
     platform = read_planning_inputs(FolderSnapshot(ROOT))
     found: dict[str, str] = {}
 
-    def publish(request: PullRequest) -> Mapping[str, Any]:
+    def publish(request: RenderedPullRequest) -> Mapping[str, Any]:
         found.update(request.files)
         return {"remoteUrl": "", "pullRequestNumber": 0}
 

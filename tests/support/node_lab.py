@@ -27,7 +27,7 @@ from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.local.node.agent import Agent
 from neuroscale.local.node.container import PODS, Keeper
 from neuroscale.local.node.events import Events
-from neuroscale.local.node.launch import Server
+from neuroscale.local.node.launch import LocalVllm
 from neuroscale.local.node.pod import Machine
 from neuroscale.local.node.probes import Prober
 from neuroscale.local.node.registration import Capacity, Registration
@@ -80,7 +80,7 @@ class NodeLab:
             folder=self.folder / PODS,
             cluster=self.own,
             keeper=Keeper(self.instance, None, None),
-            server=lambda: Server(
+            server=lambda: LocalVllm(
                 self.folder / "python", VERSION, self.folder, self.problem, cache=self.folder / "cache"
             ),
             events=Events(self.own, self.name),

@@ -23,6 +23,7 @@ def costs(total: float, gpu_hours: float = 0.0, **fields: Any) -> dict[str, Any]
         "ramCost": 0,
         "gpuHours": gpu_hours,
         "cpuCoreHours": 0,
+        "ramByteHours": 0,
         "minutes": 60,
         **fields,
     }

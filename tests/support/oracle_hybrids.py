@@ -430,3 +430,28 @@ BUILT: dict[str, Config] = {
     },
 }
 """Models that the CPU cannot start and Transformers cannot build: vLLM's own code builds them."""
+
+
+def with_experts(config: Config) -> Config:
+    """Qwen3.5-35B-A3B, from the config of Qwen3.5-27B: the same tower, and a smaller language model with experts."""
+    text = {key: value for key, value in config["text_config"].items() if key != "intermediate_size"}
+    return {
+        **config,
+        "architectures": ["Qwen3_5MoeForConditionalGeneration"],
+        "model_type": "qwen3_5_moe",
+        "text_config": {
+            **text,
+            "model_type": "qwen3_5_moe_text",
+            "hidden_size": 2048,
+            "num_hidden_layers": 40,
+            "layer_types": _every_fourth(40),
+            "num_attention_heads": 16,
+            "num_key_value_heads": 2,
+            "linear_num_value_heads": 32,
+            "num_experts": 256,
+            "num_experts_per_tok": 8,
+            "moe_intermediate_size": 512,
+            "shared_expert_intermediate_size": 512,
+        },
+        "vision_config": {**config["vision_config"], "model_type": "qwen3_5_moe", "out_hidden_size": 2048},
+    }

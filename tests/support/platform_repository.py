@@ -10,7 +10,10 @@ from neuroscale.catalog.settings import Settings, load_settings
 from neuroscale.repo.snapshot import FolderSnapshot
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = tuple(f"platform/{name}" for name in ("argocd", "catalog", "clusters", "monitoring", "serving", "tenancy"))
+FOLDERS = (
+    *("platform/argocd", "platform/catalog", "platform/clusters", "platform/cost", "platform/monitoring"),
+    *("platform/serving", "platform/tenancy"),
+)
 
 
 def copy_platform(root: Path) -> Path:

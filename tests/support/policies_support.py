@@ -27,6 +27,12 @@ def policy(name: str) -> dict[str, Any]:
     return value
 
 
+def judges(name: str, plural: str) -> bool:
+    """Whether a policy judges the kind of this plural name."""
+    rules = policy(name)["spec"]["matchConstraints"]["resourceRules"]
+    return any(plural in rule["resources"] for rule in rules)
+
+
 def documents(path: Path) -> list[dict[str, Any]]:
     """The objects of a YAML file."""
     return [document.value for document in read_documents(path.read_text(), str(path))]

@@ -123,6 +123,11 @@ class Server:
         labels = {"namespace": self.namespace, "service": self.service, "pod": self.pod, "node": "node-1"}
         return {"targets": [f"127.0.0.1:{self._server.server_port}"], "labels": labels}
 
+    @property
+    def answers(self) -> bool:
+        """Whether it was not closed yet."""
+        return self._thread.is_alive()
+
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
@@ -184,7 +189,7 @@ def running_prometheus(folder: Path, servers: Sequence[Server]) -> Iterator[Lab]
                 assert time.monotonic() < ends, log.read_text()
                 time.sleep(0.1)
             lab = Lab(f"http://{address}", http, log)
-            lab.await_value("count(up == 1)", len(servers))
+            lab.await_value("count(up == 1)", sum(server.answers for server in servers))
             yield lab
     finally:
         process.terminate()

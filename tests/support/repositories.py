@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,10 +21,13 @@ class Repository:
         self.run("init", "--quiet", "--initial-branch=main", "--template=")
         self.git = Git(root)
 
-    def run(self, *arguments: str) -> str:
+    def run(self, *arguments: str, at: str = "") -> str:
+        """`at`: the time of a commit; "": now."""
         settings = ("user.name=Test", "user.email=test@example.org", "maintenance.auto=false")
         command = ["git", "-C", str(self.root), *(part for one in settings for part in ("-c", one))]
-        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True)
+        times = {"GIT_COMMITTER_DATE": at, "GIT_AUTHOR_DATE": at} if at else {}
+        environment = os.environ | times
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True, env=environment)
         return done.stdout.strip()
 
     def write(self, files: dict[str, bytes | str | None]) -> None:
@@ -36,11 +40,11 @@ class Repository:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content.encode() if isinstance(content, str) else content)
 
-    def commit(self, files: dict[str, bytes | str | None], message: str = "change") -> str:
+    def commit(self, files: dict[str, bytes | str | None], message: str = "change", at: str = "") -> str:
         """Write files and commit everything; returns the commit."""
         self.write(files)
         self.run("add", "--all", "--force")
-        self.run("commit", "--quiet", "--allow-empty", "--message", message)
+        self.run("commit", "--quiet", "--allow-empty", "--message", message, at=at)
         return self.run("rev-parse", "HEAD")
 
     def pack(self) -> None:

@@ -191,14 +191,13 @@ def _broken_off(lab: Lab) -> Fault:
 
 
 def _short_answers(lab: Lab) -> Fault:
-    most = lab.longest_answer - 1
+    """Behind the longest prompt is room for one token less than the longest answer."""
 
     def ask(call: Call) -> dict[str, Any]:
-        return (
-            {**call.asked, "max_tokens": min(most, call.asked["max_tokens"])}
-            if "max_tokens" in call.asked
-            else {**call.asked}
-        )
+        prompt = call.asked.get("prompt")
+        if isinstance(prompt, list) and len(prompt) >= lab.longest_prompt and "max_tokens" in call.asked:
+            return {**call.asked, "max_tokens": min(lab.longest_answer - 1, call.asked["max_tokens"])}
+        return call.asked
 
     return Fault(ask=ask)
 

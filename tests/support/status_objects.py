@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from neuroscale.cluster.service_status import Observed, ServiceStatus
-from neuroscale.cluster.service_verdict import judge
+from neuroscale.cluster.service_verdict import judge_service
 
 NOW = datetime(2026, 9, 1, 12, 0, 0, tzinfo=UTC)
 NAMESPACE = "team-alpha"
@@ -228,7 +228,7 @@ class World:
         )
 
     def status(self) -> ServiceStatus:
-        return judge(self.observed(), NOW)
+        return judge_service(self.observed(), NOW)
 
 
 def condition_of(found: Any, kind: str) -> Object:

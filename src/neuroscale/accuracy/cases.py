@@ -39,7 +39,7 @@ Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class Published(Frozen):
+class PublishedFigures(Frozen):
     """The publisher's numbers of parameters, and the value of one unit of their last digit.
 
     `total_convention`: whether towers for images and sound count. `active_convention`: whether the input embedding and
@@ -55,7 +55,7 @@ class Published(Frozen):
     source: Source
 
     @model_validator(mode="after")
-    def _whole(self) -> Published:
+    def _whole(self) -> PublishedFigures:
         known = [value is not None for value in (self.active, self.active_rounded_to, self.active_convention)]
         if any(known) and not all(known):
             raise wrong(
@@ -93,7 +93,7 @@ class ModelCase(Frozen):
     ]
     note: Words | None = None
     may_refuse: Words | None = None
-    published: Published | None = None
+    published: PublishedFigures | None = None
     checkpoint: Files | None = None
     kv_cache: CacheOfToken | None = None
     same_as: str | None = None
@@ -207,49 +207,85 @@ class StartCase(Frozen):
     @model_validator(mode="after")
     def _consistent(self) -> StartCase:
         if (self.model is None) == (self.catalog is None):
-            raise wrong("a case is of one model", "Write `model`, or `catalog` with a name of the platform's catalog.")
+            raise wrong(
+                "the case names no model, or two",
+                "Write either `model`, or `catalog` with a model of the platform's catalog.",
+            )
         if (self.outcome == "refused") != (self.cause is not None):
-            raise wrong("a refusal has a cause, and nothing else has", "Write `cause` where `outcome` is refused.")
+            raise wrong(
+                "`cause` says why vLLM did not start, so it belongs to `outcome: refused` alone",
+                "Write `cause` where `outcome` is refused, and nowhere else.",
+            )
         if self.left_out is not None:
             if self.judged:
-                raise wrong("a case that is left out is judged in nothing", "Write `judged: []`, or no `left_out`.")
+                raise wrong(
+                    "`left_out` leaves the whole case out, and `judged` names figures", "Remove one of the two."
+                )
             return self
         if not self.judged:
-            raise wrong("nothing of this case is judged", "Name what is, or say in `left_out` why nothing is.")
+            raise wrong("`judged` names no figure", "Name figures in `judged`, or give the reason in `left_out`.")
         self._check_judged()
         return self
 
     def _check_judged(self) -> None:
         if both := sorted(set(self.judged) & set(self.not_judged)):
-            raise wrong(f"{both[0]} is both judged and not judged", "Keep it in one of the two.")
+            raise wrong(f"{both[0]} stands in `judged` and in `not_judged`", "Keep it in one of the two.")
         for figure in self.misses:
             if figure not in self.judged:
-                raise wrong(f"{figure} has a reason for its miss and is not judged", "Judge it, or remove its reason.")
+                raise wrong(
+                    f"`misses` excuses {figure}, which `judged` does not name",
+                    f"Add {figure} to `judged`, or remove it from `misses`.",
+                )
             if (self.misses[figure].up_to is None) != (figure == "verdict"):
-                raise wrong(f"the reason for {figure} names no size of its miss, or one of a verdict", "Mend `up_to`.")
+                raise wrong(
+                    "`up_to` does not apply to a verdict"
+                    if figure == "verdict"
+                    else f"`misses.{figure}` has no `up_to`",
+                    "Remove `up_to`."
+                    if figure == "verdict"
+                    else "Write the largest error that is excused, as a share of the measured figure: 0.1 is a tenth.",
+                )
         for figure in self.judged:
             missing = [name for name in _MEASURED.get(figure, ()) if getattr(self.measured, name) is None]
             if missing:
-                raise wrong(f"{figure} is judged and {missing[0]} was not measured", f"Remove {figure} from `judged`.")
+                raise wrong(
+                    f"`judged` names {figure}, and `measured` has no {missing[0]}",
+                    f"Add {missing[0]} to `measured`, or remove {figure} from `judged`.",
+                )
         for figure, names in _MEASURED.items():
             told = figure in self.judged or figure in self.not_judged or figure == "tokens_of_memory"
             if getattr(self.measured, names[0]) is not None and not told:
                 raise wrong(
-                    f"{names[0]} is measured and not judged", f"Judge {figure}, or say in `not_judged` why not."
+                    f"`measured` has {names[0]}, and neither `judged` nor `not_judged` names {figure}",
+                    f"Add {figure} to `judged`, or give the reason in `not_judged`.",
                 )
         if "verdict" in self.judged and self.outcome == "other":
-            raise wrong("a start that ended for another reason has no verdict", "Remove verdict from `judged`.")
+            raise wrong(
+                "`outcome: other` says neither that vLLM started nor that it refused, so it has no verdict",
+                "Move verdict from `judged` to `not_judged`.",
+            )
         if "verdict" not in self.judged and "verdict" not in self.not_judged:
-            raise wrong("the verdict is neither judged nor is it said why not", "Add it to one of the two.")
+            raise wrong(
+                "neither `judged` nor `not_judged` names the verdict",
+                "Add verdict to `judged`, or give the reason in `not_judged`.",
+            )
         needs_memory = {"verdict", "kv_gib", "kv_tokens"} & set(self.judged)
         if needs_memory and (self.accelerator.memory_gib is None or self.accelerator.count is None):
+            first = sorted(needs_memory)[0]
             raise wrong(
-                "the accelerator's memory is not known", f"Say so in `not_judged` of {sorted(needs_memory)[0]}."
+                f"{first} cannot be judged: the accelerator's memory or its count is not known",
+                f"Write `memory_gib` and `count`, or give this as the reason for {first} in `not_judged`.",
             )
         if self.vllm_version is None and {"kv_gib", "kv_tokens"} & set(self.judged):
-            raise wrong("the KV cache is judged and the version is not known", "Say so in `not_judged`.")
+            raise wrong(
+                "the KV cache cannot be judged: the version is not known",
+                "Write `vllm_version`, or give this as the reason for kv_gib and kv_tokens in `not_judged`.",
+            )
         if self.version is None and ({"verdict", "tokens_of_memory"} & set(self.judged)):
-            raise wrong("no version is known, not even by date", "Write `version_by_date`, or judge the weights alone.")
+            raise wrong(
+                "the verdict and the tokens cannot be judged: the version is not known, not even by date",
+                "Write `vllm_version` or `version_by_date`, or judge the weights alone.",
+            )
         if self.version is not None:
             number(self.version)
 

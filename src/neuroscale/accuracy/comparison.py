@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from neuroscale.accuracy.cases import FIGURES, Figure, KnownMiss, Published, StartCase, held_out
+from neuroscale.accuracy.cases import FIGURES, Figure, KnownMiss, PublishedFigures, StartCase, held_out
 from neuroscale.accuracy.planner_answers import Planner, State
 from neuroscale.accuracy.reading import Cases
 from neuroscale.models.cache_bytes import bytes_per_token
@@ -105,7 +105,7 @@ def _models(cases: Cases, planner: Planner) -> Iterable[Row]:
             yield replace(row, allowed=cases.may_refuse(name) is not None)
 
 
-def _of_model(kind: Kind, facts: ModelFacts, told: Published | None) -> float | str:
+def _of_model(kind: Kind, facts: ModelFacts, told: PublishedFigures | None) -> float | str:
     if kind == "kv_bytes_per_token":
         return _cache(facts)
     if kind == "total_params":
@@ -149,7 +149,7 @@ def _starts(cases: Cases, planner: Planner) -> Iterable[Row]:
             if answer.state != "answered":
                 yield _open(case.id, figure, measured, answer.state, allowed, answer.words, others)
             elif predicted is None:
-                words = answer.words or "planned to be refused, so there is no such figure"
+                words = answer.words or "planning says that vLLM does not start, so it gives no such figure"
                 yield Row(case.id, figure, measured, None, None, "wrong", False, held_out(case.id), words, others)
             else:
                 row = _judged(case.id, figure, measured, predicted, answer.basis, answer.words, others)
@@ -157,11 +157,14 @@ def _starts(cases: Cases, planner: Planner) -> Iterable[Row]:
 
 
 def _explained(row: Row, miss: KnownMiss | None, unsure: bool) -> Row:
-    """The row with the case's reason for a miss of that size. A reason without a miss is a mistake in the file."""
+    """The row, with the case's reason for its miss if the miss is no larger than the reason allows.
+
+    A reason for a figure that planning reaches makes the row wrong: it must go from the file.
+    """
     if miss is None:
         return row
     if row.outcome == "right":
-        told = f"{row.words} The case gives a reason for a miss, and there is none: remove it.".strip()
+        told = f"{row.words} Planning reaches this figure, which `misses` of the case excuses: remove it there.".strip()
         return replace(row, outcome="wrong", words=told)
     small = unsure if miss.up_to is None else row.error is not None and abs(row.error) <= miss.up_to
     if row.outcome == "wrong" and small:

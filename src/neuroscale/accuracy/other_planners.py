@@ -22,14 +22,14 @@ class Tool(Frozen):
     answers: Annotated[tuple[Figure, ...], Field(min_length=1)]
 
 
-class Answer(Frozen):
+class OtherPlannersFigures(Frozen):
     """One tool's answer to one case: figures, or the reason in words why it gives none."""
 
     figures: dict[Figure, float | str] = Field(default_factory=dict)
     problem: Words | None = None
 
     @model_validator(mode="after")
-    def _something(self) -> Answer:
+    def _something(self) -> OtherPlannersFigures:
         if not self.figures and self.problem is None:
             raise wrong("an answer says nothing", "Write `figures`, or in `problem` why there are none.")
         return self
@@ -39,4 +39,4 @@ class Others(Frozen):
     """Answers by tool and by case."""
 
     tools: tuple[Tool, ...] = ()
-    answers: dict[str, dict[str, Answer]] = Field(default_factory=dict)
+    answers: dict[str, dict[str, OtherPlannersFigures]] = Field(default_factory=dict)

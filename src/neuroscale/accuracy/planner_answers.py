@@ -27,7 +27,7 @@ State = Literal["answered", "not judged", "crashed"]
 
 
 @dataclass(frozen=True)
-class Answer:
+class PlannedFigures:
     """Planning's answer. `words`: why it gives no figure, or the reason of the verdict. `basis`: the source of the
     model's facts. `unsure`: planning says that the opposite verdict is possible."""
 
@@ -59,7 +59,7 @@ class Planner:
         """A model of the ground truth, read from the config in its file."""
         return self._once(name, False, lambda: read_config(self._cases.config(name), name, f"config of {name}"))
 
-    def start(self, case: StartCase) -> Answer:
+    def start(self, case: StartCase) -> PlannedFigures:
         """All figures of the case that are judged."""
         if case.catalog is not None:
             name = case.catalog
@@ -67,14 +67,14 @@ class Planner:
         else:
             read = self.model(case.model or "")
         if read.facts is None:
-            return Answer(read.state, words=read.words)
+            return PlannedFigures(read.state, words=read.words)
         facts = read.facts
         try:
             return replace(_figures(case, facts), basis=facts.basis)
         except InputError as error:
-            return Answer("not judged", words=_said(error))
+            return PlannedFigures("not judged", words=_said(error))
         except Exception as error:  # part of the result: it never ends the comparison
-            return Answer("crashed", words=f"{type(error).__name__}: {error}")
+            return PlannedFigures("crashed", words=f"{type(error).__name__}: {error}")
 
     def _of_catalog(self, name: str) -> ModelFacts:
         """The facts of a model of the catalog; a comparison never asks the Hub."""
@@ -99,18 +99,18 @@ def _said(error: InputError) -> str:
     return "; ".join(problem.message for problem in error.problems)
 
 
-def _figures(case: StartCase, facts: ModelFacts) -> Answer:
+def _figures(case: StartCase, facts: ModelFacts) -> PlannedFigures:
     version = case.version or PINNED  # without a version, only the weights are judged
     parsed = parse_arguments(case.arguments, version)
     arguments = parsed.arguments
     device = _device(case.accelerator)
     figures: dict[Figure, float | str] = {}
     if parsed.exact and parsed.problems:
-        return Answer("answered", {"verdict": "refused"}, parsed.problems[0].message)
+        return PlannedFigures("answered", {"verdict": "refused"}, parsed.problems[0].message)
     try:
         found = fit(facts, device, arguments, version=version)
     except PagesDiffer as error:
-        return Answer("answered", {"verdict": "refused"}, str(error))
+        return PlannedFigures("answered", {"verdict": "refused"}, str(error))
     figures["verdict"] = "refused" if found.verdict == "refused" else "started"
     figures["weights"] = sum(found.weights_gib.values())
     figures["kv_gib"] = found.available_gib
@@ -122,7 +122,7 @@ def _figures(case: StartCase, facts: ModelFacts) -> Answer:
         figures["concurrency"] = found.max_concurrency
     if "tokens_of_memory" in case.judged:
         figures["tokens_of_memory"] = _tokens_of_memory(case, facts, device, arguments, version)
-    return Answer("answered", figures, _words(found), unsure=bool(found.close) or found.verdict == "tight")
+    return PlannedFigures("answered", figures, _words(found), unsure=bool(found.close) or found.verdict == "tight")
 
 
 def _tokens_of_memory(

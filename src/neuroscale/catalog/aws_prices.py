@@ -15,9 +15,9 @@ from neuroscale.catalog.price_export import (
     TIERS,
     Export,
     NoPriceError,
-    Published,
+    ProviderDocument,
     Unread,
-    Wanted,
+    WantedPrices,
     amount,
     chosen_region,
     day_of,
@@ -52,12 +52,12 @@ _PLAIN: Mapping[str, str] = {
 }
 
 
-class _File(Published):
+class _File(ProviderDocument):
     offer_code: str
     publication_date: str
 
 
-class _Attributes(Published):
+class _Attributes(ProviderDocument):
     instance_type: str
     region_code: str
     vcpu: str
@@ -65,21 +65,21 @@ class _Attributes(Published):
     gpu: str
 
 
-class _Product(Published):
+class _Product(ProviderDocument):
     sku: str
     attributes: _Attributes
 
 
-class _Dimension(Published):
+class _Dimension(ProviderDocument):
     unit: str
     price_per_unit: dict[str, str]
 
 
-class _Offer(Published):
+class _Offer(ProviderDocument):
     price_dimensions: dict[str, _Dimension]
 
 
-def read_offers(value: Mapping[str, Any], where: str, wanted: Wanted) -> Export:
+def read_offers(value: Mapping[str, Any], where: str, wanted: WantedPrices) -> Export:
     """The prices of instances with accelerators. Raises InputError for a file that is not an offer file of EC2."""
     if wanted.tier != "on-demand":
         message = f"AWS publishes no {wanted.tier} prices in an offer file"

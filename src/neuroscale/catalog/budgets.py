@@ -41,6 +41,7 @@ class CostException(Frozen):
 
     `subject`: the cost centre (over-budget), `ENVIRONMENT/SERVICE` (without-price, large-change) or the price list
     (stale-price). `monthly_usd`: the limit of the cost centre in place of its budget, in US dollars a month.
+    `approved_by` is the owner that agreed, by the author's word: who may merge the file is the forge's affair.
     """
 
     rule: Rule
@@ -111,7 +112,7 @@ def load_budgets(snapshot: Snapshot) -> Budgets:
 
 
 def check_budgets(budgets: Budgets, catalog: Catalog) -> list[Problem]:
-    """The problems of budgets whose cost centre or owner no team of the catalog has."""
+    """The problems of budgets and exceptions that name a cost centre or an owner that no team of the catalog has."""
     centers = {team.cost_center for team in catalog.teams.values()}
     owners = {team.owner for team in catalog.teams.values()}
     problems = []
@@ -120,6 +121,10 @@ def check_budgets(budgets: Budgets, catalog: Catalog) -> list[Problem]:
             if value not in known:
                 message = f"{value!r} is not a team's {field.replace('_', ' ')}"
                 problems.append(Problem(budgets.file(center), field, message, suggest(value, known)))
+    for path, one in budgets.exceptions.items():
+        if one.approved_by not in owners:
+            message = f"{one.approved_by!r} is not a team's owner"
+            problems.append(Problem(path, "approved_by", message, suggest(one.approved_by, owners)))
     return problems
 
 

@@ -103,7 +103,7 @@ class GoodAt(Frozen):
 class ModelEntry(Frozen):
     """One servable checkpoint. `variant_of` names the model that this is a quantised copy of.
 
-    `family`: its heading in the form (null: the family follows from its name, see catalog/families.py).
+    `family`: its heading in the form (null: the family follows from its name, see catalog/parser_families.py).
 
     `config`: the keys of its config.json, unchanged; keys that do not affect memory may be left out.
     """

@@ -11,8 +11,8 @@ from pathlib import Path
 from neuroscale.catalog.model_lookup import HUB_ID, facts_of_hub_model, load_model, read_folder
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.files import read_bounded
+from neuroscale.models.config_keys import LARGEST_CONFIG
 from neuroscale.models.facts import ModelFacts
-from neuroscale.models.keys import LARGEST_CONFIG
 
 _TEMPLATES = ("chat_template.jinja", "chat_template.json")
 _TOKENIZER = "tokenizer_config.json"

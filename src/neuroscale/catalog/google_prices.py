@@ -18,10 +18,10 @@ from neuroscale.catalog.price_export import (
     TIERS,
     Export,
     NoPriceError,
-    Published,
+    ProviderDocument,
     Tier,
     Unread,
-    Wanted,
+    WantedPrices,
     amount,
     chosen_region,
     day_of,
@@ -62,41 +62,41 @@ _HOURS: Mapping[str, Decimal] = {
 _SERVICE = "Compute Engine"
 
 
-class _Category(Published):
+class _Category(ProviderDocument):
     service_display_name: str = ""
     resource_group: str = ""
     usage_type: str = ""
 
 
-class _Sku(Published):
+class _Sku(ProviderDocument):
     sku_id: str
     description: str
     category: _Category
     service_regions: tuple[str, ...] = ()
 
 
-class _Money(Published):
+class _Money(ProviderDocument):
     currency_code: str
     units: str | int = "0"
     nanos: int = 0
 
 
-class _Rate(Published):
+class _Rate(ProviderDocument):
     start_usage_amount: float = 0
     unit_price: _Money
 
 
-class _Expression(Published):
+class _Expression(ProviderDocument):
     usage_unit: str
     tiered_rates: tuple[_Rate, ...]
 
 
-class _Pricing(Published):
+class _Pricing(ProviderDocument):
     pricing_expression: _Expression
     effective_time: str
 
 
-class _Priced(Published):
+class _Priced(ProviderDocument):
     pricing_info: tuple[_Pricing, ...] = ()
 
 
@@ -117,7 +117,7 @@ class _Rated:
     day: date
 
 
-def read_skus(value: Mapping[str, Any], where: str, wanted: Wanted) -> Export:
+def read_skus(value: Mapping[str, Any], where: str, wanted: WantedPrices) -> Export:
     """The prices of GPUs with their machines' vCPUs and memory. Raises InputError for a file that is not an export."""
     skus = value["skus"]
     if not isinstance(skus, list):

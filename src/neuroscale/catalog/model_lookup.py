@@ -11,9 +11,9 @@ from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.files import read_bounded
 from neuroscale.core.validation import suggest
 from neuroscale.models.config import read_config
+from neuroscale.models.config_keys import LARGEST_CONFIG, parse_config
 from neuroscale.models.facts import ModelFacts
 from neuroscale.models.headers import folder_headers
-from neuroscale.models.keys import LARGEST_CONFIG, parse_config
 from neuroscale.repo.layout import MODELS
 
 if TYPE_CHECKING:
@@ -39,9 +39,7 @@ def load_model(name: str, catalog: Catalog | None = None) -> ModelFacts:
         return read_folder(path)
     if path.is_file():
         named = path.resolve()
-        return read_config(
-            _config_text(path), named.parent.name if path.name == "config.json" else named.stem, str(path)
-        )
+        return read_config(_described(path), named.parent.name if path.name == "config.json" else named.stem, str(path))
     if HUB_ID.fullmatch(name) and not name.endswith((".json", ".yaml")) and not path.parent.is_dir():
         return read_hub(name)
     known = catalog.models if catalog is not None else ()
@@ -57,11 +55,7 @@ def read_folder(folder: Path, name: str | None = None) -> ModelFacts:
     path = folder / "config.json"
     if not path.is_file():
         raise InputError(Problem(str(path), "", "is not there", "Name the folder that holds the model's config.json."))
-    config = parse_config(_config_text(path), str(path))
-    beside = folder / _QUANTIZED
-    if beside.is_file():
-        config = with_quantization(config, parse_config(_config_text(beside), str(beside)))
-    return read_config(config, name or folder.resolve().name, str(path), folder_headers(folder))
+    return read_config(_described(path), name or folder.resolve().name, str(path), folder_headers(folder))
 
 
 def read_hub(name: str, revision: str | None = None) -> ModelFacts:
@@ -86,6 +80,15 @@ def facts_of_hub_model(model: HubModel) -> ModelFacts:
 def with_quantization(config: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, Any]:
     """The config with the quantisation in ModelOpt's own file, unless the config itself describes one."""
     return {"quantization_config": dict(beside), **config}
+
+
+def _described(path: Path) -> dict[str, Any]:
+    """The config in a file, with the quantisation that the folder of a config.json describes beside it."""
+    config = parse_config(_config_text(path), str(path))
+    beside = path.parent / _QUANTIZED
+    if path.name == "config.json" and beside.is_file():
+        return with_quantization(config, parse_config(_config_text(beside), str(beside)))
+    return config
 
 
 def _config_text(path: Path) -> bytes:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from neuroscale.catalog.families import RECIPES, UNKNOWN, parsers_of
 from neuroscale.catalog.found_model import FoundModel
+from neuroscale.catalog.parser_families import RECIPES, UNKNOWN, parsers_of
 from neuroscale.catalog.quantization_kinds import kind_of
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.units import GIB
@@ -77,7 +77,9 @@ def _made(found: FoundModel) -> dict[str, Any]:
     if kind is None:
         method = facts.quantization.method if facts.quantization else "none"
         raise InputError(
-            Problem(found.where, "quantization_config", f"{method!r} is stored in a way that no entry can name", "")
+            Problem(
+                found.where, "quantization_config", f"the catalog has no name for the storage format {method!r}", ""
+            )
         )
     values: dict[str, Any] = {
         "name": found.name,

@@ -43,7 +43,7 @@ class Unread:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedPrices:
     """What to read: `region` as the provider names it (None: the only one in the file), and the tier."""
 
     region: str | None
@@ -67,20 +67,20 @@ class Export:
     others: int
 
 
-class Published(BaseModel):
+class ProviderDocument(BaseModel):
     """A part of a provider's file, whose fields are in camel case; fields that nothing reads are left out."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True, allow_inf_nan=False, alias_generator=to_camel)
 
 
-Part = TypeVar("Part", bound=Published)
+Part = TypeVar("Part", bound=ProviderDocument)
 
 
 class NoPriceError(Exception):
     """A product gives no price; the text is the reason."""
 
 
-def read_export(text: str, where: str, wanted: Wanted, accelerators: Collection[str], today: date) -> Export:
+def read_export(text: str, where: str, wanted: WantedPrices, accelerators: Collection[str], today: date) -> Export:
     """The prices in `text`, the file `where`, for accelerators of the catalog.
 
     Raises InputError if the file has neither format, is not as its provider publishes it, or has no price to take.
@@ -157,7 +157,7 @@ def section(value: Any, where: str, field: str, kind: type[Part]) -> Part:
         ) from error
 
 
-def chosen_region(regions: Iterable[str], wanted: Wanted, where: str) -> str:
+def chosen_region(regions: Iterable[str], wanted: WantedPrices, where: str) -> str:
     """The region to read: the wanted one, or the only one. Raises InputError if there is no such one."""
     known = sorted({one for one in regions if _REGION.fullmatch(one)})
     if wanted.region is not None:

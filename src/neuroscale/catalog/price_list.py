@@ -12,7 +12,10 @@ from neuroscale.catalog.entries import Label, Source
 from neuroscale.core.frozen import Frozen
 from neuroscale.core.validation import Money, wrong
 
-PLACEHOLDER_PRICES = frozenset(map(Decimal, ("0.95", "700", "0.031611", "0.004237")))
+OPENCOST_DEFAULTS = {"GPU": Decimal("0.95"), "CPU": Decimal("0.031611"), "RAM": Decimal("0.004237")}
+"""US dollars for an hour of any GPU, of a core and of a GiB in OpenCost's configs/default.json."""
+
+PLACEHOLDER_PRICES = frozenset((*OPENCOST_DEFAULTS.values(), Decimal("700")))
 """Amounts by which other tools mean 'no price': OpenCost's defaults for GPU, CPU and RAM, SkyPilot's 'unavailable'."""
 
 

@@ -61,7 +61,7 @@ class ModelStore(Frozen):
     @model_validator(mode="after")
     def _complete(self) -> ModelStore:
         if self.store_kind is not None and self.store is None:
-            raise wrong("store_kind says how a store is read, and there is no store", "Leave store_kind out.")
+            raise wrong("store_kind is set, but store is not", "Leave store_kind out.")
         copied = self.store is not None and self.store.startswith(("gs://", "s3://"))
         if self.store_kind is not None and copied != (self.store_kind == "bucket"):
             raise wrong(
@@ -196,7 +196,8 @@ refusal."""
 class LargeChange(Frozen):
     """The size at which a change of the bill, up or down, is large: US dollars a month, or percent of the bill before.
 
-    Both figures are about the services that the change touches, with the most replicas. None: the figure is not used.
+    Both are about the most replicas. `usd_a_month` judges each service that the change touches, and all of them
+    together; `percent` judges each service that cost something before. None: the figure is not used.
     """
 
     level: Level = "off"
@@ -206,7 +207,7 @@ class LargeChange(Frozen):
     @model_validator(mode="after")
     def _has_a_threshold(self) -> LargeChange:
         if self.level != "off" and self.usd_a_month is None and self.percent is None:
-            raise wrong("level has no threshold to judge by", "Write usd_a_month, percent or both.")
+            raise wrong("level is set without a threshold", "Write usd_a_month, percent or both.")
         return self
 
 
@@ -237,13 +238,15 @@ class ProductionRules(Frozen):
     """The rules on the availability of services in `environments`; each rule is off unless the settings set it.
 
     `replicas`: a service runs two replicas or more. `disruption_budget`: a PodDisruptionBudget lets a node drain and
-    keeps one of the service's pods. `image_digest`: every image is named by its digest.
+    keeps one of the service's pods. `image_digest`: every image is named by its digest. `model_revision`: every model
+    of the Hub is named with the commit that is its revision.
     """
 
     environments: tuple[Label, ...] = ()
     replicas: Level = "off"
     disruption_budget: Level = "off"
     image_digest: Level = "off"
+    model_revision: Level = "off"
 
     @property
     def levels(self) -> dict[str, Level]:
@@ -252,6 +255,7 @@ class ProductionRules(Frozen):
             "production-replicas": self.replicas,
             "production-disruption-budget": self.disruption_budget,
             "production-image-digest": self.image_digest,
+            "production-model-revision": self.model_revision,
         }
 
 

@@ -72,7 +72,7 @@ def _revisions(catalog: Catalog, newest: Newest) -> tuple[list[Remark], int]:
             continue
         renew = f"Run `neuroscale catalog add {model.weights.path}`."
         if model.weights.revision is None:
-            remark("stale", "names no revision: each start loads whatever is newest", renew)
+            remark("stale", "names no revision: each start loads the newest one", renew)
         elif out_of_reach:
             remark("unknown", out_of_reach, "Run it again where the Hub can be reached.")
         else:

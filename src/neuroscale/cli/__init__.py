@@ -1,1 +1,1 @@
-"""The command line, with one module for each command: it reads the input, calls the stage, and prints the result."""
+"""The command line, with one module for each command: options come in, and a text and an exit status go out."""

@@ -27,7 +27,7 @@ def show_accuracy(
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Compare what planning says with what others measured. Exit status 1: an aim does not hold."""
+    """Compare what planning says with what others measured. Exit status 1: a figure misses its target."""
     from neuroscale.accuracy.comparison import compare
     from neuroscale.accuracy.planner_answers import Planner
     from neuroscale.accuracy.reading import read_cases

@@ -27,7 +27,7 @@ def add_model(
     ] = None,
     fields: Annotated[
         Path | None,
-        typer.Option("--fields", help="A YAML file with fields of the entry that the model's files do not tell."),
+        typer.Option("--fields", help="A YAML file with fields of the entry that the model's files do not contain."),
     ] = None,
     environment: Annotated[
         str | None, typer.Option("--environment", help="Show the fit on its accelerators alone. Default: all of them.")
@@ -42,9 +42,9 @@ def add_model(
 ) -> int:
     """Make a model's entry from its config and the headers of its files, and show what it fits on. An entry that is
     there keeps what people wrote into it."""
-    from neuroscale.cli.catalog_add import Wanted, add
+    from neuroscale.cli.catalog_add import AddOptions, add
 
-    wanted = Wanted(model, name, fields, environment)
+    wanted = AddOptions(model, name, fields, environment)
     return add(wanted, repository, remote if pull_request else None, token_file, as_json=as_json)
 
 

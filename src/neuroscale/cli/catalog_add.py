@@ -28,7 +28,7 @@ _MOST_BYTES = 64 * 1024  # the largest file of fields
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AddOptions:
     """The options of the command: the model, its name, a file of fields, and the environment to show."""
 
     model: str
@@ -48,7 +48,9 @@ class Made:
     catalog: Catalog
 
 
-def add(wanted: Wanted, repository: Path | None, remote: str | None, token_file: Path | None, *, as_json: bool) -> int:
+def add(
+    wanted: AddOptions, repository: Path | None, remote: str | None, token_file: Path | None, *, as_json: bool
+) -> int:
     """Write the entry, or open its pull request if a remote is named. Raises InputError."""
     from neuroscale.catalog.found_model import find_model
     from neuroscale.repo.layout import find_root
@@ -143,6 +145,7 @@ def _propose(
     *,
     as_json: bool,
 ) -> int:
+    from neuroscale.cli.progress import say_progress
     from neuroscale.cli.remote_address import remote_address
     from neuroscale.cli.request_outcome import print_proposal
     from neuroscale.forge.branches import Access, Branches
@@ -160,14 +163,11 @@ def _propose(
         last[:] = [made]
         return CatalogChange(made.files, f"Add {found.name} to the catalog", _sentences(made, found))
 
-    def say(text: str) -> None:
-        typer.echo(f"{text} ...", err=True)
-
     with contextlib.closing(Git(root)) as git:
         address = remote_address(git, remote)
-        say(f"Looking at {remote}")
+        say_progress(f"Looking at {remote}")
         publisher = Publisher(connect(address, token), Branches(git, Access(address, token)))
-        outcome = propose(git, publisher, found.name.rsplit("/", 1)[-1], make, say)
+        outcome = propose(git, publisher, found.name.rsplit("/", 1)[-1], make, say_progress)
     if not as_json:
         _print(last[0])
     return print_proposal(outcome, _mapping(last[0]), as_json=as_json)

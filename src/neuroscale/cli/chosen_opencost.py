@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neuroscale.cli.chosen_cluster import Where, configured, local_state, open_cluster
-from neuroscale.cli.options import LOCAL_STATE
 from neuroscale.core.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ WindowOption = Annotated[
     str,
     typer.Option(
         "--window",
-        help="Which time, in UTC: 24h, 7d, a day (2026-11-01), days (2026-11-01..2026-11-07), a month (2026-11), "
+        help="The time window, in UTC: 24h, 7d, a day (2026-11-01), days (2026-11-01..2026-11-07), a month (2026-11), "
         "today, yesterday, month or lastmonth.",
     ),
 ]
@@ -44,7 +43,8 @@ def or_local(where: Where, url: str, environment: str, repository: Path) -> Wher
     """`where`, or the repository's own local platform if no place is named and its OpenCost runs."""
     if url or environment or where != Where():
         return where
-    from neuroscale.local.cost import runs_in
+    from neuroscale.local.opencost import runs_in
+    from neuroscale.repo.layout import LOCAL_STATE
 
     folder = repository / LOCAL_STATE
     return Where(state=folder) if runs_in(folder) else where
@@ -67,7 +67,7 @@ def opencost_of(environment: str, where: Where, url: str, settings: Settings) ->
             yield opencost
         return
     if where.state is not None:
-        from neuroscale.local.cost import STEP, address_in, unpriced_in
+        from neuroscale.local.opencost import STEP, address_in, unpriced_in
 
         local_state(where)
         with reach.of_local_platform(address_in(where.state), STEP, unpriced_in(where.state)) as opencost:

@@ -1,4 +1,4 @@
-"""The Prometheus that a command's options choose, and the option itself."""
+"""Opens the Prometheus that a command's options choose, and declares these options."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def prometheus_of(
 
     `ambiguous`: the field and the fix of the error for environments that have different ones.
     """
-    from neuroscale.cluster.metrics import reach
+    from neuroscale.cluster.metrics import prometheus_connection
 
     named = [
         option
         for option, value in (
-            (reach.OPTION, url),
+            (prometheus_connection.OPTION, url),
             ("--state", where.state),
             ("--context", where.context or where.kubeconfig),
         )
@@ -47,14 +47,17 @@ def prometheus_of(
         message = f"{' and '.join(named)} name more than one Prometheus"
         raise InputError(Problem("the command line", named[0], message, "Give one of them."))
     if url:
-        with reach.by_address(url) as prometheus:
+        with prometheus_connection.by_address(url) as prometheus:
             yield prometheus
     elif where.state is not None:
         from neuroscale.local.prometheus import address_in
 
-        with reach.by_address(address_in(where.state)) as prometheus:
+        with prometheus_connection.by_address(address_in(where.state)) as prometheus:
             yield prometheus
     else:
         environment, wanted = configured(environment, settings, lambda one: one.prometheus, "Prometheus", ambiguous)
-        with open_cluster(where) as cluster, reach.in_cluster(cluster, wanted, environment) as prometheus:
+        with (
+            open_cluster(where) as cluster,
+            prometheus_connection.in_cluster(cluster, wanted, environment) as prometheus,
+        ):
             yield prometheus

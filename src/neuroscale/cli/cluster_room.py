@@ -28,7 +28,7 @@ def room_for(
     demand = capacity_reader.demand(made, render(request, made, inputs.template))
     others = capacity_reader.others(made, inputs.settings.environments[made.environment], inputs.catalog)
     with Cluster.of_kubeconfig(kubeconfig, context) as cluster:
-        return capacity.judge(demand, capacity_reader.read(cluster, demand.namespace), others), cluster.name
+        return capacity.judge_capacity(demand, capacity_reader.read(cluster, demand.namespace), others), cluster.name
 
 
 def print_room(room: Capacity, name: str, console: Console) -> None:

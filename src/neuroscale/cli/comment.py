@@ -17,7 +17,7 @@ _NO_VERDICT = """\
 
 
 def comment_on(
-    markdown: Annotated[Path, typer.Argument(help="The gate's report, as --markdown wrote it.")],
+    markdown: Annotated[Path, typer.Argument(help="The Markdown report that `neuroscale gate --markdown` wrote.")],
     pull_request: Annotated[int, typer.Option("--pull-request", help="The pull request's number.", min=1)],
     head: Annotated[str, typer.Option("--head", help="The commit that was judged.")],
 ) -> int:
@@ -25,7 +25,7 @@ def comment_on(
     from neuroscale.cli.open_repository import read_file
     from neuroscale.cli.workflow_environment import repository_url, run_attempt, run_number, run_page
     from neuroscale.forge.connect import connect
-    from neuroscale.forge.sticky_comment import Run, publish
+    from neuroscale.forge.sticky_comment import Run, write_comment
     from neuroscale.forge.token import find_token
 
     # The comment of a newer commit or a newer run stays as it is. If the gate was ended before it wrote a report, the
@@ -36,6 +36,6 @@ def comment_on(
     else:
         text = f"{_NO_VERDICT}\n\n{run} tells why.\n"
     forge = connect(repository_url(os.environ), find_token())
-    published = publish(forge, pull_request, text, Run(run_number(os.environ), run_attempt(os.environ), head))
+    published = write_comment(forge, pull_request, text, Run(run_number(os.environ), run_attempt(os.environ), head))
     typer.echo(f"Pull request {pull_request}: {published.outcome}")
     return ExitStatus.PASSED

@@ -51,7 +51,7 @@ def set_up_beside() -> Iterator[SetUp]:
     log = folder / "demo-setup.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, str(tool_cache.REPOSITORY / "scripts" / "setup.py")],
+            [sys.executable, str(tool_cache.REPOSITORY / "scripts" / "setup.py"), "--for", "platform"],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -19,7 +19,10 @@ def show_fit(
         str | None, typer.Option("--accelerator", help="An accelerator of the catalog, or any name with --memory-gib.")
     ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", help="How many: the tensor parallel size where --vllm-args names none.")
+        int | None,
+        typer.Option(
+            "--count", help="The number of accelerators; also the tensor parallel size unless --vllm-args sets it."
+        ),
     ] = None,
     vllm_args: Annotated[str, typer.Option("--vllm-args", help="The arguments of `vllm serve`, as one text.")] = "",
     vllm_version: Annotated[

@@ -47,7 +47,8 @@ def gate(
         bool | None,
         typer.Option(
             "--strict/--no-strict",
-            help="Refuse objects of kinds that no check judges. Default: refuse them in a change, name them for PATHS.",
+            help="Refuse objects of kinds that no check judges, and models of the Hub without a commit in folders of "
+            "no environment. Default: refuse them in a change, name them for PATHS.",
         ),
     ] = None,
     repository: RepositoryOption = None,
@@ -142,7 +143,7 @@ def _judge(
     git = Git(find_root(repository or Path.cwd()))
     try:
         change = find_change(git, base, head)
-        from neuroscale.gate.base_gate import judge_by_base, judge_by_both, needs_judges
+        from neuroscale.gate.gate_code_of_base import judge_by_base, judge_by_both, needs_judges
 
         if not needs_judges(change):
             return gate_change(change, today, server=server, strict=strict is not False)

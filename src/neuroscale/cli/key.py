@@ -32,14 +32,18 @@ def manage_key(
     show: Annotated[bool, typer.Option("--print", help="Write the key to standard output.")] = False,
     wait: Annotated[
         int | None,
-        typer.Option("--wait", help="Seconds for each pod's replacement. Default: as its probes allow.", min=1),
+        typer.Option(
+            "--wait",
+            help="Seconds for each pod's replacement. Default: the time that the pod's startup probe allows.",
+            min=1,
+        ),
     ] = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
     state: ClusterStateOption = None,
     repository: RepositoryOption = None,
 ) -> int:
-    """Make a service's API key if it is missing, or replace it. Exit status 1: a new key could not be proven."""
+    """Make a service's API key if it is missing, or replace it. Exit status 1: a pod does not accept the new key."""
     from neuroscale.cli.chosen_service import one_service, services_asked
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.cluster.endpoint import key

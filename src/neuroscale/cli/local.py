@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from neuroscale.cli.json_output import print_json
-from neuroscale.cli.options import LOCAL_STATE, JsonOption, LocalStateOption, RepositoryOption
+from neuroscale.cli.options import JsonOption, LocalStateOption, RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 _PARTS = ("cost", "none")
 
-app = typer.Typer(name="local", help="The platform on this machine: a real forge and its runner.", no_args_is_help=True)
+app = typer.Typer(
+    name="local", help="The platform on this machine: forge, runner, cluster and Argo CD.", no_args_is_help=True
+)
 
 
 @app.command("up")
@@ -32,7 +34,8 @@ def local_up(
     cluster: Annotated[
         bool | None,
         typer.Option(
-            "--cluster/--no-cluster", help="Whether the platform has a cluster, or only the forge. Default: as before."
+            "--cluster/--no-cluster",
+            help="Whether the platform has a cluster, or only the forge. Default: as at the last start.",
         ),
     ] = None,
     environments: Annotated[
@@ -42,7 +45,9 @@ def local_up(
     also: Annotated[
         list[str] | None,
         typer.Option(
-            "--with", help="What runs beside the cluster: cost (OpenCost), or none. Default: as before.", metavar="PART"
+            "--with",
+            help="What runs beside the cluster: cost (OpenCost), or none. Default: as at the last start.",
+            metavar="PART",
         ),
     ] = None,
     repository: RepositoryOption = None,
@@ -50,7 +55,7 @@ def local_up(
     """Start the missing processes, and return when all are healthy. The forge begins with this repository's HEAD."""
     from neuroscale.local.control_plane import kubeconfig
     from neuroscale.local.forge_accounts import ROLES
-    from neuroscale.local.stack import notes
+    from neuroscale.local.processes import notes
     from neuroscale.local.start_and_stop import Options, up
     from neuroscale.repo.layout import find_root
 
@@ -111,7 +116,7 @@ def local_down(
     delete: Annotated[bool, typer.Option("--delete", help="Also remove its folder with all its files.")] = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """End all its processes, also after a crash."""
+    """End all processes of the platform, also after a crash."""
     from neuroscale.local.start_and_stop import down
 
     down(_folder(state, repository), _tell, delete=delete)
@@ -220,7 +225,7 @@ def _print(status: Status) -> None:
 
 
 def _folder(state: Path | None, repository: Path | None) -> Path:
-    from neuroscale.repo.layout import find_root
+    from neuroscale.repo.layout import LOCAL_STATE, find_root
 
     return (state if state is not None else find_root(repository or Path.cwd()) / LOCAL_STATE).absolute()
 

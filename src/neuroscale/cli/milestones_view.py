@@ -6,24 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from neuroscale.core.counting import counted
-from neuroscale.core.printable import terminal
+from neuroscale.core.printable import terminal, terminal_lines
 from neuroscale.milestones.lessons import Lesson, Part
+from neuroscale.milestones.run_table import word
 from neuroscale.milestones.running import Ending, Outcome, State
 
 _SHOWN_LINES = 15
 """The lines that are shown of the output of a program that does not hold."""
-_PHRASES: dict[Part, dict[State, str]] = {
-    "before": {
-        State.HOLDS: "yes",
-        State.REFUTED: "NO: history",
-        State.NOT_RUN: "not run",
-        State.BROKEN: "BROKEN",
-    },
-    "after": {State.HOLDS: "yes", State.REFUTED: "NO", State.NOT_RUN: "not run", State.BROKEN: "BROKEN"},
-}
 _STYLES = {State.HOLDS: "green", State.REFUTED: "bold red", State.NOT_RUN: "yellow", State.BROKEN: "bold red"}
 _REASONS: dict[Part, str] = {
     "before": "the failure no longer happens: the lesson is history, and its page must say so",
@@ -32,10 +24,17 @@ _REASONS: dict[Part, str] = {
 
 
 def print_list(lessons: Sequence[Lesson], console: Console) -> None:
-    """Show the lessons to a person, with what each needs."""
-    table = Table("lesson", "what went wrong", "needs", box=None, pad_edge=False)
-    for lesson in lessons:
-        table.add_row(terminal(lesson.name), terminal(lesson.title), terminal(", ".join(lesson.needs)))
+    """Show the lessons to a person, with how each shows its failure and what it needs."""
+    table = Table(
+        Column("lesson", no_wrap=True, overflow="fold"),
+        "what went wrong",
+        "evidence",
+        "needs",
+        box=None,
+        pad_edge=False,
+    )
+    for one in lessons:
+        table.add_row(terminal(one.name), terminal(one.title), one.evidence, terminal(", ".join(one.needs)))
     console.print(table)
 
 
@@ -43,8 +42,12 @@ def list_as_mapping(lessons: Sequence[Lesson]) -> dict[str, Any]:
     """The lessons for programs."""
     return {
         "schema_version": 1,
-        "lessons": [{"name": one.name, "title": one.title, "needs": list(one.needs)} for one in lessons],
+        "lessons": [_facts(one) for one in lessons],
     }
+
+
+def _facts(lesson: Lesson) -> dict[str, Any]:
+    return {"name": lesson.name, "title": lesson.title, "needs": list(lesson.needs), "evidence": lesson.evidence}
 
 
 def print_beginning(number: int, of: int, lesson: Lesson, console: Console) -> None:
@@ -52,12 +55,22 @@ def print_beginning(number: int, of: int, lesson: Lesson, console: Console) -> N
     console.print(f"{number}/{of}  {terminal(lesson.name)}", markup=False)
 
 
+def print_progress(text: str, console: Console) -> None:
+    """Print what happens to the local platform of the lessons."""
+    console.print(f"    {terminal_lines(text).replace(chr(10), chr(10) + '    ')}", markup=False, soft_wrap=True)
+
+
 def print_outcomes(outcomes: Sequence[Outcome], stale: Sequence[str], console: Console) -> None:
     """Show the table, and below it why a lesson is not green."""
-    table = Table("lesson", "the old way still fails", "the new way holds", box=None, pad_edge=False)
+    table = Table(
+        Column("lesson", no_wrap=True, overflow="fold"), "before fails as told", "after holds", box=None, pad_edge=False
+    )
     table.add_column("seconds", justify="right")
     for one in outcomes:
-        cells = [f"[{_STYLES[ending.state]}]{_PHRASES[part][ending.state]}[/]" for part, ending in one.endings.items()]
+        cells = [
+            f"[{_STYLES[ending.state]}]{word(one.lesson, part, ending.state)}[/]"
+            for part, ending in one.endings.items()
+        ]
         table.add_row(terminal(one.lesson.name), *cells, f"{one.seconds:.1f}")
     console.print()
     console.print(table)
@@ -99,9 +112,7 @@ def as_mapping(outcomes: Sequence[Outcome], stale: Sequence[str]) -> dict[str, A
         "schema_version": 1,
         "lessons": [
             {
-                "name": one.lesson.name,
-                "title": one.lesson.title,
-                "needs": list(one.lesson.needs),
+                **_facts(one.lesson),
                 "green": one.green,
                 "seconds": round(one.seconds, 1),
                 **{

@@ -30,7 +30,7 @@ def show_model(
 
     facts = load_model(name, _catalog(repository))
     if as_json:
-        from neuroscale.models.summary import as_mapping
+        from neuroscale.models.facts_json import as_mapping
 
         print_json(as_mapping(facts))
     else:

@@ -12,7 +12,7 @@ from neuroscale.cli.options import AnswersOption, InteractiveOption, RepositoryO
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
-    from neuroscale.rendering.scaffolder.interpreter import Publish, PullRequest
+    from neuroscale.rendering.scaffolder.interpreter import Publish, RenderedPullRequest
 
 
 def new(
@@ -24,7 +24,7 @@ def new(
 
 def new_service(answers: Path | None, repository: Path | None, *, interactive: bool) -> int:
     """Run the template's steps for the answers and write the service's folder. A refused plan writes nothing."""
-    from neuroscale.cli.answers import ask, check_source, read_answers
+    from neuroscale.cli.form_answers import ask, check_source, read_answers
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError
     from neuroscale.rendering.service_folder import scaffold
@@ -57,7 +57,7 @@ def _publish_new(root: Path) -> Publish:
 
     write_to_work_tree = to_work_tree(root)
 
-    def publish(request: PullRequest) -> Mapping[str, Any]:
+    def publish(request: RenderedPullRequest) -> Mapping[str, Any]:
         for path, text in request.files.items():
             there = root / path
             if path.endswith(f"/{REQUEST_FILE}") and there.is_file() and there.read_text(encoding="utf-8") != text:

@@ -14,7 +14,8 @@ from neuroscale.core.yaml_io import decode
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.repo.layout import find_root
 from neuroscale.repo.snapshot import FolderSnapshot
-from neuroscale.request.service_request import Request, fault_of, read_request
+from neuroscale.request.expiring_exceptions import fault_of
+from neuroscale.request.service_request import Request, read_request
 
 LARGEST_FILE = MIB
 """Bytes of a file of answers or of a plan; neither takes a tenth of it, and a device file never ends."""

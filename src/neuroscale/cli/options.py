@@ -47,8 +47,6 @@ InteractiveOption = Annotated[bool, typer.Option("--interactive", help="Ask for 
 
 # ----------------------------------------------------------------------------------------------- the local platform
 
-LOCAL_STATE = ".state/local"
-"""The folder of a repository's own local platform, in the repository."""
 LocalStateOption = Annotated[
     Path | None, typer.Option("--state", help="The platform's folder. Default: .state/local of the repository.")
 ]

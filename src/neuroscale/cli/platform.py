@@ -10,6 +10,7 @@ import typer
 from neuroscale.cli.json_output import print_json
 from neuroscale.cli.options import JsonOption, KubeconfigOption, RepositoryOption
 from neuroscale.cli.platform_cost import show_platform_costs
+from neuroscale.cli.platform_forge import check_forge
 from neuroscale.core.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="platform",
-    help="Render a cluster's objects into the repository, install them, and price them.",
+    help="Render a cluster's objects into the repository, install them, price them, and check the forge.",
     no_args_is_help=True,
 )
 
 
 app.command("cost")(show_platform_costs)
+app.command("forge")(check_forge)
 
 
 @app.command("render")

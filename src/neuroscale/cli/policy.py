@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from neuroscale.policies.policy_set import PolicySet
     from neuroscale.repo.snapshot import FolderSnapshot
 
-app = typer.Typer(
-    name="policy", help="What the policies demand, which kinds they judge, and a new one.", no_args_is_help=True
-)
+app = typer.Typer(name="policy", help="Show, test and create policies.", no_args_is_help=True)
 app.command("mutate")(mutate_policies)
 
 
@@ -97,7 +95,7 @@ def show_coverage(as_json: JsonOption = False, repository: RepositoryOption = No
     by_policies = {kind: names for kind, names in of_kinds.items() if names}
     rest = [kind for kind in of_kinds if kind not in by_policies]
     by_rules = [kind for kind in rest if judged_by_rules(kind[0].rpartition("/")[0], kind[1])]
-    harmless = [kind for kind in rest if (kind[0].rpartition("/")[0], kind[1]) in HARMLESS]
+    harmless = [kind for kind in rest if kind not in by_rules and (kind[0].rpartition("/")[0], kind[1]) in HARMLESS]
     nobody = [kind for kind in rest if kind not in by_rules and kind not in harmless]
     groups = {"gate_rules": by_rules, "need_no_judge": harmless, "nobody": nobody}
     if as_json:
@@ -138,7 +136,8 @@ def make_policy(
         str | None,
         typer.Option(
             "--shared",
-            help="Copy the blocks of shared text up to this one: pods, containers or commands. For a rule about pods.",
+            help="Copy the blocks of shared text up to this one, for a rule about pods: pods, containers, commands, "
+            "model_servers or language_model.",
         ),
     ] = None,
     repository: RepositoryOption = None,

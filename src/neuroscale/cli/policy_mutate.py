@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neuroscale.cli.json_output import print_json
-from neuroscale.cli.options import LOCAL_STATE, JsonOption, LocalStateOption, RepositoryOption
+from neuroscale.cli.options import JsonOption, LocalStateOption, RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def mutate_policies(
     from neuroscale.core.validation import suggest
     from neuroscale.gate.mutation.strength import measure
     from neuroscale.policies.policy_set import load_policy_set
-    from neuroscale.repo.layout import find_root
+    from neuroscale.repo.layout import LOCAL_STATE, find_root
     from neuroscale.repo.snapshot import FolderSnapshot
 
     if write and (names or every > 1 or live):

@@ -74,7 +74,7 @@ def update(asked: Asked, repository: Path | None, remote: str | None, token_file
 def _make(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> Made:
     """The list, checked as a part of the base's catalog."""
     from neuroscale.catalog import load_catalog
-    from neuroscale.catalog.price_export import Wanted, read_export
+    from neuroscale.catalog.price_export import WantedPrices, read_export
     from neuroscale.catalog.price_list import PriceList
     from neuroscale.catalog.price_update import list_path, updated
     from neuroscale.catalog.settings import load_settings
@@ -85,7 +85,7 @@ def _make(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> Made:
 
     accelerators = load_catalog(base).accelerators
     today = datetime.now(UTC).date()
-    export = read_export(text, str(asked.file), Wanted(asked.region, asked.tier), accelerators, today)
+    export = read_export(text, str(asked.file), WantedPrices(asked.region, asked.tier), accelerators, today)
     suffix = "" if asked.tier == "on-demand" else f"-{asked.tier}"
     name = asked.price_list or f"{export.provider}-{export.region}{suffix}"
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
@@ -104,6 +104,7 @@ def _make(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> Made:
 
 
 def _propose(root: Path, asked: Asked, text: str, remote: str, token_file: Path | None, *, as_json: bool) -> int:
+    from neuroscale.cli.progress import say_progress
     from neuroscale.cli.remote_address import remote_address
     from neuroscale.cli.request_outcome import print_proposal
     from neuroscale.forge.branches import Access, Branches
@@ -124,16 +125,13 @@ def _propose(root: Path, asked: Asked, text: str, remote: str, token_file: Path 
         last[:] = [made]
         return CatalogChange({written.path: written.text}, f"Update the prices of {made.update.name}", _sentences(made))
 
-    def say(told: str) -> None:
-        typer.echo(f"{told} ...", err=True)
-
     with contextlib.closing(Git(root)) as git:
         snapshot = FolderSnapshot(root)
         name = _make(asked, text, snapshot, snapshot).update.name
         address = remote_address(git, remote)
-        say(f"Looking at {remote}")
+        say_progress(f"Looking at {remote}")
         publisher = Publisher(connect(address, token), Branches(git, Access(address, token)))
-        outcome = propose(git, publisher, f"prices-{name}", make, say)
+        outcome = propose(git, publisher, f"prices-{name}", make, say_progress)
     if not as_json:
         _print(last[0])
     return print_proposal(outcome, _mapping(last[0]), as_json=as_json)

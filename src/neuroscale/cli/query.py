@@ -61,7 +61,7 @@ def query_service(
     repository: RepositoryOption = None,
 ) -> int:
     """Ask a service, and print the figures of the answer. Exit status: 1 the endpoint failed, 2 it cannot be asked."""
-    from neuroscale.cli.answer_view import AnswerPrinter, as_mapping, print_figures
+    from neuroscale.cli.completion_view import AnswerPrinter, as_mapping, print_figures
     from neuroscale.cluster.endpoint import chat
     from neuroscale.cluster.endpoint.metrics import Sampler
 

@@ -41,30 +41,35 @@ def reconcile_costs(
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Compare what services cost with what their plans said, and keep one issue on the forge about the differences
-    beyond the settings' threshold: the command opens the issue, updates its text and closes it. Exit status: 0 no
-    difference is so large, 1 one is or cannot be computed, 2 OpenCost or the forge does not answer."""
+    """Compare what services cost with what the plans that they had at that time said, and keep one issue on the forge
+    about the differences beyond the settings' threshold: the command opens the issue, updates its text and closes it.
+    Exit status: 0 no difference is so large, 1 one is or cannot be computed, 2 OpenCost or the forge does not
+    answer."""
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.metering.comparison import Threshold, compare
-    from neuroscale.metering.services import compared_environments, estimates, service_facts
+    from neuroscale.metering.notes import notes_on_history
+    from neuroscale.metering.plan_history import plan_history
+    from neuroscale.metering.services import compared_environments, promises, service_facts
     from neuroscale.metering.window import read_window
-    from neuroscale.repo.snapshot import FolderSnapshot
     from neuroscale.report.reconciliation_view import as_mapping, print_comparison
 
     opened = open_repository(repository)
-    snapshot = FolderSnapshot(opened.root)
     asked = read_window(window, datetime.now(UTC))
     where = Where(context, kubeconfig, state)
     if dry_run:  # The issue is about real costs, unless --state names the local platform.
         where = or_local(where, opencost_url, environment, opened.root)
-    with opencost_of(environment, where, opencost_url, opened.settings) as opencost:
-        meter = opencost.meter(asked)
+    environments = opened.settings.environments
+    branch = opened.settings.repository.default_branch
+    with (
+        opencost_of(environment, where, opencost_url, opened.settings) as opencost,
+        plan_history(opened.root, branch, opencost.exact(asked)) as history,
+    ):
+        meter = opencost.meter(asked, history.cuts([environment] if environment else environments))
         place = opencost.place
-    facts = service_facts(meter.metered, snapshot, opened.settings.environments)
-    chosen = (
-        (environment,) if environment else compared_environments(meter.metered, facts, opened.settings.environments)
-    )
-    found = compare(meter, facts, estimates(snapshot, chosen), chosen)
+        facts = service_facts(meter, history, environments)
+        chosen = (environment,) if environment else compared_environments(meter.metered, facts, environments)
+        promised = promises(history, chosen)
+    found = compare(meter, facts, promised, chosen, notes_on_history(history, "warning"))
     limits = opened.settings.reconciliation
     threshold = Threshold(limits.usd, limits.percent)
     if picture is not None:
@@ -95,11 +100,10 @@ def _keep_issue(
     from neuroscale.forge.token import find_token
     from neuroscale.report.reconciliation_view import issue_marker, issue_text, issue_title
 
-    if not found.beyond(threshold) and not complete:
-        # If not everything was compared, an old difference may still exist, so the issue stays open.
-        typer.echo("Issue: left as it is, because not everything could be compared", err=to_errors)
-        return
-    text = issue_text(found, threshold) if found.beyond(threshold) else None
+    differs = bool(found.beyond(threshold))
+    # If not everything was compared, an old difference may still exist: an open issue then says that, and stays open.
+    text = None if complete else issue_text(found, threshold)
+    title = issue_title(environments, differs=differs)
     forge = connect(repository_url(os.environ), find_token())
-    kept = keep_issue(forge, issue_marker(environments), issue_title(environments), text)
+    kept = keep_issue(forge, issue_marker(environments), title, text, may_open=differs)
     typer.echo(f"Issue: {kept.outcome}{f': {kept.issue.url}' if kept.issue else ''}", err=to_errors)

@@ -1,4 +1,4 @@
-"""The forge that a clone's git remote leads to."""
+"""Finds the forge that a clone's git remote leads to."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ def request_service(
     repository: RepositoryOption = None,
 ) -> int:
     """Ask for a service: plan, render, judge, and open the pull request (or bring the open one up to date)."""
-    from neuroscale.cli.answers import Answers, ask, check_source, read_answers, written_request
+    from neuroscale.cli.form_answers import Answers, ask, check_source, read_answers, written_request
+    from neuroscale.cli.progress import say_progress
     from neuroscale.cli.remote_address import remote_address
     from neuroscale.cli.request_outcome import print_outcome
     from neuroscale.forge import request_flow
@@ -35,7 +36,6 @@ def request_service(
     from neuroscale.rendering.scaffolder.plan_step import request_of
     from neuroscale.repo.git import Git
     from neuroscale.repo.layout import find_root
-    from neuroscale.request.service_request import KnownNames
 
     check_source(answers, interactive=interactive)
     given = Answers({}) if answers is None else read_answers(answers)
@@ -46,16 +46,11 @@ def request_service(
     def request(inputs: PlanningInputs) -> Request:
         if written is not None:
             return written
-        return request_of(ask(inputs, on_stderr=True).values, KnownNames.of(inputs.catalog, inputs.settings))
+        return request_of(ask(inputs, on_stderr=True).values, None)
 
     with contextlib.closing(Git(root)) as git, given.located():
         address = remote_address(git, remote)
-        _say(f"Looking at {remote}")
+        say_progress(f"Looking at {remote}")
         publisher = Publisher(connect(address, token), Branches(git, Access(address, token)))
-        outcome = request_flow.request_service(git, publisher, request, _say)
+        outcome = request_flow.request_service(git, publisher, request, say_progress)
     return print_outcome(outcome, as_json=as_json)
-
-
-def _say(text: str) -> None:
-    """Print progress on standard error."""
-    typer.echo(f"{text} ...", err=True)

@@ -51,10 +51,11 @@ def show_costs(
     or wrong, 2 OpenCost cannot be asked or gives no figures."""
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.core.validation import suggest
+    from neuroscale.metering.notes import notes_on_history
+    from neuroscale.metering.plan_history import plan_history
     from neuroscale.metering.services import service_facts
     from neuroscale.metering.showback import BY, statement_of
     from neuroscale.metering.window import read_window
-    from neuroscale.repo.snapshot import FolderSnapshot
 
     chosen = next((one for one in BY if one == by), None)
     if chosen is None:
@@ -65,11 +66,15 @@ def show_costs(
     asked = read_window(window, datetime.now(UTC))
     where = or_local(Where(context, kubeconfig, state), opencost_url, environment, opened.root)
     environments = opened.settings.environments
-    with opencost_of(environment, where, opencost_url, opened.settings) as opencost:
-        meter = opencost.meter(asked)
+    branch = opened.settings.repository.default_branch
+    with (
+        opencost_of(environment, where, opencost_url, opened.settings) as opencost,
+        plan_history(opened.root, branch, opencost.exact(asked)) as history,
+    ):
+        meter = opencost.meter(asked, history.cuts([environment] if environment else environments))
         place = opencost.place
-    facts = service_facts(meter.metered, FolderSnapshot(opened.root), environments)
-    found = statement_of(meter, chosen, facts, tuple(environments))
+        facts = service_facts(meter, history, environments)
+    found = statement_of(meter, chosen, facts, tuple(environments), notes_on_history(history, "note"))
     if picture is not None:
         from neuroscale.report.showback_picture import write_showback_picture
 

@@ -25,7 +25,7 @@ from neuroscale.core.errors import ExitStatus
 
 if TYPE_CHECKING:
     from neuroscale.cluster.service_status import ServiceStatus
-    from neuroscale.cluster.service_status_reader import Answer, Question, Reader
+    from neuroscale.cluster.service_status_reader import Question, Reader, ServiceStatuses
     from neuroscale.local.state import State
 
 _BETWEEN = 1.0
@@ -118,7 +118,7 @@ def _key_command(one: ServiceStatus, where: Where, repository: Path | None) -> l
     return [program, "key", one.name, "--print", *(f"{name}={value}" for name, value in named.items() if value)]
 
 
-def _wait(reader: Reader, question: Question, seconds: float) -> Answer:
+def _wait(reader: Reader, question: Question, seconds: float) -> ServiceStatuses:
     """Ask until every verdict is settled, or the time is over. Prints each change on the way."""
     from neuroscale.cli.status_view import label
     from neuroscale.core.printable import terminal

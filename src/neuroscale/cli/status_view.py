@@ -5,11 +5,11 @@ from __future__ import annotations
 import typer
 
 from neuroscale.cluster.service_status import ServiceStatus
-from neuroscale.cluster.service_status_reader import Answer, Question
+from neuroscale.cluster.service_status_reader import Question, ServiceStatuses
 from neuroscale.core.printable import terminal
 
 
-def print_status(answer: Answer, question: Question, *, detailed: bool) -> None:
+def print_status(answer: ServiceStatuses, question: Question, *, detailed: bool) -> None:
     """Print a line for each service, and all its facts if `detailed`."""
     width = max((len(label(one)) for one in answer.services), default=0)
     for one in answer.services:

@@ -60,11 +60,11 @@ def show_token_costs(
     Exit status: 0 each service has a price, 1 a service has none and the report says why, 2 OpenCost or Prometheus
     cannot be asked."""
     from neuroscale.cli.open_repository import open_repository
-    from neuroscale.metering.notes import notes_on_prices
+    from neuroscale.metering.notes import notes_on_history, notes_on_prices
+    from neuroscale.metering.plan_history import plan_history
     from neuroscale.metering.services import service_facts
     from neuroscale.metering.tokens import count_tokens, token_costs
     from neuroscale.metering.window import read_window
-    from neuroscale.repo.snapshot import FolderSnapshot
     from neuroscale.report.token_cost_view import as_mapping, print_token_costs
 
     weight = _weight(output_weight)
@@ -72,16 +72,21 @@ def show_token_costs(
     asked = read_window(window, datetime.now(UTC))
     # An address names only one of the two servers; the cluster's options then reach the other.
     cluster = or_local(Where(context, kubeconfig, state), opencost_url or prometheus_url, environment, opened.root)
-    with opencost_of(environment, Where() if opencost_url else cluster, opencost_url, opened.settings) as opencost:
-        meter = opencost.meter(asked)
+    environments = opened.settings.environments
+    branch = opened.settings.repository.default_branch
+    with (
+        opencost_of(environment, Where() if opencost_url else cluster, opencost_url, opened.settings) as opencost,
+        plan_history(opened.root, branch, opencost.exact(asked)) as history,
+    ):
+        meter = opencost.meter(asked, history.cuts([environment] if environment else environments))
         place = opencost.place
         own = _own(opencost, meter.window)
+        facts = service_facts(meter, history, environments)
     where = Where() if prometheus_url else cluster
     with prometheus_of(environment, where, prometheus_url, opened.settings, _NAME_IT) as prometheus:
         counted = count_tokens(prometheus, meter.window)
-    facts = service_facts(meter.metered, FolderSnapshot(opened.root), opened.settings.environments)
     rows = token_costs(meter, facts, counted, weight)
-    notes = notes_on_prices(meter)
+    notes = (*notes_on_prices(meter), *notes_on_history(history, "note"))
     experts = _experts(opened.catalog, {row.model for row in rows})
     if picture is not None:
         from neuroscale.report.token_cost_picture import write_token_cost_picture

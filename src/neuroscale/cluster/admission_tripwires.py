@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neuroscale.kube.client import Cluster, RefusedError
+from neuroscale.kube.client import Cluster, Kind, RefusedError
 from neuroscale.manifests.objects import Manifest
 from neuroscale.policies.policy_set import PolicySet
 
@@ -16,23 +16,41 @@ class Admission:
     """The cluster's answers. `silent`: the policies that did not refuse their tripwire, sorted.
 
     `said`: the API server's answer to each tripwire, by the tripwire's name; empty where the server would admit it.
+    `idle`: the policies that judge none of the tripwires' kinds that the cluster has, sorted.
     """
 
     silent: tuple[str, ...]
     said: dict[str, str]
+    idle: tuple[str, ...] = ()
 
 
 def try_tripwires(cluster: Cluster, policy_set: PolicySet) -> Admission:
-    """Try every tripwire by a server-side dry-run. Raises KubernetesError if the API server does not answer."""
-    said = {tripwire.name: _refusal(cluster, tripwire) for tripwire in policy_set.tripwires}
+    """Try every tripwire by a server-side dry-run. Raises KubernetesError if the API server does not answer.
+
+    It leaves out tripwires of kinds that the cluster does not have: nobody can create such an object there.
+    """
+    served = [(one, kind.plural) for one in policy_set.tripwires if (kind := _kind(cluster, one)) is not None]
+    said = {tripwire.name: _refusal(cluster, tripwire) for tripwire, _ in served}
     everything = "\n".join(said.values())
-    silent = (one.name for one in policy_set.policies if denial(one.name, one.tripwire_message) not in everything)
-    return Admission(tuple(sorted(silent)), said)
+    idle = {
+        one.name for one in policy_set.policies if not any(one.applies(tripwire, plural) for tripwire, plural in served)
+    }
+    silent = {one.name for one in policy_set.policies if denial(one.name, one.tripwire_message) not in everything}
+    return Admission(tuple(sorted(silent - idle)), said, tuple(sorted(idle)))
 
 
 def denial(policy: str, message: str) -> str:
     """The start of Kyverno's message at admission when a policy refuses an object."""
     return f"Policy {policy} failed: {message}"
+
+
+def _kind(cluster: Cluster, tripwire: Manifest) -> Kind | None:
+    try:
+        return cluster.kind(tripwire.api_version, tripwire.kind)
+    except RefusedError as error:
+        if error.code != 404:
+            raise
+        return None
 
 
 def _refusal(cluster: Cluster, tripwire: Manifest) -> str:

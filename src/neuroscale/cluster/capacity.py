@@ -119,7 +119,7 @@ class Capacity:
     notes: tuple[str, ...] = ()
 
 
-def judge(demand: Demand, read: Read, others: Iterable[Other] = ()) -> Capacity:
+def judge_capacity(demand: Demand, read: Read, others: Iterable[Other] = ()) -> Capacity:
     """Judge whether it fits. Anything that cannot be read or counted makes the verdict `unknown`, never `fits`."""
     return _Judge(demand, read, tuple(others)).capacity()
 

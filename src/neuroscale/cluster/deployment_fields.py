@@ -10,6 +10,8 @@ from neuroscale.cluster.object_differences import differences
 from neuroscale.cluster.object_fields import items, part
 from neuroscale.cluster.pod_state import SERVER
 from neuroscale.kube.client import Object
+from neuroscale.manifests.kserve_scaling import nothing_scales
+from neuroscale.manifests.runtime_merge import runtime_annotations
 
 _NO_FIELDS_OF_A_CONTAINER = (
     "modelFormat",
@@ -62,11 +64,17 @@ def stale_fields(service: Object, deployment: Object, runtime: Object | None) ->
         fields.append("predictor.model.args")
     if model.get("storageUri") and part(template, "metadata", "annotations").get(_STORAGE_URI) != model["storageUri"]:
         fields.append("predictor.model.storageUri")
-    annotations = part(service, "metadata", "annotations")
     fewest = predictor.get("minReplicas")
-    if annotations.get("serving.kserve.io/autoscalerClass") == "none" and isinstance(fewest, int):
+    if isinstance(fewest, int) and _nothing_scales(service, predictor, runtime):
         fields += ["predictor.minReplicas"] if part(deployment, "spec").get("replicas") != fewest else []
     return fields
+
+
+def _nothing_scales(service: Object, predictor: Object, runtime: Object | None) -> bool:
+    try:
+        return nothing_scales(service, predictor, runtime_annotations(runtime))
+    except ValueError:  # a malformed object
+        return False
 
 
 def _other_arguments(wanted: Any, found: Any, runtime: Object | None) -> bool:

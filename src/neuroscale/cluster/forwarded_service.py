@@ -1,4 +1,4 @@
-"""The way to a program in a cluster that is not reachable from outside: a port-forward to a pod of its Service."""
+"""Reaches a program in a cluster from outside: by a port-forward to a pod of its Service."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 from neuroscale.cluster.endpoint.forward import port_forward
 from neuroscale.cluster.object_fields import items, part
-from neuroscale.cluster.pod_state import look
+from neuroscale.cluster.pod_state import is_ending, look
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.repo.layout import SETTINGS
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ServiceAddress:
     """A Service that the settings name. `field`: where they do. `fix`: what to do where the cluster lacks it."""
 
     namespace: str
@@ -28,7 +28,7 @@ class Wanted:
 
 
 @contextlib.contextmanager
-def forwarded(cluster: Cluster, wanted: Wanted) -> Iterator[tuple[str, str]]:
+def forwarded(cluster: Cluster, wanted: ServiceAddress) -> Iterator[tuple[str, str]]:
     """An address on this machine that leads to a ready pod of the Service, and how people call the place.
 
     Raises InputError where the cluster has no such pod, KubernetesError, EndpointError.
@@ -38,7 +38,7 @@ def forwarded(cluster: Cluster, wanted: Wanted) -> Iterator[tuple[str, str]]:
         yield f"http://127.0.0.1:{local}", f"{wanted.namespace}/{wanted.service}:{wanted.port} of {cluster.name}"
 
 
-def _pod(cluster: Cluster, wanted: Wanted) -> tuple[str, int]:
+def _pod(cluster: Cluster, wanted: ServiceAddress) -> tuple[str, int]:
     """A ready pod behind the Service, and the pod's port that the Service's port leads to."""
     service = cluster.get("v1", "Service", wanted.service, wanted.namespace)
     name = f"the Service {wanted.namespace}/{wanted.service}"
@@ -55,9 +55,7 @@ def _pod(cluster: Cluster, wanted: Wanted) -> tuple[str, int]:
     labels = ",".join(f"{key}={value}" for key, value in chosen.items())
     now = datetime.now(UTC)
     pods = cluster.list("v1", "Pod", wanted.namespace, labels)
-    ready = [
-        pod for pod in pods if look(pod, now).state == "ready" and not part(pod, "metadata").get("deletionTimestamp")
-    ]
+    ready = [pod for pod in pods if look(pod, now).state == "ready" and not is_ending(pod)]
     if not ready:
         told = "; ".join(f"{state.name}: {state.told}" for state in (look(pod, now) for pod in pods[:3]))
         raise missing(f"has no pod that is ready ({told or 'it has none'})")

@@ -46,6 +46,11 @@ class PodState:
     secret: str = ""
 
 
+def is_ending(pod: Object) -> bool:
+    """Whether somebody has deleted the pod, which may still run."""
+    return bool(part(pod, "metadata").get("deletionTimestamp"))
+
+
 def look(pod: Object, now: datetime) -> PodState:
     """The state of a pod, read from its API object."""
     return _Look(pod, now).state()

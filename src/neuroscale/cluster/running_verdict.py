@@ -32,10 +32,11 @@ from neuroscale.cluster.object_fields import (
     uid_of,
     written_at,
 )
-from neuroscale.cluster.pod_state import SERVER, PodState, look
+from neuroscale.cluster.pod_state import SERVER, PodState, is_ending, look
 from neuroscale.cluster.service_status import Condition, Judged, Observed
 from neuroscale.core.counting import plainly_counted
 from neuroscale.kube.client import Object
+from neuroscale.manifests.kserve_scaling import STOP
 from neuroscale.planning.probes import PROGRESS_DEADLINE
 from neuroscale.rendering import api_key
 
@@ -66,11 +67,11 @@ class Running:
         self.newest, self.older = self._pods()
         self.failing = self._failing_conditions()
 
-    def judge(self) -> Judged:
+    def verdict(self) -> Judged:
         """The verdict on a service that exists and is not being deleted."""
         service = self.service
-        if str(part(service, "metadata", "annotations").get("serving.kserve.io/stop")).lower() == "true":
-            return Judged("stopped", "it is stopped by its annotation serving.kserve.io/stop", "Remove the annotation.")
+        if str(part(service, "metadata", "annotations").get(STOP)).lower() == "true":
+            return Judged("stopped", f"it is stopped by its annotation {STOP}", "Remove the annotation.")
         if condition(service, "Stopped").get("status") == "True":
             return Judged("starting", "KServe still reports it as stopped", f"kubectl {self.where} describe isvc")
         if other := self._not_judged():
@@ -109,7 +110,7 @@ class Running:
             for one in self.observed.replica_sets
             if is_owned_by(one, self.deployment) and uid_of(one) and uid_of(one) != newest
         }
-        alive = [pod for pod in self.observed.pods if not part(pod, "metadata").get("deletionTimestamp")]
+        alive = [pod for pod in self.observed.pods if not is_ending(pod)]
         new = [look(pod, self.now) for pod in alive if newest and newest in owners_of(pod)]
         old = [look(pod, self.now) for pod in alive if own & owners_of(pod)]
         return tuple(new), tuple(pod for pod in old if pod.state == "ready")
@@ -201,7 +202,7 @@ class Running:
 
     def _serving(self) -> str:
         """The pods of earlier generations that still answer, in words."""
-        alive = [pod for pod in self.observed.pods if not part(pod, "metadata").get("deletionTimestamp")]
+        alive = [pod for pod in self.observed.pods if not is_ending(pod)]
         ready = sum(look(pod, self.now).state == "ready" for pod in alive)
         return f"; {plainly_counted(ready, 'pod')} of an earlier generation still serve" if ready else ""
 

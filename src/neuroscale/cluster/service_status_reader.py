@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from neuroscale.cluster.object_fields import items, part
 from neuroscale.cluster.pod_state import SERVICE_LABEL as POD_LABEL
 from neuroscale.cluster.service_status import Observed, ServiceStatus
-from neuroscale.cluster.service_verdict import judge
+from neuroscale.cluster.service_verdict import judge_service
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.validation import suggest
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
@@ -40,7 +40,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ServiceStatuses:
     """The verdicts, by environment and name. `unreadable`: why a namespace cannot be read, by namespace."""
 
     services: tuple[ServiceStatus, ...]
@@ -67,7 +67,7 @@ class Reader:
         self._cluster = cluster
         self._clone = clone
 
-    def ask(self, question: Question) -> Answer:
+    def ask(self, question: Question) -> ServiceStatuses:
         """The verdicts as of now. Raises KubernetesError if the cluster cannot be asked, or has no KServe."""
         services, denied = self._services(question.namespaces)
         applications = self._optional(_ARGOCD, "Application", NAMESPACE, SERVICE_LABEL)
@@ -82,9 +82,9 @@ class Reader:
             rows = [Observed(question.name, "", question.environment)]
         rows = self._with_workloads(rows)
         now = datetime.now(UTC)
-        answers = self._with_events(rows, [judge(row, now) for row in rows], now)
+        answers = self._with_events(rows, [judge_service(row, now) for row in rows], now)
         answers = [answer if answer.namespace else self._suggesting(answer, services) for answer in answers]
-        return Answer(
+        return ServiceStatuses(
             tuple(sorted(answers, key=lambda one: (one.environment, one.namespace, one.name))),
             tuple(f"{namespace}: {why}" for namespace, why in sorted(denied.items())),
         )
@@ -230,7 +230,7 @@ class Reader:
             related = (row.service, row.deployment or {}, *row.replica_sets, *row.pods)
             names = {part(one, "metadata").get("name") for one in related}
             own = tuple(one for one in events[row.namespace] if part(one, "involvedObject").get("name") in names)
-            told.append(judge(replace(row, events=own), now))
+            told.append(judge_service(replace(row, events=own), now))
         return told
 
     def _optional(self, group_version: str, kind: str, namespace: str = "", labels: str = "") -> _Read:

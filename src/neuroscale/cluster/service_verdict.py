@@ -18,7 +18,7 @@ from neuroscale.kube.client import Object
 _SERVED_NAME = "--served-model-name="
 
 
-def judge(observed: Observed, now: datetime) -> ServiceStatus:
+def judge_service(observed: Observed, now: datetime) -> ServiceStatus:
     """The verdict. Anything that cannot be judged makes it `unknown`, never `ready`."""
     return _Judge(observed, now).status()
 
@@ -73,7 +73,7 @@ class _Judge:
             return self._absent()
         if part(self.service, "metadata").get("deletionTimestamp"):
             return Judged("missing", "it is being deleted", "Wait, or see who deleted it.")
-        running = self.running = self.runs.judge()
+        running = self.running = self.runs.verdict()
         synced = self._synced()
         if synced is not None and (synced.verdict == "not synced" or running.verdict == "ready"):
             self.notes.append(f"What is in the cluster: {running.verdict}: {running.reason}.")

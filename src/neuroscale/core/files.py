@@ -44,6 +44,14 @@ def _replace(path: Path, text: str, owner: Owner | None, mode: int) -> None:
         raise
 
 
+def text_if_there(path: Path) -> str:
+    """The text of a file; empty if there is no such file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+
+
 def read_bounded(path: Path, most: int, fix: str) -> bytes:
     """The bytes of a file that a user named, `most` at most.
 

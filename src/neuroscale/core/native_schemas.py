@@ -1,4 +1,4 @@
-"""The schemas of Kubernetes' own kinds, out of kubernetes-validate."""
+"""Takes the schemas of Kubernetes' own kinds out of kubernetes-validate."""
 
 from __future__ import annotations
 

@@ -89,7 +89,9 @@ class TerminalStream:
     def add(self, part: str) -> str:
         """The text that can be shown now."""
         text = self._waiting + part
-        self._waiting = _STREAM_END.search(text)[0]  # type: ignore[index]  # it matches an empty text, too
+        # Two colons are replaced together: of an odd number of them at the end, the last one may have a partner.
+        colons = len(text) - len(text.rstrip(":"))
+        self._waiting = ":" * (colons % 2) or _STREAM_END.search(text)[0]  # type: ignore[index]  # it always matches
         return self._shown(text[: len(text) - len(self._waiting)])
 
     def end(self) -> str:
@@ -105,7 +107,7 @@ class TerminalStream:
         )
 
 
-_STREAM_END = re.compile(r"(?:\r|:|##?)?\Z")
+_STREAM_END = re.compile(r"(?:\r|##?)?\Z")
 # Joiners hold scripts and emoji together, and do nothing else.
 _STREAM_SPACE = frozenset("\n\t\u200c\u200d")
 

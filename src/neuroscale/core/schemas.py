@@ -1,4 +1,4 @@
-"""The JSON schemas of every kind that the gate knows, as set-up wrote them, and the index of the kinds."""
+"""Finds the JSON schema of each kind that the gate knows, in the folder that set-up writes."""
 
 from __future__ import annotations
 

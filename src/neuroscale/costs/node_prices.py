@@ -15,6 +15,7 @@ from typing import Any, Final
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.entries import Accelerator
 from neuroscale.catalog.price_list import Price, PriceList
+from neuroscale.core.units import GIB
 from neuroscale.manifests.quantity import quantity
 
 COUNTED: Final = "nvidia.com/gpu"
@@ -23,7 +24,6 @@ COUNTED: Final = "nvidia.com/gpu"
 UNPRICED: Final = "# no price: "
 """How the line begins that names a node for which no list has a price; OpenCost passes over it."""
 
-_GIB = 2**30
 _NOTHING = Decimal(0)
 _LEAST = Decimal("0.000002")  # US dollars for an hour of a GiB: OpenCost writes prices with six decimals
 _BY_NAME = "metadata.name"
@@ -51,7 +51,7 @@ def node_prices(nodes: Iterable[Mapping[str, Any]], catalog: Catalog, lists: tup
         capacity = node["status"]["capacity"]
         found = _priced(labels, capacity, catalog, lists)
         host = device = _NOTHING
-        least = _LEAST * (cpu_hour / gib_hour * quantity(capacity["cpu"]) + quantity(capacity["memory"]) / _GIB)
+        least = _LEAST * (cpu_hour / gib_hour * quantity(capacity["cpu"]) + quantity(capacity["memory"]) / GIB)
         if found is None:
             text.write(f"{UNPRICED}{name}\n")
         else:
@@ -103,7 +103,7 @@ def _host_price(capacity: Mapping[str, Any], prices: PriceList, price: Price) ->
     if "cpu" not in price.includes:
         host += (price.vcpu_hour or prices.vcpu_hour or _NOTHING) * quantity(capacity["cpu"])
     if "memory" not in price.includes:
-        host += (price.memory_gib_hour or prices.memory_gib_hour or _NOTHING) * quantity(capacity["memory"]) / _GIB
+        host += (price.memory_gib_hour or prices.memory_gib_hour or _NOTHING) * quantity(capacity["memory"]) / GIB
     return host
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from neuroscale.catalog.settings import Settings
 from neuroscale.costs.change import Side
-from neuroscale.manifests.workloads import COST_CENTER, Unpriced
+from neuroscale.manifests.labels import COST_CENTER
+from neuroscale.manifests.workloads import Unpriced
 from neuroscale.rendering.platform.chart_pods import platform_pods
 from neuroscale.repo.snapshot import Snapshot
 

@@ -8,13 +8,13 @@ from datetime import date
 from decimal import Decimal
 
 from neuroscale.catalog.budgets import Budget, Budgets, CostException
-from neuroscale.catalog.settings import CostRules, Level
+from neuroscale.catalog.settings import CostRules, LargeChange, Level
 from neuroscale.core.counting import counted
-from neuroscale.costs.bill import CostChange, ServiceCost
+from neuroscale.costs.bill import CostChange
+from neuroscale.costs.large_change import large_changes
 from neuroscale.costs.platform import NAME
-from neuroscale.rendering.platform.chart_pods import FILE as CHART_PODS
 from neuroscale.repo.layout import CATALOG, MANIFESTS
-from neuroscale.request.service_request import fault_of
+from neuroscale.request.expiring_exceptions import fault_of
 
 _NAMED = 3
 
@@ -70,9 +70,9 @@ def judge_costs(
         found += [
             *_without_price(cost, rules.without_price, unpriced_environments),
             *_stale_prices(cost, rules.stale_price),
-            *_large_changes(cost, rules),
+            *_large_changes(cost, rules.large_change, holding, unpriced_environments),
         ]
-    return [*(_lifted(one, holding) for one in found), *_exceptions(budgets, today, longest_days)]
+    return [*(_lifted(one, holding) for one in found), *list_exceptions(budgets, today, longest_days)]
 
 
 def _over_budget(
@@ -150,29 +150,12 @@ def _stale_prices(cost: CostChange, level: Level) -> Iterator[CostFinding]:
             yield CostFinding("stale-price", level, f"{CATALOG}/prices/{used.name}.yaml", used.name, message, fix)
 
 
-def _large_changes(cost: CostChange, rules: CostRules) -> Iterator[CostFinding]:
-    large = rules.large_change
-    if large.level == "off":
-        return
-    for service in cost.services:
-        reason = _is_large(service, large.usd_a_month, large.percent)
-        if reason:
-            name = f"{service.environment}/{service.name}"
-            fix = "Make sure that it is meant; an exception from large-change lifts this for the service."
-            file = CHART_PODS if service.name == NAME else f"{MANIFESTS}/{name}"
-            yield CostFinding("large-change", large.level, file, name, f"{name} {reason}", fix)
-
-
-def _is_large(service: ServiceCost, usd: Decimal | None, percent: int | None) -> str:
-    if service.difference is None:
-        return ""
-    difference, past = service.difference.max, service.past.max if service.past else Decimal(0)
-    words = f"changes the bill by {difference:+,.2f} USD a month with the most replicas"
-    if usd is not None and abs(difference) > usd:
-        return f"{words}, more than {usd:,.2f}"
-    if percent is not None and past and abs(difference) * 100 > past * percent:
-        return f"{words}, more than {percent} % of {past:,.2f}"
-    return ""
+def _large_changes(
+    cost: CostChange, rule: LargeChange, holding: Mapping[str, CostException], unpriced: Collection[str]
+) -> Iterator[CostFinding]:
+    excepted = {one.subject for one in holding.values() if one.rule == "large-change"}
+    for large in large_changes(cost, rule, excepted, unpriced):
+        yield CostFinding("large-change", rule.level, large.file, large.subject, large.message, large.fix)
 
 
 def _lifted(found: CostFinding, holding: Mapping[str, CostException]) -> CostFinding:
@@ -186,7 +169,7 @@ def _lifted(found: CostFinding, holding: Mapping[str, CostException]) -> CostFin
     return found
 
 
-def _exceptions(budgets: Budgets, today: date, longest_days: int) -> Iterator[CostFinding]:
+def list_exceptions(budgets: Budgets, today: date, longest_days: int) -> Iterator[CostFinding]:
     """A finding for every exception: a valid one is visible in each report, and an invalid one has no effect."""
     for path, one in sorted(budgets.exceptions.items()):
         fault = fault_of(one.reason, one.expires, today, longest_days)

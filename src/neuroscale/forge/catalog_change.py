@@ -1,4 +1,4 @@
-"""A change of the catalog as a pull request: judged before anything is pushed, and one for each subject."""
+"""Opens a pull request for a change of the catalog: one for each subject, judged before anything is pushed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from neuroscale.core.printable import terminal
 from neuroscale.forge import description
 from neuroscale.forge.branches import BranchMovedError, check_branch_name, holds
 from neuroscale.forge.interface import ForgeError, RepositoryRef
-from neuroscale.forge.request_flow import Say, judge
-from neuroscale.forge.service_pull_request import Base, Published, Publisher, Wanted
+from neuroscale.forge.request_flow import Say, gate_verdict
+from neuroscale.forge.service_pull_request import Base, Publisher, PullRequestOutcome, WantedPullRequest
 from neuroscale.gate.verdict import Verdict
 from neuroscale.repo.git import Git
 from neuroscale.repo.snapshot import GitSnapshot, Snapshot
@@ -37,7 +37,7 @@ class Outcome:
 
     branch: str
     base: Base
-    published: Published | None = None
+    published: PullRequestOutcome | None = None
     verdict: Verdict | None = None
 
 
@@ -71,11 +71,11 @@ def _once(git: Git, publisher: Publisher, branch: str, make: Make, say: Say) -> 
     def describe(head: RepositoryRef, login: str) -> str:
         return description.section(_text(change, login, head, branch), title)
 
-    wanted = Wanted(branch, title, describe, None, change.files, f"{title}\n\n{' '.join(change.sentences)}")
+    wanted = WantedPullRequest(branch, title, describe, None, change.files, f"{title}\n\n{' '.join(change.sentences)}")
     prepared = publisher.prepare(base, there, wanted)
     if prepared.is_new:
         say("Judging the change")
-        verdict = judge(git, base.commit, prepared.commit)
+        verdict = gate_verdict(git, base.commit, prepared.commit)
         if verdict.exit_status != ExitStatus.PASSED.value:
             return Outcome(branch, base, verdict=verdict)
         say(f"{terminal(verdict.headline)}. Publishing")

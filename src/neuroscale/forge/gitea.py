@@ -8,7 +8,16 @@ from typing import Any
 from pydantic import BaseModel
 
 from neuroscale.forge.http import AnswerError, Client, Limits, Query
-from neuroscale.forge.interface import Account, CommitStatus, RepositoryInfo, RepositoryRef, StatusState, Token
+from neuroscale.forge.interface import (
+    Account,
+    CommitStatus,
+    ForgeError,
+    Protection,
+    RepositoryInfo,
+    RepositoryRef,
+    StatusState,
+    Token,
+)
 from neuroscale.forge.rest import RestForge, newest, path_of
 from neuroscale.forge.rest_shapes import RepositoryShape, read
 
@@ -38,6 +47,14 @@ class _Status(BaseModel):
     target_url: str = ""
 
 
+class _BranchRule(BaseModel):
+    rule_name: str
+    enable_push: bool
+    enable_status_check: bool
+    status_check_contexts: list[str] | None
+    required_approvals: int
+
+
 class GiteaForge(RestForge):
     """A repository on Gitea or Forgejo."""
 
@@ -53,6 +70,20 @@ class GiteaForge(RestForge):
     def branch(self, repository: RepositoryRef, name: str) -> str | None:
         answer = self._client.get(path_of(repository, "branches", name), accept=(404,))
         return None if answer.status == 404 else read(_Branch, answer.data).commit.id
+
+    def protection(self, branch: str) -> Protection | None:
+        """Only the repository's administrators may read it. A rule for several branches (with stars) does not count."""
+        answer = self._client.get(self._path("branch_protections"), accept=(403, 404))
+        if answer.status != 200:
+            raise ForgeError(
+                f"The token may not read how {self.repository.slug} is protected. Use that of an administrator of it."
+            )
+        rules = [read(_BranchRule, data) for data in answer.data]
+        rule = next((one for one in rules if one.rule_name == branch), None)
+        if rule is None:
+            return None
+        checks = tuple(rule.status_check_contexts or ()) if rule.enable_status_check else ()
+        return Protection(checks, rule.required_approvals, rule.enable_push)
 
     def statuses(self, sha: str) -> list[CommitStatus]:
         shapes = (read(_Status, data) for data in self._client.pages(self._path("statuses", sha), _PAGE))

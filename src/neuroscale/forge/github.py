@@ -14,6 +14,7 @@ from neuroscale.forge.interface import (
     Account,
     CommitStatus,
     ForgeError,
+    Protection,
     RepositoryInfo,
     RepositoryRef,
     StatusState,
@@ -66,6 +67,20 @@ class _CheckRun(BaseModel):
     html_url: str | None
 
 
+class _Check(BaseModel):
+    context: str
+
+
+class _Parameters(BaseModel):
+    required_approving_review_count: int = 0
+    required_status_checks: list[_Check] = []
+
+
+class _Rule(BaseModel):
+    type: str
+    parameters: _Parameters = _Parameters()
+
+
 class GitHubForge(RestForge):
     """A repository on GitHub. `workflow`: this runs in a workflow, whose token's account cannot be asked for."""
 
@@ -91,6 +106,16 @@ class GitHubForge(RestForge):
         # Not the branches endpoint: for a renamed branch it answers with the new one.
         answer = self._client.get(path_of(repository, "git", "ref", f"heads/{name}"), accept=(404,))
         return None if answer.status == 404 else read(_GitRef, answer.data).object.sha
+
+    def protection(self, branch: str) -> Protection | None:
+        """What its rulesets say; GitHub's older branch protection is not read."""
+        path = self._path("rules", "branches", branch)
+        rules = [read(_Rule, data) for data in self._client.pages(path, _PAGE)]
+        if not rules:
+            return None
+        checks = {check.context: None for rule in rules for check in rule.parameters.required_status_checks}
+        approvals = max(rule.parameters.required_approving_review_count for rule in rules)
+        return Protection(tuple(checks), approvals, all(rule.type != "pull_request" for rule in rules))
 
     def statuses(self, sha: str) -> list[CommitStatus]:
         return newest([*self._commit_statuses(sha), *self._check_runs(sha)])

@@ -74,7 +74,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """The forge's answer: HTTP's status, headers, and the JSON value of the body (None if it is empty)."""
 
     status: int
@@ -128,7 +128,7 @@ class Client:
     def __repr__(self) -> str:
         return f"Client({self.base_url!r})"
 
-    def get(self, path: str, query: Query | None = None, *, accept: Sequence[int] = ()) -> Answer:
+    def get(self, path: str, query: Query | None = None, *, accept: Sequence[int] = ()) -> HttpAnswer:
         """As `send`, for requests that only read."""
         return self.send("GET", path, query=query, idempotent=True, accept=accept)
 
@@ -169,7 +169,7 @@ class Client:
         query: Query | None = None,
         body: Any = None,
         accept: Sequence[int] = (),
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Send a request and return the answer, whose status is from 200 to 299 or in `accept`.
 
         `path` is below the base address; its variable parts come out of `segments`. `body` is sent as JSON.
@@ -291,7 +291,7 @@ class Client:
                 ) from None
             raise _AttemptError(_reason(error, self.limits), sent) from None
 
-    def _answer(self, what: str, received: Received, accept: Sequence[int]) -> Answer:
+    def _answer(self, what: str, received: Received, accept: Sequence[int]) -> HttpAnswer:
         """The answer of the forge. Raises the reason to ask again, or the error that the answer means."""
         status = received.status
         data, readable = decoded(received.body)
@@ -302,7 +302,7 @@ class Client:
         if 200 <= status < 300 or status in accept:
             if not readable and status not in accept:
                 raise _AttemptError("the answer is not JSON, or only a part of it", True)
-            return Answer(status, {key.lower(): value for key, value in received.headers.items()}, data)
+            return HttpAnswer(status, {key.lower(): value for key, value in received.headers.items()}, data)
         told = f"{status} {phrase(status)}" + (f": {said}" if said else "")
         if status == 408 or (status >= 500 and status != 501):
             raise _AttemptError(f"the forge answered {told}", True, retry_after(received.headers))

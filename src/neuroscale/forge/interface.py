@@ -115,6 +115,17 @@ class CommitStatus:
     url: str
 
 
+@dataclass(frozen=True)
+class Protection:
+    """How a forge protects a branch: the checks that a merge needs, its approvals, and whether anybody may push to the
+    branch without a pull request. Who may pass the rules by is not known.
+    """
+
+    required_checks: tuple[str, ...]
+    approvals: int
+    direct_pushes: bool
+
+
 class Forge(Protocol):
     """One repository on a forge.
 
@@ -174,6 +185,9 @@ class Forge(Protocol):
         """Not idempotent by itself: who must not repeat an issue looks for it first."""
 
     def update_issue(self, number: int, title: str, body: str, state: IssueState) -> Issue: ...
+
+    def protection(self, branch: str) -> Protection | None:
+        """How the branch of the repository is protected; None if nothing protects it."""
 
     def statuses(self, sha: str) -> list[CommitStatus]:
         """The newest status of each name."""

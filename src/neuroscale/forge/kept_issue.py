@@ -24,8 +24,10 @@ class Kept:
     issue: Issue | None
 
 
-def keep_issue(forge: Forge, marker: str, title: str, body: str | None) -> Kept:
+def keep_issue(forge: Forge, marker: str, title: str, body: str | None, *, may_open: bool = True) -> Kept:
     """Make `title` and `body` those of the open issue that goes by `marker`; None for `body` closes it.
+
+    `may_open`: whether an issue is opened if none is open; otherwise only an open one is updated.
 
     Only issues of the token's own account whose text begins with the marker are its own. Of several, which a race or a
     repeated request may have left, the oldest stays and the others are closed. Run twice, it changes nothing.
@@ -39,19 +41,21 @@ def keep_issue(forge: Forge, marker: str, title: str, body: str | None) -> Kept:
     for pause in (0.0, *PAUSES):
         time.sleep(pause)
         try:
-            return _kept(forge, marker, title, text)
+            return _kept(forge, marker, title, text, may_open=may_open)
         except OutcomeUnknownError as error:  # it may have been opened: look again
             problem = error
     raise problem or AssertionError("unreachable: a try returns or leaves a problem")
 
 
-def _kept(forge: Forge, marker: str, title: str, text: str | None) -> Kept:
+def _kept(forge: Forge, marker: str, title: str, text: str | None, *, may_open: bool) -> Kept:
     login = forge.account().login
     mine = [issue for issue in forge.open_issues() if issue.author == login and issue.body.startswith(marker)]
     for issue in mine[1:] if text is not None else mine:
         forge.update_issue(issue.number, issue.title, issue.body, "closed")
     if text is None:
         return Kept("closed" if mine else "nothing to say", mine[0] if mine else None)
+    if not mine and not may_open:
+        return Kept("nothing to say", None)
     if not mine:
         return Kept("opened", forge.create_issue(title, text))
     (oldest, *more) = mine

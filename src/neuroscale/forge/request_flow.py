@@ -19,14 +19,14 @@ from neuroscale.forge import description
 from neuroscale.forge.branches import BranchMovedError, check_branch_name, holds
 from neuroscale.forge.interface import ForgeError
 from neuroscale.forge.interface import PullRequest as OpenPullRequest
-from neuroscale.forge.service_pull_request import Base, OpenRequest, Published, Publisher, Wanted
+from neuroscale.forge.service_pull_request import Base, OpenRequest, Publisher, PullRequestOutcome, WantedPullRequest
 from neuroscale.gate.verdict import Verdict
 from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.planning.planner import plan, request_digest
 from neuroscale.planning.rejected_choices import not_chosen
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.rendering.scaffolder.actions import PUBLISH
-from neuroscale.rendering.scaffolder.interpreter import PullRequest, branch_name
+from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest, branch_name
 from neuroscale.rendering.scaffolder.plan_step import FORM, Existing, RefusedPlanError, answers_of, planned
 from neuroscale.rendering.service_folder import RENDERED_FILES, run_template
 from neuroscale.repo.git import Git
@@ -85,7 +85,7 @@ class Requested:
     """The pull request is open and up to date. `notes` are sentences about unexpected facts."""
 
     change: Change
-    published: Published
+    published: PullRequestOutcome
     notes: tuple[str, ...]
 
 
@@ -96,7 +96,7 @@ Outcome = Refused | NotPassed | NoDifference | Requested
 class _Service:
     """The planned service: its files by path, the state that it replaces, and notes."""
 
-    pull: PullRequest
+    pull: RenderedPullRequest
     request: Request
     plan: Plan
     before: Plan | None
@@ -156,7 +156,7 @@ def _once(git: Git, publisher: Publisher, base: Base, inputs: PlanningInputs, re
         not_chosen(service.request, inputs.catalog, inputs.settings, service.plan),
         service.is_new,
     )
-    wanted = Wanted(
+    wanted = WantedPullRequest(
         branch=branch,
         folder=path.folder,
         files=service.pull.files,
@@ -167,7 +167,7 @@ def _once(git: Git, publisher: Publisher, base: Base, inputs: PlanningInputs, re
     prepared = publisher.prepare(base, there, wanted)
     if prepared.is_new:
         say("Judging the change")
-        verdict = judge(git, base.commit, prepared.commit)
+        verdict = gate_verdict(git, base.commit, prepared.commit)
         if verdict.exit_status != ExitStatus.PASSED.value:
             return NotPassed(change, verdict)
         say(f"{terminal(verdict.headline)}. Publishing")
@@ -237,10 +237,10 @@ def _differs(locked: Plan, fresh: Plan) -> bool:
     return locked.model_copy(update={"lock": fresh.lock}) != fresh
 
 
-def judge(git: Git, base: str, head: str) -> Verdict:
+def gate_verdict(git: Git, base: str, head: str) -> Verdict:
     """The verdict on the commit, by the base's policies and, if the change alters the gate, by the base's gate."""
     # If nothing will be pushed, nothing is judged, and the checks need not be loaded.
-    from neuroscale.gate.base_gate import judge_by_base, needs_judges
+    from neuroscale.gate.gate_code_of_base import judge_by_base, needs_judges
     from neuroscale.gate.merged_change import find_change
     from neuroscale.gate.runner import gate_change
 

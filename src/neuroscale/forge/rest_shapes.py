@@ -1,4 +1,4 @@
-"""The fields that are read of what the REST interfaces of GitHub and Gitea answer."""
+"""Describes the fields that this program reads in answers of GitHub's and Gitea's REST interfaces."""
 
 from __future__ import annotations
 

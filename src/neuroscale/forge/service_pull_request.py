@@ -64,7 +64,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Wanted(Proposal):
+class WantedPullRequest(Proposal):
     """What the pull request is to bring: files by path in the repository. `folder`: it then holds these and no others
     (None: other files stay as they are)."""
 
@@ -82,7 +82,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Published:
+class PullRequestOutcome:
     """The outcome. `notes` are sentences about unexpected facts."""
 
     result: Result
@@ -142,7 +142,7 @@ class Publisher:
             return OpenRequest(pull, repository, tip)
         return None
 
-    def prepare(self, base: Base, there: OpenRequest | None, wanted: Wanted) -> Prepared:
+    def prepare(self, base: Base, there: OpenRequest | None, wanted: WantedPullRequest) -> Prepared:
         """The commit to which the branch shall point.
 
         For an open pull request the commit goes on top of its branch, whoever pushed that, and merges the base if the
@@ -169,13 +169,15 @@ class Publisher:
         made = with_files(git, tree, wanted.folder, wanted.files)
         return Prepared(make_commit(git, made, parents, message, self.account), is_new=True)
 
-    def publish(self, base: Base, there: OpenRequest | None, prepared: Prepared, wanted: Proposal) -> Published:
+    def publish(
+        self, base: Base, there: OpenRequest | None, prepared: Prepared, wanted: Proposal
+    ) -> PullRequestOutcome:
         """Push the commit and open or renew the pull request."""
         if there is not None:
             return self._update(base, there, prepared, wanted)
         return self._open(base, prepared, wanted)
 
-    def _update(self, base: Base, there: OpenRequest, prepared: Prepared, wanted: Proposal) -> Published:
+    def _update(self, base: Base, there: OpenRequest, prepared: Prepared, wanted: Proposal) -> PullRequestOutcome:
         if prepared.is_new:
             self._branches.push(there.repository, wanted.branch, prepared.commit, there.tip)
         with _completed_by_the_next_run(f"The branch of {there.pull.url} is up to date, but its description is not"):
@@ -190,9 +192,9 @@ class Publisher:
                 f"{base.branch} moved on since, and the two merge cleanly. If the forge wants the branch up to date, "
                 "update it on the pull request's page."
             )
-        return Published(result, pull, there.repository, prepared.commit, tuple(notes))
+        return PullRequestOutcome(result, pull, there.repository, prepared.commit, tuple(notes))
 
-    def _open(self, base: Base, prepared: Prepared, wanted: Proposal) -> Published:
+    def _open(self, base: Base, prepared: Prepared, wanted: Proposal) -> PullRequestOutcome:
         repository = self._forge.repository if self._info.may_push else self._forge.fork().ref
         commit, notes = prepared.commit, []
         there = self._branches.fetch(repository, wanted.branch)
@@ -210,7 +212,7 @@ class Publisher:
             section = wanted.describe(repository, self.account.login)
             pull = self._forge.open_pull(wanted.title, section, repository, wanted.branch, base.branch)
             pull, _ = self._renew(pull, repository, wanted)
-        return Published("opened", pull, repository, commit, tuple(notes))
+        return PullRequestOutcome("opened", pull, repository, commit, tuple(notes))
 
     def _renew(self, pull: PullRequest, repository: RepositoryRef, wanted: Proposal) -> tuple[PullRequest, bool]:
         """The pull request with the right title and description, and whether they had to be changed."""

@@ -36,14 +36,14 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Published:
+class CommentOutcome:
     """The outcome. `comment` is the comment that exists now; None if no comment was read or written."""
 
     outcome: Outcome
     comment: Comment | None
 
 
-def publish(forge: Forge, number: int, markdown: str, run: Run, marker: str = MARKER) -> Published:
+def write_comment(forge: Forge, number: int, markdown: str, run: Run, marker: str = MARKER) -> CommentOutcome:
     """Make `markdown` the text of the comment with this `marker`, which is a line of its own; by default the gate's.
 
     Only comments of the token's own account that begin with the marker belong to the workflow. If a race or a repeated
@@ -58,11 +58,11 @@ def publish(forge: Forge, number: int, markdown: str, run: Run, marker: str = MA
     body = f"{marker}\n{run.marker}\n{markdown.removeprefix(marker).lstrip()}"
     if len(body) > LONGEST:
         raise ForgeError(f"The comment has {len(body):,} characters, {LONGEST:,} are allowed. Make it shorter.")
-    return _Comment(forge, number, body, run, marker).publish()
+    return _Comment(forge, number, body, run, marker).write()
 
 
 class _Comment:
-    """One attempt to publish: reads, acts, and reads again until nothing is left to do."""
+    """One attempt to write the comment: reads, acts, and reads again until nothing is left to do."""
 
     def __init__(self, forge: Forge, number: int, body: str, run: Run, marker: str) -> None:
         self.forge = forge
@@ -74,15 +74,15 @@ class _Comment:
         self.written: Comment | None = None
         self.outcome: Outcome = "unchanged"
 
-    def publish(self) -> Published:
+    def write(self) -> CommentOutcome:
         problem: ForgeError | None = None
         for pause in (0.0, *PAUSES):
             time.sleep(pause if problem else 0)
             if self.forge.pull(self.number).head_sha != self.run.head_sha:
-                return Published("a newer commit is there", None)
+                return CommentOutcome("a newer commit is there", None)
             try:
                 if settled := self._step():
-                    return Published(self.outcome, settled)
+                    return CommentOutcome(self.outcome, settled)
                 problem = None
             except OutcomeUnknownError as error:
                 problem = error

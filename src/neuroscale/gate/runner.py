@@ -20,6 +20,7 @@ from neuroscale.gate.checks.drift import DriftCheck
 from neuroscale.gate.checks.effects import EffectsCheck
 from neuroscale.gate.checks.files import FilesCheck
 from neuroscale.gate.checks.judged_kinds import KindsCheck
+from neuroscale.gate.checks.owners import OwnersCheck
 from neuroscale.gate.checks.platform_files import PlatformFilesCheck
 from neuroscale.gate.checks.policy import PolicyCheck
 from neuroscale.gate.checks.production import ProductionCheck
@@ -75,6 +76,7 @@ def all_checks() -> list[GateCheck]:
         ChangedPolicyTestsCheck(),
         ApiServerCheck(),
         KindsCheck(),
+        OwnersCheck(),
         CatalogCheck(lambda run: bool(run.given.services)),
         DriftCheck(),
         FitCheck(),

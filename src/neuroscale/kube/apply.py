@@ -15,6 +15,9 @@ _DIGEST = "neuroscale.dev/digest"
 # Objects that others need come first; webhooks come last, because the server would ask them about all later objects.
 _FIRST = ("Namespace", _CRD)
 _LAST = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+# An apply merges a definition with itself, which takes the server seconds for one of a megabyte. Kyverno is asked about
+# each apply of a storage container, and answers only once KServe runs, which needs the storage container.
+_STAY_IF_UNCHANGED = (_CRD, "ClusterStorageContainer")
 _AT_ONCE = 8
 _PAUSE = 0.1
 
@@ -30,16 +33,20 @@ def apply_all(cluster: Cluster, objects: Iterable[Object], *, served_within: flo
         stages[0 if kind in _FIRST else 2 if kind in _LAST else 1].append(wanted)
     for index, stage in stages.items():
         with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-            list(pool.map(lambda one: _define(cluster, one) if one["kind"] == _CRD else cluster.apply(one), stage))
+            list(pool.map(lambda one: _apply(cluster, one), stage))
         if index == 0:
             await_served(cluster, [one for one in stage if one["kind"] == _CRD], served_within)
 
 
-def _define(cluster: Cluster, wanted: Object) -> None:
-    """Create or replace a definition, unless the cluster has it already.
+def _apply(cluster: Cluster, wanted: Object) -> None:
+    if wanted["kind"] in _STAY_IF_UNCHANGED:
+        _replace_if_changed(cluster, wanted)
+    else:
+        cluster.apply(wanted)
 
-    An apply merges it with itself, which takes the server seconds for a definition of a megabyte.
-    """
+
+def _replace_if_changed(cluster: Cluster, wanted: Object) -> None:
+    """Create or replace an object of no namespace, unless the cluster has it already."""
     digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
     metadata = wanted["metadata"]
     marked = {**wanted, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), _DIGEST: digest}}}

@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 
 import yaml
 
-from neuroscale.core.files import write_private, write_public
+from neuroscale.core.files import text_if_there, write_private, write_public
 from neuroscale.core.tools import find_tool
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
@@ -222,7 +222,7 @@ class ArgoCD:
             user=self.state.cluster_user,
             ready=lambda: answers(f"http://{LOOPBACK}:{port}/healthz"),
             port=port,
-            settings=_text(self.settings / "webhook_relay.py"),
+            settings=text_if_there(self.settings / "webhook_relay.py"),
         )
 
     def _process(
@@ -238,7 +238,8 @@ class ArgoCD:
             ready=ready,
             port=self._port(name),
             needs=needs,
-            settings=_text(self.settings / "installed.json") + _text(self.settings / "configuration.json"),
+            settings=text_if_there(self.settings / "installed.json")
+            + text_if_there(self.settings / "configuration.json"),
             prepare=self.configure_cluster if account else lambda: None,
         )
 
@@ -255,7 +256,7 @@ class ArgoCD:
         )
 
     def _environment(self, name: str) -> dict[str, str]:
-        variables = json.loads(_text(self.settings / "variables.json") or "{}")
+        variables = json.loads(text_if_there(self.settings / "variables.json") or "{}")
         return {
             **environment(self.folder / name),
             **variables.get(name, {}),
@@ -300,7 +301,7 @@ class ArgoCD:
                 self._configured.set()
 
     def _objects(self, name: str) -> list[Object]:
-        return cast("list[Object]", json.loads(_text(self.settings / f"{name}.json")))
+        return cast("list[Object]", json.loads(text_if_there(self.settings / f"{name}.json")))
 
     def _secrets(self) -> list[Object]:
         certificate, key = control_plane(self.state).server_certificate(f"{SERVER}-server")
@@ -389,10 +390,3 @@ def _secret(name: str, data: Mapping[str, str], kind: str = "Opaque") -> Object:
         "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app.kubernetes.io/part-of": "argocd"}},
         "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},
     }
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from neuroscale.forge.main_protection import REQUIRED_CHECK
 from neuroscale.local.forge_accounts import ADMIN, LOGINS
 from neuroscale.repo.layout import PROTECTED, WRITTEN
 
 TEAM = "platform-owners"
 MAIN = "main"
-REQUIRED_STATUS = "gate / gate (pull_request_target)"
+REQUIRED_STATUS = REQUIRED_CHECK["gitea"]
 
 REPOSITORY_SETTINGS: dict[str, Any] = {
     "has_wiki": False,

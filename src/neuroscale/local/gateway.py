@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from neuroscale.core.files import write_public
+from neuroscale.core.files import text_if_there, write_public
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Object
@@ -105,7 +105,7 @@ class Gateway:
                 ready=lambda: None if (self.work / gateway_routes.SYNCED).exists() else "it has not read the cluster",
                 # KServe brings the kind that it watches.
                 needs=(API_SERVER, KSERVE),
-                settings=_text(self.settings) + _text(self._script),
+                settings=text_if_there(self.settings) + text_if_there(self._script),
                 prepare=self._prepare_routes,
                 stops_within=5.0,
             ),
@@ -118,7 +118,7 @@ class Gateway:
                 ready=lambda: answers(health, plane.client_context(ADMINISTRATOR)),
                 port=port,
                 needs=(ROUTES,),
-                settings=_text(self.configuration),
+                settings=text_if_there(self.configuration),
                 # It would wait for the end of the last stream.
                 stops_within=3.0,
             ),
@@ -138,10 +138,3 @@ def access() -> list[Object]:
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": verbs},
     ]
     return rights(_USER, "neuroscale:gateway", rules)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""

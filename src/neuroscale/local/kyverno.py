@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 import ssl
@@ -162,14 +163,15 @@ class Kyverno:
         lease = found.get(_LEASE_VERSION, "Lease", _LEADS, NAMESPACE) or {}
         if lease.get("spec", {}).get("holderIdentity") != _HELD_BY:
             return None
-        policies = _policies(found)
+        reviews = {
+            name: review for name, policy in _policies(found).items() if (review := _review(found, policy)) is not None
+        }
         metrics = f"http://{LOOPBACK}:{self.state.instance.ports[_METRICS]}/metrics"
         try:
             with httpx.Client(timeout=_ANSWERS_WITHIN, trust_env=False, verify=context) as client:
-                for name in _unread(client, metrics, policies):
-                    review = _review(found, policies[name])
-                    client.post(f"https://{self.address}/vpol/{name}", json=review).raise_for_status()
-                unread = _unread(client, metrics, policies)
+                for name in _unread(client, metrics, reviews):
+                    client.post(f"https://{self.address}/vpol/{name}", json=reviews[name]).raise_for_status()
+                unread = _unread(client, metrics, reviews)
         except httpx.HTTPError as error:
             return f"Kyverno does not judge yet ({type(error).__name__})"
         if unread:
@@ -210,24 +212,41 @@ def _unread(client: httpx.Client, metrics: str, policies: Collection[str]) -> li
     return sorted(set(policies) - set(_RESULTS.findall(answer.text)))
 
 
-def _review(found: Cluster, policy: Object) -> Object:
-    """An admission review of an object of the first kind that a policy judges. The object has only a name."""
-    rule = policy["spec"]["matchConstraints"]["resourceRules"][0]
-    group, version, plural = rule["apiGroups"][0], rule["apiVersions"][0], rule["resources"][0]
-    if version == "*":
-        version = found.request("GET", f"/apis/{group}")["preferredVersion"]["version"] if group else "v1"
+def _review(found: Cluster, policy: Object) -> Object | None:
+    """An admission review of an object of the first kind that a policy judges and the cluster has; None without one.
+
+    The object has only a name.
+    """
+    for rule in policy["spec"]["matchConstraints"]["resourceRules"]:
+        for group, version, plural in itertools.product(rule["apiGroups"], rule["apiVersions"], rule["resources"]):
+            kind, served = _served(found, group, version, plural)
+            if kind:
+                return _review_of(group, served, plural, kind)
+    return None
+
+
+def _served(found: Cluster, group: str, version: str, plural: str) -> tuple[str, str]:
+    """The kind of a resource and its version (for `*` the preferred one), or empty texts if the cluster lacks it."""
+    try:
+        if version == "*":
+            version = found.request("GET", f"/apis/{group}")["preferredVersion"]["version"] if group else "v1"
+        listed = found.request("GET", f"/apis/{group}/{version}" if group else f"/api/{version}")["resources"]
+    except RefusedError as error:
+        if error.code != 404:
+            raise
+        return "", ""
+    return next((one["kind"] for one in listed if one["name"] == plural), ""), version
+
+
+def _review_of(group: str, version: str, plural: str, kind: str) -> Object:
     group_version = f"{group}/{version}" if group else version
-    listed = found.request("GET", f"/apis/{group_version}" if group else f"/api/{version}")["resources"]
-    kinds = [one["kind"] for one in listed if one["name"] == plural]
-    if not kinds:
-        raise LocalError(f"The policy {policy['metadata']['name']} judges {plural}, which the cluster does not know.")
     name = "neuroscale-readiness"
     return {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
         "request": {
             "uid": name,
-            "kind": {"group": group, "version": version, "kind": kinds[0]},
+            "kind": {"group": group, "version": version, "kind": kind},
             "resource": {"group": group, "version": version, "resource": plural},
             "name": name,
             "namespace": "default",
@@ -235,7 +254,7 @@ def _review(found: Cluster, policy: Object) -> Object:
             "userInfo": {"username": _HELD_BY},
             "object": {
                 "apiVersion": group_version,
-                "kind": kinds[0],
+                "kind": kind,
                 "metadata": {"name": name, "namespace": "default"},
             },
             "dryRun": True,

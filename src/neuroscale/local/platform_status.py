@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 
 from neuroscale.core.units import MIB
-from neuroscale.local import stack
+from neuroscale.local import processes
 from neuroscale.local.process import PROCESS_VARIABLE, belonging, is_same
 from neuroscale.local.state import State
 from neuroscale.local.supervisor import NAME, Record, Report, read_report
@@ -48,8 +48,8 @@ def look(state: State) -> Status:
     report = read_report(state)
     memory = _memory(state)
     rows = [_supervisor(state, report, memory)]
-    if set(stack.ports(state)) <= state.instance.ports.keys():
-        for process in stack.processes(state):
+    if set(processes.ports(state)) <= state.instance.ports.keys():
+        for process in processes.processes(state):
             record = report.processes.get(process.name, Record()) if report else Record(health="stopped")
             health, detail = record.health, record.detail
             gone = record.pid is None or record.started is None or not is_same(record.pid, record.started)
@@ -72,11 +72,11 @@ def look(state: State) -> Status:
                     log,
                 )
             )
-        url = stack.forge_url(state)
+        url = processes.forge_url(state)
     else:
         url = ""
     healthy = len(rows) > 1 and all(row.health == "healthy" for row in rows)
-    return Status(str(state.folder), url, healthy, stack.notes(state), tuple(rows))
+    return Status(str(state.folder), url, healthy, processes.notes(state), tuple(rows))
 
 
 def last_lines(log: Path, count: int = _LINES) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from neuroscale.local.argocd_applications import ENVIRONMENT
 from neuroscale.local.control_plane import control_plane
-from neuroscale.local.deployment import ENVIRONMENT
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.gateway import NAME as GATEWAY
 from neuroscale.local.state import State

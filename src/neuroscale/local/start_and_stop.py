@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 
-from neuroscale.local import stack
-from neuroscale.local.deployment import deploy
+from neuroscale.local import processes
+from neuroscale.local.argocd_applications import deploy
 from neuroscale.local.errors import LocalError
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.platform_status import last_lines
@@ -97,11 +97,11 @@ def _is_up(state: State) -> bool:
     """Whether the running processes equal those that would be started now, and are healthy (or become so within a
     moment).
     """
-    if not set(stack.ports(state)) <= state.instance.ports.keys():
+    if not set(processes.ports(state)) <= state.instance.ports.keys():
         return False  # an earlier version's, or one without a cluster
     ends = time.monotonic() + 10.0
     while (report := read_report(state)) is not None:
-        if report.digest != digest(stack.processes(state)):
+        if report.digest != digest(processes.processes(state)):
             return False
         if report.healthy:
             return True
@@ -115,8 +115,8 @@ def _start(state: State, checkout: Path | None, tell: Tell) -> None:
     _stop(state, tell)
     state.logs.mkdir(mode=0o700, exist_ok=True)
     for attempt in (1, 2):
-        state.choose_ports(stack.ports(state), tell)
-        stack.prepare(state, checkout)
+        state.choose_ports(processes.ports(state), tell)
+        processes.prepare(state, checkout)
         try:
             _launch_and_wait(state, tell)
         except LocalError:
@@ -129,8 +129,8 @@ def _start(state: State, checkout: Path | None, tell: Tell) -> None:
 
 
 def _launch_and_wait(state: State, tell: Tell) -> None:
-    processes = stack.processes(state)
-    within = max(process.ready_within for process in processes) * len(processes)
+    started = processes.processes(state)
+    within = max(process.ready_within for process in started) * len(started)
     if not launch(state):
         raise LocalError(_failure(state, NAME, "it did not start"))
     began = time.monotonic()

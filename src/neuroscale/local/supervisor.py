@@ -345,7 +345,7 @@ def _take(lock: IO[str]) -> bool:
 
 def main(folder: Path) -> int:
     """Run the local platform of that state folder, detached, until SIGTERM."""
-    from neuroscale.local.stack import processes
+    from neuroscale.local.processes import processes
 
     os.umask(0o077)
     # Not SIGHUP's default: the terminal of its start may be closed.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from neuroscale.manifests import kserve_pods
+from neuroscale.manifests import kserve_pods, kserve_scaling
 from neuroscale.manifests.canaries import canary_predictors, stable_predictor
 from neuroscale.manifests.pod_resources import Pod, mapping, read_pod, sequence
 from neuroscale.manifests.pod_sets import Found, Object, PodSet, Specs, UnknownPods, name_of, namespace_of
@@ -40,12 +40,12 @@ def _named_at_least(part: str, found: Iterator[Found]) -> Iterator[Found]:
 
 
 def _stable(value: Object, spec: Mapping[str, Any], runtimes: Runtimes) -> Iterator[Found]:
-    predictor = stable_predictor(spec) if kserve_pods.is_standard(value) else mapping(spec[_PREDICTOR], _PREDICTOR)
+    predictor = stable_predictor(spec) if kserve_scaling.is_standard(value) else mapping(spec[_PREDICTOR], _PREDICTOR)
     if predictor.get("workerSpec") is None:
         yield from _predictor(value, _PREDICTOR, predictor, runtimes)
         return
     runtime = _runtime(value, predictor, runtimes)
-    bounds = kserve_pods.component_bounds(value, predictor, runtime_annotations(runtime))
+    bounds = kserve_scaling.component_bounds(value, predictor, runtime_annotations(runtime))
     try:
         head = predictor_spec(value, predictor, runtimes)
         worker, staged = merged_worker(mapping(predictor["workerSpec"], "workerSpec"), runtime)
@@ -54,14 +54,14 @@ def _stable(value: Object, spec: Mapping[str, Any], runtimes: Runtimes) -> Itera
         yield UnknownPods(_PREDICTOR, str(error))
         yield UnknownPods(f"{_PREDICTOR} workers", str(error))
         return
-    count = 0 if kserve_pods.stopped(value) else count
+    count = 0 if kserve_scaling.stopped(value) else count
     yield _set(value, _PREDICTOR, predictor, ((_holding(head, head_pod), 1),), bounds)
     workers_of = ((_holding(worker, worker_pod), 1),)
     yield PodSet(f"{_PREDICTOR} workers", workers_of, Bounds(count, count), labels=_labels(predictor))
 
 
 def _canaries(value: Object, spec: Mapping[str, Any], runtimes: Runtimes) -> Iterator[Found]:
-    if not kserve_pods.is_standard(value):
+    if not kserve_scaling.is_standard(value):
         raise ValueError("KServe takes canaries only in the deployment mode Standard")
     for _, predictor in canary_predictors(spec):
         if "model" in predictor:  # in a canary KServe takes a model only under this key
@@ -72,7 +72,7 @@ def _canaries(value: Object, spec: Mapping[str, Any], runtimes: Runtimes) -> Ite
 
 def _predictor(value: Object, part: str, predictor: Mapping[str, Any], runtimes: Runtimes) -> Iterator[Found]:
     runtime = _runtime(value, predictor, runtimes)
-    bounds = kserve_pods.component_bounds(value, predictor, runtime_annotations(runtime))
+    bounds = kserve_scaling.component_bounds(value, predictor, runtime_annotations(runtime))
     yield _set(value, part, predictor, ((predictor_spec(value, predictor, runtimes), 1),), bounds)
     found = model_of(predictor)
     if found is not None and runtime is None and (name := runtime_name(found[1])):
@@ -98,7 +98,7 @@ def predictor_spec(value: Object, predictor: Mapping[str, Any], runtimes: Runtim
 
 def _component(value: Object, part: str, component: Mapping[str, Any]) -> Iterator[Found]:
     spec = _named(kserve_pods.component_spec(component))
-    yield _set(value, part, component, ((spec, 1),), kserve_pods.component_bounds(value, component))
+    yield _set(value, part, component, ((spec, 1),), kserve_scaling.component_bounds(value, component))
 
 
 def _named(spec: dict[str, Any]) -> dict[str, Any]:

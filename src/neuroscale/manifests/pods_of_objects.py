@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from neuroscale.manifests import kserve_pods
+from neuroscale.manifests import kserve_pods, kserve_scaling
 from neuroscale.manifests.inference_service_pods import inference_service_pods
 from neuroscale.manifests.pod_resources import mapping
 from neuroscale.manifests.pod_sets import (
@@ -35,7 +35,7 @@ from neuroscale.manifests.scaling import (
 from neuroscale.manifests.serving_runtimes import KSERVE, Runtimes, known_runtimes
 
 _APPS = ("apps", "extensions")
-_FOR_A_TIME = "runs for a time that is not known"
+_FOR_A_TIME = "the time that it runs is not known"
 _ON_NODES = "runs on every node that fits it, and the number of these nodes is not known"
 # Kinds of Prometheus' Operator, which makes a StatefulSet of each.
 _OPERATED = ("Alertmanager", "Prometheus", "PrometheusAgent", "ThanosRuler")
@@ -188,7 +188,7 @@ def _router(value: Object, spec: Mapping[str, Any]) -> Found:
         return UnknownPods("", _ROUTER)
     around = {key: spec[key] for key in ("affinity", "nodeSelector", "tolerations") if spec.get(key) is not None}
     pod = {**around, "containers": [{"name": name_of(value), "resources": resources}]}
-    bounds = kserve_pods.component_bounds(value, spec)
+    bounds = kserve_scaling.component_bounds(value, spec)
     return PodSet("", ((pod, 1),), bounds, targets=(("Deployment", namespace_of(value), name_of(value)),))
 
 
@@ -197,7 +197,7 @@ def _llm_inference_service(value: Object, spec: Mapping[str, Any]) -> Iterator[F
     for part, described in kserve_pods.llm_parts(spec):
         target = ("Deployment", namespace_of(value), f"{name_of(value)}-kserve{'-' + part if part else ''}")
         try:
-            specs, bounds = kserve_pods.llm_specs(described), kserve_pods.llm_bounds(value, described)
+            specs, bounds = kserve_pods.llm_specs(described), kserve_scaling.llm_bounds(value, described)
         except ValueError as error:
             yield UnknownPods(part, str(error))
         else:
@@ -210,7 +210,7 @@ def _llm_inference_service(value: Object, spec: Mapping[str, Any]) -> Iterator[F
         reason = "its pods are KServe's own, and their resources are not known"
         yield UnknownPods("scheduler", reason, decisive=False)
         return
-    count = 0 if kserve_pods.stopped(value) else optional(scheduler, "replicas", 1)
+    count = 0 if kserve_scaling.stopped(value) else optional(scheduler, "replicas", 1)
     template = mapping(scheduler["template"], "the pod's spec")
     yield PodSet("scheduler", ((template, 1),), Bounds(count, count), labels=labels)
 

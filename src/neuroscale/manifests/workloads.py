@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from neuroscale.manifests.labels import COST_CENTER
 from neuroscale.manifests.pod_resources import Pod, mapping, sequence
 from neuroscale.manifests.pod_sets import Found, Object, UnknownPods, labels_of, namespace_of, subject_of
 from neuroscale.manifests.pods_of_objects import pods_of_objects
 from neuroscale.manifests.scaling import Bounds, annotations_of, texts
-
-COST_CENTER = "cost-center"
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,8 @@ class Workloads:
 # Prefixes of annotations that start, stop or scale the pods of an object.
 _SCALING = ("serving.kserve.io/", "autoscaling.knative.dev/", "autoscaling.keda.sh/")
 _STORAGE = "the price lists have no storage"
-_NO_BOUND = "nothing bounds its replicas; the highest cost counts only the fewest"
+NO_BOUND = "nothing bounds its replicas; the highest cost counts only the fewest"
+"""The reason at pods whose number nothing bounds."""
 
 
 def read_workloads(objects: Iterable[Object], runtimes: Iterable[Object] = ()) -> Workloads:
@@ -72,7 +72,7 @@ def read_workloads(objects: Iterable[Object], runtimes: Iterable[Object] = ()) -
                 workloads.append(read)
             else:
                 unpriced.append(read)
-    unpriced += [Unpriced(one.subject, _NO_BOUND, decisive=False) for one in workloads if one.bounds.unlimited]
+    unpriced += [Unpriced(one.subject, NO_BOUND, decisive=False) for one in workloads if one.bounds.unlimited]
     return Workloads(tuple(workloads), tuple(unpriced))
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from neuroscale.core.errors import NeuroscaleError
 from neuroscale.core.printable import one_line
+from neuroscale.core.units import GIB
 from neuroscale.metering.allocation import LABELS, Kind, Metered, Place
 from neuroscale.metering.window import Window
 
@@ -95,6 +96,7 @@ def _row(name: str, row: Any, who: str, window: Window) -> Metered:
         return number(row, field, shown, who, window)
 
     kind, place = _place(name, who)
+    start, end = _moment(row.get("start")), _moment(row.get("end"))
     return Metered(
         kind=kind,
         place=place,
@@ -105,8 +107,10 @@ def _row(name: str, row: Any, who: str, window: Window) -> Metered:
         gpu_hours=amount("gpuHours"),
         cpu_core_hours=amount("cpuCoreHours"),
         hours=amount("minutes") / 60,
-        start=_moment(row.get("start")),
-        end=_moment(row.get("end")),
+        start=start,
+        end=end,
+        memory_gib_hours=amount("ramByteHours") / GIB,
+        spans=() if start is None or end is None else ((start, end),),
     )
 
 

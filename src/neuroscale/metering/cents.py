@@ -1,4 +1,4 @@
-"""Rounds amounts to whole cents so that they add up to their total."""
+"""Rounds amounts to whole cents so that they add up to their total, and prices to what can be read in them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from decimal import Decimal
 from fractions import Fraction
 
 Amount = Fraction | Decimal
+
+_MOST_PLACES = 12
 
 
 def in_cents(amounts: Sequence[Amount], total: int | None = None) -> list[int]:
@@ -38,3 +40,17 @@ def rounded(amount: Amount) -> int:
 def dollars(cents: int) -> Decimal:
     """Cents as US dollars with two decimals."""
     return Decimal(cents).scaleb(-2)
+
+
+def price_of(cost: Amount, units: Fraction) -> Decimal:
+    """US dollars of one unit, to four significant digits and at least to the cent; half is rounded up.
+
+    Many prices of a million tokens are a few cents, of which whole cents would lose a third.
+    """
+    exact = Fraction(cost) / units
+    places = 2
+    while exact and abs(exact) * 10**places < 1000 and places < _MOST_PLACES:
+        places += 1
+    price = Decimal(math.floor(exact * 10**places + Fraction(1, 2))).scaleb(-places)
+    shortest = price.normalize()
+    return price.quantize(Decimal(1).scaleb(min(-2, int(shortest.as_tuple().exponent))))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from neuroscale.metering.allocation import Meter, Metered
+from neuroscale.metering.allocation import Meter, Metered, hours_together
 from neuroscale.metering.cents import dollars, in_cents, rounded
 from neuroscale.metering.notes import Note, notes_on
-from neuroscale.metering.services import Estimate, Facts, Named, key_of
+from neuroscale.metering.services import Estimate, Facts, Named, Promise, key_of
+from neuroscale.metering.unmetered import why_unpriced
+from neuroscale.metering.window import Window
 
 CAUSES: Final = ("hours", "replicas", "price", "idle")
 NOTHING: Final = dollars(0)
@@ -20,11 +22,13 @@ NOTHING: Final = dollars(0)
 
 @dataclass(frozen=True)
 class Compared:
-    """One service in US dollars. `estimate` is the cost of the plan's fewest replicas over the measured hours.
+    """One service in US dollars. `estimate` is the cost of the fewest replicas of each plan that it had, over the
+    measured hours in which it had that plan.
 
     `difference` is `metered` + idle - `estimate`. Its causes add up to it: `hours` (pods did not run all the time),
     `replicas` (more or fewer than the fewest), `price` (an hour of a replica had another price), `idle` (the service's
-    part of node costs beyond requests). They are None if the plan has no price or the repository no plan.
+    part of node costs beyond requests). They are None if it cannot be compared; `why_unknown` gives the reason.
+    `changes`: what was merged or removed within the window.
     """
 
     environment: str
@@ -36,6 +40,7 @@ class Compared:
     difference: Decimal | None
     causes: Mapping[str, Decimal] | None
     why_unknown: str = ""
+    changes: tuple[str, ...] = ()
 
     @property
     def percent(self) -> Decimal | None:
@@ -79,18 +84,21 @@ class Comparison:
 
 
 def compare(
-    meter: Meter, facts: Facts, estimates: Mapping[Named, Estimate], environments: Collection[str] | None = None
+    meter: Meter,
+    facts: Facts,
+    promises: Mapping[Named, Promise],
+    environments: Collection[str] | None = None,
+    notes: Sequence[Note] = (),
 ) -> Comparison:
-    """Compares each service that was metered or has a plan; those known to be of other `environments` are left out.
+    """Compares each service that was metered or had a plan; those known to be of other `environments` are left out.
 
     Idle costs are divided as in a showback: in proportion to the metered costs, over all costs with a cost centre or a
-    service.
+    service, without negative idle costs. `notes` stand before those on the meter.
     """
     own = [one for one in meter.metered if one.kind == "pods" and (one.place.cost_center or one.place.service)]
-    idle = sum((one.total for one in meter.metered if one.kind == "idle"), NOTHING)
+    idle = sum((max(one.total, NOTHING) for one in meter.metered if one.kind == "idle"), NOTHING)
     charged = sum((max(one.total, NOTHING) for one in own), NOTHING)
-    hours = measured_hours(meter)
-    found: dict[Named, list[Metered]] = {name: [] for name in estimates}
+    found: dict[Named, list[Metered]] = {name: [] for name in promises}
     for one in own:
         if one.place.service:
             known = facts.get(key_of(one))
@@ -98,19 +106,28 @@ def compare(
                 continue
             name = (known.environment if known else "", one.place.namespace, one.place.service)
             found.setdefault(name, []).append(one)
-    rows = [_compared(name, of, estimates.get(name), hours, _share(of, idle, charged)) for name, of in found.items()]
+    measured = measured_times(meter)
+    rows = [
+        _compared(name, of, promises.get(name), facts, meter, measured, _share(of, idle, charged))
+        for name, of in found.items()
+    ]
     rows.sort(key=lambda row: (-abs(row.difference or NOTHING), row.environment, row.namespace, row.service))
-    return Comparison(meter, Decimal(f"{float(hours):.2f}"), tuple(rows), notes_on(meter, own, facts))
+    hours = sum((_hours(one) for one in measured), Fraction(0))
+    return Comparison(meter, Decimal(f"{float(hours):.2f}"), tuple(rows), (*notes, *notes_on(meter, own, facts)))
 
 
-def measured_hours(meter: Meter) -> Fraction:
-    """The hours of the window for which OpenCost has data: without empty parts, and from the first sample on."""
+def measured_times(meter: Meter) -> tuple[Window, ...]:
+    """The times of the window for which OpenCost has data: without empty parts, and from the first sample on."""
     window = meter.window
-    left = (window.end - window.start) - sum((one.end - one.start for one in meter.empty), timedelta())
-    begins = meter.empty[0].end if meter.empty and meter.empty[0].start == window.start else window.start
-    if meter.first_sample is not None and meter.first_sample - begins > meter.step:
-        left -= meter.first_sample - begins
-    return Fraction(max(left, timedelta()) // timedelta(seconds=1), 3600)
+    times = list(window.without(meter.empty))
+    first = meter.first_sample
+    if times and first is not None and first - times[0].start > meter.step:
+        times = [one.within(Window(first, window.end)) for one in times if one.end > first]
+    return tuple(times)
+
+
+def _hours(window: Window) -> Fraction:
+    return Fraction((window.end - window.start) // timedelta(seconds=1), 3600)
 
 
 def _share(of: Sequence[Metered], idle: Decimal, charged: Decimal) -> Fraction:
@@ -119,36 +136,88 @@ def _share(of: Sequence[Metered], idle: Decimal, charged: Decimal) -> Fraction:
     return Fraction(idle) * sum((Fraction(max(one.total, NOTHING)) for one in of), Fraction(0)) / Fraction(charged)
 
 
-def _compared(name: Named, of: Sequence[Metered], plan: Estimate | None, hours: Fraction, idle: Fraction) -> Compared:
-    environment, namespace, service = name
+def _compared(
+    name: Named,
+    of: Sequence[Metered],
+    promise: Promise | None,
+    facts: Facts,
+    meter: Meter,
+    measured: Sequence[Window],
+    idle: Fraction,
+) -> Compared:
     metered = sum((Fraction(one.total) for one in of), Fraction(0))
-    if plan is None or plan.hourly is None:
-        why = "the repository has no plan of it" if plan is None else "its plan has no price"
+    changes = promise.changes if promise else ()
+    why = _why_unknown(of, promise, facts)
+    if why or promise is None:
         paid, idle_paid = in_cents([metered, idle])
-        return Compared(environment, namespace, service, None, dollars(paid), dollars(idle_paid), None, None, why)
-    hourly = Fraction(plan.hourly)
-    promised = hourly * plan.replicas * hours
-    replica_hours = _replica_hours(of, plan)
-    there = min(sum((Fraction(one.hours) for one in of), Fraction(0)), hours)
-    exact = [
-        hourly * plan.replicas * (there - hours),
-        hourly * (replica_hours - plan.replicas * there),
-        metered - hourly * replica_hours,
-        idle,
-    ]
+        return Compared(*name, None, dollars(paid), dollars(idle_paid), None, None, why, changes)
+    promised = Fraction(0)
+    causes = [Fraction(0)] * 3
+    for number, part in enumerate(meter.parts):
+        there = [one.within(part) for one in measured]
+        rows = [one for one in of if one.part == number]
+        owed, added = _part(rows, promise, facts, there)
+        promised += owed
+        causes = [sum(pair, Fraction(0)) for pair in zip(causes, added, strict=True)]
+    exact = [*causes, idle]
     # In cents, the causes add up to the difference, and the difference fits the two amounts beside it.
     estimate, paid, idle_paid = rounded(promised), rounded(metered), rounded(idle)
-    causes = _settled(exact, paid + idle_paid - estimate)
+    difference = paid + idle_paid - estimate
     return Compared(
-        environment,
-        namespace,
-        service,
+        *name,
         dollars(estimate),
         dollars(paid),
         dollars(idle_paid),
-        dollars(paid + idle_paid - estimate),
-        dict(zip(CAUSES, map(dollars, causes), strict=True)),
+        dollars(difference),
+        dict(zip(CAUSES, map(dollars, _settled(exact, difference)), strict=True)),
+        changes=changes,
     )
+
+
+def _why_unknown(of: Sequence[Metered], promise: Promise | None, facts: Facts) -> str:
+    """Why a service cannot be compared; "" if it can be."""
+    if promise is None:
+        return "the repository has no plan of it"
+    if any(plan.estimate.hourly is None for plan in promise.plans):
+        return "its plan has no price"
+    return why_unpriced((one, facts.get(key_of(one))) for one in of)
+
+
+def _part(
+    of: Sequence[Metered], promise: Promise, facts: Facts, measured: Sequence[Window]
+) -> tuple[Fraction, list[Fraction]]:
+    """What the plans promised in one part of the window, and its causes without idle: hours, replicas and price."""
+    time = promised_hours = promised = Fraction(0)
+    for plan in promise.plans:
+        hours = sum((_hours(one.within(plan.window)) for one in measured), Fraction(0))
+        time += hours
+        promised_hours += plan.estimate.replicas * hours
+        promised += Fraction(plan.estimate.hourly or 0) * plan.estimate.replicas * hours
+    estimate = _estimate(of, promise, facts, measured)
+    hourly = Fraction(estimate.hourly or 0)
+    replicas = promised_hours / time if time else Fraction(estimate.replicas)
+    price = promised / promised_hours if promised_hours else hourly
+    replica_hours = estimate.replica_hours(of)
+    # At least one replica is there in each hour in which the service runs.
+    there = min(hours_together(of), replica_hours, sum((_hours(one) for one in measured), Fraction(0)))
+    metered = sum((Fraction(one.total) for one in of), Fraction(0))
+    causes = [
+        price * replicas * (there - time),
+        price * (replica_hours - replicas * there),
+        metered - price * replica_hours,
+    ]
+    return promised, causes
+
+
+def _estimate(of: Sequence[Metered], promise: Promise, facts: Facts, measured: Sequence[Window]) -> Estimate:
+    """The estimate that counts for the costs of a part: that of their facts, or the last plan that began before its
+    end."""
+    for one in of:
+        found = facts.get(key_of(one))
+        if found is not None and found.estimate is not None:
+            return found.estimate
+    end = max((one.end for one in measured), default=promise.plans[0].window.end)
+    return next((one.estimate for one in reversed(promise.plans) if one.window.start < end), promise.plans[0].estimate)
 
 
 def _settled(exact: Sequence[Fraction], total: int) -> list[int]:
@@ -157,10 +226,3 @@ def _settled(exact: Sequence[Fraction], total: int) -> list[int]:
     largest = max(range(len(cents)), key=lambda index: (abs(exact[index]), -index))
     cents[largest] += total - sum(cents)
     return cents
-
-
-def _replica_hours(of: Iterable[Metered], plan: Estimate) -> Fraction:
-    """The metered hours of replicas: by their GPUs, or by their CPU if OpenCost does not count their accelerators."""
-    if plan.gpus:
-        return sum((Fraction(one.gpu_hours) for one in of), Fraction(0)) / plan.gpus
-    return sum((Fraction(one.cpu_core_hours) for one in of), Fraction(0)) / Fraction(plan.cpu)

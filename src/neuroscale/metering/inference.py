@@ -6,25 +6,22 @@ share of idle costs and of the programs before the servers, which the prices of 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-import httpx
-
-from neuroscale.cluster.endpoint.connection import bounded
 from neuroscale.core.printable import one_line
-from neuroscale.metering.answer import OpenCostError, check_time, number, read_data
-from neuroscale.metering.cents import dollars, rounded
+from neuroscale.metering.answer import OpenCostError, check_time, number
+from neuroscale.metering.cents import price_of
 from neuroscale.metering.window import Window, joined
 
 PATH = "/inferenceCost/total"
 
 _MILLION = 10**6
-_NOT_THERE = (404, 501)  # no such path before 1.121 or while it is off; 501: switched on, and not ready
+PARAMETERS = {"aggregate": "model_name,namespace", "costBasis": "allocation"}
+NOT_THERE = (404, 501)  # no such path before 1.121 or while it is off; 501: switched on, and not ready
 
 
 @dataclass(frozen=True)
@@ -75,28 +72,21 @@ class InferenceCosts:
 
 
 def _price(cost: Decimal, tokens: Decimal, known: bool) -> Decimal | None:
-    return dollars(rounded(Fraction(cost) * _MILLION / Fraction(tokens))) if known and tokens > 0 else None
+    return price_of(Fraction(cost), Fraction(tokens) / _MILLION) if known and tokens > 0 else None
 
 
-def inference_costs(url: str, http: httpx.Client, place: str, window: Window, timeout: float) -> InferenceCosts | None:
+def inference_costs(window: Window, place: str, ask: Callable[[Window], tuple[Any, int]]) -> InferenceCosts | None:
     """The models' costs in a window; None if this OpenCost does not compute them. Raises OpenCostError.
 
+    `ask`: the data of OpenCost's answer about a step of the window, and its HTTP status. `place` names OpenCost.
     Long windows are asked for in steps, whose costs and tokens are added, as OpenCost itself does.
     """
     found: list[InferenceCost] = []
     empty: list[Window] = []
     for step in window.steps():
-        parameters = {"window": step.parameter, "aggregate": "model_name,namespace", "costBasis": "allocation"}
-        try:
-            with http.stream("GET", f"{url}{PATH}", params=parameters, timeout=timeout) as response:
-                bounded(response, time.monotonic() + timeout)
-                body = response.read()
-        except httpx.HTTPError as error:
-            told = one_line(str(error), 200) or type(error).__name__
-            raise OpenCostError(f"OpenCost at {place} does not answer about its cost of tokens: {told}.") from error
-        if response.status_code in _NOT_THERE:
+        data, status = ask(step)
+        if status in NOT_THERE:
             return None
-        data, _ = read_data(body, response.status_code, place, step)
         costs = _costs(data, place, step)
         if not costs:
             empty.append(step)

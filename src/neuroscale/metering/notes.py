@@ -9,16 +9,23 @@ from decimal import Decimal
 from typing import Literal
 
 from neuroscale.core.counting import counted
-from neuroscale.metering.allocation import COST_CENTER, RATIO, Meter, Metered
+from neuroscale.manifests.labels import COST_CENTER, RATIO
+from neuroscale.metering.allocation import Meter, Metered
+from neuroscale.metering.plan_history import PlanHistory
 from neuroscale.metering.services import Facts, key_of
+from neuroscale.metering.unmetered import (
+    at_placeholders_alone,
+    costs_nothing,
+    placeholders,
+    shown,
+    without_accelerator,
+)
 from neuroscale.metering.weighting import read_ratio
 
 Level = Literal["warning", "note"]
 
 _SHORT = 12
 """In windows of fewer steps of OpenCost, a pod's first and last step can change the bill by some percent."""
-_PLACEHOLDER = Decimal("0.95")
-"""US dollars for an hour of any GPU in OpenCost's default.json, where nobody gave it a price."""
 _NAMED = 5  # the most names in one sentence
 
 WEIGHTING = (
@@ -42,6 +49,19 @@ class Note:
     first: bool = False
 
 
+def notes_on_history(history: PlanHistory, level: Level) -> tuple[Note, ...]:
+    """The note on plans of the past that are not known; `level`: how much the figures depend on them."""
+    until = history.unknown_until
+    if until is None:
+        return ()
+    text = (
+        f"Which plans were merged before {until:%Y-%m-%d %H:%M} UTC is not known here: the repository is a shallow "
+        "clone, or no clone. The oldest known plans stand for that time. Fetch the whole history (git fetch "
+        "--unshallow)."
+    )
+    return (Note(level, text),)
+
+
 def notes_on(meter: Meter, own: Sequence[Metered], facts: Facts) -> tuple[Note, ...]:
     """The notes on a meter; `own`: the costs with a cost centre or a service."""
     return (
@@ -49,7 +69,9 @@ def notes_on(meter: Meter, own: Sequence[Metered], facts: Facts) -> tuple[Note, 
         *_idle(meter),
         *_labels(meter, own),
         *_pools(own, facts),
+        *_changes(own, facts),
         *_prices(meter, own),
+        *([] if meter.local else _accelerators(own, facts)),
         *_local(meter),
         *_words(meter),
     )
@@ -106,7 +128,9 @@ def _idle(meter: Meter) -> list[Note]:
                 "their pods' requests.",
             )
         )
-    idle = sum((one.total for one in meter.metered if one.kind == "idle"), Decimal(0))
+    amounts = [one.total for one in meter.metered if one.kind == "idle"]
+    idle = sum(amounts, Decimal(0))
+    negative = sum((amount for amount in amounts if amount < 0), Decimal(0))
     if idle > 0 and meter.window.hours < 1 and not meter.local:
         notes.append(
             Note(
@@ -115,12 +139,13 @@ def _idle(meter: Meter) -> list[Note]:
                 "whose CPU or memory has the price 0. Ask about an hour or more.",
             )
         )
-    if idle < 0:
+    if negative < 0:
+        part = " for a part of the window" if len(amounts) > 1 else ""
         notes.append(
             Note(
                 "warning",
-                f"Idle costs are negative ({idle:.2f} USD): OpenCost charged pods for more time than it saw their "
-                "nodes, as it does while Prometheus has few samples. They are not distributed; ask again about a "
+                f"Idle costs are negative ({negative:.2f} USD){part}: OpenCost charged pods for more time than it saw "
+                "their nodes, as it does while Prometheus has few samples. They are not distributed; ask again about a "
                 "longer window.",
             )
         )
@@ -182,30 +207,72 @@ def _prices(meter: Meter, own: Sequence[Metered]) -> list[Note]:
         notes.append(Note("note", text, first=True))
     if meter.local:
         return notes
-    free = sorted({_service(one) for one in own if _costs_nothing(one)})
+    free = sorted({_service(one) for one in own if costs_nothing(one)})
     if free:
         text = (
             f"OpenCost charges nothing for accelerators or CPU of {listed(free)}: a node there has no price, so the "
             "bill is too low."
         )
         notes.append(Note("warning", text, first=True))
-    guessed = sorted({_service(one) for one in own if _at_placeholder(one)})
+    guessed = sorted({_service(one) for one in own if "GPU" in placeholders(one)})
     if guessed:
         text = (
-            f"OpenCost charges {listed(guessed)} {_PLACEHOLDER} USD for an hour of a GPU, which is its placeholder for "
+            f"OpenCost charges {listed(guessed)} {shown('GPU')}, which is its placeholder for "
             "any GPU and not a price. Give it a price list (platform/cost/README.md)."
         )
         notes.append(Note("warning", text, first=True))
-    return notes
+    return [*notes, *_host_placeholders(own)]
 
 
-def _costs_nothing(one: Metered) -> bool:
-    return (one.gpu_hours > 0 and one.gpu <= 0) or (one.cpu_core_hours > 0 and one.cpu <= 0 and one.total <= 0)
+def _host_placeholders(own: Sequence[Metered]) -> list[Note]:
+    """Placeholders of CPU and memory. They are a warning unless an accelerator beside them has a price of its own."""
+    found = [(one, parts) for one in own if (parts := [part for part in placeholders(one) if part != "GPU"])]
+    if not found:
+        return []
+    names = sorted({_service(one) for one, _ in found})
+    amounts = " and ".join(shown(part) for part in ("CPU", "RAM") if any(part in parts for _, parts in found))
+    text = (
+        f"OpenCost charges {listed(names)} {amounts}: its placeholder, which it took from Google's list price of N1 "
+        "machines in us-central1. Unless the pods run on these, give it a price list (platform/cost/README.md)."
+    )
+    warned = any(at_placeholders_alone(one) for one, _ in found)
+    return [Note("warning" if warned else "note", text, first=warned)]
 
 
-def _at_placeholder(one: Metered) -> bool:
-    """Whether an hour of a GPU costs OpenCost's placeholder; OpenCost rounds costs to five decimals."""
-    return one.gpu_hours > 0 and abs(one.gpu / one.gpu_hours - _PLACEHOLDER) < Decimal("0.0001")
+def _accelerators(own: Sequence[Metered], facts: Facts) -> list[Note]:
+    """Accelerators that the bill leaves out, because OpenCost does not count them."""
+    bare: dict[str, set[str]] = {}
+    for one in own:
+        known = facts.get(key_of(one))
+        if known is not None and without_accelerator(one, known):
+            bare.setdefault(known.resource, set()).add(f"{_service(one)} ({known.accelerator})")
+    return [
+        Note(
+            "warning",
+            f"OpenCost counts no hours of {resource} for {listed(sorted(names))}, and charges CPU and memory alone: "
+            "the bill lacks the accelerators, so it is too low.",
+            first=True,
+        )
+        for resource, names in sorted(bare.items())
+    ]
+
+
+def _changes(own: Sequence[Metered], facts: Facts) -> list[Note]:
+    """Services whose model or accelerator was another one in a part of the window."""
+    plans: dict[str, dict[str, None]] = {}
+    for one in sorted(own, key=lambda one: one.part):
+        known = facts.get(key_of(one))
+        if known is not None:
+            of = plans.setdefault(f"{known.environment}/{one.place.service}", {})
+            of[f"{known.model} on {known.accelerator}"] = None
+    changed = [f"{name} ({', then '.join(of)})" for name, of in sorted(plans.items()) if len(of) > 1]
+    if not changed:
+        return []
+    text = (
+        f"The plan of {listed(changed)} changed within the window. Costs count by the plan of their time, from the "
+        "full hour nearest to the merge; what pods of the old plan cost after that stands under the new one."
+    )
+    return [Note("note", text)]
 
 
 def _service(one: Metered) -> str:

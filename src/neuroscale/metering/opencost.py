@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
 import httpx
 
@@ -11,13 +15,15 @@ from neuroscale.cluster.endpoint.connection import bounded
 from neuroscale.core.printable import one_line
 from neuroscale.core.retries import repeatedly
 from neuroscale.metering.allocation import STEP, Meter, Metered, together
-from neuroscale.metering.answer import AGGREGATE, OpenCostError, read_answer
-from neuroscale.metering.inference import InferenceCosts, inference_costs
+from neuroscale.metering.answer import AGGREGATE, OpenCostError, read_answer, read_data
+from neuroscale.metering.inference import NOT_THERE, PARAMETERS, PATH, InferenceCosts, inference_costs
 from neuroscale.metering.window import Window, joined
 
 _TIMEOUT = 120.0  # seconds for a whole answer: a day of a large cluster takes OpenCost a minute
 _ATTEMPTS = 3
 _FIRST_PAUSE = 1.0  # seconds
+
+_Answer = TypeVar("_Answer")
 
 
 class OpenCost:
@@ -40,7 +46,7 @@ class OpenCost:
         first_pause: float = _FIRST_PAUSE,
     ) -> None:
         self.place = place or url
-        self._url = f"{url}/allocation/compute"
+        self._base = url
         self._http = http
         self._step = step
         self._unpriced = unpriced
@@ -48,13 +54,19 @@ class OpenCost:
         self._timeout = timeout
         self._first_pause = first_pause
 
-    def meter(self, window: Window) -> Meter:
+    def exact(self, window: Window) -> Window:
+        """The window whose bounds are moved back to the moments at which OpenCost looks; it may be empty."""
+        return window.on_grid(self._step)
+
+    def meter(self, window: Window, cuts: Sequence[datetime] = ()) -> Meter:
         """The costs of a window whose bounds are moved back to multiples of OpenCost's step.
 
-        Raises OpenCostError, also if OpenCost has no data for any part of the window, or the window is too short.
+        `cuts`: full hours at which the costs before are kept apart from those after. Raises OpenCostError, also if
+        OpenCost has no data for any part of the window, or the window is too short.
         """
         minutes = self._step // timedelta(minutes=1)
-        window = window.on_grid(self._step)
+        window = self.exact(window)
+        bounds = tuple(sorted({one for one in cuts if window.start < one < window.end}))
         if window.start == window.end:
             raise OpenCostError(
                 f"That window is too short for OpenCost at {self.place}, which looks every {minutes} minutes: its "
@@ -64,20 +76,16 @@ class OpenCost:
         empty: list[Window] = []
         warnings: dict[str, None] = {}
         idle_known = True
-        for step in window.steps():
-            rows, warning = repeatedly(
-                lambda step=step: self._ask(step),  # type: ignore[misc]  # its own step, not the last one
-                attempts=_ATTEMPTS,
-                again=lambda error: isinstance(error, OpenCostError) and error.again,
-                first_pause=self._first_pause,
-            )
+        for step in window.steps(bounds):
+            part = bisect_right(bounds, step.start)
+            rows, warning = self._again(lambda step=step: self._ask(step))  # type: ignore[misc]  # its own step
             if rows:
                 idle_known = idle_known and any(row.kind == "idle" for row in rows)
             else:
                 empty.append(step)
             if warning:
                 warnings[warning] = None
-            found += rows
+            found += (replace(row, part=part) for row in rows)
         if not found:
             raise OpenCostError(
                 f"OpenCost at {self.place} has no data of {window}: its Prometheus has no samples of that time, or no "
@@ -92,14 +100,19 @@ class OpenCost:
             self._step,
             self._unpriced,
             self._local,
+            bounds,
         )
 
     def _ask(self, step: Window) -> tuple[list[Metered], str]:
         parameters = {"window": step.parameter, "aggregate": AGGREGATE, "includeIdle": "true", "accumulate": "true"}
+        return read_answer(*self._fetch("/allocation/compute", parameters, step), self.place, step)
+
+    def _fetch(self, path: str, parameters: Mapping[str, str], step: Window) -> tuple[bytes, int]:
+        """The body and the HTTP status of an answer. Raises OpenCostError if there is none."""
         try:
-            with self._http.stream("GET", self._url, params=parameters, timeout=self._timeout) as response:
+            with self._http.stream("GET", f"{self._base}{path}", params=parameters, timeout=self._timeout) as response:
                 bounded(response, time.monotonic() + self._timeout)
-                body = response.read()
+                return response.read(), response.status_code
         except httpx.TimeoutException as error:
             raise OpenCostError(
                 f"OpenCost at {self.place} does not answer about {step} within {self._timeout:g} s. Ask about a "
@@ -111,9 +124,25 @@ class OpenCost:
             raise OpenCostError(
                 f"OpenCost at {self.place} does not answer: {told}. Does it run, and is that its address?", again=True
             ) from error
-        return read_answer(body, response.status_code, self.place, step)
+
+    def _again(self, ask: Callable[[], _Answer]) -> _Answer:
+        """The result of `ask`, tried anew where the fault may pass. Raises OpenCostError."""
+        return repeatedly(
+            ask,
+            attempts=_ATTEMPTS,
+            again=lambda error: isinstance(error, OpenCostError) and error.again,
+            first_pause=self._first_pause,
+        )
 
     def inference(self, window: Window) -> InferenceCosts | None:
         """OpenCost's own cost of tokens in a window; None if it does not compute any. Raises OpenCostError."""
-        base = self._url.removesuffix("/allocation/compute")
-        return inference_costs(base, self._http, self.place, window, self._timeout)
+        return inference_costs(window, self.place, self._ask_inference)
+
+    def _ask_inference(self, step: Window) -> tuple[Any, int]:
+        """OpenCost's own cost of tokens in one step, and the HTTP status. Raises OpenCostError."""
+
+        def ask() -> tuple[Any, int]:
+            body, status = self._fetch(PATH, PARAMETERS | {"window": step.parameter}, step)
+            return None if status in NOT_THERE else read_data(body, status, self.place, step)[0], status
+
+        return self._again(ask)

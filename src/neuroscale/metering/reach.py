@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from neuroscale.catalog.settings import OpenCost as Configured
 from neuroscale.cluster.endpoint.connection import client
-from neuroscale.cluster.forwarded_service import Wanted, forwarded
+from neuroscale.cluster.forwarded_service import ServiceAddress, forwarded
 from neuroscale.cluster.metrics.prometheus import address
 from neuroscale.core.web_address import is_loopback
 from neuroscale.kube.client import Cluster
@@ -43,6 +43,6 @@ def in_cluster(cluster: Cluster, wanted: Configured, environment: str) -> Iterat
     Raises InputError if the cluster does not have it, KubernetesError, EndpointError.
     """
     field = f"environments.{environment}.opencost"
-    found = Wanted(wanted.namespace, wanted.service, wanted.port, field, _FIX)
+    found = ServiceAddress(wanted.namespace, wanted.service, wanted.port, field, _FIX)
     with forwarded(cluster, found) as (url, place), client(url, direct=True) as http:
         yield OpenCost(url, http, place)

@@ -21,8 +21,6 @@ BY: Final[tuple[By, ...]] = get_args(By)
 RULE: Final = "idle and shared costs are divided among the rows in proportion to what the meter charges each"
 """The rule that distributes costs which no service caused."""
 
-NOTHING: Final = dollars(0)
-
 
 @dataclass(frozen=True)
 class Row:
@@ -65,9 +63,10 @@ class Statement:
     """A bill and its rows, in US dollars.
 
     `bill` is the sum of all metered costs, rounded to cents. It is the sum of the rows' `total` (or of their
-    `weighted_total`) and of the costs that are not `distributed`. `metered`, `idle` and `shared` are its parts before
-    distribution. `idle` is None if OpenCost reports no idle costs. `pools_weighted`: the number of pools in which
-    weighting moves money. `unpriced`: nodes that are known to have no price, which the bill nearly leaves out.
+    `weighted_total`) and of what is `undistributed`, such as negative idle costs. `metered`, `idle` and `shared` are
+    its parts before distribution. `idle` is None if OpenCost reports no idle costs. `pools_weighted`: the number of
+    pools in which weighting moves money. `unpriced`: nodes that are known to have no price, which the bill nearly
+    leaves out.
     """
 
     window: Window
@@ -78,42 +77,32 @@ class Statement:
     idle: Decimal | None
     shared: Decimal
     shared_parts: tuple[SharedCost, ...]
-    idle_distributed: bool
-    shared_distributed: bool
+    undistributed: Decimal
     pools_weighted: int
     notes: tuple[Note, ...]
     unpriced: tuple[str, ...] = ()
 
-    @property
-    def undistributed(self) -> Decimal:
-        """The costs that are in no row."""
-        idle = NOTHING if self.idle is None or self.idle_distributed else self.idle
-        return idle + (NOTHING if self.shared_distributed else self.shared)
 
-
-def statement_of(meter: Meter, by: By, facts: Facts, environments: Sequence[str]) -> Statement:
+def statement_of(
+    meter: Meter, by: By, facts: Facts, environments: Sequence[str], notes: Sequence[Note] = ()
+) -> Statement:
     """The statement of a meter.
 
     `facts`: the repository's facts about the services. `environments`: the environments in the settings; a cluster
     whose name in OpenCost is one of them is that environment. A pod with a cost centre, or of a service, has a payer;
-    the costs of other pods and of unmounted volumes are shared.
+    the costs of other pods and of unmounted volumes are shared. `notes` stand after those on the meter.
     """
-    own = [one for one in meter.metered if one.kind == "pods" and (one.place.cost_center or one.place.service)]
-    others = [one for one in meter.metered if one.kind != "idle" and one not in own]
-    idle = [one for one in meter.metered if one.kind == "idle"]
-    told = Decimal(0) + sum(one.total for one in idle)
-    sums = (_sum(own), told, _sum(others))
-    metered_cents, idle_cents, shared_cents = in_cents(sums)
-    names = [_name(one, by, facts, environments) for one in own]
+    own, others, idle, negative = _sorted(meter.metered)
+    told = _sum(idle)
+    metered_cents, idle_cents, negative_cents, shared_cents = in_cents([_sum(own), told, _sum(negative), _sum(others)])
     by_weight, pools = _weighted(own, facts)
-    keys = sorted({*names})
-    exact = [_sum([one for one, name in zip(own, names, strict=True) if name == key]) for key in keys]
-    moved = [
-        sum((cost for cost, name in zip(by_weight, names, strict=True) if name == key), Fraction(0)) for key in keys
-    ]
-    hours = [
-        sum((one.gpu_hours for one, name in zip(own, names, strict=True) if name == key), Decimal(0)) for key in keys
-    ]
+    of: dict[str, list[int]] = {}
+    for index, one in enumerate(own):
+        of.setdefault(_name(one, by, facts, environments), []).append(index)
+    keys = sorted(of)
+    exact = [_sum([own[index] for index in of[key]]) for key in keys]
+    moved = [sum((by_weight[index] for index in of[key]), Fraction(0)) for key in keys]
+    hours = [sum((own[index].gpu_hours for index in of[key]), Decimal(0)) for key in keys]
     basis = [max(cost, Decimal(0)) for cost in exact]
     idle_parts, idle_distributed = _distributed(idle_cents, told, basis)
     shared_parts, shared_distributed = _distributed(shared_cents, _sum(others), basis)
@@ -145,17 +134,36 @@ def statement_of(meter: Meter, by: By, facts: Facts, environments: Sequence[str]
         window=meter.window,
         by=by,
         rows=tuple(rows),
-        bill=dollars(metered_cents + idle_cents + shared_cents),
+        bill=dollars(metered_cents + idle_cents + negative_cents + shared_cents),
         metered=dollars(metered_cents),
-        idle=dollars(idle_cents) if idle else None,
+        idle=dollars(idle_cents + negative_cents) if idle or negative else None,
         shared=dollars(shared_cents),
         shared_parts=_parts(others, shared_cents),
-        idle_distributed=idle_distributed,
-        shared_distributed=shared_distributed,
+        undistributed=dollars(
+            negative_cents + (0 if idle_distributed else idle_cents) + (0 if shared_distributed else shared_cents)
+        ),
         pools_weighted=pools,
-        notes=notes_on(meter, own, facts),
+        notes=(*notes_on(meter, own, facts), *notes),
         unpriced=meter.unpriced,
     )
+
+
+def _sorted(
+    metered: Sequence[Metered],
+) -> tuple[list[Metered], list[Metered], list[Metered], list[Metered]]:
+    """The costs with a payer, other costs of pods and volumes, idle costs, and negative idle costs."""
+    own: list[Metered] = []
+    others: list[Metered] = []
+    idle: list[Metered] = []
+    negative: list[Metered] = []
+    for one in metered:
+        if one.kind == "idle":
+            (negative if one.total < 0 else idle).append(one)
+        elif one.kind == "pods" and (one.place.cost_center or one.place.service):
+            own.append(one)
+        else:
+            others.append(one)
+    return own, others, idle, negative
 
 
 def _sum(found: Sequence[Metered]) -> Decimal:
@@ -179,19 +187,20 @@ def _name(one: Metered, by: By, facts: Facts, environments: Sequence[str]) -> st
 def _weighted(own: Sequence[Metered], facts: Facts) -> tuple[list[Fraction], int]:
     """The cost of each by active parameters, and the number of pools in which that moves money."""
     result = [Fraction(one.total) for one in own]
-    pools: dict[tuple[str, str], list[int]] = {}
+    pools: dict[tuple[str, str, int], list[int]] = {}
     for index, one in enumerate(own):
         known = facts.get(key_of(one))
         if known is not None and one.total > 0 and read_ratio(one.place.ratio) is not None:
-            pools.setdefault((one.place.cluster, known.accelerator), []).append(index)
-    changed = 0
-    for members in pools.values():
+            pools.setdefault((one.place.cluster, known.accelerator, one.part), []).append(index)
+    changed = set()
+    for (cluster, accelerator, _), members in pools.items():
         ratios = [ratio for index in members if (ratio := read_ratio(own[index].place.ratio)) is not None]
         costs = weighted([own[index].total for index in members], ratios)
-        changed += len(set(ratios)) > 1
+        if len(set(ratios)) > 1:
+            changed.add((cluster, accelerator))
         for index, cost in zip(members, costs, strict=True):
             result[index] = cost
-    return result, changed
+    return result, len(changed)
 
 
 def _distributed(cents: int, exact: Decimal, basis: Sequence[Decimal]) -> tuple[list[int], bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -10,9 +10,10 @@ from fractions import Fraction
 from neuroscale.cluster.endpoint.metrics import GENERATION_TOKENS, PROMPT_TOKENS, RUNNING
 from neuroscale.cluster.metrics.prometheus import Prometheus
 from neuroscale.cluster.metrics.promql import duration, selector
-from neuroscale.metering.allocation import Meter
-from neuroscale.metering.cents import dollars, rounded
-from neuroscale.metering.services import Facts, key_of
+from neuroscale.metering.allocation import Meter, Metered, hours_together
+from neuroscale.metering.cents import price_of
+from neuroscale.metering.services import Facts, ServiceFacts, key_of
+from neuroscale.metering.unmetered import why_unpriced
 from neuroscale.metering.window import Window
 from neuroscale.rendering.platform.monitoring import JOB
 
@@ -30,7 +31,9 @@ Service = tuple[str, str]
 class Counted:
     """Tokens that the servers of a service counted in a window, and the hours in which Prometheus scraped them.
 
-    `batch`: the mean number of requests at once on one server, over the moments in which any ran (None: never).
+    `hours`: the sum over all servers, so two servers that both answered for an hour count two; a server that did not
+    answer (`up` 0) counts nothing. `batch`: the mean number of requests at once on one server, over the moments in
+    which any ran (None: never).
     """
 
     prompt: Decimal
@@ -43,6 +46,7 @@ class Counted:
 class TokenCost:
     """A service's cost in a window, without idle costs, in US dollars, and the price of a million of its tokens.
 
+    Costs are as OpenCost gives them, with five decimals; prices have four significant digits or whole cents.
     `each`: the price of prompt and generation tokens together. `prompt` and `generation`: separate prices, if the
     command says how many times the price of an input token an output token costs. A price is None if it is not known;
     `why_unknown` gives the reason.
@@ -72,9 +76,9 @@ def count_tokens(prometheus: Prometheus, window: Window) -> dict[Service, Counte
         found[metric] = {_service(row.labels): Decimal(repr(row.value)) for row in rows if row.value == row.value}
     step = max(_LEAST_STEP, seconds / _COLUMNS)
     looked = prometheus.over(
-        f"count by (namespace, service) ({selector('up', {'job': JOB})})", end - seconds + step, end, step
+        f"sum by (namespace, service) ({selector('up', {'job': JOB})})", end - seconds + step, end, step
     )
-    hours = {_service(one.labels): Decimal(repr(len(one.points) * step / 3600)) for one in looked}
+    hours = {_service(one.labels): Decimal(repr(sum(value for _, value in one.points) * step / 3600)) for one in looked}
     busy = f"avg_over_time(({selector(RUNNING, {'job': JOB})} > 0)[{duration(seconds)}:{duration(step)}])"
     running = prometheus.vector(f"avg by (namespace, service) ({busy})", end)
     batches = {_service(row.labels): row.value for row in running if row.value == row.value}
@@ -97,48 +101,88 @@ def token_costs(
     output tokens and the weight w, an input token costs C / (I + w O), and an output token w times that; together
     they cost C.
     """
-    costs: dict[Service, tuple[Decimal, Decimal, str]] = {}
+    costs: dict[Service, list[tuple[Metered, ServiceFacts | None]]] = {}
     for one in meter.metered:
         if one.kind == "pods" and one.place.service:
-            service = (one.place.namespace, one.place.service)
-            known = facts.get(key_of(one))
-            cost, hours, model = costs.get(service, (Decimal(0), Decimal(0), ""))
-            costs[service] = (cost + one.total, hours + one.hours, known.model if known else model)
+            found = (one, facts.get(key_of(one)))
+            costs.setdefault((one.place.namespace, one.place.service), []).append(found)
     rows = []
-    for service, (cost, hours, model) in costs.items():
+    for service, of in costs.items():
         tokens = counted.get(service)
-        why = _why_unknown(tokens, hours) or _unpriced(cost, hours)
+        cost = sum((one.total for one, _ in of), Decimal(0))
+        models = list(dict.fromkeys(known.model for _, known in sorted(of, key=_time) if known is not None))
+        why = _uncounted(tokens) or _unpriced(of) or _partly(tokens, of) or _several(models)
         each = prompt = generation = None
         if tokens is not None and not why:
             each = _price(cost, tokens.prompt + tokens.generation)
             if output_weight is not None:
                 prompt = _price(cost, tokens.prompt + output_weight * tokens.generation)
                 generation = _price(cost * output_weight, tokens.prompt + output_weight * tokens.generation)
-        rows.append(TokenCost(*service, model, dollars(rounded(cost)), tokens, each, prompt, generation, why))
+        rows.append(TokenCost(*service, models[-1] if models else "", cost, tokens, each, prompt, generation, why))
     return tuple(sorted(rows, key=lambda row: (-row.cost, row.namespace, row.service)))
 
 
-def _why_unknown(tokens: Counted | None, paid: Decimal) -> str:
+_Costs = Sequence[tuple[Metered, ServiceFacts | None]]
+
+
+def _time(found: tuple[Metered, ServiceFacts | None]) -> int:
+    return found[0].part
+
+
+def _uncounted(tokens: Counted | None) -> str:
     if tokens is None:
         return "Prometheus has no samples of its servers"
-    if Fraction(tokens.hours) < _ENOUGH * Fraction(paid):
-        return f"Prometheus has samples for {tokens.hours:.1f} of the {paid:.1f} hours that OpenCost charged"
-    if Fraction(paid) < _ENOUGH * Fraction(tokens.hours):
-        return f"OpenCost charged {paid:.1f} of the {tokens.hours:.1f} hours for which Prometheus has samples"
-    if tokens.prompt + tokens.generation <= 0:
-        return "its servers counted no tokens"
+    return "its servers counted no tokens" if tokens.prompt + tokens.generation <= 0 else ""
+
+
+def _partly(tokens: Counted | None, of: _Costs) -> str:
+    """Why the cost and the tokens are not those of the same replicas and times."""
+    if tokens is None:
+        return ""
+    if any(known is None and not one.gpu_hours for one, known in of):
+        return "no plan in the repository says how many replicas its CPU hours are"
+    charged = sum((_replica_hours(one, known) for one, known in of), Fraction(0))
+    if Fraction(tokens.hours) < _ENOUGH * charged:
+        return (
+            f"Prometheus got samples for {tokens.hours:.1f} of the {float(charged):.1f} hours of replicas that "
+            "OpenCost charged, so tokens may not be counted (a server that loads its model does not answer yet)"
+        )
+    if charged < _ENOUGH * Fraction(tokens.hours):
+        return (
+            f"OpenCost charged {float(charged):.1f} of the {tokens.hours:.1f} hours of replicas for which Prometheus "
+            "got samples, so a part of the cost is missing"
+        )
     return ""
 
 
-def _unpriced(cost: Decimal, hours: Decimal) -> str:
-    """Why a cost is too small to be that of a machine."""
-    if Fraction(cost) < _NEXT_TO_NOTHING * Fraction(hours):
+def _replica_hours(one: Metered, known: ServiceFacts | None) -> Fraction:
+    """The hours of replicas that OpenCost charged.
+
+    Without a plan, a replica counts as one GPU: of replicas with more, fewer servers were scraped than that, so that
+    their tokens have no price.
+    """
+    if known is not None and known.estimate is not None:
+        return known.estimate.replica_hours([one])
+    return Fraction(one.gpu_hours)
+
+
+def _unpriced(of: _Costs) -> str:
+    """Why a cost is not that of the machines on which the service ran."""
+    cost = sum((one.total for one, _ in of), Decimal(0))
+    if Fraction(cost) < _NEXT_TO_NOTHING * hours_together(one for one, _ in of):
         return "OpenCost charges next to nothing for it, so its nodes have no price"
-    return ""
+    return why_unpriced(of)
+
+
+def _several(models: Sequence[str]) -> str:
+    """Why a price would not be that of one model."""
+    if len(models) < 2:
+        return ""
+    return f"its model changed within the window ({', then '.join(models)}): ask about the time since"
 
 
 def _price(cost: Decimal, tokens: Decimal) -> Decimal:
-    return dollars(rounded(Fraction(cost) * _MILLION / Fraction(tokens)))
+    return price_of(cost, Fraction(tokens) / _MILLION)
 
 
 def _service(labels: Mapping[str, str]) -> Service:

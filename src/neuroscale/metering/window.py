@@ -47,16 +47,32 @@ class Window:
         """The value of OpenCost's `window`: two times, so that OpenCost does not round to whole days."""
         return f"{self.start:%Y-%m-%dT%H:%M:%SZ},{self.end:%Y-%m-%dT%H:%M:%SZ}"
 
+    def without(self, others: Iterable[Window]) -> Iterator[Window]:
+        """What is left of the window without the others, which are in order and do not overlap."""
+        start = self.start
+        for one in others:
+            if one.start > start:
+                yield Window(start, min(one.start, self.end))
+            start = max(start, one.end)
+        if start < self.end:
+            yield Window(start, self.end)
+
+    def within(self, other: Window) -> Window:
+        """The part of the window that lies in the other one; it is empty if there is none."""
+        start = max(self.start, other.start)
+        return Window(start, max(start, min(self.end, other.end)))
+
     def on_grid(self, step: timedelta) -> Window:
         """The window whose bounds are moved back to multiples of `step`, at which OpenCost looks; it may be empty."""
         return Window(*(one - (one - _EPOCH) % step for one in (self.start, self.end)))
 
-    def steps(self) -> Iterator[Window]:
-        """The window in pieces of at most a day, which end at midnight or with the window."""
+    def steps(self, cuts: Iterable[datetime] = ()) -> Iterator[Window]:
+        """The window in pieces of at most a day, which end at midnight, at the `cuts`, or with the window."""
+        left = sorted(cuts)
         start = self.start
         while start < self.end:
             midnight = start.replace(hour=0, minute=0) + STEP
-            end = min(midnight, self.end)
+            end = min([midnight, self.end, *(one for one in left if one > start)])
             yield Window(start, end)
             start = end
 

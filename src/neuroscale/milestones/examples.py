@@ -54,10 +54,10 @@ GOOD_POD = """
 
 
 def request_on_one_gpu(service: str, model: str) -> str:
-    """A request for a model on one RTX PRO 6000, which holds both a 26B and a 31B in 16 bits."""
+    """A request for a model on one H100, which holds both a 26B and a 31B in 16 bits."""
     expires = datetime.now(UTC).date() + timedelta(days=30)
     override = '{{field: {field}, value: {value}, reason: "The team has this card.", expires: "{expires}"}}'
-    overrides = [("accelerator", "nvidia-rtx-pro-6000"), ("accelerator_count", "1")]
+    overrides = [("accelerator", "nvidia-h100-80gb"), ("accelerator_count", "1")]
     answers = {
         "service": service,
         "model": model,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from neuroscale.core import tools
+from neuroscale.core import schemas, tools
 from neuroscale.core.errors import InputError, Problem, UntrustedError
 from neuroscale.core.tool_cache import PinError
 from neuroscale.local.model_server import ModelServer
@@ -23,8 +24,24 @@ PLATFORM = "platform"
 VLLM = "vllm"
 """A lesson runs the vLLM that set-up installs for this machine's processors."""
 
+
+class Evidence(StrEnum):
+    """How the `before` of a lesson shows its failure."""
+
+    REAL_TOOL = "real tool"
+    """The failure happens in the run, in the tool that the lesson is about."""
+    RECORDED_LOG = "recorded log"
+    """Somebody recorded the failure where it happened; the run prints the recorded lines and their source."""
+    COMPUTED = "computed"
+    """The failure follows from figures: nothing fails in the run."""
+
+
+_WITH_SCHEMAS = {"kubeconform", "kyverno"}
+"""Lessons that need one of these use the gate or its schemas, without which the gate trusts no run."""
+
 _TITLE = re.compile(r"^# (?P<title>\S.*)$", re.MULTILINE)
 _NEEDS = re.compile(r"^<!-- needs: (?P<names>[a-z0-9, -]+) -->$", re.MULTILINE)
+_EVIDENCE = re.compile(r"^<!-- evidence: (?P<kind>[^>]*?) -->$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -35,6 +52,7 @@ class Lesson:
     folder: Path
     title: str
     needs: tuple[str, ...]
+    evidence: Evidence
 
     @property
     def needs_platform(self) -> bool:
@@ -59,6 +77,8 @@ class Lesson:
                         return problem
                 elif name != PLATFORM:
                     tools.find(cast("tools.ToolName", name))
+            if _WITH_SCHEMAS.intersection(self.needs):
+                schemas.find()
         except (UntrustedError, PinError) as error:
             return str(error)
         return None
@@ -67,7 +87,8 @@ class Lesson:
 def find_lessons(root: Path) -> list[Lesson]:
     """Every lesson of a platform repository, by name.
 
-    Raises InputError for a folder that lacks one of its four files, a page without a title, and an unknown need.
+    Raises InputError for a folder that lacks one of its four files, a page without a title, an unknown need, and a
+    missing or unknown kind of evidence.
     """
     folder = root / FOLDER
     names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
@@ -111,4 +132,15 @@ def _read(folder: Path, problems: list[Problem]) -> Lesson:
     for name in names:
         if name not in known:
             problems.append(Problem(str(page), "needs", f"names {name}", f"Write names of {', '.join(sorted(known))}."))
-    return Lesson(folder.name, folder, title["title"] if title else folder.name, names)
+    return Lesson(folder.name, folder, title["title"] if title else folder.name, names, _evidence(page, text, problems))
+
+
+def _evidence(page: Path, text: str, problems: list[Problem]) -> Evidence:
+    kinds = _EVIDENCE.findall(text)
+    if len(kinds) == 1 and kinds[0] in list(Evidence):
+        return Evidence(kinds[0])
+    if text:
+        message = f"is {', '.join(map(repr, kinds))}" if kinds else "is missing"
+        fix = f"Write one line `<!-- evidence: KIND -->`, where KIND is one of: {', '.join(Evidence)}."
+        problems.append(Problem(str(page), "evidence", message, fix))
+    return Evidence.COMPUTED

@@ -19,7 +19,7 @@ from neuroscale.cluster.endpoint.chat import Options, complete
 from neuroscale.cluster.endpoint.connection import Endpoint, client
 from neuroscale.core.errors import UntrustedError
 from neuroscale.local.model_server import ModelServer
-from neuroscale.milestones.program import Program
+from neuroscale.milestones.program import Done, Program
 
 MODEL = "tiny-llama"
 PROMPT_TOKENS = 1900
@@ -43,6 +43,13 @@ class TinyServer:
             raise UntrustedError("vLLM sent an answer without text, so its first token cannot be timed")
         return seconds, self._hits() - before
 
+    def status_of(self, prompt: Sequence[int], answer_tokens: int) -> tuple[int, str]:
+        """The status and the message with which vLLM answers a prompt, asked for so many tokens; no message for 200."""
+        asked = {"model": MODEL, "prompt": list(prompt), "max_tokens": answer_tokens, "ignore_eos": True}
+        answer = self.endpoint.http.post("/v1/completions", json=asked, timeout=120.0)
+        message = "" if answer.status_code == 200 else str(answer.json()["error"]["message"])
+        return answer.status_code, message
+
     def _hits(self) -> int:
         found = _HITS.search(self.endpoint.http.get("/metrics").text)
         if found is None:
@@ -50,31 +57,42 @@ class TinyServer:
         return int(float(found[1]))
 
 
-def random_prompt(seed: int) -> list[int]:
-    """PROMPT_TOKENS random tokens of the tiny models; another seed gives other tokens from the first on."""
-    return random.Random(seed).choices(_VOCABULARY, k=PROMPT_TOKENS)  # noqa: S311 - not a secret
+def random_prompt(seed: int, tokens: int = PROMPT_TOKENS) -> list[int]:
+    """So many random tokens of the tiny models; another seed gives other tokens from the first on."""
+    return random.Random(seed).choices(_VOCABULARY, k=tokens)  # noqa: S311 - not a secret
+
+
+def start_alone(program: Program, *options: str, only: Sequence[str]) -> Done:
+    """Start vLLM with options that it refuses, and print the lines of its output that contain one of the texts `only`.
+
+    Raises UntrustedError if vLLM is not installed, and subprocess.TimeoutExpired if it keeps running.
+    """
+    found = _found()
+    program.say(f"vLLM {found.version} for the CPU starts with the model {MODEL}.")
+    return program.command(
+        f"vllm serve {MODEL}",
+        _argv(found, free_port(), options),
+        options,
+        _environment(found, program.folder),
+        only=only,
+        seconds=_START_SECONDS,
+    )
 
 
 @contextlib.contextmanager
-def tiny_server(program: Program) -> Iterator[TinyServer]:
-    """Serve MODEL until the end of the block. vLLM's own defaults hold: its prefix cache is on.
+def tiny_server(program: Program, *options: str) -> Iterator[TinyServer]:
+    """Serve MODEL until the end of the block. vLLM's own defaults hold beside `options`: its prefix cache is on.
 
     Raises UntrustedError if vLLM is not installed or does not answer.
     """
-    found = ModelServer.find()
-    if (problem := found.problem()) is not None:
-        raise UntrustedError(problem)
+    found = _found()
     log = program.folder / "vllm.log"
-    port = _free_port()
-    program.say(f"vLLM {found.version} serves the model {MODEL} on the CPU, with its default settings.")
+    port = free_port()
+    settings = f"with {' '.join(options)}" if options else "with its default settings"
+    program.say(f"vLLM {found.version} serves the model {MODEL} on the CPU, {settings}.")
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [
-                str(found.python),
-                *("-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)),
-                *("--model", str(found.models / MODEL), "--served-model-name", MODEL),
-                *("--enforce-eager", "--max-num-seqs", "4"),
-            ],
+            _argv(found, port, ("--max-num-seqs", "4", *options)),
             cwd=program.folder,
             env={**os.environ, **_environment(found, program.folder)},
             stdin=subprocess.DEVNULL,
@@ -94,7 +112,23 @@ def tiny_server(program: Program) -> Iterator[TinyServer]:
             process.wait()
 
 
-def _free_port() -> int:
+def _found() -> ModelServer:
+    found = ModelServer.find()
+    if (problem := found.problem()) is not None:
+        raise UntrustedError(problem)
+    return found
+
+
+def _argv(found: ModelServer, port: int, options: Sequence[str]) -> list[str]:
+    return [
+        str(found.python),
+        *("-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)),
+        *("--model", str(found.models / MODEL), "--served-model-name", MODEL, "--enforce-eager"),
+        *options,
+    ]
+
+
+def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

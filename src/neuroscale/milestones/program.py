@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +29,12 @@ from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster
 from neuroscale.kube.ephemeral import EphemeralServer
+from neuroscale.repo.layout import LOCAL_STATE
 
 REFUTED = 4
 """Exit status of a program with a false claim. Python uses 1 for its own errors, and a shell 126 and more."""
+STATE_VARIABLE = "NEUROSCALE_MILESTONES_STATE"
+"""The environment variable in which a program finds the state folder of the local platform."""
 HOLDS, FALSE = "✔ ", "✘ NOT SO: "
 _EXAMPLE = "templates/examples/gemma-4-26b-a4b-qat.yaml"
 _COPIED = ("platform", "policies", "templates")
@@ -86,7 +90,7 @@ class Program:
 
     def tool(self, name: tools.ToolName, *arguments: str) -> Done:
         """Run an upstream tool. Raises UntrustedError if it is missing."""
-        return self._run(name, [str(tools.find(name)), *arguments], arguments)
+        return self.command(name, [str(tools.find(name)), *arguments], arguments)
 
     def shell(self, line: str, *programs: tools.ToolName, user: int | None = None) -> Done:
         """Run a line of shell as people write it, with these upstream tools and kubectl on its path.
@@ -95,7 +99,7 @@ class Program:
         """
         folders = [str(tools.find(name).parent) for name in programs]
         path = os.pathsep.join([*folders, str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        return self._run(line, ["/bin/sh", "-c", line], (), {**self._environment, "PATH": path}, user=user)
+        return self.command(line, ["/bin/sh", "-c", line], (), {**self._environment, "PATH": path}, user=user)
 
     @contextlib.contextmanager
     def cluster(self, *, definitions: bool = False) -> Iterator[Cluster]:
@@ -112,12 +116,14 @@ class Program:
             yield cluster
 
     def platform(self) -> None:
-        """Use the cluster of the local platform that runs for this repository. Raises UntrustedError if none runs."""
-        argv = [sys.executable, "-m", "neuroscale", "local", "kubeconfig", "--repository", str(self.repository)]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise UntrustedError(f"The local platform does not run: `neuroscale local up`. {done.stderr.strip()}")
-        self.kubeconfig = Path(done.stdout.strip())
+        """Use the cluster of the local platform that the runner names, or of the one that runs for this repository.
+
+        Raises UntrustedError if none runs.
+        """
+        # Only here: most programs need none of it, and it takes a second.
+        from neuroscale.milestones.lesson_platform import running_cluster
+
+        self.kubeconfig = running_cluster(Path(os.environ.get(STATE_VARIABLE) or self.repository / LOCAL_STATE))
 
     def live(self, kind: str, name: str, namespace: str) -> dict[str, Any]:
         """An object of the cluster, read without printing the command. Raises UntrustedError if it cannot be read."""
@@ -130,12 +136,28 @@ class Program:
         value: dict[str, Any] = json.loads(done.stdout)
         return value
 
+    def wait_for(self, kind: str, name: str, namespace: str, seconds: float = 180.0) -> None:
+        """Wait until an object exists: a platform that has just started deploys services last.
+
+        Raises UntrustedError if it does not exist in time.
+        """
+        ends = time.monotonic() + seconds
+        while True:
+            try:
+                self.live(kind, name, namespace)
+            except UntrustedError:
+                if time.monotonic() > ends:
+                    raise
+                time.sleep(0.5)
+            else:
+                return
+
     def kubectl(self, *arguments: str) -> Done:
         """Run kubectl, on the cluster if there is one. Raises UntrustedError if kubectl is missing."""
         binary = Path(sys.executable).with_name("kubectl")
         if not binary.exists():
             raise UntrustedError(f"{binary} is missing. Run `make setup`.")
-        return self._run("kubectl", [str(binary), *arguments], arguments, self._environment)
+        return self.command("kubectl", [str(binary), *arguments], arguments, self._environment)
 
     def neuroscale(self, *arguments: str, only: Sequence[str] = (), repository: Path | None = None) -> Done:
         """Run a command of this project in this repository, or in a copy of it.
@@ -144,7 +166,7 @@ class Program:
         """
         where = ("--repository", str(repository or self.repository))
         argv = [sys.executable, "-m", "neuroscale", *arguments, *where]
-        return self._run("neuroscale", argv, arguments, self._environment, only=only)
+        return self.command("neuroscale", argv, arguments, self._environment, only=only)
 
     def gate(
         self,
@@ -156,7 +178,7 @@ class Program:
         """Run the gate and print these sections of its report and the verdict, or `only` lines as for `neuroscale`."""
         where = ("--repository", str(repository or self.repository))
         argv = [sys.executable, "-m", "neuroscale", "gate", *arguments, *where]
-        return self._run(
+        return self.command(
             "neuroscale gate", argv, arguments, only=only, cut=lambda text: text if only else _sections(text, show)
         )
 
@@ -213,7 +235,7 @@ class Program:
         """Environment variables by which commands find the program's own cluster, and no other cluster."""
         return {"KUBECONFIG": str(self.kubeconfig or self.folder / "no-cluster")}
 
-    def _run(
+    def command(
         self,
         shown: str,
         argv: Sequence[str],
@@ -223,7 +245,12 @@ class Program:
         only: Sequence[str] = (),
         cut: Callable[[str], str] | None = None,
         user: int | None = None,
+        seconds: float = _COMMAND_SECONDS,
     ) -> Done:
+        """Run any program, and print it as `shown` and `arguments`; the other parameters as for the methods above.
+
+        `cut`: makes what is printed of the output. The output is printed without the names of this machine's folders.
+        """
         done = subprocess.run(
             argv,
             cwd=self.folder,
@@ -232,7 +259,7 @@ class Program:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=_COMMAND_SECONDS,
+            timeout=seconds,
             check=False,
             user=user,
             extra_groups=None if user is None else [],

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from neuroscale.core.errors import ExitStatus
 from neuroscale.milestones.lessons import PARTS, VLLM, Lesson, Part
-from neuroscale.milestones.program import FALSE, HOLDS, REFUTED
+from neuroscale.milestones.program import FALSE, HOLDS, REFUTED, STATE_VARIABLE
 
 SECONDS = 180.0
 """The runner ends a program that takes longer; each takes a few seconds on two idle cores."""
@@ -72,21 +72,29 @@ class Outcome:
         return any(ending.state in (State.REFUTED, State.BROKEN) for ending in (self.before, self.after))
 
 
-def run_lesson(lesson: Lesson, *, seconds: float | None = None) -> Outcome:
-    """Run `before`, then `after`. Run neither if a tool that the lesson needs is missing."""
+def run_lesson(lesson: Lesson, *, platform: Path | None = None, seconds: float | None = None) -> Outcome:
+    """Run `before`, then `after`. Run neither if a tool that the lesson needs is missing.
+
+    `platform`: the state folder of the local platform, for a lesson that needs one; default: the repository's own.
+    """
     missing = lesson.missing()
     if missing is not None:
-        ending = Ending(State.NOT_RUN, "", 0.0, missing)
-        return Outcome(lesson, ending, ending)
+        return not_run(lesson, missing)
     limit = seconds or (PLATFORM_SECONDS if lesson.needs_platform or VLLM in lesson.needs else SECONDS)
-    before, after = (run_part(lesson, part, limit) for part in PARTS)
+    before, after = (run_part(lesson, part, limit, platform) for part in PARTS)
     return Outcome(lesson, before, after)
 
 
-def run_part(lesson: Lesson, part: Part, limit: float) -> Ending:
+def not_run(lesson: Lesson, reason: str) -> Outcome:
+    """The outcome of a lesson that this machine cannot run."""
+    ending = Ending(State.NOT_RUN, "", 0.0, reason)
+    return Outcome(lesson, ending, ending)
+
+
+def run_part(lesson: Lesson, part: Part, limit: float, platform: Path | None = None) -> Ending:
     """Run one program of a lesson for at most `limit` seconds, and read its claims from what it prints."""
     began = time.monotonic()
-    status, output = _run([sys.executable, str(lesson.program(part))], lesson.folder, limit)
+    status, output = _run([sys.executable, str(lesson.program(part))], lesson.folder, limit, platform)
     took = time.monotonic() - began
     if status is None:
         return Ending(State.BROKEN, output, took, f"It was ended after {limit:.0f} s.")
@@ -103,11 +111,14 @@ def run_part(lesson: Lesson, part: Part, limit: float) -> Ending:
     return Ending(State.HOLDS, output, took)
 
 
-def _run(argv: list[str], folder: Path, limit: float) -> tuple[int | None, str]:
+def _run(argv: list[str], folder: Path, limit: float, platform: Path | None) -> tuple[int | None, str]:
     """The exit status (None if the runner ended the program) and the output, both streams in one."""
     # The width of tables must not depend on the terminal.
     environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
     environment.pop("FORCE_COLOR", None)
+    environment.pop(STATE_VARIABLE, None)
+    if platform is not None:
+        environment[STATE_VARIABLE] = str(platform)
     process = subprocess.Popen(
         argv,
         cwd=folder,

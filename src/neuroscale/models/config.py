@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 from neuroscale.core.validation import suggest
+from neuroscale.models.config_keys import Keys, parse_config, unknown_choice
 from neuroscale.models.context import LONGEST, UNSAID, context_of
 from neuroscale.models.facts import Basis, Dtype, Group, ModelFacts, Quantization
 from neuroscale.models.families import Decoder
 from neuroscale.models.families.common import layer_count, routed_experts
 from neuroscale.models.headers import Header
-from neuroscale.models.keys import Keys, parse_config, unknown_choice
 from neuroscale.models.layers import Attention, Experts, LatentAttention, Layer, Mlp, cache_of, states_of
 from neuroscale.models.measured import Measured, measure
 from neuroscale.models.quantization import converted, read_scheme

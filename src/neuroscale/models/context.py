@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from neuroscale.core.validation import shorten
-from neuroscale.models.keys import Keys
+from neuroscale.models.config_keys import Keys
 
 _KEYS = (
     *("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length"),

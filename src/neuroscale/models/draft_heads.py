@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.facts import DTYPE_BYTES, Group, ModelFacts
-from neuroscale.models.keys import Keys
 from neuroscale.models.registry import text_keys
 from neuroscale.models.weights import Weight, Weights, together
 

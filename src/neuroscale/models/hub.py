@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.units import MIB
+from neuroscale.models.config_keys import LARGEST_CONFIG
 from neuroscale.models.headers import INDEX, MOST_FILES, SINGLE, Header, entry_header
-from neuroscale.models.keys import LARGEST_CONFIG
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.facts import Quantization
-from neuroscale.models.keys import Keys
 from neuroscale.models.weights import Weight
 
-_PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "model.")
+_PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "backbone.", "model.")
 _FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 _MOST_PATTERNS = 100_000
 _LONGEST_PATTERN = 300

@@ -6,8 +6,9 @@ import re
 
 from neuroscale.core.errors import InputError
 from neuroscale.core.validation import shorten
+from neuroscale.models.architectures import not_served
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.families import FAMILIES, Decoder, Family, estimated
-from neuroscale.models.keys import Keys
 
 ARCHITECTURES = {
     "DeepseekV2ForCausalLM": "deepseek_v2",
@@ -112,6 +113,8 @@ _HYBRID_TYPES = frozenset(
         "recurrent_gemma",
         "rwkv",
         "rwkv5",
+        "rwkv6",
+        "rwkv7",
         "zamba",
     }
 )
@@ -153,6 +156,8 @@ _ENCODERS = frozenset(
     }
 )
 _LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "chunked_attention", "indexed_attention"})
+_SPARSE_TYPES = frozenset({"deepseek_sparse_attention"})
+"""Names for layers whose tokens an indexer chooses. vLLM reads `index_topk`, not these names."""
 
 _STATEFUL = re.compile(r"linear|mamba|ssm|conv|recurr|delta|rwkv|lightning|retention|kda|gla|hyena")
 
@@ -173,6 +178,7 @@ _UNLIKE_LLAMA = re.compile(
 
 _OTHER = "Name a model that generates text."
 _MEASURE = "Start it once under vLLM, and plan with the numbers that it prints."
+_SERVED = "Name a model that this version serves: docs/models.md lists them."
 
 
 def text_keys(c: Keys) -> Keys:
@@ -194,7 +200,7 @@ def text_keys(c: Keys) -> Keys:
 def family_of(c: Keys, text: Keys) -> Family | None:
     """The family that reads the text tower; None for an unknown architecture."""
     if text is c:
-        for architecture in c.texts("architectures", 100) or ():
+        for architecture in _named(c):
             if architecture in ARCHITECTURES:
                 return FAMILIES[ARCHITECTURES[architecture]]
     return FAMILIES.get(text.model_type)
@@ -217,7 +223,8 @@ def refuse_unplanned(c: Keys, text: Keys, family: Family | None) -> None:
             message = "says that its layers differ one by one, which is not planned"
             raise keys.problem("per_layer_config", message, _MEASURE)
         if family not in _WITH_STATES:
-            _refuse_hybrid(keys)
+            sparse = family is FAMILIES["deepseek_v32"] and keys.written("index_topk")
+            _refuse_hybrid(keys, _LAYER_TYPES | _SPARSE_TYPES if sparse else _LAYER_TYPES, not_served(_named(c)))
 
 
 def refused_type(model_type: str) -> bool:
@@ -225,25 +232,34 @@ def refused_type(model_type: str) -> bool:
     return model_type in (_HYBRID_TYPES | _UNLIKE_ESTIMATES | _ENCODERS)
 
 
-def _refuse_hybrid(c: Keys) -> None:
+def _named(c: Keys) -> tuple[str, ...]:
+    return c.texts("architectures", 100) or ()
+
+
+def _refuse_hybrid(c: Keys, known: frozenset[str], not_served: str) -> None:
+    """Raises InputError if layers keep a state. `known`: the kinds of layers that do not. `not_served`: why vLLM itself
+    does not serve the model, if it does not."""
     if c.model_type in _HYBRID_TYPES:
-        raise _hybrid(c, "model_type", f"{c.model_type} has layers with a state in place of a KV cache")
+        raise _hybrid(c, "model_type", f"{c.model_type} has layers with a state in place of a KV cache", not_served)
     types = c.values.get("layer_types")
     types = types if isinstance(types, list) else []
     for kind in types:
-        if isinstance(kind, str) and kind not in _LAYER_TYPES:
+        if isinstance(kind, str) and kind not in known:
             if _STATEFUL.search(kind) or "attention" in types:
-                raise _hybrid(c, "layer_types", f"it has layers of the kind {shorten(kind)}")
+                raise _hybrid(c, "layer_types", f"it has layers of the kind {shorten(kind)}", not_served)
             raise c.problem("layer_types", f"has layers of the kind {shorten(kind)}, which is not planned", _MEASURE)
     kinds = c.values.get("attn_type_list")
     if isinstance(kinds, list) and 0 in kinds:
-        raise _hybrid(c, "attn_type_list", "it has layers of the kind 0")
+        raise _hybrid(c, "attn_type_list", "it has layers of the kind 0", not_served)
     for key in _HYBRID_KEYS:
         if c.values.get(key) is not None:
-            raise _hybrid(c, key, f"{key} says that it has layers with a state in place of a KV cache")
+            why = f"{key} says that it has layers with a state in place of a KV cache"
+            raise _hybrid(c, key, why, not_served)
 
 
-def _hybrid(c: Keys, key: str, why: str) -> InputError:
+def _hybrid(c: Keys, key: str, why: str, not_served: str) -> InputError:
+    if not_served:
+        return c.problem(key, f"{not_served}: {why}, and Transformers' own code does not keep one in vLLM", _SERVED)
     words = f"this is a hybrid of attention and linear attention or state-space layers, which is not planned: {why}"
     return c.problem(key, words, _MEASURE)
 

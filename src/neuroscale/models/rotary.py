@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.context import LONG, rope_factor, rope_kind, rope_scaling
 from neuroscale.models.facts import RotaryTable
-from neuroscale.models.keys import Keys
 from neuroscale.models.layers import Attention, LatentAttention
 
 _IN_FULL_PRECISION = ("gpt_oss",)

@@ -12,7 +12,7 @@ def batched_tokens(model: ModelEntry, accelerator: Accelerator) -> int:
     """
     # A plan always writes the number, and counts its speed and its memory with it. vLLM's own default for a command
     # without the argument depends on version, family and card (1024 on a TPU, 2048 for each rank on a CPU, 16384 from
-    # 160 GiB on): `_batch` of planning/fit/defaults.py computes it.
+    # 160 GiB on): `_batch` of planning/fit/argument_defaults.py computes it.
     if (accelerator.memory_gib.value or 0.0) >= 70:
         return 8192
     return 2560 if model.serving.multimodal else 2048

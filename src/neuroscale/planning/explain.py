@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from neuroscale.core.counting import plainly_counted
 from neuroscale.planning.architecture import architecture
-from neuroscale.planning.choose import Candidate, Case
+from neuroscale.planning.candidates import Candidate, Case
 from neuroscale.planning.fit.device import device
 from neuroscale.planning.fit.engine import UNMEASURED
 from neuroscale.planning.plan import AppliedOverride
@@ -145,7 +145,8 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
             f"{chosen.typical_capacity} fit the KV cache: vLLM interrupts the others when it is full."
         )
     if replicas.max > replicas.min:
-        sentences.append(f"Up to {replicas.max} replicas are allowed, and nothing scales between the two yet.")
+        told = f"Nothing scales between the two yet, so the price counts {replicas.min}."
+        sentences.append(f"Up to {replicas.max} replicas are allowed. {told}")
     if chosen.typical_capacity * replicas.min < request.concurrent_users:
         users = plainly_counted(chosen.typical_capacity, "user")
         sentences.append(

@@ -68,7 +68,8 @@ class Startup(Frozen):
 class Cost(Frozen):
     """US dollars; a month is 730 hours. None where the catalog has no price. Decimals are written as strings.
 
-    `hourly` and `monthly_min` are of `replicas.min` replicas, `monthly_max` of `replicas.max`.
+    All amounts are of the replicas that run: `replicas.min`, since nothing scales to `replicas.max` yet. In a plan of
+    planner 2.1.0 or older, `monthly_max` is of `replicas.max`.
     """
 
     hourly: Money | None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from neuroscale.catalog import Catalog, sha256
 from neuroscale.catalog.settings import Environment, Settings, check_settings
 from neuroscale.planning import vllm_flags
-from neuroscale.planning.alternatives import alternatives
 from neuroscale.planning.architecture import architecture
-from neuroscale.planning.choose import Candidate, Case
+from neuroscale.planning.candidates import Candidate, Case
 from neuroscale.planning.explain import reasons
 from neuroscale.planning.lock_version import PLANNER_VERSION, TEMPLATE_VERSION
 from neuroscale.planning.plan import AppliedOverride, Lock, Plan, Runtime, Surroundings, Tenancy, TypicalLoad
 from neuroscale.planning.price import cost
+from neuroscale.planning.request_changes import alternatives
 from neuroscale.planning.risk import best, choose, confidence
 from neuroscale.planning.startup import drain_seconds, startup_of
 from neuroscale.request.service_request import Request

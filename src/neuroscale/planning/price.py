@@ -65,13 +65,14 @@ def _from(price_list: PriceList, hourly: Decimal, price: Price | None = None) ->
 
 
 def cost(price: PodPrice | None, replicas: Replicas) -> Cost:
-    """The cost of the service: per hour with its fewest replicas, per month with its fewest and its most."""
+    """The cost of the replicas that run: the fewest, since nothing scales between them and the most."""
     if price is None:
         return Cost(hourly=None, monthly_min=None, monthly_max=None, price_date=None, price_source="")
+    monthly = _round(price.hourly * replicas.min * HOURS_PER_MONTH, "0.01")
     return Cost(
         hourly=_round(price.hourly * replicas.min, "0.0001"),
-        monthly_min=_round(price.hourly * replicas.min * HOURS_PER_MONTH, "0.01"),
-        monthly_max=_round(price.hourly * replicas.max * HOURS_PER_MONTH, "0.01"),
+        monthly_min=monthly,
+        monthly_max=monthly,
         price_date=price.date,
         price_source=price.source,
     )

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import Settings
-from neuroscale.planning.choose import Candidate, Case, OverrideValue, candidates
+from neuroscale.planning.candidates import Candidate, Case, OverrideValue, candidates
 from neuroscale.planning.explain import passed_over
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.risk import risks

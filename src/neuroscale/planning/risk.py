@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Literal
 
 from neuroscale.core.counting import plainly_counted
-from neuroscale.planning.choose import Candidate, Case, candidates
+from neuroscale.planning.candidates import Candidate, Case, candidates
 from neuroscale.planning.fit.device import device
 from neuroscale.planning.fit.engine import UNMEASURED
 

@@ -10,7 +10,7 @@ import math
 
 from neuroscale.catalog import ModelEntry, RuntimeEntry
 from neuroscale.catalog.settings import Environment
-from neuroscale.planning.choose import Candidate, Case
+from neuroscale.planning.candidates import Candidate, Case
 from neuroscale.planning.fit.overhead import graph_sizes
 from neuroscale.planning.plan import Startup
 from neuroscale.planning.probes import (

@@ -25,7 +25,7 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _REFUSED = "refused"
 PLACEHOLDER = "REPLACE"
 """The word that marks what a person must replace in a new policy."""
-SHARED = ("pods", "containers", "commands")
+SHARED = ("pods", "containers", "commands", "model_servers", "language_model")
 """The blocks of text that policies share: each needs those before it."""
 # Controllers must be able to scale down an old object of these kinds that no longer satisfies.
 _JUDGED_ONCE = ("replicasets", "replicationcontrollers")

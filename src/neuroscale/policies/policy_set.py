@@ -12,7 +12,7 @@ from neuroscale.core.yaml_io import read_mapping
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest, read_manifests
 from neuroscale.repo.layout import EXCEPTIONS, POLICIES
 from neuroscale.repo.snapshot import Snapshot, read_text
-from neuroscale.request.service_request import Fault, fault_of
+from neuroscale.request.expiring_exceptions import Fault, fault_of
 
 POLICY_FILE = "policy.yaml"
 EXPECTED_MESSAGE = "neuroscale.dev/expect-message"
@@ -244,7 +244,11 @@ def _rules(spec: Mapping[str, Any], wrong: Any) -> tuple[ResourceRule, ...]:
 
 def _tripwires(snapshot: Snapshot) -> tuple[Manifest, ...]:
     manifests = read_manifests(read_text(snapshot, TRIPWIRES).encode(), TRIPWIRES)
+    names = [manifest.name for manifest in manifests]
     for manifest in manifests:
+        if names.count(manifest.name) > 1:
+            fix = "Give each known-bad object a name of its own: answers are told apart by it."
+            raise InputError(Problem(TRIPWIRES, "metadata.name", f"{manifest.name} is there twice", fix))
         if not manifest.name.startswith(TRIPWIRE_PREFIX):
             raise InputError(
                 Problem(

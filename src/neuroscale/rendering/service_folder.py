@@ -19,7 +19,7 @@ from neuroscale.core.errors import InputError, Problem
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan as make_plan
 from neuroscale.rendering.scaffolder import interpreter, plan_step
-from neuroscale.rendering.scaffolder.interpreter import Outcome, Publish, PullRequest
+from neuroscale.rendering.scaffolder.interpreter import Outcome, Publish, RenderedPullRequest
 from neuroscale.rendering.scaffolder.plan_step import FORM, RefusedPlanError
 from neuroscale.rendering.scaffolder.skeleton_values import TemplateValues, template_values
 from neuroscale.rendering.scaffolder.template import Template, load_template
@@ -29,8 +29,8 @@ from neuroscale.request.service_request import KnownNames, Request
 __all__ = [
     "RENDERED_FILES",
     "Outcome",
-    "PullRequest",
     "RefusedPlanError",
+    "RenderedPullRequest",
     "Template",
     "TemplateValues",
     "load_template",
@@ -112,7 +112,7 @@ def scaffold(
 def to_work_tree(root: Path) -> Publish:
     """Publishes into the service folders below `root` instead of a pull request; the reviewer commits."""
 
-    def publish(request: PullRequest) -> Mapping[str, Any]:
+    def publish(request: RenderedPullRequest) -> Mapping[str, Any]:
         folders: dict[str, dict[str, str]] = {}
         for path, text in request.files.items():
             service = ServicePath.of(path)

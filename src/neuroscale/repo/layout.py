@@ -41,14 +41,19 @@ GATE_CODE = (
     "uv.toml",
 )
 TENANCY = "platform/tenancy"
+METER = "platform/cost"
 CLUSTER_FILES = (
     *("platform/argocd/", "platform/clusters/", "platform/monitoring/"),
-    *("platform/serving/", f"{TENANCY}/"),
+    *("platform/serving/", f"{METER}/", f"{TENANCY}/"),
 )
 """The files that every cluster gets, with all rights in it."""
 SERVICE_SOURCES = ("templates/", SETTINGS, f"{CATALOG}/runtimes/")
 """The files that decide the content of every service when it is next rendered."""
 SMOKE_TESTS = "smoke-tests"
+LOCAL_STATE = ".state/local"
+"""The folder of a repository's own local platform."""
+MILESTONES_STATE = ".state/milestones"
+"""The folder of the local platform that `neuroscale milestones` starts."""
 WRITTEN = (
     *(".venv", ".state", "node_modules", "__pycache__", "*.egg-info"),
     *(".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"),
@@ -58,15 +63,14 @@ WRITTEN = (
 A committed file of such a name would be in a place where the machinery trusts its own work: an environment that it
 runs, a link in place of the folder that a workflow writes to, compiled modules that Python prefers to their source.
 """
-METER = "platform/cost"
 PROTECTED = (
     *(*GATE_CODE, f"{POLICIES}/", *CLUSTER_FILES, *SERVICE_SOURCES),
-    *(f"{BUDGETS}/", f"{METER}/", f"{SMOKE_TESTS}/"),
+    *(f"{BUDGETS}/", f"{SMOKE_TESTS}/"),
 )
 """Only an owner may merge a change of these files, by hand: gate code, workflows, policies and their exceptions, files
-that clusters get beside services, files that every service is rendered from, budgets and their exceptions, the meter's
-settings, and the smoke tests, which run with rights in clusters and decide whether a merge is reverted. WRITTEN is
-protected as well, in every folder."""
+that clusters get beside services, files that every service is rendered from, budgets and their exceptions, and the
+smoke tests, which run with rights in clusters and decide whether a merge is reverted. WRITTEN is protected as well, in
+every folder."""
 
 REQUEST_FILE = "request.yaml"
 PLAN_FILE = "plan.yaml"

@@ -1,4 +1,4 @@
-"""A verdict as GitHub workflow commands, which show findings beside the lines of a pull request."""
+"""Writes a verdict as GitHub workflow commands, which show findings beside the lines of a pull request."""
 
 from __future__ import annotations
 

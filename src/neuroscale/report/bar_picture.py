@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 COLUMN = 0.985
 """Where the last column of amounts ends, of the picture's width."""
 
+_CHARACTER, _GAP = 0.082, 0.12  # inches: a character of an axis label at 9 points, and what lies between labels
+
 METERED, IDLE, SHARED, ESTIMATE = "#2f5d9b", "#e8b04a", "#aab4be", "#d5dbe1"
 """Faces of bars; those that lie side by side differ in lightness and not only in colour."""
 
@@ -30,13 +32,31 @@ def bar_axes(figure: Figure, names: Sequence[str], span: float, *, right: float)
     axes.set(xlim=(0, span * 1.005), ylim=(max(1, len(names)) - 0.4, -0.6))
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(colors=INK, labelsize=9, length=0)
-    axes.xaxis.set_major_formatter(lambda value, _: f"${value:,.10g}")
+    axes.xaxis.set_major_formatter(lambda value, _: axis_label(value))
+    axes.set_xticks(axis_ticks(span, (right - 0.28) * float(figure.get_figwidth())))
     axes.grid(axis="x", color="#e3e7eb", linewidth=0.7)
     axes.set_axisbelow(True)
     for side in ("top", "left", "right"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(FAINT)
     return axes
+
+
+def axis_label(value: float) -> str:
+    """`$2,500`, `$0.0025`."""
+    return f"${value:,.10g}"
+
+
+def axis_ticks(span: float, width: float) -> list[float]:
+    """The amounts from 0 to `span` at which an axis of `width` inches has labels that do not touch each other."""
+    from matplotlib.ticker import MaxNLocator
+
+    for most in range(8, 1, -1):
+        ticks = [float(one) for one in MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(0, span) if one <= span]
+        longest = max(len(axis_label(one)) for one in ticks)
+        if len(ticks) < 2 or (ticks[1] - ticks[0]) / span * width >= longest * _CHARACTER + _GAP:
+            return ticks
+    return [0.0, span]
 
 
 def amount(axes: Axes, right: float, position: float, text: str, color: str = INK) -> None:

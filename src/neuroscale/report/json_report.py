@@ -1,4 +1,4 @@
-"""A verdict as JSON, for other programs; `verdict.schema.json` beside this file describes it."""
+"""Writes a verdict as JSON, for other programs; `verdict.schema.json` beside this file describes it."""
 
 from __future__ import annotations
 

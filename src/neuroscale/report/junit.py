@@ -1,4 +1,4 @@
-"""A verdict as JUnit XML."""
+"""Writes a verdict as JUnit XML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test suites as JUnit XML, in the shape that Jenkins, GitLab and most readers of test reports agree on."""
+"""Writes test suites as JUnit XML, in the shape that Jenkins, GitLab and most readers of test reports agree on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A verdict as the Markdown comment of a pull request."""
+"""Writes a verdict as the Markdown comment of a pull request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of one accelerator as a bar of text, for code blocks and terminals."""
+"""Draws the memory of one accelerator as a bar of text, for code blocks and terminals."""
 
 from __future__ import annotations
 

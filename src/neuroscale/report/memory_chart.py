@@ -1,4 +1,4 @@
-"""The memory of one accelerator as a Mermaid chart, which GitHub and Gitea draw where a comment holds its source."""
+"""Writes the memory of one accelerator as a Mermaid chart, which GitHub and Gitea draw inside a comment."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from neuroscale.core.printable import terminal
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
-from neuroscale.models.summary import kv_group, params_by_group, state_group
+from neuroscale.models.facts_json import kv_group, params_by_group, state_group
 from neuroscale.report.plan_view import field, line
 
 _BASIS = {

@@ -1,4 +1,4 @@
-"""The facts of a verdict in words: the phrases that more than one report uses.
+"""Says the facts of a verdict in words: the phrases that more than one report uses.
 
 `name` and `prose` are the escaping functions of the calling report (see `core.printable`); all other text consists of
 numbers and of words from this module.
@@ -89,7 +89,7 @@ def price(plan: Plan) -> str:
     """The cost of a plan, with the date of the price; `unknown` if it has no price."""
     cost, known = plan.cost, []
     if cost.hourly is not None:
-        start = "from " if plan.replicas.min != plan.replicas.max else ""
+        start = "from " if cost.monthly_min != cost.monthly_max else ""
         known.append(f"{start}{amount(cost.hourly)} USD an hour")
     if cost.monthly_min is not None and cost.monthly_max is not None:
         known.append(f"{between(cost.monthly_min, cost.monthly_max)} a month of 730 h")
@@ -160,8 +160,8 @@ def effects_headline(effects: Effects | None) -> str:
     if effects is None:
         return ""
     if not effects.changed:
-        return f"{counted(effects.rendered, 'service')} rendered anew, none differs"
-    return f"{effects.changed:,} of {counted(effects.rendered, 'service')} rendered anew would differ"
+        return f"{counted(effects.rendered, 'service')} rendered again; none changes"
+    return f"{effects.changed:,} of {counted(effects.rendered, 'service')} rendered again would change"
 
 
 def effects_lead(effects: Effects) -> str:

@@ -1,4 +1,4 @@
-"""Pictures as files: what all of them share in style, and how they are written."""
+"""Writes pictures as files, in the style that all of them share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the platform's own programs cost in each environment: for people, and for programs."""
+"""Prints what the platform's own programs cost in each environment, as text and as JSON."""
 
 from __future__ import annotations
 

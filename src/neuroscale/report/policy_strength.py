@@ -1,4 +1,4 @@
-"""The table of `policies/README.md`: the strength of each policy as numbers."""
+"""Writes the table of `policies/README.md`, which gives the strength of each policy as numbers."""
 
 from __future__ import annotations
 

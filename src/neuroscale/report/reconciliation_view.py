@@ -14,14 +14,15 @@ from neuroscale.core.counting import counted
 from neuroscale.core.printable import markdown, markdown_cell, terminal
 from neuroscale.metering.comparison import CAUSES, Compared, Comparison, Threshold
 from neuroscale.report.plan_view import line
-from neuroscale.report.showback_view import usd
+from neuroscale.report.showback_view import CURRENCY, usd
 
 MEANING = (
-    "The estimate is the merged plan's price for its fewest replicas, over the hours of which there is data. Causes: "
-    "hours (pods were there for another time), replicas (more or fewer than the fewest), price (an hour of a replica "
-    "cost something else), idle (the service's part of what nodes cost beyond requests)."
+    "The estimate is the price of the fewest replicas of the plan that was merged at each time, over the hours of "
+    "which there is data. Causes: hours (pods were there for another time), replicas (more or fewer than the fewest), "
+    "price (an hour of a replica cost something else), idle (the service's part of what nodes cost beyond requests)."
 )
 _MOST = 100  # services in an issue
+_CHANGES = 5  # of one service's plan
 
 
 def print_comparison(found: Comparison, threshold: Threshold, place: str, console: Console) -> None:
@@ -54,6 +55,9 @@ def print_comparison(found: Comparison, threshold: Threshold, place: str, consol
         )
     console.print(table)
     line(console, MEANING)
+    for one in found.services:
+        if one.changes:
+            line(console, f"- {terminal(name(one))} in this window: {terminal(_changes(one), 1000)}", 2)
     for one in found.unknown:
         line(console, f"- {terminal(name(one))} cannot be compared: {one.why_unknown}", 2)
     for note in found.notes:
@@ -67,6 +71,7 @@ def as_mapping(found: Comparison, threshold: Threshold, place: str) -> dict[str,
         "schema_version": 1,
         "opencost": place,
         "window": {"start": window.start.isoformat(), "end": window.end.isoformat()},
+        "currency": CURRENCY,
         "measured_hours": str(found.measured_hours),
         "threshold": {"usd": str(threshold.usd), "percent": str(threshold.percent)},
         "services": [
@@ -82,6 +87,7 @@ def as_mapping(found: Comparison, threshold: Threshold, place: str) -> dict[str,
                 "causes": None if one.causes is None else {cause: str(one.causes[cause]) for cause in CAUSES},
                 "beyond": threshold.passed_by(one),
                 "why_unknown": one.why_unknown,
+                "changes": list(one.changes),
             }
             for one in found.services
         ],
@@ -89,9 +95,10 @@ def as_mapping(found: Comparison, threshold: Threshold, place: str) -> dict[str,
     }
 
 
-def issue_title(environments: Sequence[str]) -> str:
-    """The title of the issue about these environments."""
-    return f"Metered cost differs from the estimate: {', '.join(environments) or 'unknown environment'}"
+def issue_title(environments: Sequence[str], *, differs: bool = True) -> str:
+    """The title of the issue about these environments; `differs`: whether a difference counts."""
+    told = "differs from the estimate" if differs else "cannot be compared in full"
+    return f"Metered cost {told}: {', '.join(environments) or 'unknown environment'}"
 
 
 def issue_marker(environments: Sequence[str]) -> str:
@@ -104,13 +111,18 @@ def issue_text(found: Comparison, threshold: Threshold) -> str:
     beyond = found.beyond(threshold)
     window = found.meter.window
     parts = [
-        f"{verdict(found, threshold)}",
+        verdict(found, threshold) if beyond else _nothing_counts(found),
         f"Of {window}, {found.measured_hours} of {window.hours:.2f} hours measured by OpenCost.",
-        _markdown_table(beyond[:_MOST]),
     ]
+    if beyond:
+        parts.append(_markdown_table(beyond[:_MOST]))
     if len(beyond) > _MOST:
         parts.append(f"And {counted(len(beyond) - _MOST, 'more service')}: see `neuroscale reconcile --dry-run`.")
-    parts.append(MEANING)
+    if changed := [one for one in beyond[:_MOST] if one.changes]:
+        rows = [f"- {markdown(f'{name(one)}: {_changes(one)}', 1000)}" for one in changed]
+        parts.append("Merged or removed within this time:\n\n" + "\n".join(rows))
+    if beyond:
+        parts.append(MEANING)
     if found.unknown:
         rows = [f"- {markdown(f'{name(one)}: {one.why_unknown}')}" for one in found.unknown[:_MOST]]
         parts.append("Cannot be compared:\n\n" + "\n".join(rows))
@@ -126,6 +138,18 @@ def verdict(found: Comparison, threshold: Threshold) -> str:
     number = len(found.beyond(threshold))
     whole = counted(len(found.services), "service")
     return f"{number or 'None'} of {whole} {'differs' if number < 2 else 'differ'} by more than {limit}."
+
+
+def _nothing_counts(found: Comparison) -> str:
+    if not found.unknown:
+        return "No difference counts, but the meter is incomplete: see the warnings below."
+    return f"No difference counts; {counted(len(found.unknown), 'service')} cannot be compared."
+
+
+def _changes(one: Compared) -> str:
+    """The last changes of a service's plan within the window."""
+    left = len(one.changes) - _CHANGES
+    return "; ".join((*([f"{counted(left, 'change')} before"] if left > 0 else ()), *one.changes[-_CHANGES:]))
 
 
 def name(one: Compared) -> str:

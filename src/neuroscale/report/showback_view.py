@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +15,8 @@ from neuroscale.core.printable import one_line, terminal
 from neuroscale.metering.notes import WEIGHTING, Note
 from neuroscale.metering.showback import RULE, Statement
 from neuroscale.report.plan_view import line
+
+CURRENCY: Final = "USD, assumed: OpenCost's answers name no currency"
 
 _AMOUNTS = ("metered", "weighted", "idle", "shared", "total", "weighted_total")
 
@@ -55,6 +57,7 @@ def as_mapping(found: Statement, place: str) -> dict[str, Any]:
         "schema_version": 1,
         "opencost": place,
         "window": {"start": found.window.start.isoformat(), "end": found.window.end.isoformat()},
+        "currency": CURRENCY,
         "by": found.by,
         "bill": str(found.bill),
         "metered": str(found.metered),
@@ -97,6 +100,11 @@ def as_csv(found: Statement) -> str:
 def usd(amount: Decimal) -> str:
     """`$1,234.50`, `-$0.50`."""
     return f"{'-' if amount < 0 else ''}${abs(amount):,.2f}"
+
+
+def price_text(price: Decimal) -> str:
+    """A price as it is, which may have more decimals than cents: `$0.0118`, `$2.20`."""
+    return f"{'-' if price < 0 else ''}${abs(price):,f}"
 
 
 def _parts(found: Statement) -> str:

@@ -1,4 +1,4 @@
-"""The facts that are the same in every report: how the run ended, its title, its counts, the order of its findings."""
+"""Sums up a verdict for every report: how the run ended, its title, its counts, the order of its findings."""
 
 from __future__ import annotations
 

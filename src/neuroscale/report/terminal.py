@@ -1,4 +1,4 @@
-"""A verdict in the terminal: readable without colours, and when it is piped."""
+"""Prints a verdict in the terminal: readable without colours, and through a pipe."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from neuroscale.metering.tokens import TokenCost
 from neuroscale.metering.weighting import experts_touched
 from neuroscale.metering.window import Window
 from neuroscale.report.plan_view import line
-from neuroscale.report.showback_view import usd
+from neuroscale.report.showback_view import CURRENCY, price_text, usd
 
 MEANING = (
     "A price is what OpenCost charges the service (without idle and shared costs) over the tokens that its servers "
@@ -141,6 +141,7 @@ def as_mapping(
         "schema_version": 1,
         "opencost": place,
         "window": {"start": window.start.isoformat(), "end": window.end.isoformat()},
+        "currency": CURRENCY,
         "output_weight": None if output_weight is None else str(output_weight),
         "meaning": MEANING,
         "services": [
@@ -189,7 +190,7 @@ def _own_mapping(own: Own) -> dict[str, Any]:
 
 
 def _price(amount: Decimal | None) -> str:
-    return "unknown" if amount is None else usd(amount)
+    return "unknown" if amount is None else price_text(amount)
 
 
 def _text(amount: Decimal | None) -> str | None:

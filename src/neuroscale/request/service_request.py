@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -160,42 +160,6 @@ _FIXES = {
     "reason": "Write why the exception is needed, in 1 to 500 characters.",
     "expires": 'Write the last day as a quoted date, such as "2027-01-31".',
 }
-
-
-@dataclass(frozen=True)
-class Fault:
-    """The reason why a reviewed exception is not valid: `rule` is its short name, `field` the field at fault."""
-
-    rule: Literal["expired", "term", "reason"]
-    field: Literal["expires", "reason"]
-    message: str
-    fix: str
-
-
-_SHORTEST_REASON = 10  # letters and digits
-
-
-def fault_of(reason: str, expires: date, today: date, longest_days: int) -> Fault | None:
-    """The fault of an override of a plan, or of an exception from a policy, by its reason and its last day; None if it
-    is valid."""
-    if expires < today:
-        return Fault("expired", "expires", f"expired on {expires}", "Remove it, or have a new expiry reviewed.")
-    if (expires - today).days > longest_days:
-        return Fault(
-            "term",
-            "expires",
-            f"ends on {expires}, and may last {longest_days} days at most",
-            f'Write "{today + timedelta(days=longest_days)}" or an earlier day; exceptions.longest_days of the '
-            "settings sets the longest term.",
-        )
-    if sum(character.isalnum() for character in reason) < _SHORTEST_REASON:
-        return Fault(
-            "reason",
-            "reason",
-            f"has the reason {shorten(reason)}, which says nothing",
-            f"Write why it is needed, in {_SHORTEST_REASON} letters or more.",
-        )
-    return None
 
 
 @dataclass(frozen=True)

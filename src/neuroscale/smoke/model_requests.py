@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import httpx
 
-from neuroscale.cluster.endpoint.chat import Answer, Options, complete, post_json
+from neuroscale.cluster.endpoint.chat import Completion, Options, complete, post_json
 from neuroscale.cluster.endpoint.connection import Endpoint, unreachable
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.smoke.check_errors import CannotTellError
@@ -86,11 +86,11 @@ def _token_ids(endpoint: Endpoint, patience: float) -> list[int]:
 
 def at_once(
     endpoint: Endpoint, prompts: Sequence[Sequence[int]], options: Options
-) -> tuple[list[Answer], list[EndpointError]]:
+) -> tuple[list[Completion], list[EndpointError]]:
     """Send all prompts at the same moment, each streamed. Returns the answers and the errors."""
     gate = threading.Barrier(len(prompts))
 
-    def one(prompt: Sequence[int]) -> Answer | EndpointError:
+    def one(prompt: Sequence[int]) -> Completion | EndpointError:
         gate.wait(30.0)
         try:
             return complete(endpoint, prompt, options)
@@ -103,7 +103,7 @@ def at_once(
             found = list(pool.map(one, prompts))
     finally:
         threading.stack_size(before)
-    answers = [answer for answer in found if isinstance(answer, Answer)]
+    answers = [answer for answer in found if isinstance(answer, Completion)]
     return answers, [error for error in found if isinstance(error, EndpointError)]
 
 

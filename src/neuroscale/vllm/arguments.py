@@ -25,7 +25,7 @@ from neuroscale.vllm.older_arguments import read_older
 
 # A shared parser's converters collect refusals, so only one command line may be read at a time.
 _ONE_AT_A_TIME = Lock()
-_NOT_THE_MODEL = "is not taken for the model: as a module, vLLM serves what --model names, or else its default"
+_NOT_THE_MODEL = "is ignored: started as a module, vLLM serves the model of --model, or its default"
 
 
 @dataclass(frozen=True)

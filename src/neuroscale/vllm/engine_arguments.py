@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from neuroscale.models.overrides import of_context
+from neuroscale.models.hf_overrides import of_context
 from neuroscale.vllm.unplanned_arguments import Unplanned, unplanned
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from neuroscale.catalog import ModelEntry
 from neuroscale.core.errors import InputError
 from neuroscale.models.facts import ModelFacts
-from neuroscale.models.overrides import with_overrides
+from neuroscale.models.hf_overrides import with_overrides
 from neuroscale.models.state_bytes import undivided
 from neuroscale.vllm.arguments import Parsed
 from neuroscale.vllm.command_faults import Fault, of_version
@@ -71,7 +71,7 @@ def _ranks(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
             "context-parallelism",
             "decode_context_parallel_size",
             f"--decode-context-parallel-size={spread} spreads the cache of {facts.name} over ranks that hold the same "
-            f"of its {facts.kv_heads} KV heads, and there are not as many: vLLM ends",
+            f"of its {facts.kv_heads} KV heads, and needs at least as many of them: vLLM ends",
             "Remove it, or raise --tensor-parallel-size.",
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from neuroscale.models.overrides import of_context
+from neuroscale.models.hf_overrides import of_context
 
 Told = Callable[[Any], bool]
 

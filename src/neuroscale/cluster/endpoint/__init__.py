@@ -1,1 +1,1 @@
-"""Talks to a served model: reaches it, reads its key, asks it, and reads its metrics. No other code talks to one."""
+"""Talks to a served model, and nothing else does: a service and a question come in; an answer or metrics go out."""

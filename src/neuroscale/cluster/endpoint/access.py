@@ -13,7 +13,7 @@ from neuroscale.cluster.endpoint.connection import Endpoint, client
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.endpoint.forward import port_forward
 from neuroscale.cluster.object_fields import items, part
-from neuroscale.cluster.pod_state import SERVER, SERVICE_LABEL, PodState, look
+from neuroscale.cluster.pod_state import SERVER, SERVICE_LABEL, PodState, is_ending, look
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.secret_text import SecretText
 from neuroscale.core.web_address import checked_address
@@ -52,7 +52,7 @@ def ready_pods(cluster: Cluster, namespace: str, service: str) -> tuple[ReadyPod
     pods = pods_of(cluster, namespace, service)
     now = datetime.now(UTC)
     states: list[tuple[Object, PodState]] = [(pod, look(pod, now)) for pod in pods]
-    staying = [pod for pod, state in states if state.state == "ready" and not _ends(pod)]
+    staying = [pod for pod, state in states if state.state == "ready" and not is_ending(pod)]
     if not staying:
         told = "; ".join(f"{state.name}: {state.told}" for _, state in states[:3])
         if not told and cluster.get(*_SERVICE_KIND, service, namespace) is None:
@@ -166,7 +166,3 @@ def _model(container: dict[str, Any]) -> str:
         if name == _NAME_FLAG:
             return value if equals else next(iter(arguments[index + 1 :]), "")
     return ""
-
-
-def _ends(pod: Object) -> bool:
-    return bool(part(pod, "metadata").get("deletionTimestamp"))

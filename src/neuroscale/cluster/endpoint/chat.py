@@ -59,7 +59,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Completion:
     """A whole answer.
 
     `prompt_tokens` and `completion_tokens`: as the server counts them. `ttft_seconds`: from sending the request to the
@@ -96,7 +96,7 @@ def chat(
     *,
     stream: bool = True,
     on_part: OnPart | None = None,
-) -> Answer:
+) -> Completion:
     """Ask by `/v1/chat/completions`; a text becomes one message of a user. Raises EndpointError.
 
     `on_part` is called with each part of a stream as it comes. An exception that it raises ends the request.
@@ -112,7 +112,7 @@ def complete(
     *,
     stream: bool = True,
     on_part: OnPart | None = None,
-) -> Answer:
+) -> Completion:
     """Ask by `/v1/completions`, with a text or with token ids. Raises EndpointError."""
     given = prompt if isinstance(prompt, str) else list(prompt)
     return _ask(endpoint, "/v1/completions", {"prompt": given}, options or Options(), stream, on_part)
@@ -165,7 +165,7 @@ def _ask(
     options: Options,
     stream: bool,
     on_part: OnPart | None,
-) -> Answer:
+) -> Completion:
     body: dict[str, Any] = {"model": endpoint.model, **question, **options.extra}
     wanted = {"max_tokens": options.max_tokens, "temperature": options.temperature, "seed": options.seed}
     body |= {name: value for name, value in wanted.items() if value is not None}
@@ -199,7 +199,7 @@ def _why(error: httpx.HTTPError) -> str:
     return one_line(str(error), 200) or type(error).__name__
 
 
-def _whole(endpoint: Endpoint, path: str, found: Any, seconds: float) -> Answer:
+def _whole(endpoint: Endpoint, path: str, found: Any, seconds: float) -> Completion:
     choice = _choice(found)
     usage = found.get("usage") if isinstance(found, dict) else None
     if choice is None or not isinstance(usage, dict):
@@ -208,7 +208,7 @@ def _whole(endpoint: Endpoint, path: str, found: Any, seconds: float) -> Answer:
     prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
     if prompt is None or completion is None:
         raise EndpointError(f"{endpoint.url}{path} does not report how many tokens it counted.", 200)
-    return Answer(
+    return Completion(
         text=_text(message, "content") or _text(message, "text"),
         prompt_tokens=prompt,
         completion_tokens=completion,
@@ -288,7 +288,7 @@ class _Reading:
         told = f"{self._place} {what} {came}. The answer is incomplete. Read the server's log: {self._endpoint.look}."
         return EndpointError(told, 200, said, arrived)
 
-    def answer(self) -> Answer:
+    def answer(self) -> Completion:
         """The whole answer. Raises EndpointError if the stream ended too early, or lacks its token counts."""
         if not self._done:
             raise self.broken("ended the stream without its end mark")
@@ -302,7 +302,7 @@ class _Reading:
         if self._first is not None and self._last is not None:
             tokens, seconds = self._completion - self._first[1], self._last[0] - self._first[0]
             rate = tokens / seconds if tokens > 0 and seconds > 0 else None
-        return Answer(
+        return Completion(
             text="".join(self._text),
             prompt_tokens=self._prompt,
             completion_tokens=self._completion,

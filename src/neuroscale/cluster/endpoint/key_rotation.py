@@ -11,7 +11,7 @@ from neuroscale.cluster.endpoint import chat, key
 from neuroscale.cluster.endpoint.access import ReadyPod, open_endpoint, pods_of, ready_pods
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.object_fields import part
-from neuroscale.cluster.pod_state import look, startup_budget
+from neuroscale.cluster.pod_state import is_ending, look, startup_budget
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.secret_text import SecretText
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
@@ -55,7 +55,7 @@ def rotate(cluster: Cluster, namespace: str, service: str, tell: Tell, *, second
             Problem(f"the Secret {namespace}/{name}", "", "is missing", f"Make it: neuroscale key {service}")
         )
     _check_ours(secret, namespace, name)
-    before = [pod for pod in pods_of(cluster, namespace, service) if not _ends(pod)]
+    before = [pod for pod in pods_of(cluster, namespace, service) if not is_ending(pod)]
     for pod in before:
         _check_evictable(cluster, namespace, service, pod)
     old = _earlier(secret, service)
@@ -127,7 +127,7 @@ def _replace(cluster: Cluster, namespace: str, service: str, pod: Object, second
         now = datetime.now(UTC)
         there = pods_of(cluster, namespace, service)
         gone = all(part(one, "metadata").get("uid") != uid for one in there)
-        staying = [look(one, now) for one in there if not _ends(one)]
+        staying = [look(one, now) for one in there if not is_ending(one)]
         ready = sum(one.state == "ready" for one in staying)
         if gone and ready >= needed:
             return
@@ -244,7 +244,3 @@ def _patience(pod: Object) -> float:
 
 def _name(pod: Object) -> str:
     return str(part(pod, "metadata").get("name"))
-
-
-def _ends(pod: Object) -> bool:
-    return bool(part(pod, "metadata").get("deletionTimestamp"))

@@ -1,1 +1,1 @@
-"""Acts on a merge's smoke test: comments on the pull request, and opens a revert if the service fails."""
+"""Acts on a merge: results of its smoke tests come in; a comment, and a revert of a failing service, go out."""

@@ -17,7 +17,7 @@ from neuroscale.forge.after_merge.evidence import Evidence, ServiceEvidence
 from neuroscale.forge.branches import is_ancestor
 from neuroscale.forge.interface import Forge, ForgeError
 from neuroscale.forge.revert import Change, Merge, Reverted, Reverter, last_change
-from neuroscale.forge.sticky_comment import Run, publish
+from neuroscale.forge.sticky_comment import Run, write_comment
 from neuroscale.repo.git import Git
 
 NEWEST = timedelta(hours=24)
@@ -149,7 +149,7 @@ class AfterMerge:
             return lines
         text = f"{record.line()}\n{comments.comment(told, reverted, self._notes(told_before, news))}"
         run = Run(self._run.number, self._run.attempt, pull.head_sha)
-        published = publish(self._forge, pull.number, text, run, MARKER)
+        published = write_comment(self._forge, pull.number, text, run, MARKER)
         return [*lines, f"The comment on pull request {pull.number}: {published.outcome}."]
 
     def _revert(self, merge: Merge, blamed: list[ServiceEvidence], told: comments.Told) -> Reverted:

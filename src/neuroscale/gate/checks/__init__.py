@@ -1,1 +1,1 @@
-"""The checks of the gate but for the fit: one module a check, and what a check needs for itself."""
+"""Holds the gate's checks, except the fit check: the state of a run comes in, and findings go out."""

@@ -141,7 +141,7 @@ class Questions:
     def _ask(self, value: _Object) -> RefusedError | None:
         kind = self._kinds.of(value)
         if isinstance(kind, str):
-            raise UntrustedError(f"{kind}, which every run needs.")
+            raise UntrustedError(f"{kind}; every run needs this kind.")
         try:
             repeatedly(
                 lambda: _create(self._cluster, kind, value),

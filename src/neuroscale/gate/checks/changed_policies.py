@@ -28,7 +28,7 @@ class ChangedPoliciesCheck(GateCheck):
 
     def evaluate(self, run: Run) -> Evaluation:
         if run.change is None:
-            raise UntrustedError("there is no change whose policies could judge.")
+            raise UntrustedError("this run has no change, and so no changed policies.")
         policy_set, altered = run.after.policies(), set(run.change.paths)
         seen = evaluate_by(run, policy_set, self.name)
         brought = [one for one in policy_set.exceptions if one.file in altered]

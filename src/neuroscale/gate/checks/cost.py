@@ -21,10 +21,10 @@ from neuroscale.manifests.workloads import Unpriced
 from neuroscale.planning.plan import Plan
 from neuroscale.rendering.platform.chart_pods import FILE as CHART_PODS
 from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
-from neuroscale.repo.layout import CATALOG, MANIFESTS, PLAN_FILE, REQUEST_FILE, SETTINGS, ServicePath
+from neuroscale.repo.layout import CATALOG, MANIFESTS, METER, PLAN_FILE, REQUEST_FILE, SETTINGS, ServicePath
 from neuroscale.repo.snapshot import Entry, Snapshot
 
-PLATFORM_SOURCES = ("platform/clusters", "platform/serving")
+PLATFORM_SOURCES = ("platform/clusters", "platform/serving", METER)
 """The folders whose files decide which pods the platform's own programs have."""
 _MOST_PREFIXES = 300  # a command line has a limited length
 

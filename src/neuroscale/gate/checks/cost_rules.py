@@ -16,8 +16,9 @@ from neuroscale.catalog.budgets import Budgets, load_budgets
 from neuroscale.catalog.settings import LONGEST_DAYS, CostRules
 from neuroscale.core.errors import InputError, NeuroscaleError, UntrustedError
 from neuroscale.costs.bill import BudgetUse, CostChange
+from neuroscale.costs.large_change import without_a_bill_before
 from neuroscale.costs.platform import NAME, OWN
-from neuroscale.costs.rules import CenterTotal, CostFinding, judge_costs
+from neuroscale.costs.rules import CenterTotal, CostFinding, judge_costs, list_exceptions
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding
 from neuroscale.gate.checks.catalog import GATE as CATALOG_CHECK
 from neuroscale.gate.checks.cost import PLATFORM_SOURCES, cost_of_change, prices_of
@@ -42,8 +43,20 @@ class CostCheck(GateCheck):
         self._rules = CostRules()
         self._unknown = ""
         self._without_budget: list[str] = []
+        self._judges = False
 
     def left_out(self, run: Run) -> LeftOut | None:
+        why = self._why_not_judged(run)
+        self._judges = why is None
+        if why is None or why.reason or not (run.change or run.given.services):
+            return why
+        # Every report shows the exceptions. Nothing depends on budgets here, so a fault of them is another check's.
+        with suppress(InputError):
+            if load_budgets(run.judge.snapshot).exceptions:
+                return None
+        return why
+
+    def _why_not_judged(self, run: Run) -> LeftOut | None:
         change = run.change
         if change is None or not change.touches(MANIFESTS, CATALOG, SETTINGS, *PLATFORM_SOURCES):
             return LeftOut()
@@ -67,6 +80,11 @@ class CostCheck(GateCheck):
         return None
 
     def evaluate(self, run: Run) -> Evaluation:
+        if not self._judges:
+            caught = _caught(run.today)
+            listed = list_exceptions(load_budgets(run.judge.snapshot), run.today, run.longest_days)
+            told = "no rule judges this run, which only lists exceptions"
+            return Evaluation(tuple(map(_finding, listed)), 0, 0, "services", caught, caught, told)
         if self._unknown:
             raise UntrustedError(f"a rule of the settings may refuse the change. {self._unknown}")
         caught = _caught(run.today)
@@ -86,11 +104,15 @@ class CostCheck(GateCheck):
         compared = f"compared with the budget of {', '.join(totals)}" if totals else ""
         return Evaluation(tuple(findings), services, services, "services", caught, caught, compared)
 
-    def not_checked(self, run: Run) -> Iterable[str]:  # noqa: ARG002
+    def not_checked(self, run: Run) -> Iterable[str]:
         if self._unknown:
             yield self._unknown
         if self._without_budget:
             yield f"Budgets: {', '.join(self._without_budget)} has none in {BUDGETS}/."
+        new = without_a_bill_before(run.cost, self._rules.large_change) if run.cost else []
+        if new:
+            names = ", ".join(new)
+            yield f"Large changes: {names} cost nothing before, which only `usd_a_month` in {SETTINGS} would judge."
 
 
 def _judge(run: Run, rules: CostRules, totals: Mapping[str, CenterTotal], budgets: Budgets) -> list[CostFinding]:

@@ -1,4 +1,4 @@
-"""Known-bad changes of the bill, one for each rule on cost: every run of the cost check must refuse them."""
+"""Known-bad changes of the bill, for each rule on cost: every run of the cost check must refuse them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ class CostTripwire:
 
 
 def cost_tripwires(today: date) -> tuple[CostTripwire, ...]:
-    """One for each rule."""
+    """One for each way in which a rule finds a change."""
     item = UnpricedItem(environment=_NAME, service=_NAME, subject="Pod", reason="no price", side="after")
     old = PriceListUsed(name=_NAME, date=today, region="", tier="", source="", old=True)
     budget = Budget(cost_center=_NAME, monthly_usd=Decimal("99.99"), owner=_NAME)
-    large = LargeChange(level="block", usd_a_month=Decimal(99))
+    dollars, percent = (
+        CostRules(large_change=LargeChange.model_validate({"level": "block", **threshold}))
+        for threshold in ({"usd_a_month": Decimal(99)}, {"percent": 9})
+    )
     return (
         CostTripwire(
             "over-budget",
@@ -40,33 +43,45 @@ def cost_tripwires(today: date) -> tuple[CostTripwire, ...]:
             {_NAME: CenterTotal(Decimal(0), Decimal(100))},
             Budgets({_NAME: budget}, {}, {_NAME: _NAME}),
         ),
-        CostTripwire("without-price", _change(item), CostRules(without_price="block")),
-        CostTripwire("stale-price", _change(old), CostRules(stale_price="block")),
-        CostTripwire("large-change", _change(), CostRules(large_change=large)),
+        CostTripwire("without-price", _change(unpriced=item), CostRules(without_price="block")),
+        CostTripwire("stale-price", _change(prices=old), CostRules(stale_price="block")),
+        CostTripwire("large-change", _change(_service(0, 100)), dollars),
+        CostTripwire("large-change", _change(_service(100, 0)), dollars),
+        CostTripwire("large-change", _change(_service(0, 50, "a"), _service(0, 50, "b")), dollars),
+        CostTripwire("large-change", _change(_service(0, None), unpriced=item), dollars),
+        CostTripwire("large-change", _change(_service(100, 110)), percent),
+        CostTripwire("large-change", _change(_service(100, 90)), percent),
     )
 
 
-def _change(one: UnpricedItem | PriceListUsed | None = None) -> CostChange:
-    """A service of 100 US dollars a month that is added."""
-    past, new = (Range(min=Decimal(usd), max=Decimal(usd)) for usd in (0, 100))
-    service = ServiceCost(
+def _service(past: int, new: int | None, name: str = _NAME) -> ServiceCost:
+    """A service that costs so many US dollars a month; None is not known."""
+    before, after = (None if usd is None else Range(min=Decimal(usd), max=Decimal(usd)) for usd in (past, new))
+    difference = None if new is None else Range(min=Decimal(new - past), max=Decimal(new - past))
+    return ServiceCost(
         environment=_NAME,
-        name=_NAME,
-        change="added",
-        past=past,
-        new=new,
-        difference=new,
-        partly=False,
+        name=name,
+        change="changed",
+        past=before,
+        new=after,
+        difference=difference,
+        partly=new is None,
         workloads_before=(),
         workloads=(),
     )
+
+
+def _change(
+    *services: ServiceCost, unpriced: UnpricedItem | None = None, prices: PriceListUsed | None = None
+) -> CostChange:
+    nothing = Range(min=Decimal(0), max=Decimal(0))
     return CostChange(
-        total=Totals(past=past, new=new, difference=new),
+        total=Totals(past=nothing, new=nothing, difference=nothing),
         left_out=0,
-        services=(service,),
+        services=services,
         cost_centers=(),
-        unpriced=(one,) if isinstance(one, UnpricedItem) else (),
-        price_lists=(one,) if isinstance(one, PriceListUsed) else (),
+        unpriced=(unpriced,) if unpriced else (),
+        price_lists=(prices,) if prices else (),
         prices_altered=False,
         at_base_prices=None,
     )

@@ -22,7 +22,8 @@ from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE
 from neuroscale.repo.snapshot import Snapshot
-from neuroscale.request.service_request import KnownNames, Request, check_request, fault_of, load_request
+from neuroscale.request.expiring_exceptions import fault_of
+from neuroscale.request.service_request import KnownNames, Request, check_request, load_request
 
 if TYPE_CHECKING:
     from neuroscale.gate.run_state import Run
@@ -274,13 +275,13 @@ def _plan_findings(
                     severity=Severity.NOTICE,
                 )
             ]
-        never = "" if history is None else f", and its folder never stood like this {history.reach}"
+        never = "" if history is None else f", and no such folder was found {history.reach}"
         return [
             file_finding(
                 GATE,
                 "edited-plan",
                 file,
-                f"is not what the planner says for this request{never}: {shown}",
+                f"differs from the plan that the planner makes for this request{never}: {shown}",
                 f"{command}; an exception to the plan belongs in the request's overrides.",
             )
         ]

@@ -56,7 +56,7 @@ class EffectsCheck(GateCheck):
     """Renders services anew. Hands on what the change does to them, and objects for the checks of manifests."""
 
     name = GATE
-    title = "Services, rendered anew"
+    title = "Services, rendered again"
 
     def __init__(self) -> None:
         self._said: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class EffectsCheck(GateCheck):
 
     def evaluate(self, run: Run) -> Evaluation:
         if run.change is None or run.platform is None:
-            raise UntrustedError("there is no change, or no platform, to render services by.")
+            raise UntrustedError("this run has no change to compare, or no platform.")
         evaluation, found = evaluate_effects(run.change, run.given.services, run.platform, run.judge, run.manifests)
         run.effects = found.effects
         run.anew.extend(found.manifests)

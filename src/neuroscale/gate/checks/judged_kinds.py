@@ -8,6 +8,7 @@ in the verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,16 @@ from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import Document, Path
 from neuroscale.gate.check import Evaluation, GateCheck, manifest_finding
+from neuroscale.gate.checks.internal_texts import INTERNAL, internal_texts
+from neuroscale.gate.checks.internal_texts import RULE as INTERNAL_RULE
+from neuroscale.gate.checks.open_networks import RULE as OPEN_NETWORK
+from neuroscale.gate.checks.open_networks import open_rules
+from neuroscale.gate.checks.plain_secrets import secrets_of_map
 from neuroscale.gate.checks.refused_kinds import REFUSED
+from neuroscale.gate.checks.stopped_services import stopped_services
 from neuroscale.gate.checks.sync_annotations import HOOK, RULE, sync_annotations
-from neuroscale.gate.verdict import Finding
+from neuroscale.gate.verdict import Finding, Severity
+from neuroscale.manifests import disruption_budgets
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
 from neuroscale.policies.policy_set import Policy
 
@@ -28,7 +36,7 @@ GATE = "kinds"
 
 HARMLESS = frozenset(
     {
-        ("", "ConfigMap"),  # except those that configure a cluster's own programs (_SYSTEM_MAPS)
+        ("", "ConfigMap"),  # except those that configure a cluster's own programs (_SYSTEM_MAPS), or hold secrets
         ("", "LimitRange"),
         ("", "PersistentVolumeClaim"),
         ("", "ResourceQuota"),
@@ -36,7 +44,7 @@ HARMLESS = frozenset(
         ("policy", "PodDisruptionBudget"),
     }
 )
-"""Kinds that need no judge: none of their objects gives rights, runs a pod or opens access."""
+"""Kinds that need no judge but this module's rules: none of their objects gives rights, runs a pod or opens access."""
 
 _SYSTEM_NAMESPACES = (
     *("argo", "cert-manager", "envoy-gateway", "gke-", "istio", "keda"),
@@ -49,18 +57,22 @@ _CLOUD_IDENTITIES = ("azure.workload.identity/", "eks.amazonaws.com/role-arn", "
 
 _POD_SECURITY = "pod-security.kubernetes.io/enforce"
 _OUTSIDE = ("LoadBalancer", "NodePort")
+_MANY = 1_000_000
+"""More pods than a budget's number can mean."""
 _TOKEN_TYPE = "kubernetes.io/service-account-token"  # noqa: S105 - the name of a type
 _MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
 class _Trouble:
-    """A fault of an object, and its place in the object."""
+    """A fault of an object, and its place in the object. `lenient`: a notice unless the run is strict, because objects
+    of other platforms have it for good reasons."""
 
     rule: str
     place: Path
     message: str
     fix: str
+    lenient: bool = False
 
 
 class KindsCheck(GateCheck):
@@ -122,6 +134,8 @@ def _look(
     unjudged: list[Manifest] = []
     for manifest in manifests:
         findings += sync_annotations(GATE, manifest)
+        findings += stopped_services(GATE, manifest)
+        findings += internal_texts(GATE, manifest)
         refusal = REFUSED.get((manifest.group, manifest.kind))
         if refusal is not None and (strict or refusal.everywhere):
             told = f"{manifest.kind} is refused: {refusal.why}"
@@ -133,10 +147,14 @@ def _look(
         if kind is None:
             continue  # the schema check and the policy check report it
         rule = _RULES.get((manifest.group, manifest.kind))
-        if rule is not None:
-            for one in rule(manifest.value):
-                findings.append(manifest_finding(GATE, one.rule, manifest, one.place, one.message, one.fix))
-        elif not _is_harmless(manifest) and not any(policy.applies(manifest, kind.plural) for policy in policies):
+        for one in (*_references(manifest.value), *(rule(manifest.value) if rule else ())):
+            severity = Severity.NOTICE if one.lenient and not strict and manifest.service is None else Severity.ERROR
+            findings.append(
+                manifest_finding(GATE, one.rule, manifest, one.place, one.message, one.fix, severity=severity)
+            )
+        if rule is not None and (manifest.group, manifest.kind) not in HARMLESS:
+            continue
+        if not _is_harmless(manifest) and not any(policy.applies(manifest, kind.plural) for policy in policies):
             unjudged.append(manifest)
             if strict:
                 findings.append(
@@ -171,6 +189,52 @@ def _is_harmless(manifest: Manifest) -> bool:
     )
 
 
+def _references(value: Mapping[str, Any]) -> Iterator[_Trouble]:
+    """Kubernetes' garbage collector deletes an object once the last of its owners is gone, or was never there."""
+    if value["metadata"].get("ownerReferences"):
+        yield _Trouble(
+            "owner-reference",
+            ("metadata", "ownerReferences"),
+            "metadata.ownerReferences: the cluster deletes this object when the objects that they name do not exist",
+            "Remove them: controllers set them in the cluster. Argo CD deletes an object when its file is removed.",
+            lenient=True,
+        )
+
+
+def _config_map(value: Mapping[str, Any]) -> Iterator[_Trouble]:
+    for key, told in secrets_of_map(value):
+        yield _Trouble(
+            "plain-secret",
+            ("data", key),
+            f"data[{key!r:.80}] {told}: whoever reads the repository has it",
+            "Revoke it, make a Secret in the cluster, and refer to it by secretKeyRef.",
+        )
+
+
+def _disruption_budget(value: Mapping[str, Any]) -> Iterator[_Trouble]:
+    spec = value.get("spec")
+    if not isinstance(spec, dict):
+        return
+    with suppress(ValueError):  # the API server refuses it
+        if disruption_budgets.selects(spec, {}):
+            yield _Trouble(
+                "budget-of-all-pods",
+                ("spec", "selector"),
+                "spec.selector selects every pod of the namespace: Kubernetes evicts no pod that has a second budget",
+                "Select the pods of one service by their labels.",
+                lenient=True,
+            )
+    with suppress(ValueError):
+        if disruption_budgets.pods_kept(spec, _MANY) == _MANY:
+            yield _Trouble(
+                "no-eviction",
+                ("spec",),
+                "it allows no eviction, whatever the number of pods: no node with one of them can drain",
+                "Write maxUnavailable: 1.",
+                lenient=True,
+            )
+
+
 def _secret(value: Mapping[str, Any]) -> Iterator[_Trouble]:
     for field in ("data", "stringData"):
         entries = value.get(field)
@@ -199,6 +263,11 @@ def _service(value: Mapping[str, Any]) -> Iterator[_Trouble]:
     if spec.get("type") in _OUTSIDE:
         told = f"spec.type {spec['type']} opens the Service to outside the cluster, past the gateway and its TLS"
         yield _Trouble("open-service", ("spec", "type"), told, fix)
+    if spec.get("type") == "ExternalName":
+        told = "spec.type ExternalName gives a name inside the cluster to a host elsewhere: callers send it their keys"
+        yield _Trouble(
+            "external-name", ("spec", "type"), told, "Call the host by its own name, over TLS.", lenient=True
+        )
     if spec.get("externalIPs"):
         told = "spec.externalIPs takes over addresses: any node sends their traffic to this Service"
         yield _Trouble("open-service", ("spec", "externalIPs"), told, fix)
@@ -206,7 +275,16 @@ def _service(value: Mapping[str, Any]) -> Iterator[_Trouble]:
 
 def _namespace(value: Mapping[str, Any]) -> Iterator[_Trouble]:
     labels = value["metadata"].get("labels")
-    if isinstance(labels, dict) and labels.get(_POD_SECURITY) == "privileged":
+    level = labels.get(_POD_SECURITY) if isinstance(labels, dict) else None
+    if not level:
+        yield _Trouble(
+            "unguarded-namespace",
+            ("metadata", "labels"),
+            f"the label {_POD_SECURITY} is missing: most clusters then allow pods every right on their node",
+            "Write restricted, or baseline where a pod needs more.",
+            lenient=True,
+        )
+    if level == "privileged":
         yield _Trouble(
             "privileged-namespace",
             ("metadata", "labels", _POD_SECURITY),
@@ -216,46 +294,18 @@ def _namespace(value: Mapping[str, Any]) -> Iterator[_Trouble]:
 
 
 def _network_policy(value: Mapping[str, Any]) -> Iterator[_Trouble]:
-    """Network policies add up: one that lets everybody in undoes every other one."""
     spec = value.get("spec")
-    types = spec.get("policyTypes") if isinstance(spec, dict) else None
-    if not isinstance(spec, dict) or (types and "Ingress" not in types):
-        return
-    rules = spec.get("ingress")
-    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
-        given = rule if isinstance(rule, dict) else {}
-        whole = not given.get("ports") or _selects_all(spec.get("podSelector"))
-        peers = given.get("from")
-        if whole and (not peers or (isinstance(peers, list) and any(map(_is_everybody, peers)))):
-            what = "every port of its pods" if not given.get("ports") else "ports of all pods of the namespace"
-            yield _Trouble(
-                "open-network",
-                ("spec", "ingress", index),
-                f"spec.ingress[{index}] lets everybody in to {what}, whatever other policies keep out",
-                "Name the allowed callers in `from`, and the allowed ports in `ports`.",
-            )
-
-
-def _is_everybody(peer: Any) -> bool:
-    if not isinstance(peer, dict):
-        return False
-    block = peer.get("ipBlock")
-    if isinstance(block, dict):
-        return str(block.get("cidr")).endswith("/0") and not block.get("except")
-    return peer.get("namespaceSelector") is not None and all(
-        _selects_all(peer.get(name)) for name in ("namespaceSelector", "podSelector")
-    )
-
-
-def _selects_all(selector: Any) -> bool:
-    return not selector or (isinstance(selector, dict) and not any(selector.values()))
+    for one in open_rules(spec) if isinstance(spec, dict) else ():
+        yield _Trouble(OPEN_NETWORK, one.place, one.told, one.fix)
 
 
 _RULES: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Iterator[_Trouble]]] = {
+    ("", "ConfigMap"): _config_map,
     ("", "Namespace"): _namespace,
     ("", "Secret"): _secret,
     ("", "Service"): _service,
     ("networking.k8s.io", "NetworkPolicy"): _network_policy,
+    disruption_budgets.KIND: _disruption_budget,
 }
 
 
@@ -267,20 +317,36 @@ def _tripwires() -> list[tuple[str, Manifest]]:
         kind: str,
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
+        owners: Sequence[Mapping[str, str]] = (),
         **fields: Any,
     ) -> Manifest:
         texts = {"labels": dict(labels or {}), "annotations": dict(annotations or {})}
-        metadata = {"name": TRIPWIRE_PREFIX, **texts}
+        metadata = {"name": TRIPWIRE_PREFIX, **texts, "ownerReferences": list(owners)}
         value = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
         return Manifest("tripwire.yaml", value, Document(value, {(): 1}))
+
+    def network(**spec: Any) -> Manifest:
+        return manifest("networking.k8s.io/v1", "NetworkPolicy", spec={"podSelector": {}, **spec})
 
     return [
         ("refused-kind", manifest("serving.kserve.io/v1alpha1", "TrainedModel")),
         ("unjudged-kind", manifest("rbac.authorization.k8s.io/v1", "ClusterRoleBinding")),
         (RULE, manifest("v1", "ConfigMap", annotations={HOOK: "PreSync"})),
+        ("owner-reference", manifest("v1", "LimitRange", owners=[{"kind": "ConfigMap", "name": "gone"}])),
+        ("plain-secret", manifest("v1", "ConfigMap", data={"DB_PASSWORD": "tripwire"})),
+        (
+            "budget-of-all-pods",
+            manifest("policy/v1", "PodDisruptionBudget", spec={"selector": {}, "maxUnavailable": 1}),
+        ),
+        ("no-eviction", manifest("policy/v1", "PodDisruptionBudget", spec={"maxUnavailable": 0})),
+        ("external-name", manifest("v1", "Service", spec={"type": "ExternalName"})),
+        ("unguarded-namespace", manifest("v1", "Namespace")),
+        (INTERNAL_RULE, manifest("v1", "ConfigMap", annotations={f"{INTERNAL}storage-spec": "true"})),
         ("plain-secret", manifest("v1", "Secret", stringData={"token": "tripwire"})),
         ("lasting-token", manifest("v1", "Secret", type=_TOKEN_TYPE)),
         ("open-service", manifest("v1", "Service", spec={"type": "LoadBalancer"})),
-        ("open-network", manifest("networking.k8s.io/v1", "NetworkPolicy", spec={"podSelector": {}, "ingress": [{}]})),
+        (OPEN_NETWORK, network(ingress=[{"ports": [{"port": 8080}]}])),
+        (OPEN_NETWORK, network(ingress=[{"from": [{"ipBlock": {"cidr": f"{n}.0.0.0/1"}} for n in (0, 128)]}])),
+        (OPEN_NETWORK, network(policyTypes=["Egress"], egress=[{}])),
         ("privileged-namespace", manifest("v1", "Namespace", {_POD_SECURITY: "privileged"})),
     ]

@@ -26,7 +26,7 @@ RARER_COLLECTION = {"GOGC": "400"}
 
 
 @dataclass(frozen=True)
-class Answer:
+class KyvernoResult:
     """Kyverno's result for one policy and one object: `pass`, `fail`, or another word that counts as no answer."""
 
     result: str
@@ -51,7 +51,7 @@ def reference(manifest: Manifest) -> Reference:
 class KyvernoRun:
     """What one process of Kyverno answered, by policy and object, what it printed beside, and its exit status."""
 
-    answers: dict[tuple[str, Reference], Answer]
+    answers: dict[tuple[str, Reference], KyvernoResult]
     errors: str
     exit_status: int
 
@@ -81,9 +81,9 @@ def run_kyverno(batch: Batch, kyverno: Path, folder: Path) -> KyvernoRun:
     return KyvernoRun(read_answers(run.output), run.errors, run.exit_status)
 
 
-def read_answers(output: str) -> dict[tuple[str, Reference], Answer]:
+def read_answers(output: str) -> dict[tuple[str, Reference], KyvernoResult]:
     """Kyverno's results by policy and object. Raises UntrustedError for an unreadable or repeated result."""
-    answers: dict[tuple[str, Reference], Answer] = {}
+    answers: dict[tuple[str, Reference], KyvernoResult] = {}
     for report in _reports(output):
         results = report.get("results")
         if report.get("kind") not in ("ClusterReport", "Report") or not isinstance(results, list):
@@ -101,7 +101,7 @@ def read_answers(output: str) -> dict[tuple[str, Reference], Answer]:
                         str(resource["name"]),
                     ),
                 )
-                answer = Answer(str(result["result"]), str(result.get("message", "")))
+                answer = KyvernoResult(str(result["result"]), str(result.get("message", "")))
             except (KeyError, TypeError, ValueError) as error:
                 raise UntrustedError(f"Kyverno's report has a result that cannot be read: {error!r}.") from error
             if pair in answers:

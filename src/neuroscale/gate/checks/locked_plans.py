@@ -37,7 +37,7 @@ _NUMBER = rb"([1-9][0-9]{0,8}|0)"  # other numbers, such as 010, mean what YAML 
 _PLAN = re.compile(
     rb"^verdict: (?:fits|tight)\n"
     rb"(?>" + _LINES + rb"accelerator: ([a-z0-9][a-z0-9-]*)\n)accelerator_count: " + _NUMBER + rb"\n"
-    rb"(?>" + _LINES + rb"replicas:\n)  min: \d+\n  max: " + _NUMBER + rb"\n"
+    rb"(?>" + _LINES + rb"replicas:\n)  min: " + _NUMBER + rb"\n  max: \3\n"
     rb"(?>" + _LINES + rb"resources:\n)  cpu: " + _NUMBER + rb"\n  memory_gib: " + _NUMBER + rb"\n"
     rb"(?>(?:  [^\n]*\n)*?  accelerator_resource: ([^\n]*)\n)"
     rb"(?>" + _LINES + rb"tenancy:\n)(?:  [^\n]*\n)*?  cost_center: ([A-Za-z0-9][-A-Za-z0-9_.]*)\n",
@@ -51,7 +51,7 @@ _PLAN_RECORD = re.compile(
 class LockedPlan(NamedTuple):
     """What a locked plan says of a service's pods, and the cost centre that pays: cores and GiB of one replica.
 
-    A replica takes `devices` of the kind `accelerator`, "" for none. `most` is the number of replicas at the most.
+    A replica takes `devices` of the kind `accelerator`, "" for none. `replicas` run at all times.
     """
 
     center: str
@@ -59,13 +59,14 @@ class LockedPlan(NamedTuple):
     devices: int
     cpu: int
     memory_gib: int
-    most: int
+    replicas: int
 
 
 def locked_plans(snapshot: Snapshot, folders: Mapping[str, str]) -> dict[str, LockedPlan]:
     """The locked plans of service folders, each with git's id of its tree ("" outside git).
 
-    A folder is left out if its plan is missing, is not a regular file or cannot be read.
+    A folder is left out if its plan is missing, is not a regular file or cannot be read. So is one whose plan allows
+    fewer and more replicas, because only its manifests say whether anything scales between the two.
     """
     store = _read_store() if len(folders) > STORE_FROM else {}
     found = {folder: store[tree] for folder, tree in folders.items() if tree in store}
@@ -110,11 +111,11 @@ def _by_lines(data: bytes) -> LockedPlan | None:
     match = _PLAN.search(data)
     if match is None:
         return None
-    accelerator, count, most, cpu, memory, resource, center = (
+    accelerator, count, replicas, cpu, memory, resource, center = (
         part.decode("utf-8", "replace") for part in match.groups()
     )
     device = accelerator if resource.strip("\"'") else ""
-    return LockedPlan(center, device, int(count), int(cpu), int(memory), int(most))
+    return LockedPlan(center, device, int(count), int(cpu), int(memory), int(replicas))
 
 
 def _by_yaml(folder: str, data: bytes) -> LockedPlan | None:
@@ -122,10 +123,12 @@ def _by_yaml(folder: str, data: bytes) -> LockedPlan | None:
         plan = load_plan(data.decode("utf-8", "replace"), f"{folder}/{PLAN_FILE}")
     except InputError:
         return None
+    if plan.replicas.min != plan.replicas.max:
+        return None
     resources = plan.resources
     device = plan.accelerator if resources.accelerator_resource else ""
-    count, most = plan.accelerator_count, plan.replicas.max
-    return LockedPlan(plan.tenancy.cost_center, device, count, resources.cpu, resources.memory_gib, most)
+    count, replicas = plan.accelerator_count, plan.replicas.min
+    return LockedPlan(plan.tenancy.cost_center, device, count, resources.cpu, resources.memory_gib, replicas)
 
 
 def store_file() -> Path:
@@ -160,13 +163,14 @@ def _read_store() -> dict[str, LockedPlan]:
 
 
 def _from_row(row: str) -> LockedPlan:
-    center, accelerator, count, cpu, memory, most = row.split(" ")
-    return LockedPlan(center, "" if accelerator == "-" else accelerator, int(count), int(cpu), int(memory), int(most))
+    center, accelerator, *numbers = row.split(" ")
+    count, cpu, memory, replicas = map(int, numbers)
+    return LockedPlan(center, "" if accelerator == "-" else accelerator, count, cpu, memory, replicas)
 
 
 def _write_store(plans: Mapping[str, LockedPlan]) -> None:
     rows = "".join(
-        f"{tree} {one.center} {one.accelerator or '-'} {one.devices} {one.cpu} {one.memory_gib} {one.most}\n"
+        f"{tree} {one.center} {one.accelerator or '-'} {one.devices} {one.cpu} {one.memory_gib} {one.replicas}\n"
         for tree, one in plans.items()
     )
     try:

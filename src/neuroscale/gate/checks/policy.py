@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
@@ -20,9 +21,10 @@ from neuroscale.core import tools
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.gate.check import Evaluation, GateCheck, manifest_finding
-from neuroscale.gate.checks.kyverno import Answer, Batch, Reference, reference
+from neuroscale.gate.checks.kyverno import Batch, KyvernoResult, Reference, reference
 from neuroscale.gate.checks.policy_exceptions import GATE, unneeded_exceptions, with_exceptions
 from neuroscale.gate.checks.policy_tripwires import ask_with_tripwires, tripwire_of
+from neuroscale.gate.checks.refused_kinds import REFUSED, plural_of
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import Manifest
 from neuroscale.policies.policy_set import Policy, PolicyException, PolicySet
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 # Kyverno compiles every policy again for every object, so its time grows with objects x policies: the policies are
 # split among processes, and each process gets only the objects that one of its policies judges.
 _MOST_OBJECTS = 500
+_VERSION = re.compile(r"v[0-9]+((alpha|beta)[0-9]+)?")
 # With fewer pairs of a policy and an object, the start of a second process takes longer than it saves.
 _FEWEST_PAIRS = 60
 
@@ -127,12 +130,16 @@ def evaluate_policies(
 def check_reach(policies: Iterable[Policy], schemas: SchemaSet) -> None:
     """Check that every rule names existing resources, in every version: a missing version would slip past the policy.
 
+    A rule may also name a refused kind that set-up has no definition of, in all versions.
+
     Raises UntrustedError naming the policy and the rule.
     """
     versions: dict[tuple[str, str], set[str]] = {}
     for (api_version, _), kind in schemas.kinds.items():
         group, _, version = api_version.rpartition("/")
         versions.setdefault((group, kind.plural), set()).add(version)
+    for group, name in REFUSED:
+        versions.setdefault((group, plural_of(name)), {"*"})
     for policy in policies:
         for rule in policy.rules:
             for group in rule.groups:
@@ -158,8 +165,11 @@ def applicable(
     findings = []
     for manifest in manifests:
         kind = schemas.kinds.get((manifest.api_version, manifest.kind))
-        if kind is None:
-            pairs[id(manifest)] = frozenset()
+        plural = kind.plural if kind else plural_of(manifest.kind)
+        refused = (manifest.group, manifest.kind) in REFUSED and _VERSION.fullmatch(manifest.version)
+        asked = policies if kind or refused else ()
+        pairs[id(manifest)] = frozenset(policy.name for policy in asked if policy.applies(manifest, plural))
+        if kind is None and not pairs[id(manifest)]:
             findings.append(
                 manifest_finding(
                     GATE,
@@ -170,8 +180,6 @@ def applicable(
                     "Correct apiVersion and kind, or add the module with its CRD to the set-up.",
                 )
             )
-        else:
-            pairs[id(manifest)] = frozenset(policy.name for policy in policies if policy.applies(manifest, kind.plural))
     return pairs, findings
 
 
@@ -215,7 +223,7 @@ def _batches(
 def _finding(
     policy: Policy,
     manifest: Manifest,
-    answer: Answer,
+    answer: KyvernoResult,
     exceptions: Sequence[PolicyException],
     today: date,
     longest_days: int,

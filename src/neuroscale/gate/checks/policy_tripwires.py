@@ -11,7 +11,15 @@ from pathlib import Path
 
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
-from neuroscale.gate.checks.kyverno import Answer, Batch, Reference, last_lines, pair_list, reference, run_kyverno
+from neuroscale.gate.checks.kyverno import (
+    Batch,
+    KyvernoResult,
+    Reference,
+    last_lines,
+    pair_list,
+    reference,
+    run_kyverno,
+)
 from neuroscale.manifests.objects import Manifest
 from neuroscale.policies.policy_set import TRIPWIRES, Policy
 
@@ -27,7 +35,7 @@ def tripwire_of(policy: Policy, tripwires: Iterable[Manifest], schemas: SchemaSe
 
 def ask_with_tripwires(
     batch: Batch, pairs: Mapping[int, frozenset[str]], schemas: SchemaSet, kyverno: Path, folder: Path
-) -> dict[tuple[str, Reference], Answer]:
+) -> dict[tuple[str, Reference], KyvernoResult]:
     """Run one Kyverno process and return its answers, those for the tripwires too.
 
     `pairs`: the names of the policies that judge each object, by the object's id(). Raises UntrustedError if a tripwire

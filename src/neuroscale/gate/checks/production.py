@@ -1,4 +1,4 @@
-"""Judges whether services in production environments stay up while a node drains, and name their images by digest.
+"""Judges whether services in production environments stay up while a node drains, and name images and models for good.
 
 `production` of the settings names these environments and the level of each rule. A rule finds what the files show: the
 images that KServe's own settings add to a pod (such as its storage initializer) are the cluster's.
@@ -7,7 +7,7 @@ images that KServe's own settings add to a pod (such as its storage initializer)
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, manifest_findi
 from neuroscale.gate.checks.drift import read_file
 from neuroscale.gate.checks.policy_exceptions import unneeded_exceptions, with_exceptions
 from neuroscale.gate.checks.production_tripwires import production_tripwires
+from neuroscale.gate.fit.model_revisions import loose_models
 from neuroscale.gate.judged_files import ServiceFolder
 from neuroscale.gate.platform_sources import UNREADABLE
 from neuroscale.gate.verdict import Finding, Severity
@@ -32,13 +33,14 @@ from neuroscale.manifests.scaling import texts
 from neuroscale.manifests.serving_runtimes import KSERVE, runtimes_below
 from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
 from neuroscale.repo.layout import REQUEST_FILE
-from neuroscale.request.service_request import fault_of, load_request
+from neuroscale.request.expiring_exceptions import fault_of
+from neuroscale.request.service_request import load_request
 
 if TYPE_CHECKING:
     from neuroscale.gate.run_state import Run
 
 GATE = "production"
-_REPLICAS, _BUDGET, _DIGEST = PRODUCTION_RULES
+_REPLICAS, _BUDGET, _DIGEST, _REVISION = PRODUCTION_RULES
 _FEWEST = 2
 _BY_DIGEST = re.compile(r"[^@]+@sha256:[0-9a-f]{64}")
 _MODEL_IMAGE = re.compile(r"oci(\+[a-z]+)?://")
@@ -51,7 +53,7 @@ _DIGEST_FIX = "Enter the digest of the runtime's image in platform/catalog/runti
 
 
 class ProductionCheck(GateCheck):
-    """Whether each service of a production environment has replicas, a disruption budget and digests of images."""
+    """Whether each service of a production environment keeps answering, and names its images and models for good."""
 
     name = GATE
     title = "Production"
@@ -76,7 +78,7 @@ class ProductionCheck(GateCheck):
         needed: set[tuple[str, int]] = set()
         for service in _services(run, self._rules):
             objects = [one for one in run.manifests if one.service == service.path]
-            for manifest, finding in judge_service(objects, self._rules, runtimes):
+            for manifest, finding in judge_service(objects, self._rules, runtimes, run.runtimes):
                 needed.add((finding.rule, id(manifest)))
                 told = _overridden(run, service, finding) if finding.rule == _REPLICAS else finding
                 findings.append(with_exceptions(told, manifest, exceptions, run.today, run.longest_days))
@@ -112,11 +114,14 @@ def _overridden(run: Run, service: ServiceFolder, finding: Finding) -> Finding:
 
 
 def judge_service(
-    objects: Sequence[Manifest], rules: ProductionRules, runtimes: Iterable[Object]
+    objects: Sequence[Manifest],
+    rules: ProductionRules,
+    runtimes: Iterable[Object],
+    elsewhere: Callable[[str], Manifest | None],
 ) -> Iterator[tuple[Manifest, Finding]]:
     """The findings about each InferenceService among the objects of one service, by the rules that are not off.
 
-    `runtimes`: the known serving runtimes.
+    `runtimes`: the known serving runtimes. `elsewhere` gives a ClusterServingRuntime outside of the objects by name.
     """
     budgets = [one for one in objects if (one.group, one.kind) == disruption_budgets.KIND]
     read = pods_of_objects([one.value for one in objects], runtimes)
@@ -136,6 +141,8 @@ def judge_service(
             except ValueError as error:
                 seen.unknown(UnknownPods(one.part, str(error), decisive=False))
         seen.models()
+        for loose in loose_models([manifest], elsewhere):
+            seen.say(_REVISION, loose.at, loose.told, loose.fix)
         yield from ((manifest, finding) for finding in seen.findings)
 
 
@@ -155,7 +162,7 @@ class _Judgement:
 
     def unknown(self, pods: UnknownPods) -> None:
         told = f"whether its {pods.part or 'pods'} can be relied on is not known: {pods.reason}"
-        for rule in PRODUCTION_RULES if pods.decisive else (_DIGEST,):
+        for rule in (_REPLICAS, _BUDGET, _DIGEST) if pods.decisive else (_DIGEST,):
             self.say(rule, ("spec",), told, "Write the service so that its files show all of its pods.")
 
     def replicas(self, pods: PodSet) -> None:
@@ -243,9 +250,9 @@ def _images(pods: PodSet) -> Iterator[str]:
 def _caught() -> int:
     """How many known-bad services have the one finding that they must have. Raises UntrustedError if one has not."""
     traps = production_tripwires()
-    rules = ProductionRules(replicas="block", disruption_budget="block", image_digest="block")
+    rules = ProductionRules(replicas="block", disruption_budget="block", image_digest="block", model_revision="block")
     for trap in traps:
-        found = [(one.rule, one.severity) for _, one in judge_service(trap.objects, rules, ())]
+        found = [(one.rule, one.severity) for _, one in judge_service(trap.objects, rules, (), lambda _: None)]
         if found != [(trap.rule, Severity.ERROR)]:
             raise UntrustedError(f"the production check did not catch its tripwire: {trap.title} ({trap.rule}).")
     return len(traps)

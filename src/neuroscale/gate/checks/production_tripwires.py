@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from neuroscale.catalog.settings import PRODUCTION_RULES
 from neuroscale.core.yaml_io import Document
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
 
@@ -26,7 +27,7 @@ class ProductionTripwire:
 def production_tripwires() -> tuple[ProductionTripwire, ...]:
     """All tripwires of the production check: good services with one change."""
     service, budget = _service(), _budget({"maxUnavailable": 1})
-    replicas, disruptions, digest = (f"production-{one}" for one in ("replicas", "disruption-budget", "image-digest"))
+    replicas, disruptions, digest, revision = PRODUCTION_RULES
     return (
         ProductionTripwire("one replica", replicas, (_service(replicas=1), budget)),
         ProductionTripwire("no budget", disruptions, (service,)),
@@ -39,11 +40,12 @@ def production_tripwires() -> tuple[ProductionTripwire, ...]:
         ),
         ProductionTripwire("an image by its tag", digest, (_service(image="example.com/vllm:v0.32.0"), budget)),
         ProductionTripwire("a model's image by its tag", digest, (_service(source="oci://example.com/m:1"), budget)),
+        ProductionTripwire("a model by its branch", revision, (_service(source="hf://owner/name"), budget)),
     )
 
 
 def _service(replicas: int = 2, image: str = _BY_DIGEST, source: str = "") -> Manifest:
-    container: dict[str, Any] = {"name": "kserve-container", "image": image}
+    container: dict[str, Any] = {"name": "kserve-container", "image": image, "args": ["--model=/mnt/models"]}
     if source:
         container["env"] = [{"name": "STORAGE_URI", "value": source}]
     predictor = {"minReplicas": replicas, "containers": [container]}

@@ -80,4 +80,13 @@ REFUSED: Mapping[tuple[str, str], Refusal] = {
     ("kyverno.io", "CleanupPolicy"): _DELETION,
     ("kyverno.io", "ClusterCleanupPolicy"): _DELETION,
 }
-"""By group and kind: it holds kinds too whose definitions set-up does not install."""
+"""By group and kind: it holds kinds too whose definitions set-up does not install.
+
+`policies/refused-kinds` refuses those that are refused everywhere at admission too. KServe, Argo CD and the platform
+make objects of the others themselves, or Kyverno is configured to ignore them (`platform/serving/kyverno.yaml`).
+"""
+
+
+def plural_of(kind: str) -> str:
+    """The resource name of a refused kind whose definition set-up does not install."""
+    return f"{kind.lower()}s"

@@ -1,14 +1,15 @@
 """Adds up what all services of some cost centres cost, mostly by their locked plans.
 
 The drift check has seen that a merged plan renders to the service's manifests, so a service that the change leaves
-alone is priced by a few lines of its plan.yaml. A service without a plan is priced by its manifests.
+alone is priced by a few lines of its plan.yaml. A service without a plan, or whose plan allows fewer and more replicas,
+is priced by its manifests, as a service of the change is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
 from typing import Any
 
@@ -111,7 +112,7 @@ def _deploys(entries: list[Entry]) -> bool:
 
 
 def _price_of(prices: Prices) -> Callable[[str, LockedPlan], Decimal | None]:
-    """US dollars a month of a locked service with the most replicas; None where it has no price."""
+    """US dollars a month of a locked service; None where it has no price."""
 
     @cache
     def hourly(environment: str, accelerator: str, count: int, cpu: int, memory_gib: int) -> Decimal | None:
@@ -123,7 +124,7 @@ def _price_of(prices: Prices) -> Callable[[str, LockedPlan], Decimal | None]:
 
     def price(environment: str, one: LockedPlan) -> Decimal | None:
         found = hourly(environment, one.accelerator, one.devices, one.cpu, one.memory_gib)
-        return None if found is None else (found * one.most * HOURS_PER_MONTH).quantize(_CENT)
+        return None if found is None else (found * one.replicas * HOURS_PER_MONTH).quantize(_CENT, ROUND_HALF_UP)
 
     return price
 

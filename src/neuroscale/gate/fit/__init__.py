@@ -1,1 +1,1 @@
-"""The fit check: whether vLLM takes the command that a pod runs, and whether the command fits its accelerator."""
+"""Holds the fit check: manifests come in; a finding goes out if vLLM refuses a command, or it does not fit."""

@@ -6,13 +6,18 @@ It reads rendered manifests, whoever wrote them. A notice at the place says what
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from neuroscale.core.errors import UntrustedError
+from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.gate.check import Evaluation, GateCheck
-from neuroscale.gate.fit.judgement import GATE, NOT_JUDGED, judge
+from neuroscale.gate.fit.judgement import GATE, NOT_JUDGED, Judged, judge_container
 from neuroscale.gate.fit.known_bad_services import Tripwire, tripwires
 from neuroscale.gate.fit.known_models import Knowledge, read_knowledge
+from neuroscale.gate.fit.model_labels import wrong_labels
+from neuroscale.gate.fit.model_revisions import loose_findings, must_be_caught
+from neuroscale.gate.fit.vllm_containers import Found, VllmContainer
 from neuroscale.gate.fit.vllm_pods import servers
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import Manifest
@@ -29,11 +34,29 @@ class FitCheck(GateCheck):
     title = "Fit"
 
     def evaluate(self, run: Run) -> Evaluation:
-        return evaluate_fit(run.manifests, run.runtimes, lambda: _knowledge(run))
+        result = evaluate_fit(run.manifests, run.runtimes, lambda: _knowledge(run))
+        caught = must_be_caught()
+        left_out = _production(run)
+        loose = loose_findings(GATE, run.manifests, run.runtimes, left_out=left_out, strict=run.subject.strict)
+        return replace(
+            result,
+            findings=(*result.findings, *loose),
+            tripwires=result.tripwires + caught,
+            caught=result.caught + caught,
+        )
 
     def not_checked(self, run: Run) -> Iterable[str]:
         result = run.result(self.name)
         return () if result is None else unjudged(result.findings)
+
+
+def _production(run: Run) -> tuple[str, ...]:
+    """The environments whose models the production check judges."""
+    for files in (run.judge, run.after):
+        with suppress(InputError):
+            rules = files.settings().production
+            return () if rules.model_revision == "off" else rules.environments
+    return ()
 
 
 def _knowledge(run: Run) -> Knowledge | None:
@@ -59,18 +82,22 @@ def evaluate_fit(
     for trap in traps:
         _must_be_caught(trap)
     there = list(servers(manifests, elsewhere))
-    known = knowledge() if there else None
-    seen = [judge(found, known) for found in there]
-    findings = tuple(finding for one in seen for finding in one.findings)
+    seen, findings = _judge_all(there, knowledge() if there else None)
     in_part = sum(not one.whole for one in seen)
     detail = f"{in_part} of {len(seen)} commands judged in part" if in_part else ""
     caught = sum(len(trap.wanted) for trap in traps)
     return Evaluation(findings, len(seen), len(seen), "commands", caught, caught, detail)
 
 
+def _judge_all(there: Sequence[Found], known: Knowledge | None) -> tuple[list[Judged], tuple[Finding, ...]]:
+    """The judgement on each container, and all findings: those about labels last."""
+    seen = [judge_container(found, known) for found in there]
+    models = [(found, one.model) for found, one in zip(there, seen, strict=True) if isinstance(found, VllmContainer)]
+    return seen, (*(finding for one in seen for finding in one.findings), *wrong_labels(GATE, models))
+
+
 def _must_be_caught(trap: Tripwire) -> None:
-    judged = [judge(one, trap.knowledge) for one in servers(trap.manifests, lambda _: None)]
-    found = [finding for one in judged for finding in one.findings]
+    _, found = _judge_all(list(servers(trap.manifests, lambda _: None)), trap.knowledge)
     for rule, told in trap.wanted:
         if not any(one.rule == rule and told in one.message for one in found):
             raise UntrustedError(f"the fit gate did not catch its tripwire: {trap.title} ({rule}: {told}).")

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from neuroscale.core.yaml_io import Path
-from neuroscale.gate.fit.vllm_containers import Found, Server, Unread, containers, devices_of, not_vllm
-from neuroscale.manifests import kserve_pods
+from neuroscale.gate.fit.vllm_containers import Found, Unread, VllmContainer, containers, devices_of, not_vllm
+from neuroscale.manifests import kserve_pods, kserve_scaling
 from neuroscale.manifests.canaries import canary_predictors
 from neuroscale.manifests.objects import Manifest
 from neuroscale.manifests.pod_resources import mapping, sequence
@@ -30,7 +30,7 @@ Runtimes = Callable[[str, str], Manifest | None]
 def inference_service_servers(manifest: Manifest, runtime: Runtimes) -> Iterator[Found]:
     """The containers of its pods that run vLLM. `runtime`: the known ones. Raises ValueError if it cannot be read."""
     spec = mapping(manifest.value.get("spec"), "spec")
-    if kserve_pods.stopped(manifest.value):
+    if kserve_scaling.stopped(manifest.value):
         return
     predictors: list[tuple[Path, Mapping[str, Any]]] = []
     if spec.get("predictor") is not None:
@@ -51,7 +51,7 @@ def _predictor(manifest: Manifest, at: Path, predictor: Mapping[str, Any], runti
         found.extend(_model(manifest, at, predictor, key, model, runtime))
     own = {**predictor, "containers": sequence(predictor.get("containers"), "containers")}
     found.extend(
-        replace(one, source=_custom_source(one.container)) if isinstance(one, Server) else one
+        replace(one, source=_custom_source(one.container)) if isinstance(one, VllmContainer) else one
         for one in containers(manifest, at, own, subject)
     )
     workers = predictor.get("workerSpec")
@@ -60,7 +60,7 @@ def _predictor(manifest: Manifest, at: Path, predictor: Mapping[str, Any], runti
         return
     known = _described(described[0][1], manifest, runtime) if described else None
     for one in found:
-        yield _with_workers(one, mapping(workers, "workerSpec"), known) if isinstance(one, Server) else one
+        yield _with_workers(one, mapping(workers, "workerSpec"), known) if isinstance(one, VllmContainer) else one
 
 
 def _described(model: Mapping[str, Any], manifest: Manifest, runtime: Runtimes) -> Mapping[str, Any] | None:
@@ -88,18 +88,19 @@ def _model(
     hidden: list[tuple[Path, str]] = [(place, why)] if why else []
     if described is None:
         what = f"its runtime {name}" if name else f"the runtime that KServe chooses for the format {wanted}"
-        told = f"{what} is not among the files: it puts its own arguments, and maybe its command, before these"
+        told = f"{what} is not among the files; KServe puts its arguments, and perhaps its command, before these"
         hidden.append(((*place, "runtime") if name else place, told))
         if command is None:
             # The service's own arguments may be vLLM's; other formats (sklearn, triton, ...) name other servers.
-            if "vllm" in name.lower() or "huggingface" in (name + wanted).lower() or devices_of(container):
+            named = f"{name} {wanted}".lower()
+            if "vllm" in named or "huggingface" in named or devices_of(container):
                 yield Unread(manifest, (*place, "runtime") if name else place, manifest.subject, told)
             return
     elif command is None:
         if devices := devices_of(container):
             yield Unread(manifest, place, manifest.subject, not_vllm(devices))
         return
-    yield Server(
+    yield VllmContainer(
         manifest,
         place,
         manifest.subject,
@@ -148,7 +149,7 @@ def _custom_source(container: Mapping[str, Any]) -> str:
     return ""
 
 
-def _with_workers(server: Server, workers: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> Found:
+def _with_workers(server: VllmContainer, workers: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> Found:
     """The server of a predictor on several nodes."""
     try:
         worker_spec, staged = merged_worker(workers, runtime)

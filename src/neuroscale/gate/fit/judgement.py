@@ -23,7 +23,7 @@ from neuroscale.gate.fit.reachability import (
     check_reach,
     untold_variables,
 )
-from neuroscale.gate.fit.vllm_containers import Server, Unread
+from neuroscale.gate.fit.vllm_containers import Unread, VllmContainer
 from neuroscale.gate.fit.volumes import READ, check_room, check_shared_memory
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.cpu_memory import CACHE_SPACE, cache_space, hidden_cache_space, memory_limit
@@ -66,21 +66,15 @@ class Judged:
 
     findings: tuple[Finding, ...]
     whole: bool
+    model: KnownModel | None = None
 
 
-def judge(found: Server | Unread, knowledge: Knowledge | None) -> Judged:
+def judge_container(found: VllmContainer | Unread, knowledge: Knowledge | None) -> Judged:
     """Judge one container: its faults, and what cannot be judged."""
     if isinstance(found, Unread):
-        told = f"cannot be judged: {found.reason}"
+        told, notice = f"cannot be judged: {found.reason}", Severity.NOTICE
         one = manifest_finding(
-            GATE,
-            NOT_JUDGED,
-            found.manifest,
-            found.at,
-            told,
-            _UNREAD_FIX,
-            subject=found.subject,
-            severity=Severity.NOTICE,
+            GATE, NOT_JUDGED, found.manifest, found.at, told, _UNREAD_FIX, subject=found.subject, severity=notice
         )
         return Judged((one,), False)
     return _Judgement(found, knowledge).judged()
@@ -89,7 +83,7 @@ def judge(found: Server | Unread, knowledge: Knowledge | None) -> Judged:
 class _Judgement:
     """One container on its way through command, model, accelerator and memory."""
 
-    def __init__(self, server: Server, knowledge: Knowledge | None) -> None:
+    def __init__(self, server: VllmContainer, knowledge: Knowledge | None) -> None:
         self.server = server
         self.knowledge = knowledge
         self.environment = server.manifest.service.environment if server.manifest.service else ""
@@ -99,6 +93,7 @@ class _Judgement:
         )
         self.findings: list[Finding] = []
         self.whole = True
+        self.model: KnownModel | None = None
 
     def judged(self) -> Judged:
         """Every finding, in the order in which a reader would look."""
@@ -110,7 +105,7 @@ class _Judgement:
         except ValueError as error:
             fix = "Correct the field: the schema check says where it is wrong."
             self._not_judged((), f"cannot be judged in full: {error}", fix)
-        return Judged(tuple(dict.fromkeys(self.findings)), self.whole)
+        return Judged(tuple(dict.fromkeys(self.findings)), self.whole, self.model)
 
     def _command(self) -> None:
         parsed, asked = self.parsed, self.command.version
@@ -221,6 +216,7 @@ class _Judgement:
         except UnknownError as error:
             self._not_judged(self._place_of("model"), f"whether it fits cannot be judged: {error}", _UNKNOWN_FIX)
             return None
+        self.model = known
         if known.added:
             told = f"this change itself brings the facts by which {known.entry.name} is judged"
             self._say("new-model", self._place_of("model"), told, "Review the entry of the catalog first.", notice=True)

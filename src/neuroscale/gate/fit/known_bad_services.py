@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from neuroscale.catalog import Accelerator, Catalog, ModelEntry
-from neuroscale.catalog.entries import Checkpoint, Serving, Weights
+from neuroscale.catalog.entries import Checkpoint, Parameters, Serving, Weights
 from neuroscale.core.yaml_io import Document
 from neuroscale.gate.fit.known_models import Knowledge
 from neuroscale.gate.fit.volumes import SHARED_MEMORY
@@ -141,6 +141,12 @@ def tripwires() -> tuple[Tripwire, ...]:
             knowledge,
         ),
         Tripwire(
+            "a model with the labels of another one",
+            (_labelled(deployment(small)),),
+            (("model-labels", "model-architecture"), ("model-labels", "total-params")),
+            knowledge,
+        ),
+        Tripwire(
             "a server on a socket",
             (deployment(small, "--uds=/tmp/vllm.sock", readinessProbe=_PROBE),),
             (("not-reachable", "--uds"),),
@@ -152,6 +158,12 @@ def tripwires() -> tuple[Tripwire, ...]:
 def _manifest(api_version: str, kind: str, spec: Mapping[str, Any]) -> Manifest:
     value = {"apiVersion": api_version, "kind": kind, "metadata": {"name": TRIPWIRE_PREFIX}, "spec": dict(spec)}
     return Manifest("tripwire.yaml", value, Document(value, {(): 1}))
+
+
+def _labelled(manifest: Manifest) -> Manifest:
+    labels = {"model-architecture": "moe", "total-params": "1M"}
+    value = {**manifest.value, "metadata": {"name": manifest.name, "labels": labels}}
+    return replace(manifest, value=value)
 
 
 def _catalog() -> Catalog:
@@ -183,8 +195,10 @@ def _entry(name: str) -> ModelEntry:
     weights: dict[str, Any] = {"kind": "hub", "path": name, "revision": None}
     checkpoint: dict[str, Any] = {"dtype": "bfloat16", "quantization": "none"}
     serving: dict[str, Any] = {"families": ("cuda",), "tool_call_parser": None, "reasoning_parser": None}
+    published: dict[str, Any] = {"published_total": None, "published_active": None}
     entry: dict[str, Any] = {
         "name": name,
+        "parameters": Parameters.model_construct(**published),
         "title": name,
         "variant_of": None,
         "weights": Weights.model_construct(**weights),

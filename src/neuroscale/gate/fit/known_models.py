@@ -11,7 +11,7 @@ from functools import cached_property
 from neuroscale.catalog import Catalog, ModelEntry, RuntimeEntry
 from neuroscale.catalog.settings import Environment, Settings
 from neuroscale.core.errors import InputError
-from neuroscale.gate.fit.vllm_containers import Server
+from neuroscale.gate.fit.vllm_containers import VllmContainer
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.manifests.accelerator_labels import check_memory_label, named_cards
 from neuroscale.manifests.accelerators import find_accelerator
@@ -105,7 +105,7 @@ class Knowledge:
         self.added = added
         self._facts = dict(facts or {})
 
-    def model(self, server: Server, named: str) -> KnownModel:
+    def model(self, server: VllmContainer, named: str) -> KnownModel:
         """The model that a command names, by where its files come from. Raises UnknownError."""
         try:
             name = self._entry_of(named, server.source)
@@ -137,7 +137,7 @@ class Knowledge:
                 raise
             return replace(self.added._draft(named), added=True)
 
-    def place(self, server: Server, environment: str) -> KnownPlace:
+    def place(self, server: VllmContainer, environment: str) -> KnownPlace:
         """The accelerators that a pod asks for. Raises UnknownError."""
         try:
             return self._place(server, environment)
@@ -177,7 +177,7 @@ class Knowledge:
         known = self.environment(name)
         return (known,) if known else () if name else tuple(self.settings.environments.values())
 
-    def runtime(self, server: Server, family: str) -> RuntimeEntry | None:
+    def runtime(self, server: VllmContainer, family: str) -> RuntimeEntry | None:
         """The catalog's runtime of a server's image, or else the runtime of its accelerator's family."""
         alike = [one for one in self.catalog.runtimes.values() if one.family == family]
         same = [one for one in self._of_image(str(server.container.get("image") or "")) if one in alike]
@@ -188,7 +188,7 @@ class Knowledge:
         name = image_repository(image)
         return [one for one in self.catalog.runtimes.values() if image_repository(one.image) == name]
 
-    def build(self, server: Server) -> str:
+    def build(self, server: VllmContainer) -> str:
         """The family of accelerators that a server's image is built for; "" if the image's name does not show it."""
         image = str(server.container.get("image") or "").partition("@")[0]
         *folders, name = image.split("/")
@@ -240,7 +240,7 @@ class Knowledge:
         stores = {one.models.store for one in self.settings.environments.values() if one.models.store}
         return tuple(sorted({store.removeprefix(_FILE).rstrip("/") for store in stores}, key=len, reverse=True))
 
-    def _place(self, server: Server, environment: str) -> KnownPlace:
+    def _place(self, server: VllmContainer, environment: str) -> KnownPlace:
         usual = self._usual(environment)
         try:
             cards = self.catalog.accelerators
@@ -261,7 +261,7 @@ class Knowledge:
             raise UnknownError(f"the catalog does not say how much memory {name} has")
         return KnownPlace(Place(accelerator, count, server.pods), device(accelerator))
 
-    def _processor(self, server: Server) -> KnownPlace:
+    def _processor(self, server: VllmContainer) -> KnownPlace:
         """The place of a pod without accelerators: vLLM's build for CPUs, with the container's memory."""
         if not (server.for_cpu or self.build(server) == "cpu"):
             raise UnknownError("its pod asks for no accelerator, and its image is not the one for CPUs")

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from neuroscale.core.yaml_io import Path
-from neuroscale.gate.fit.vllm_containers import Found, Server, Unread, containers, devices_of, not_vllm
-from neuroscale.manifests import kserve_pods
+from neuroscale.gate.fit.vllm_containers import Found, Unread, VllmContainer, containers, devices_of, not_vllm
+from neuroscale.manifests import kserve_pods, kserve_scaling
 from neuroscale.manifests.objects import Manifest
 from neuroscale.manifests.pod_resources import mapping, sequence
 from neuroscale.vllm.command import ServeCommand, Word, serve_command
@@ -19,7 +19,7 @@ _LLM_CONTAINER = "main"
 def llm_inference_service_servers(manifest: Manifest) -> Iterator[Found]:
     """The containers of its pods that run vLLM. Raises ValueError if the manifest cannot be read."""
     spec = mapping(manifest.value.get("spec"), "spec")
-    if kserve_pods.stopped(manifest.value):
+    if kserve_scaling.stopped(manifest.value):
         return
     uri = str(mapping(spec.get("model"), "model").get("uri") or "")
     for part, described in kserve_pods.llm_parts(spec):
@@ -46,7 +46,7 @@ def llm_inference_service_servers(manifest: Manifest) -> Iterator[Found]:
             if command is not None:
                 # KServe's config/llmisvcconfig mounts a volume in memory at /dev/shm into this container.
                 shared = container.get("name") == _LLM_CONTAINER
-                yield Server(manifest, place, subject, command, alone, uri, hidden=hidden, shared_memory=shared)
+                yield VllmContainer(manifest, place, subject, command, alone, uri, hidden=hidden, shared_memory=shared)
             elif devices := devices_of(container):
                 yield Unread(manifest, place, subject, not_vllm(devices))
 

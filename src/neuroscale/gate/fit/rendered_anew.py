@@ -21,7 +21,7 @@ class RenderedAnewFitCheck(GateCheck):
     """Whether they fit by the change's facts: the base may lack the facts that the change brings or corrects."""
 
     name = "effects-fit"
-    title = "Fit of services, rendered anew"
+    title = "Fit of services, rendered again"
 
     def left_out(self, run: Run) -> LeftOut | None:
         # If the platform cannot be read, the check that renders reports it.

@@ -16,7 +16,7 @@ _INIT = "it runs vLLM before the pod's own containers, which start once it has e
 
 
 @dataclass(frozen=True)
-class Server:
+class VllmContainer:
     """A container that runs vLLM.
 
     `subject` names it as findings do. `spec` is its pod's, with only this container. `source`: the address of the files
@@ -66,7 +66,7 @@ class Unread:
     reason: str
 
 
-Found = Server | Unread
+Found = VllmContainer | Unread
 
 
 def containers(
@@ -86,7 +86,7 @@ def containers(
                     continue
             if command is not None:
                 alone = {**spec, "containers": [container], "initContainers": []}
-                yield Server(manifest, place, subject, command, alone, source, description=description)
+                yield VllmContainer(manifest, place, subject, command, alone, source, description=description)
             elif (devices := devices_of(container)) and not description:
                 yield Unread(manifest, place, subject, not_vllm(devices))
 

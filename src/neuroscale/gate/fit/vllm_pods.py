@@ -13,8 +13,8 @@ from neuroscale.core.yaml_io import Path
 from neuroscale.gate.fit.environment import PORT_SERVICE
 from neuroscale.gate.fit.inference_service_servers import Runtimes, inference_service_servers
 from neuroscale.gate.fit.llm_inference_service_servers import llm_inference_service_servers
-from neuroscale.gate.fit.vllm_containers import Found, Server, Unread, containers
-from neuroscale.manifests import kserve_pods
+from neuroscale.gate.fit.vllm_containers import Found, Unread, VllmContainer, containers
+from neuroscale.manifests import kserve_scaling
 from neuroscale.manifests.objects import Manifest
 from neuroscale.manifests.pod_resources import mapping
 from neuroscale.manifests.serving_runtimes import KSERVE, RUNTIMES, find_runtime, runtime_key
@@ -31,7 +31,7 @@ def servers(manifests: Sequence[Manifest], elsewhere: Callable[[str], Manifest |
     for manifest in manifests:
         try:
             for found in _read(manifest, runtime):
-                if isinstance(found, Server) and _sees_services(found):
+                if isinstance(found, VllmContainer) and _sees_services(found):
                     yield replace(found, port_service=linked.get(manifest.namespace))
                 else:
                     yield found
@@ -49,11 +49,11 @@ def _sets_port(manifest: Manifest) -> bool:
     return isinstance(spec, dict) and spec.get("clusterIP") != "None" and spec.get("type") != "ExternalName"
 
 
-def _sees_services(server: Server) -> bool:
+def _sees_services(server: VllmContainer) -> bool:
     """Whether the pod gets the variables of Services: Knative switches them off; other pods get them by default."""
     if server.spec.get("enableServiceLinks") is False or server.description:
         return False
-    return server.manifest.kind != "InferenceService" or kserve_pods.is_standard(server.manifest.value)
+    return server.manifest.kind != "InferenceService" or kserve_scaling.is_standard(server.manifest.value)
 
 
 def _read(manifest: Manifest, runtime: Runtimes) -> Iterator[Found]:
@@ -66,7 +66,7 @@ def _read(manifest: Manifest, runtime: Runtimes) -> Iterator[Found]:
         description = manifest.kind in RUNTIMES or manifest.kind in ("LLMInferenceServiceConfig", "PodTemplate")
         for at, spec in _pod_specs(manifest.value, ()):
             for found in containers(manifest, at, spec, manifest.subject, description=description):
-                yield replace(found, pods=pods) if isinstance(found, Server) else found
+                yield replace(found, pods=pods) if isinstance(found, VllmContainer) else found
 
 
 def _group_size(manifest: Manifest) -> int:

@@ -1,1 +1,1 @@
-"""Mutants of policies' test objects and of the policies, and who catches them."""
+"""Changes policies and their test objects in small ways: policies come in, and the numbers of caught changes go out."""

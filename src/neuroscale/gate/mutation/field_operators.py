@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,9 @@ from neuroscale.gate.mutation.mutant import Object, at, changed
 _LOOK_ALIKE = str.maketrans("aceiopsxy", "\u0430\u0441\u0435\u0456\u043e\u0440\u0455\u0445\u0443")
 _FULL_WIDTH = {digit: digit + 0xFEE0 for digit in range(ord("0"), ord("9") + 1)}
 _NOT_QUANTITIES = ("0", "0.0", "0Gi", "-1", "1 Gi", "1GiB", "one", "0x10", "1,5", "\uff11", "")
-_QUANTITY = re.compile(r"[0-9.]+(m|k|[KMGT]i?)?")
+_NOTATIONS = ("500m", "1e0", "1000m", "0m", "2k")
+"""Kubernetes reads these as quantities: of memory bytes or less, and not how people write a number of devices."""
+_OF = {"cpu": ("0m", "0e0"), "memory": (*_NOTATIONS, "16")}
 _AMOUNTS = {"requests": "limits", "limits": "requests"}
 _METADATA = {"labels": "annotations", "annotations": "labels"}
 
@@ -27,7 +28,7 @@ def field_changes(value: Object, path: Path) -> Iterator[tuple[str, Object]]:
     for detail, other in _values(now):
         yield detail, _with(value, path, other)
     if isinstance(now, str | int) and not isinstance(now, bool) and {"requests", "limits"} & set(path[-2:-1]):
-        for text in _NOT_QUANTITIES:
+        for text in (*_NOT_QUANTITIES, *_OF.get(str(path[-1]), _NOTATIONS)):
             if text != str(now):
                 yield f"quantity:{text!r}", _with(value, path, text)
     if isinstance(path[-1], str):
@@ -54,12 +55,13 @@ def _values(now: Any) -> Iterator[tuple[str, Any]]:
     if not isinstance(now, str):
         yield "wrong type:text", "text"
         return
-    for detail, other in _texts(now):
+    for detail, other in spellings(now):
         if other != now:
             yield detail, other
 
 
-def _texts(now: str) -> Iterator[tuple[str, str]]:
+def spellings(now: str) -> Iterator[tuple[str, str]]:
+    """Other spellings of a text, with the names of the changes."""
     middle = len(now) // 2
     yield "case:swapped", now.swapcase()
     yield "case:title", now.title()

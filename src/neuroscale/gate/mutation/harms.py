@@ -9,20 +9,29 @@ from typing import Any
 
 from neuroscale.core.yaml_io import Path, dotted
 from neuroscale.gate.mutation.mutant import Mutant, Object, at, of_value, path_of
-from neuroscale.gate.mutation.pod_places import CONTAINER_LISTS, MODEL_FIELDS, POD_PLACES, list_positions
+from neuroscale.gate.mutation.pod_places import CONTAINER_LISTS, MODEL_FIELDS, POD_PLACES, SERVER, list_positions
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE
 
+_OF_BOTH = (
+    *("image", "command", "args", "env", "envFrom", "workingDir", "ports", "volumeMounts", "resources"),
+    *("securityContext", "lifecycle", "startupProbe", "readinessProbe", "livenessProbe"),
+)
+"""The fields that a model of an InferenceService and a container share."""
 _EACH = 2  # harms of one sort with the same message
 
 
 @dataclass(frozen=True)
 class Harm:
-    """`sort`: `container`, `model`, `pod` or `volume`. `value`: what is put in. `base`: where it comes from."""
+    """`sort`: `container`, `model`, `pod`, `volume` or `labels` (the object's). `value`: what is put in.
+
+    `base`: where it comes from. `inner`: the field of it that the policy's message names, or () for the whole.
+    """
 
     sort: str
     value: Object
     said: str
     base: Object
+    inner: Path = ()
 
 
 def harms_of(bad: Sequence[Object], good: Sequence[Object]) -> list[Harm]:
@@ -39,6 +48,8 @@ def harms_of(bad: Sequence[Object], good: Sequence[Object]) -> list[Harm]:
 
 
 def _harm(bad: Object, place: Path, said: str, good: Sequence[Object]) -> Harm | None:
+    if place[:2] == ("metadata", "labels"):
+        return Harm("labels", bad["metadata"].get("labels") or {}, said, bad)
     for end in range(len(place), 0, -1):
         value = at(bad, place[:end])
         holder = place[end - 1]
@@ -48,7 +59,7 @@ def _harm(bad: Object, place: Path, said: str, good: Sequence[Object]) -> Harm |
         if isinstance(holder, int) and before in CONTAINER_LISTS:
             return Harm("container", value, said, bad)
         if holder in MODEL_FIELDS and bad["kind"] == "InferenceService":
-            return Harm("model", {str(holder): value}, said, bad) if holder != "art" else None
+            return Harm("model", {str(holder): value}, said, bad, place[end:]) if holder != "art" else None
         if isinstance(holder, int) and before == "volumes":
             return Harm("volume", value, said, bad)
         if place[:end] in POD_PLACES.get(bad["kind"], ()):
@@ -75,7 +86,7 @@ def transplanted(policy: str, harms: Sequence[Harm], good: Sequence[Object]) -> 
         hosts.setdefault(one["kind"], one)
     for harm in harms:
         for host in hosts.values():
-            for place in POD_PLACES.get(host["kind"], ()):
+            for place in () if harm.sort == "labels" else POD_PLACES.get(host["kind"], ()):
                 yield from _into_pod(policy, harm.base["metadata"]["name"], harm, host, place)
 
 
@@ -99,6 +110,9 @@ def _into_pod(policy: str, source: str, harm: Harm, host: Mapping[str, Any], pla
     elif harm.sort == "model":
         if place[:1] == ("spec",) and "predictor" in place and "workerSpec" not in place:
             yield from made("model", lambda pod: _model(pod, harm.value), (next(iter(harm.value)),))
+        alone = as_container(harm)
+        if alone is not None and host["kind"] not in ("InferenceService", "LLMInferenceService"):
+            yield from made("model as a container", lambda pod: _insert(pod, "containers", 0, alone), ("containers", 0))
     elif harm.sort == "volume":
         volumes = (at(host, place) or {}).get("volumes") or []
         for name, index in (("first volume", 0), ("last volume", len(volumes))):
@@ -106,6 +120,19 @@ def _into_pod(policy: str, source: str, harm: Harm, host: Mapping[str, Any], pla
             yield from made(name, lambda pod, n=index, v=volume: _insert(pod, "volumes", n, v), ("volumes", index))
     else:
         yield from made("pod", lambda pod: pod.update(copy.deepcopy(harm.value)))
+
+
+def as_container(harm: Harm) -> Object | None:
+    """The harm as a container of any pod; None if it is of another sort, or in a field that a container has not."""
+    if harm.sort == "container":
+        return {key: one for key, one in harm.value.items() if key != "restartPolicy"}
+    if harm.sort != "model" or (harm.inner and harm.inner[0] not in _OF_BOTH):
+        return None
+    ((field, model),) = harm.value.items()
+    if "vllm" not in str((model.get("modelFormat") or {}).get("name")).lower() and field == "model":
+        return None
+    kept = {key: copy.deepcopy(one) for key, one in model.items() if key in _OF_BOTH}
+    return {"name": "mutant", "image": SERVER["image"], **kept}
 
 
 def _names(pod: Object) -> set[str]:

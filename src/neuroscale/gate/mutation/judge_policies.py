@@ -17,7 +17,7 @@ from neuroscale.core import tools
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import dump, flow
-from neuroscale.gate.checks.kyverno import Answer, read_answers
+from neuroscale.gate.checks.kyverno import KyvernoResult, read_answers
 from neuroscale.gate.checks.policy import check_reach
 from neuroscale.gate.mutation.mutant import Object
 from neuroscale.gate.mutation.policy_mutants import PolicyMutant, policy_mutants, shared_mutants
@@ -209,7 +209,7 @@ def _judge_shared(
 
 def _ask_apart(
     policy: Policy, mutants: Mapping[int, PolicyMutant], part: Sequence[Object], folder: Path
-) -> dict[tuple[str, str, str], Answer]:
+) -> dict[tuple[str, str, str], KyvernoResult]:
     """The same as `_ask`, without the mutants for which Kyverno drops every policy of its process."""
     answers = _ask(policy, mutants, part, folder)
     if not mutants or any(name == _variant(-1) for name, _, _ in answers):
@@ -224,7 +224,7 @@ def _ask_apart(
 
 def _ask(
     policy: Policy, mutants: Mapping[int, PolicyMutant], part: Sequence[Object], folder: Path
-) -> dict[tuple[str, str, str], Answer]:
+) -> dict[tuple[str, str, str], KyvernoResult]:
     """The answers of the mutants, and of the unchanged policy, by (policy, kind, name of the object)."""
     folder.mkdir(parents=True)
     files = []
@@ -245,7 +245,7 @@ def _ask(
 
 
 def _trusted(
-    policy: Policy, part: Sequence[Object], answers: Mapping[tuple[str, str, str], Answer], expected: _Expected
+    policy: Policy, part: Sequence[Object], answers: Mapping[tuple[str, str, str], KyvernoResult], expected: _Expected
 ) -> None:
     for one in part:
         if _differs(answers.get((_variant(-1), *_key(one))), expected[_key(one)]):
@@ -255,7 +255,7 @@ def _trusted(
             )
 
 
-def _differs(answer: Answer | None, expected: str) -> bool:
+def _differs(answer: KyvernoResult | None, expected: str) -> bool:
     if answer is None:
         return True
     return (answer.result, answer.message if expected else "") != (("fail", expected) if expected else ("pass", ""))

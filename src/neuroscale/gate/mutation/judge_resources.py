@@ -14,7 +14,7 @@ from neuroscale.core import tools
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.gate.checks.judged_kinds import evaluate_kinds
-from neuroscale.gate.checks.kyverno import Answer, Batch, reference
+from neuroscale.gate.checks.kyverno import Batch, KyvernoResult, reference
 from neuroscale.gate.checks.policy import applicable
 from neuroscale.gate.checks.policy_tripwires import ask_with_tripwires, tripwire_of
 from neuroscale.gate.checks.schema import evaluate_schemas
@@ -26,6 +26,8 @@ _One = TypeVar("_One")
 _Found = TypeVar("_Found")
 
 _MOST_OBJECTS = 500  # of one Kyverno process
+_OWN_KINDS = "refused-kind"
+"""A rule of the kinds check that says what the policy refused-kinds says: only the policy judges at admission."""
 
 
 class Stage(StrEnum):
@@ -103,6 +105,8 @@ def _by_form(read: _Read, found: dict[str, Judged], policy_set: PolicySet, schem
     kinds, _ = evaluate_kinds(manifests, policy_set.policies, schemas, strict=True)
     for stage, evaluation in ((Stage.SCHEMA, checked), (Stage.KINDS, kinds)):
         for finding in evaluation.findings:
+            if finding.rule == _OWN_KINDS:
+                continue
             name = finding.file.removesuffix(".yaml")
             if name in read:
                 mutant, _ = read.pop(name)
@@ -128,7 +132,7 @@ def _by_own_policy(
         ]
     done = 0
 
-    def ask(numbered: tuple[int, tuple[Policy, list[Manifest]]]) -> dict[str, Answer]:
+    def ask(numbered: tuple[int, tuple[Policy, list[Manifest]]]) -> dict[str, KyvernoResult]:
         nonlocal done
         index, (policy, manifests) = numbered
         answers = _answers([policy], manifests, policy_set, schemas, folder / str(index))
@@ -150,7 +154,7 @@ def _by_own_policy(
 
 def _answers(
     policies: Sequence[Policy], manifests: Sequence[Manifest], policy_set: PolicySet, schemas: SchemaSet, folder: Path
-) -> dict[tuple[str, str], Answer]:
+) -> dict[tuple[str, str], KyvernoResult]:
     """The answers of policies by policy and object's name, for the objects that they judge."""
     pairs, homeless = applicable(policies, manifests, schemas)
     if homeless:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,3 +87,15 @@ def changed(value: Mapping[str, Any], path: Path) -> tuple[Object, Any, str | in
     copied = copy.deepcopy(dict(value))
     holder = at(copied, path[:-1])
     return copied, holder, path[-1]
+
+
+def paths(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every field and list item of a value, with its path."""
+    items: Sequence[tuple[str | int, Any]] = ()
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, list):
+        items = list(enumerate(value))
+    for key, item in items:
+        yield (*path, key), item
+        yield from paths(item, (*path, key))

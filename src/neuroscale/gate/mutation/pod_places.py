@@ -13,6 +13,15 @@ MODEL_FIELDS = (
     *("sklearn", "tensorflow", "triton", "xgboost", "art"),
 )
 
+SERVER = {
+    "name": "server",
+    "image": "docker.io/vllm/vllm-openai:v0.32.0",
+    "command": ["vllm", "serve"],
+    "args": ["--served-model-name=chat", "--port=8080"],
+    "ports": [{"containerPort": 8080}],
+}
+"""A container that everybody recognises as a vLLM server."""
+
 _TEMPLATE: tuple[Path, ...] = (("spec", "template", "spec"),)
 POD_PLACES: dict[str, tuple[Path, ...]] = {
     "InferenceService": (

@@ -15,7 +15,7 @@ from neuroscale.gate.mutation.cel_operators import expression_changes
 from neuroscale.gate.mutation.mutant import Object, changed
 from neuroscale.policies.policy_set import Policy
 
-SHARED = ("pods", "containers", "commands")
+SHARED = ("pods", "containers", "commands", "model_servers", "language_model")
 """The variables that policies share; see policies/README.md."""
 
 _LOOSER = {

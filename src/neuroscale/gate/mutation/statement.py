@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import Document, Path, dotted, read_mapping
-from neuroscale.gate.mutation.mutant import Mutant, Object
+from neuroscale.gate.mutation.mutant import Mutant, Object, paths
 from neuroscale.repo.layout import POLICIES
 from neuroscale.repo.snapshot import Snapshot, read_text
 
 FILE = "mutations.yaml"
-_FIELDS = {"demands", "equivalents", "policy_equivalents", "policy_gaps"}
+_FIELDS = {"demands", "bad_values", "equivalents", "policy_equivalents", "policy_gaps"}
 _DEMAND = {"place", "holds"}
+_BAD_VALUE = {"place", "ways"}
 _EQUIVALENT = {"operators", "place", "kinds", "base", "where", "reason"}
 _WHERE = ("everywhere", "gate", "admission")
 
@@ -30,6 +31,18 @@ class Demand:
     def covers(self, path: Path, value: Any) -> bool:
         """Whether the demand is about this field of an object."""
         return _matches(self.place, dotted(path)) and (not self.holds or self.holds in str(value))
+
+
+@dataclass(frozen=True)
+class BadValue:
+    """A text of bad objects that stays as bad in other spellings. `ways`: the names of these changes."""
+
+    place: str
+    ways: tuple[str, ...]
+
+    def covers(self, path: Path, way: str) -> bool:
+        """Whether the field stays bad after such a change."""
+        return _matches(self.place, dotted(path)) and any(_matches(one, way) for one in self.ways)
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,7 @@ class Statement:
     equivalents: tuple[Equivalent, ...] = ()
     of_policy: tuple[Equivalent, ...] = ()
     gaps: tuple[Equivalent, ...] = ()
+    bad_values: tuple[BadValue, ...] = ()
 
 
 def read_statement(snapshot: Snapshot, policy: str) -> Statement:
@@ -85,43 +99,34 @@ def read_statement(snapshot: Snapshot, policy: str) -> Statement:
         Demand(_text(document, one, "place", path, file), str(one.get("holds", "")))
         for path, one in _entries(document, "demands", _DEMAND, file)
     ]
+    bad_values = tuple(
+        BadValue(_text(document, one, "place", path, file), _list(document, one, "ways", path, file))
+        for path, one in _entries(document, "bad_values", _BAD_VALUE, file)
+    )
     equivalents, of_policy, gaps = (
         tuple(_equivalent(document, path, one, file) for path, one in _entries(document, field, _EQUIVALENT, file))
         for field in ("equivalents", "policy_equivalents", "policy_gaps")
     )
-    return Statement(file, tuple(demands), equivalents, of_policy, gaps)
+    return Statement(file, tuple(demands), equivalents, of_policy, gaps, bad_values)
 
 
 def _equivalent(document: Document, path: Path, one: Mapping[str, Any], file: str) -> Equivalent:
-    operators = one.get("operators")
-    if not isinstance(operators, list) or not operators or not all(isinstance(name, str) for name in operators):
-        raise _wrong(document, (*path, "operators"), "is not a list of operators", "Write [removed].", file)
+    operators = _list(document, one, "operators", path, file)
     where = one.get("where", _WHERE[0])
     if where not in _WHERE:
         raise _wrong(document, (*path, "where"), f"is not one of {', '.join(_WHERE)}", "Write gate.", file)
     reason = _text(document, one, "reason", path, file)
     place, base = str(one.get("place", "*")), str(one.get("base", "*"))
-    return Equivalent(tuple(operators), place, tuple(one.get("kinds") or ()), base, where, reason)
+    return Equivalent(operators, place, tuple(one.get("kinds") or ()), base, where, reason)
 
 
 def demanded(statement: Statement, value: Object) -> Iterator[tuple[Demand, Path]]:
     """The fields of an object that the statement demands."""
-    for path, found in _paths(value):
+    for path, found in paths(value):
         for demand in statement.demands:
             if demand.covers(path, found):
                 yield demand, path
                 break
-
-
-def _paths(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    items: Sequence[tuple[str | int, Any]] = ()
-    if isinstance(value, dict):
-        items = list(value.items())
-    elif isinstance(value, list):
-        items = list(enumerate(value))
-    for key, item in items:
-        yield (*path, key), item
-        yield from _paths(item, (*path, key))
 
 
 def _matches(pattern: str, text: str) -> bool:
@@ -150,6 +155,13 @@ def _text(document: Document, value: Mapping[str, Any], key: str, path: Path, fi
     if not isinstance(text, str) or not text.strip():
         raise _wrong(document, (*path, key), "is missing or not text", f"Write {key}.", file)
     return " ".join(text.split())
+
+
+def _list(document: Document, value: Mapping[str, Any], key: str, path: Path, file: str) -> tuple[str, ...]:
+    found = value.get(key)
+    if not isinstance(found, list) or not found or not all(isinstance(name, str) for name in found):
+        raise _wrong(document, (*path, key), f"is not a list of {key}", "Write ['case:*'].", file)
+    return tuple(found)
 
 
 def _wrong(document: Document, path: Path, message: str, fix: str, file: str) -> InputError:

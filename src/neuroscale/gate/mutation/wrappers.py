@@ -1,4 +1,4 @@
-"""A bad object in another wrapping: a List, a second document, an anchor, another namespace, version or kind.
+"""A bad object in another wrapping: a List, a second document, an anchor, another namespace or version.
 
 What is wrong with it stays, so all of them must still be refused.
 """
@@ -7,27 +7,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import Path, flow
-from neuroscale.gate.mutation.mutant import Mutant, Object, at, changed, of_text, of_value
-from neuroscale.gate.mutation.pod_places import POD_PLACES
+from neuroscale.gate.mutation.mutant import Mutant, Object, changed, of_text, of_value
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE
 
 _NAMESPACES = ("default", "team-beta", "kube-system", "kserve", "argocd")
 _FOREIGN_VERSIONS = ("v1beta2", "V1", "v1 ", "")
-_POD_KINDS = (
-    *(("apps/v1", kind) for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")),
-    *(("batch/v1", "Job"), ("v1", "ReplicationController"), ("v1", "PodTemplate")),
-    *(
-        ("extensions/v1beta1", "Deployment"),
-        ("apps/v1beta2", "Deployment"),
-        ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
-    ),
-    *(("serving.knative.dev/v1", "Service"), ("argoproj.io/v1alpha1", "Rollout")),
-    *(("serving.kserve.io/v1alpha1", "ServingRuntime"), ("serving.kserve.io/v1alpha1", "ClusterServingRuntime")),
-)
 
 
 def wrapped(policy: str, bad: Sequence[Object], good: Sequence[Object], schemas: SchemaSet) -> Iterator[Mutant]:
@@ -40,10 +27,6 @@ def wrapped(policy: str, bad: Sequence[Object], good: Sequence[Object], schemas:
         yield from _in_a_file(policy, one, beside)
         yield from _namespaces(policy, one)
         yield from _versions(policy, one, schemas)
-    # Only what a pod of any kind can have can be wrong in another kind.
-    pod = next((one for one in bad if one["kind"] in ("Deployment", "Pod") and one["kind"] in POD_PLACES), None)
-    if pod is not None:
-        yield from _kinds(policy, pod)
 
 
 def _in_a_file(policy: str, one: Object, beside: Object) -> Iterator[Mutant]:
@@ -105,38 +88,6 @@ def _versions(policy: str, one: Object, schemas: SchemaSet) -> Iterator[Mutant]:
             yield _set(policy, f"version:{other!r}", one, ("apiVersion",), other)
     for other in (one["kind"].lower(), f"{one['kind']}s", f"{one['kind']} "):
         yield _set(policy, f"kind:{other!r}", one, ("kind",), other)
-
-
-def _kinds(policy: str, one: Object) -> Iterator[Mutant]:
-    """The bad pod as the template of every other kind that has one."""
-    pod = at(one, POD_PLACES[one["kind"]][0])
-    metadata = one["metadata"] if one["kind"] == "Pod" else at(one, ("spec", "template", "metadata")) or {}
-    template = {"metadata": {"labels": metadata.get("labels") or {}}, "spec": pod}
-    for version, kind in _POD_KINDS:
-        if (version, kind) == (one["apiVersion"], one["kind"]):
-            continue
-        value = {key: copy.deepcopy(one[key]) for key in ("apiVersion", "kind", "metadata")}
-        value |= {"apiVersion": version, "kind": kind}
-        labels = dict(template["metadata"]["labels"]) or {"app": "mutant"}
-        full = {"metadata": {"labels": labels}, "spec": copy.deepcopy(pod)}
-        if kind == "PodTemplate":
-            value["template"] = full
-        elif kind == "LeaderWorkerSet":
-            value["spec"] = {"leaderWorkerTemplate": {"workerTemplate": full}}
-        elif kind.endswith("ServingRuntime"):
-            value["spec"] = copy.deepcopy(pod)
-            if kind.startswith("Cluster"):
-                value["metadata"].pop("namespace", None)
-        else:
-            value["spec"] = {"template": full}
-            if kind not in ("Job", "Service"):
-                selector: Any = labels if kind == "ReplicationController" else {"matchLabels": labels}
-                value["spec"]["selector"] = selector
-            if kind == "StatefulSet":
-                value["spec"]["serviceName"] = "mutant"
-            if kind == "Job":
-                full["spec"]["restartPolicy"] = "Never"
-        yield of_value(policy, f"other kind:{version} {kind}", one, "", value)
 
 
 def _set(policy: str, operator: str, one: Object, path: Path, other: str | None) -> Mutant:

@@ -29,7 +29,7 @@ _PYTHON = re.compile(r"python[0-9.]*")
 
 
 @dataclass(frozen=True)
-class Server:
+class LocalVllm:
     """vLLM on this machine: its Python, its version, its models, and why it cannot be used (or None).
 
     `libraries`: the folder of Python's own shared libraries, None if the system finds them. `cache`: the first content
@@ -55,7 +55,9 @@ class Launch:
     memory: int | None
 
 
-def plan(pod: Object, container: Object, sources: Sources, server: Server, place: Place, root: Path) -> Launch:
+def plan_process(
+    pod: Object, container: Object, sources: Sources, server: LocalVllm, place: Place, root: Path
+) -> Launch:
     """The process to start. `root`: the pod's folder on this machine; `volume` and `scratch` name the folders below it.
 
     Raises WaitingError.
@@ -162,7 +164,7 @@ def _check_user(pod: Object, container: Object) -> None:
         raise WaitingError(CONFIGURATION, f"container's runAsUser breaks non-root policy {told}")
 
 
-def _mounts(pod: Object, container: Object, server: Server, root: Path) -> list[tuple[str, Path]]:
+def _mounts(pod: Object, container: Object, server: LocalVllm, root: Path) -> list[tuple[str, Path]]:
     found: dict[str, Path] = {MODELS: server.models}
     _empty_folders(pod, container)
     for mount in container.get("volumeMounts") or ():
@@ -190,7 +192,7 @@ def _empty_folders(pod: Object, container: Object) -> set[str]:
     return found
 
 
-def _usual(pod: Object, own: Path, server: Server, place: Place) -> dict[str, str]:
+def _usual(pod: Object, own: Path, server: LocalVllm, place: Place) -> dict[str, str]:
     """The default variables of a container, and those that keep vLLM on this machine and within its cores."""
     return {
         "PATH": os.pathsep.join((str(server.python.parent), os.defpath)),

@@ -16,7 +16,7 @@ from neuroscale.local.node.addresses import loopback
 from neuroscale.local.node.backoff import BackOff
 from neuroscale.local.node.container import Container, Keeper, Terminated, Waits
 from neuroscale.local.node.events import Events
-from neuroscale.local.node.launch import Server, plan
+from neuroscale.local.node.launch import LocalVllm, plan_process
 from neuroscale.local.node.objects import name_of, seconds_of
 from neuroscale.local.node.pod_status import Seen, Whereabouts, content, initializing, pod_status
 from neuroscale.local.node.probes import Kind, Probe, Prober, probes_of
@@ -45,7 +45,7 @@ class Machine:
     folder: Path
     cluster: Cluster
     keeper: Keeper
-    server: Callable[[], Server]
+    server: Callable[[], LocalVllm]
     events: Events
     prober: Prober
     say: Callable[[str], None]
@@ -199,7 +199,7 @@ class PodWorker:
         server = machine.server()
         probes = probes_of(one.spec)
         sources = read_sources(machine.cluster, one.spec, self._pod["metadata"]["namespace"])
-        launch = plan(self._pod, one.spec, sources, server, place, self._root)
+        launch = plan_process(self._pod, one.spec, sources, server, place, self._root)
         make_volumes(self._root, launch, server.cache, machine.keeper.user)
         write = f'vLLM {server.version} of this machine stands in for image "{one.spec["image"]}"'
         self._event("Pulled", write, one)

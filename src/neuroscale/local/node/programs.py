@@ -16,7 +16,7 @@ from pathlib import Path
 from neuroscale.core.tool_cache import PinError
 from neuroscale.local.errors import LocalError
 from neuroscale.local.model_server import ModelServer
-from neuroscale.local.node.launch import Server
+from neuroscale.local.node.launch import LocalVllm
 from neuroscale.local.users import User, tried
 
 _PYTHON, _ENVIRONMENT, _MODELS = "python", "environment", "models"
@@ -43,15 +43,15 @@ def version() -> str:
         return "unknown"
 
 
-def bring(found: ModelServer, folder: Path, user: User | None) -> Server:
+def bring(found: ModelServer, folder: Path, user: User | None) -> LocalVllm:
     """vLLM for that user: in its place, or a copy in `folder`, made once for each version.
 
     Raises LocalError if the user still cannot run it.
     """
     if _runs(user, found.python) and tried(user, ["/bin/sh", "-c", _READS, "sh", str(found.models)]):
-        return Server(found.python, found.version, found.models, cache=found.cache)
+        return LocalVllm(found.python, found.version, found.models, cache=found.cache)
     target = folder / f"{found.environment.name}-{found.models.name}"
-    server = Server(
+    server = LocalVllm(
         python=target / _ENVIRONMENT / "bin" / "python",
         version=found.version,
         models=target / _MODELS,

@@ -21,7 +21,7 @@ from neuroscale.local.node import programs
 from neuroscale.local.node.agent import Agent, Health
 from neuroscale.local.node.container import PODS, Keeper
 from neuroscale.local.node.events import Events
-from neuroscale.local.node.launch import Server
+from neuroscale.local.node.launch import LocalVllm
 from neuroscale.local.node.pod import Machine
 from neuroscale.local.node.probes import Prober
 from neuroscale.local.node.registration import Capacity, Registration
@@ -127,11 +127,11 @@ class _Finder:
     folder: Path
     user: User | None
     say: Callable[[str], None]
-    _found: Server | None = None
+    _found: LocalVllm | None = None
     _looked: float = -float("inf")
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __call__(self) -> Server:
+    def __call__(self) -> LocalVllm:
         with self._lock:
             usable = self._found is not None and self._found.problem is None
             if self._found is None or (not usable and time.monotonic() - self._looked > _LOOK_AGAIN):
@@ -141,14 +141,14 @@ class _Finder:
                 self._found, self._looked = found, time.monotonic()
             return self._found
 
-    def _look(self) -> Server:
+    def _look(self) -> LocalVllm:
         found = programs.find()
         if isinstance(found, str):
-            return Server(Path(), programs.version(), Path(), found)
+            return LocalVllm(Path(), programs.version(), Path(), found)
         try:
             return programs.bring(found, self.folder, self.user)
         except LocalError as error:
-            return Server(Path(), found.version, Path(), str(error))
+            return LocalVllm(Path(), found.version, Path(), str(error))
 
 
 def access(user: str, role: str) -> list[Object]:

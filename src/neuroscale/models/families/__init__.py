@@ -1,8 +1,8 @@
 """Builds the decoder of each family of language models from its config.json.
 
-Input: the keys of the text tower (`neuroscale.models.keys.Keys`), read with the defaults of its model type. Output: a
-`Decoder`, with the layers and the tensors around them. Each family has one function; its module is named for the
-lineage. Every function raises InputError, which names the key, for a config that its family cannot have.
+Input: the keys of the text tower (`neuroscale.models.config_keys.Keys`), read with the defaults of its model type.
+Output: a `Decoder`, with the layers and the tensors around them. Each family has one function; its module is named for
+the lineage. Every function raises InputError, which names the key, for a config that its family cannot have.
 
 Sources: the config and modelling code of transformers, and vLLM's own models, which decide on windows and on layers
 that read another layer's cache. Both at the versions that defaults.json and requirements/serve.txt name.

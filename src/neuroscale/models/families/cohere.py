@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.families.common import attentions_of, dense_decoder, full_every, mlp_width
 from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.keys import Keys
 from neuroscale.models.layers import Mlp
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from neuroscale.models.config_keys import MOST_LAYERS, Keys
 from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.keys import MOST_LAYERS, Keys
 from neuroscale.models.layers import Attention, Experts, LatentAttention, Layer, Mlp, Reach
 
 NORMS_AROUND = (

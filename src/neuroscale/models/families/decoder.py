@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from neuroscale.models.keys import Keys
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.layers import Extra, Layer
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from neuroscale.models.config_keys import MOST_LAYERS, Keys
 from neuroscale.models.families.common import (
     attentions_of,
     hidden_size,
@@ -15,7 +16,6 @@ from neuroscale.models.families.common import (
     routed_experts,
 )
 from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.keys import MOST_LAYERS, Keys
 from neuroscale.models.layers import Experts, Indexer, LatentAttention, Layer, Mlp
 
 CORRECTION = "gate.e_score_correction_bias"

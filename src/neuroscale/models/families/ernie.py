@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.families.common import (
     attentions_of,
     dense_decoder,
@@ -11,7 +12,6 @@ from neuroscale.models.families.common import (
     needed_experts,
 )
 from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.keys import Keys
 from neuroscale.models.layers import Experts, Mlp
 
 

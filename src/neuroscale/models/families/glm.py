@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.families.common import attentions_of, dense_decoder, mixed_decoder, mlp_width, needed_experts
 from neuroscale.models.families.decoder import Decoder
 from neuroscale.models.families.deepseek import deepseek_experts, predicting_layers
-from neuroscale.models.keys import Keys
 from neuroscale.models.layers import Layer, Mlp
 
 

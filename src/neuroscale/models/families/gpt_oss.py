@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.families.common import (
     head_shape,
     layer_count,
@@ -13,7 +14,6 @@ from neuroscale.models.families.common import (
     window_of,
 )
 from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.keys import Keys
 from neuroscale.models.layers import Attention, Experts
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from neuroscale.core.validation import shorten
+from neuroscale.models.config_keys import MOST_LAYERS, Keys
 from neuroscale.models.families.common import (
     attentions_of,
     head_shape,
@@ -17,7 +18,6 @@ from neuroscale.models.families.common import (
     routed_experts,
 )
 from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.keys import MOST_LAYERS, Keys
 from neuroscale.models.layers import Attention, Experts, Layer, Mlp
 from neuroscale.models.mixers import Mamba2
 

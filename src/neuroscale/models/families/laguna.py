@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neuroscale.models.config_keys import MOST_LAYERS, Keys
 from neuroscale.models.families.common import (
     full_every,
     head_shape,
@@ -13,7 +14,6 @@ from neuroscale.models.families.common import (
 )
 from neuroscale.models.families.decoder import Decoder
 from neuroscale.models.families.deepseek import CORRECTION
-from neuroscale.models.keys import MOST_LAYERS, Keys
 from neuroscale.models.layers import Attention, Experts, Mlp
 
 

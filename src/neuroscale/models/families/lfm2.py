@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neuroscale.core.validation import shorten
+from neuroscale.models.config_keys import MOST_LAYERS, Keys
 from neuroscale.models.families.common import (
     NAMES_W1_W3_W2,
     hidden_size,
@@ -11,7 +12,6 @@ from neuroscale.models.families.common import (
     needed_experts,
 )
 from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.keys import MOST_LAYERS, Keys
 from neuroscale.models.layers import Attention, Experts, Layer, Mlp
 from neuroscale.models.mixers import ShortConv
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from neuroscale.models.config_keys import MOST_LAYERS, Keys
 from neuroscale.models.families.common import (
     NORMS_BEHIND,
     attentions_of,
@@ -19,7 +20,6 @@ from neuroscale.models.families.common import (
 )
 from neuroscale.models.families.decoder import Decoder
 from neuroscale.models.families.unknown import estimated
-from neuroscale.models.keys import MOST_LAYERS, Keys
 from neuroscale.models.layers import Attention, Experts, Mlp
 
 

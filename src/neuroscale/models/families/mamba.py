@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.families.common import hidden_size, layer_count
 from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.keys import Keys
 from neuroscale.models.layers import Layer
 from neuroscale.models.mixers import Mamba1, Mamba2, Mixer
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.families.common import head_shape, hidden_size, layer_count, mlp_width, per_token
 from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.keys import Keys
 from neuroscale.models.layers import Attention, Experts, Layer, Mlp
 from neuroscale.models.mixers import Mamba1, Mamba2
 

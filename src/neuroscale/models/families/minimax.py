@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.families.common import NAMES_W1_W3_W2, attentions_of, mixed_decoder, mlp_width, needed_experts
 from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.keys import Keys
 from neuroscale.models.layers import Experts
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.families.common import (
     NAMES_W1_W3_W2,
     attentions_of,
@@ -11,7 +12,6 @@ from neuroscale.models.families.common import (
     needed_experts,
 )
 from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.keys import Keys
 from neuroscale.models.layers import Experts, Mlp
 
 

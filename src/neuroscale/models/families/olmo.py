@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.families.common import (
     NORMS_BEHIND,
     attentions_of,
@@ -15,7 +16,6 @@ from neuroscale.models.families.common import (
     needed_experts,
 )
 from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.keys import Keys
 from neuroscale.models.layers import Experts, Mlp
 
 

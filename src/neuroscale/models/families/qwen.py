@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.families.common import (
     dense_decoder,
     half_width,
@@ -16,7 +17,6 @@ from neuroscale.models.families.common import (
     reaches,
 )
 from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.keys import Keys
 from neuroscale.models.layers import Attention, Experts, Mlp
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from neuroscale.core.validation import shorten
+from neuroscale.models.config_keys import MOST_LAYERS, Keys
 from neuroscale.models.facts import Dtype
 from neuroscale.models.families.common import head_shape, hidden_size, layer_count, mlp_width, needed_experts
 from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.keys import MOST_LAYERS, Keys
 from neuroscale.models.layers import Attention, Experts, Layer, Mlp
 from neuroscale.models.mixers import GatedDelta
 

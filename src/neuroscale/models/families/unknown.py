@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.families.common import (
     attentions_of,
     dense_decoder,
@@ -13,7 +14,6 @@ from neuroscale.models.families.common import (
     routed_experts,
 )
 from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.keys import Keys
 from neuroscale.models.layers import Experts, Mlp
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from neuroscale.core.validation import shorten
+from neuroscale.models.config_keys import MOST_LAYERS, Keys
 from neuroscale.models.families.common import hidden_size, layer_count
 from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.keys import MOST_LAYERS, Keys
 from neuroscale.models.layers import Extra, Layer, SharedAttention
 from neuroscale.models.mixers import Mamba2
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.facts import Group, Sharding
-from neuroscale.models.keys import Keys
 from neuroscale.models.weights import Weights
 
 

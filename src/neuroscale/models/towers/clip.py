@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neuroscale.models.keys import Keys
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.towers.blocks import (
     CLIP_BLOCK,
     add_blocks,

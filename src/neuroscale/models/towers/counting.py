@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.facts import Group
-from neuroscale.models.keys import Keys
 from neuroscale.models.towers.known import TOWERS, WRAPPERS, Wrapper
 from neuroscale.models.towers.unknown import Certainty, assume, assume_projector
 from neuroscale.models.weights import Weights

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neuroscale.models.keys import Keys
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.towers.blocks import add_norm, layer_count, size_of
 from neuroscale.models.weights import Weights
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from neuroscale.models.keys import Keys
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.towers.blocks import add_norm, layer_count, size_of
 from neuroscale.models.towers.gemma import embedder
 from neuroscale.models.weights import Weights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neuroscale.models.keys import Keys
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.towers.blocks import Block, add_norm, height_and_width, layer_count, patch_count, size_of
 from neuroscale.models.weights import Weights
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from neuroscale.models.keys import Keys
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.towers.blocks import add_norm, add_projection
 from neuroscale.models.weights import Weights
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from neuroscale.models.keys import Keys
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.towers.clip import clip, idefics3, siglip
 from neuroscale.models.towers.gemma import gemma3n, gemma4, gemma4_unified
 from neuroscale.models.towers.gemma_sound import gemma3n_audio, gemma4_audio, gemma4_unified_audio

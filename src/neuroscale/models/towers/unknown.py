@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from neuroscale.models.config_keys import Keys
 from neuroscale.models.facts import Group
-from neuroscale.models.keys import Keys
 from neuroscale.models.towers.blocks import CLIP_BLOCK, add_blocks, add_projection
 from neuroscale.models.weights import Weights
 

@@ -1,6 +1,6 @@
-"""Judges whether a model fits: counts the memory of one rank as a version of vLLM uses it."""
+"""Judges whether a model fits: its facts, a device and arguments come in; the memory of a rank and a verdict go out."""
 
-from neuroscale.planning.fit.choices import Around, choices
+from neuroscale.planning.fit.command_changes import Around, choices
 from neuroscale.planning.fit.device import Device, device
 from neuroscale.planning.fit.drafts import draft_method, with_draft
 from neuroscale.planning.fit.engine import fit

@@ -11,8 +11,8 @@ from neuroscale.core.errors import InputError
 from neuroscale.core.units import GIB
 from neuroscale.models.cache_bytes import bytes_per_token
 from neuroscale.models.facts import CacheLayers, ModelFacts
-from neuroscale.models.overrides import with_overrides
-from neuroscale.planning.fit.defaults import resolve
+from neuroscale.models.hf_overrides import with_overrides
+from neuroscale.planning.fit.argument_defaults import resolve
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.drafts import draft_apart, shape_of
 from neuroscale.planning.fit.dtype import served_dtype
@@ -84,7 +84,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     spare = _spare(device, arguments, taken, room, request)
     least = min([spare, *(-lack.missing for lack in lacks), *_spare_states(resolved, blocks, available, version)])
     decided = bool(against) or blocks is None or not device.memory_gib
-    close: Closeness = "" if decided else _by_held(device, beside, usable, arguments)
+    close: Closeness = "" if decided else _by_held(device, beside, usable, arguments, off)
     if not decided and not close and abs(least) < off * GIB:
         close = "estimate"
     against += [lack.told for lack in lacks]
@@ -141,13 +141,17 @@ def _spare(device: Device, arguments: EngineArguments, taken: int, room: int, re
     return device.memory_bytes - device.held_bytes - taken - arguments.kv_cache_memory_bytes
 
 
-def _by_held(device: Device, beside: Overhead, usable: int, arguments: EngineArguments) -> Closeness:
-    """Whether the verdict depends on how much memory other programs hold, if that is not known."""
-    if arguments.kv_cache_memory_bytes is not None:
-        return ""
+def _by_held(device: Device, beside: Overhead, usable: int, arguments: EngineArguments, off: float) -> Closeness:
+    """Whether the verdict depends on how much memory other programs hold, if that is not known.
+
+    What vLLM takes outside its share may be `off` GiB less than estimated; the share itself is exact.
+    """
     least, most = device.held_band
-    needed = usable + sum(beside.later.values())
-    return "held" if device.memory_bytes - most < needed <= device.memory_bytes - least else ""
+    if arguments.kv_cache_memory_bytes is not None or least == most:
+        return ""
+    later = sum(beside.later.values())
+    surely = usable + max(later - round(off * GIB), 0)
+    return "held" if device.memory_bytes - most < usable + later and surely <= device.memory_bytes - least else ""
 
 
 def _context_band(blocks: Pool | None, room: int, off: float, resolved: Resolved, most: int) -> tuple[int, int]:

@@ -83,7 +83,13 @@ CPU_PROCESS_GIB = 2.0
 LARGEST_IMAGE_PATCHES = 65536
 """Patches of the largest image for towers of any resolution (preprocessor_config.json of Qwen2-VL to Qwen3-VL)."""
 
-_ANY_RESOLUTION = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+_ANY_RESOLUTION = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5")
+
+_PASSES_FIRST = "qwen3_5"
+"""Models whose tower is done before the language model is tried, so that the larger of the two peaks counts, with the
+tower's MLP split among the ranks. Qwen3.5-27B on four RTX 3090 under 0.19 ('profiled with 1 image items', 1.2 GiB in
+all) and Qwen3.6-35B-A3B in NVFP4 on an RTX 5090 under 0.24 (2.6 GiB) of tests/ground_truth. The towers of Qwen2-VL to
+Qwen3-VL need the sum (Qwen3-VL-30B-A3B on two H100 under 0.12)."""
 
 PATCHES_OF_TOKEN = 4
 """Four patches become one token of the language model (spatial_merge_size of these towers)."""
@@ -95,7 +101,7 @@ the context holds (`_MAX_FRAMES_PER_VIDEO` and `get_num_frames_with_most_feature
 under 0.23 takes 15.5 GiB for it with a context of 128,000 tokens (a public log of vllm/vllm-openai:v0.23.0: 'a budget
 of 114688 tokens, and profiled with 1 video items', -14.28 GiB left of 0.22 of an A100)."""
 
-_SMALL_VIDEOS = "qwen3_vl"
+_SMALL_VIDEOS = ("qwen3_vl", "qwen3_5")
 SMALL_VIDEO_PATCHES = 49152
 """Patches of the largest video of these models: all frames together have as many pixels as `longest_edge` of
 video_preprocessor_config.json, 25,165,824, and two frames make a patch of 16 x 16. vLLM 0.32 counts 12,288 tokens for
@@ -218,25 +224,31 @@ def _activations(facts: ModelFacts, arguments: EngineArguments, resolved: Resolv
         layer += tokens * (facts.hidden_size + _widest(facts) / ranks)
     per_entry = SAMPLER_BYTES[does.sampler] if runner(facts, does, arguments) == "first" else SECOND_SAMPLER_BYTES
     sampler = (tokens + 2 * requests) * facts.hidden_size * width + per_entry * requests * facts.vocab_size
-    inputs = _encoder(facts, arguments, resolved, does) * width
+    held, passed = (values * width for values in _encoder(facts, arguments, resolved, does))
     if does.expert_buffers_stay:
-        return round(experts + inputs + max(layer, sampler))
-    return round(inputs + max(experts + layer, sampler))
+        return round(max(experts + held + max(layer, sampler), passed))
+    return round(max(held + max(experts + layer, sampler), passed))
 
 
-def _encoder(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> float:
-    """Values that images hold in vLLM's profiling run: the embeddings of a step, and their copies in the input; or, for
-    a tower of any resolution, its own need for its largest image or video, and the output."""
+def _encoder(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> tuple[float, float]:
+    """Values that images hold in vLLM's profiling run while the language model is tried, and those that its tower held
+    before: the embeddings of a step, and their copies in the input; or, for a tower of any resolution, its own need for
+    its largest image or video, and the output."""
     vision = loads_vision(facts, arguments)
     if not facts.multimodal or not (vision or (loads_audio(arguments) and "audio" in facts.weight_bytes)):
-        return 0.0
+        return 0.0, 0.0
     step = float(resolved.max_num_batched_tokens * facts.hidden_size)
     if not vision or not facts.model_type.startswith(_ANY_RESOLUTION):
-        return 2 * step
+        return 2 * step, 0.0
     hidden, inner = _tower_widths(facts)
+    first = facts.model_type.startswith(_PASSES_FIRST)
     patches = _patches_of_item(facts, arguments, resolved, does)
-    each = HIDDEN_COPIES * hidden + MLP_COPIES * inner + PATCH_VALUES[facts.model_type[:5]]
-    return step + max(step, patches / PATCHES_OF_TOKEN * facts.hidden_size) + patches * each
+    split = first and arguments.mm_encoder_tp_mode != "data"
+    mlp = MLP_COPIES * inner / (arguments.tensor_parallel_size if split else 1)
+    tower = patches * (HIDDEN_COPIES * hidden + mlp + PATCH_VALUES[facts.model_type[:5]])
+    output = patches / PATCHES_OF_TOKEN * facts.hidden_size
+    held = step + max(step, output)
+    return (held, tower + output) if first else (held + tower, 0.0)
 
 
 def _patches_of_item(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> int:
@@ -256,7 +268,7 @@ def _tower_widths(facts: ModelFacts) -> tuple[int, int]:
     matrices with that one, unless it is three times as wide (queries, keys and values in one)."""
     sides: Counter[int] = Counter()
     for tensor in facts.tensors:
-        if tensor.group == "vision" and tensor.linear and len(tensor.shape) == 2:
+        if tensor.group == "vision" and len(tensor.shape) == 2:
             for side in tensor.shape:
                 sides[side] += tensor.copies
     if not sides:

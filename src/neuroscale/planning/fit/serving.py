@@ -8,7 +8,7 @@ from functools import cached_property
 
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit.defaults import resolve
+from neuroscale.planning.fit.argument_defaults import resolve
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.engine import band, cache_pool, share, too_few_states, too_much
 from neuroscale.planning.fit.kv_cache import PagesDiffer, Pool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neuroscale.models.facts import ModelFacts
 from neuroscale.models.state_bytes import undivided
-from neuroscale.planning.fit.defaults import VIDEO_TOKENS, looks_both_ways
+from neuroscale.planning.fit.argument_defaults import VIDEO_TOKENS, looks_both_ways
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.drafts import draft_method
 from neuroscale.planning.fit.result import Resolved

@@ -82,8 +82,7 @@ def _parts(settings: Settings, environment: str) -> list[dict[str, str]]:
     upstream = {"name": "platform-upstream", "path": f"platform/clusters/{cluster}", "include": "*.yaml"}
     watched = {"name": "platform-monitoring", "path": f"{monitoring.FOLDER}/{environment}", "include": "*.yaml"}
     return [
-        *([] if cluster == "local" else [upstream]),
-        *([watched] if monitoring.by_operator(settings.environments[environment]) else []),
+        *([] if cluster == "local" else [upstream, watched]),
         {"name": "platform-runtimes", "path": "platform/serving/runtimes", "include": "*.yaml"},
         {"name": "platform-tenancy", "path": "platform/tenancy", "include": "*.yaml"},
         # Only the policies: neither their tests with good and bad resources, nor the tripwires.

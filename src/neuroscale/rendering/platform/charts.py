@@ -37,7 +37,7 @@ class Chart(Frozen):
     version: Annotated[str, Field(pattern=r"^v?[0-9]+\.[0-9]+\.[0-9]+$")]
     namespace: Label
     checked: Source
-    values_files: tuple[Annotated[str, Field(pattern=r"^platform/serving/[a-z-]+\.yaml$")], ...] = ()
+    values_files: tuple[Annotated[str, Field(pattern=r"^platform/(serving|cost)/[a-z-]+\.yaml$")], ...] = ()
     values: dict[str, Any] = Field(default_factory=dict)
     domain_at: Annotated[str, Field(pattern=r"^[A-Za-z.]+$")] | None = None
 

@@ -2,7 +2,8 @@
 
 People write the rules in `platform/monitoring/`, in Prometheus' own format. From the rules and the teams this module
 renders a PodMonitor and a PrometheusRule for Prometheus' Operator, one folder an environment; for a Prometheus without
-the Operator it renders the same choice of pods as a file of scrape configurations.
+the Operator it renders the same choice of pods as a file of scrape configurations. OpenCost reads there, too, which
+environment its cluster is.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str
     }
     files = {SCRAPE: filled("scrape.yaml", relabelings=_below(RELABELINGS, 6), **chosen)}
     for name, environment in settings.environments.items():
+        if environment.cluster != "local":
+            files[f"{FOLDER}/{name}/cluster-name.yaml"] = filled("cluster-name.yaml", environment=name)
         if not by_operator(environment):
             continue
         namespace = environment.prometheus.namespace

@@ -1,1 +1,1 @@
-"""Runs Backstage software templates without Backstage: the same template.yaml and skeleton, in this process."""
+"""Runs Backstage's templates without Backstage: a template and answers come in, and the files of a service go out."""

@@ -22,7 +22,7 @@ _TARGET = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._
 
 
 @dataclass(frozen=True)
-class PullRequest:
+class RenderedPullRequest:
     """The inputs of `publish:github:pull-request`. `files` by their path in the repository."""
 
     repo_url: str
@@ -43,17 +43,17 @@ class Outcome:
 
     files: Mapping[str, str]
     output: Any
-    pull_request: PullRequest | None
+    pull_request: RenderedPullRequest | None
 
 
 Plan = Callable[[dict[str, Any]], Mapping[str, Any]]
 """Turns the body of `POST /api/v1/plan` into its answer's; raises InputError if the server answers with an error."""
 
-Publish = Callable[[PullRequest], Mapping[str, Any]]
+Publish = Callable[[RenderedPullRequest], Mapping[str, Any]]
 """Makes a pull request, and returns the action's outputs: remoteUrl, pullRequestNumber, targetBranchName."""
 
 
-def not_published(request: PullRequest) -> Mapping[str, Any]:
+def not_published(request: RenderedPullRequest) -> Mapping[str, Any]:
     """A `Publish` that leaves the pull request to whoever looks at the outcome."""
     return {"remoteUrl": "", "pullRequestNumber": 0, "targetBranchName": request.target_branch or ""}
 
@@ -66,7 +66,7 @@ def run(template: Template, parameters: Mapping[str, Any], plan: Plan, publish: 
     """
     context: dict[str, Any] = {"parameters": {**dict.fromkeys(template.optional()), **parameters}, "steps": {}}
     workspace: dict[str, str] = {}
-    pull_request: PullRequest | None = None
+    pull_request: RenderedPullRequest | None = None
     for step in template.steps:
         given: dict[str, Any] = expressions.evaluate(dict(step.input), context, template.where, (*step.path, "input"))
         output: Mapping[str, Any] = {}
@@ -125,8 +125,8 @@ def _fetch(template: Template, step: Step, given: Mapping[str, Any], workspace: 
         workspace[f"{target}/{path}"] = filled
 
 
-def _pull_request(given: Mapping[str, Any], workspace: Mapping[str, str]) -> PullRequest:
-    return PullRequest(
+def _pull_request(given: Mapping[str, Any], workspace: Mapping[str, str]) -> RenderedPullRequest:
+    return RenderedPullRequest(
         repo_url=given["repoUrl"],
         branch=given["branchName"],
         title=given["title"],

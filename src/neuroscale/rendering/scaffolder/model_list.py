@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neuroscale.catalog import Catalog, ModelEntry
-from neuroscale.catalog.families import TRIAL, heading_of
+from neuroscale.catalog.parser_families import TRIAL, heading_of
 from neuroscale.core.yaml_io import Path, read_mapping, scalar
 from neuroscale.rendering.scaffolder.template import Template
 

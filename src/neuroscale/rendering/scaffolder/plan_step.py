@@ -62,10 +62,12 @@ def planned(
     """A checked request with the overrides of the service that is `there` already, and its plan: the one that is there
     where the answers are the same, else a new one.
 
-    Raises InputError where an override names what the catalog lacks, and RefusedPlanError.
+    The caller has checked the names in the answers. Raises InputError where an override names what the catalog lacks,
+    and RefusedPlanError.
     """
     request = request.model_copy(update={"overrides": there.overrides})
-    check_request(request, KnownNames.of(catalog, settings), REQUEST_FILE)
+    if there.overrides:
+        check_request(request, KnownNames.of(catalog, settings), REQUEST_FILE)
     if there.lock is not None and there.lock.lock.request_digest == request_digest(request):
         return request, served(there.lock)
     return request, served(plan(request, catalog, settings, template_version))

@@ -14,7 +14,8 @@ from typing import Any
 
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import Path, dotted, read_documents
-from neuroscale.rendering.scaffolder.skeleton_values import KINDS, decoded
+from neuroscale.rendering.scaffolder.encoded_values import decoded
+from neuroscale.rendering.scaffolder.skeleton_values import KINDS
 from neuroscale.rendering.scaffolder.template_engine import Whitespace, fill
 
 Signature = tuple[tuple[str, bool | int | None], ...]

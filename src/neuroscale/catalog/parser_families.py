@@ -100,6 +100,7 @@ _HEADINGS = (
     ("gpt-oss", "gpt-oss"),
     ("granite-([34])", "Granite {}"),
     ("kimi-k2", "Kimi K2"),
+    ("laguna", "Laguna"),
     ("(?:meta-)?llama-([234])", "Llama {}"),
     ("minimax-m([23])", "MiniMax M{}"),
     ("ministral-3", "Ministral 3"),

@@ -15,7 +15,7 @@ from neuroscale.core.counting import plainly_counted
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning import replica_memory
 from neuroscale.planning.batched_tokens import batched_tokens
-from neuroscale.planning.fit.defaults import BLOCK
+from neuroscale.planning.fit.argument_defaults import BLOCK
 from neuroscale.planning.fit.device import device
 from neuroscale.planning.plan import Memory, Replicas, Resources, Speed
 from neuroscale.planning.price import PodPrice, pod_price
@@ -185,11 +185,13 @@ def candidates(case: Case) -> list[Candidate]:
         latent = any(layers.kind == "latent" for layers in case.model.facts.cache)
         dtypes = ("auto",) if latent else accelerator.kv_cache_dtypes
         for kv_cache_dtype in (str(dtype),) if dtype is not None else dtypes:
-            found += [judge(case, accelerator, runtime, each, kv_cache_dtype) for each in counts]
+            found += [judge_candidate(case, accelerator, runtime, each, kv_cache_dtype) for each in counts]
     return sorted(found, key=lambda candidate: candidate.rank)
 
 
-def judge(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: int, kv_cache_dtype: str) -> Candidate:
+def judge_candidate(
+    case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: int, kv_cache_dtype: str
+) -> Candidate:
     """One candidate with its numbers and every reason against it."""
     model, request = case.model, case.request
     forced = case.overrides.get("gpu_memory_utilization")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from neuroscale.catalog.settings import Environment
 from neuroscale.core.counting import noun_for, plainly_counted
-from neuroscale.planning.choose import CHAT_TEMPLATE_TOKENS, Candidate, Case
+from neuroscale.planning.candidates import CHAT_TEMPLATE_TOKENS, Candidate, Case
 from neuroscale.planning.plan import Alternative
 from neuroscale.planning.price import cost
 from neuroscale.planning.risk import best as _best

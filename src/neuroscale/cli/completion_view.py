@@ -44,7 +44,7 @@ class AnswerPrinter:
         if self._wrote:
             typer.echo()
 
-    def whole(self, answer: chat.Answer) -> None:
+    def whole(self, answer: chat.Completion) -> None:
         """Print an answer that was not streamed."""
         self._wrote = False
         for text, reasoning in ((answer.reasoning, True), (answer.text, False)):
@@ -59,7 +59,7 @@ class AnswerPrinter:
             self._wrote = True
 
 
-def print_figures(endpoint: Endpoint, answer: chat.Answer, sampler: Sampler) -> None:
+def print_figures(endpoint: Endpoint, answer: chat.Completion, sampler: Sampler) -> None:
     """Print the answer's figures on standard error, so that standard output has only the answer."""
     if not (answer.text or answer.reasoning):
         typer.echo("The model gave an empty answer.", err=True)
@@ -97,7 +97,7 @@ def _course(
     return (seen[0], max(seen), seen[-1]) if seen else (None, None, None)
 
 
-def as_mapping(endpoint: Endpoint, answer: chat.Answer, sampler: Sampler) -> dict[str, Any]:
+def as_mapping(endpoint: Endpoint, answer: chat.Completion, sampler: Sampler) -> dict[str, Any]:
     """The answer and its figures, for programs."""
     found = dataclasses.asdict(answer)
     texts = {name: encodable(found.pop(name)) for name in ("text", "reasoning", "finish_reason")}

@@ -14,18 +14,17 @@ from neuroscale.kube.client import Object
 from neuroscale.local import (
     argocd,
     control_plane,
-    cost,
     gateway,
     gitea,
     kserve,
     kwok,
     kyverno,
+    opencost,
     prometheus,
     redis,
     workflow_runner,
 )
 from neuroscale.local.argocd import ArgoCD
-from neuroscale.local.cost import Cost
 from neuroscale.local.gateway import Gateway
 from neuroscale.local.gitea import Gitea
 from neuroscale.local.kserve import Kserve
@@ -34,6 +33,7 @@ from neuroscale.local.kyverno import Kyverno
 from neuroscale.local.node import service
 from neuroscale.local.node.service import Node
 from neuroscale.local.nodes import simulated_nodes
+from neuroscale.local.opencost import Cost
 from neuroscale.local.process import Process
 from neuroscale.local.prometheus import Prometheus
 from neuroscale.local.redis import Redis
@@ -56,7 +56,7 @@ def ports(state: State) -> tuple[str, ...]:
     """The names of the ports that must be chosen before any other function here is called."""
     if not state.instance.cluster:
         return _FORGE_PORTS
-    return (*_FORGE_PORTS, *_CLUSTER_PORTS, *(cost.PORTS if state.instance.cost else ()))
+    return (*_FORGE_PORTS, *_CLUSTER_PORTS, *(opencost.PORTS if state.instance.cost else ()))
 
 
 def prepare(state: State, checkout: Path | None) -> None:
@@ -124,7 +124,7 @@ def _prepare_cluster(state: State, root: Path) -> None:
     if state.instance.cost:
         lists = [name for one in state.instance.environments for name in settings.environments[one].price_lists]
         Cost(state).prepare(nodes, load_catalog(snapshot), tuple(dict.fromkeys(lists)))
-        others = Cost(state).scrape(root / cost.SCRAPE)
+        others = Cost(state).scrape(root / opencost.SCRAPE)
     Prometheus(state).prepare(root / monitoring.SCRAPE, [root / path for path in monitoring.RULES], others)
 
 

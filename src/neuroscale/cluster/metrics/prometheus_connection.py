@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from neuroscale.catalog.settings import Prometheus as Configured
 from neuroscale.cluster.endpoint.connection import client
-from neuroscale.cluster.forwarded_service import Wanted, forwarded
+from neuroscale.cluster.forwarded_service import ServiceAddress, forwarded
 from neuroscale.cluster.metrics.prometheus import Prometheus, address
 from neuroscale.core.web_address import is_loopback
 from neuroscale.kube.client import Cluster
@@ -32,6 +32,6 @@ def in_cluster(cluster: Cluster, wanted: Configured, environment: str) -> Iterat
     Raises InputError if the cluster does not have it, KubernetesError, EndpointError.
     """
     field = f"environments.{environment}.prometheus"
-    found = Wanted(wanted.namespace, wanted.service, wanted.port, field, _FIX)
+    found = ServiceAddress(wanted.namespace, wanted.service, wanted.port, field, _FIX)
     with forwarded(cluster, found) as (url, place), client(url, direct=True) as http:
         yield Prometheus(url, http, place)

@@ -1,4 +1,4 @@
-"""Says for each architecture that the pinned vLLM serves whether it can be planned: `supported`.
+"""Says whether planning supports each architecture that the pinned vLLM serves.
 
 The list is vLLM's own registry, which scripts/snapshot_vllm_models.py writes to architectures.json. A file of a planned
 architecture can still be refused: by a key that the rules do not know, which the message names.
@@ -6,13 +6,11 @@ architecture can still be refused: by a key that the rules do not know, which th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.resources import files
 from typing import Any, Literal
 
+from neuroscale.models.architectures import registered
 from neuroscale.models.families import FAMILIES
 from neuroscale.models.registry import ARCHITECTURES, TEXT_TYPES, refused_type
 from neuroscale.models.towers.known import WRAPPERS
@@ -24,7 +22,7 @@ _REFUSED: Mapping[str, str] = {
     "DeepseekV4ForCausalLM": "it attends over compressed caches",
     "DeepseekV4ForConditionalGeneration": "it attends over compressed caches",
     "DeciLMForCausalLM": "its layers differ one by one",
-    "DbrxForCausalLM": "its keys mean something else than Llama's",
+    "DbrxForCausalLM": "its keys have other meanings than Llama's",
     "DiffusionGemmaForBlockDiffusion": "it writes blocks of text by diffusion",
     "Glm5NextForCausalLM": "its layers keep states",
     "HYV4ForCausalLM": "its layers are not known here",
@@ -38,7 +36,7 @@ _REFUSED: Mapping[str, str] = {
     "NemotronHPuzzleForCausalLM": "its layers differ one by one",
     "Qwen4ExpForCausalLM": "its layers keep states of several sizes",
     "Qwen4ExpForConditionalGeneration": "its layers keep states of several sizes",
-    "UnlimitedOCRForCausalLM": "its windows are of the written tokens alone",
+    "UnlimitedOCRForCausalLM": "its attention window counts generated tokens only",
 }
 """Why each of these cannot be planned, from vLLM's classes of these names."""
 
@@ -61,14 +59,9 @@ class Support:
     why: str
 
 
-def version() -> str:
-    """The version of vLLM that the registry comes from."""
-    return str(_snapshot()["vllm"])
-
-
 def supported() -> dict[str, Support]:
     """The support of each architecture by its name, in alphabetical order."""
-    return {name: _support(name, entry) for name, entry in _snapshot()["architectures"].items()}
+    return {name: _support(name, entry) for name, entry in registered().items()}
 
 
 def _support(name: str, entry: Mapping[str, Any]) -> Support:
@@ -79,7 +72,7 @@ def _support(name: str, entry: Mapping[str, Any]) -> Support:
     if name in _REFUSED:
         return Support("refused", _REFUSED[name])
     if entry["part"] == "transformers":
-        return Support("estimated", "vLLM runs Transformers' own code; layers are counted as Llama's")
+        return Support("estimated", "vLLM runs Transformers' own code; planned with Llama's layer layout")
     types = [*entry["model_types"], *_OF_REMOTE_CODE.get(name, ())]
     if name in ARCHITECTURES or any(one in FAMILIES for one in types):
         return Support("planned", "")
@@ -92,12 +85,5 @@ def _support(name: str, entry: Mapping[str, Any]) -> Support:
     if entry["keeps"] or any(refused_type(one) for one in types):
         return Support("refused", "its layers keep states that are not planned")
     if entry["part"] == "multimodal":
-        return Support("estimated", "its towers are not known, and its language model only where its type is")
-    return Support("estimated", "layers are counted as Llama's, unless a key says that they are unlike them")
-
-
-@lru_cache(maxsize=1)
-def _snapshot() -> Mapping[str, Any]:
-    text = files("neuroscale.models").joinpath("architectures.json").read_text(encoding="utf-8")
-    snapshot: Mapping[str, Any] = json.loads(text)
-    return snapshot
+        return Support("estimated", "its towers are not known, and its language model only if its model_type is")
+    return Support("estimated", "planned with Llama's layer layout; a key of another layout is refused")

@@ -44,7 +44,7 @@ _CLUSTER_ID: Final = "this-machine"
 STEP: Final = timedelta(minutes=1)
 """How often OpenCost looks: more often than by default, so that a window of minutes has figures."""
 _USERS: Final = {OPENCOST: "neuroscale:opencost", METRICS: "neuroscale:kube-state-metrics"}
-# What kube-state-metrics tells of, and what OpenCost reads of it.
+# What kube-state-metrics exports, and what OpenCost reads of it.
 _RESOURCES = (
     *("daemonsets", "deployments", "jobs", "namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes"),
     *("pods", "replicasets", "services", "statefulsets"),

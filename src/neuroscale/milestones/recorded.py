@@ -1,0 +1,49 @@
+"""Shows starts of vLLM that others recorded, for failures that need a GPU: cases of `tests/ground_truth`."""
+
+from __future__ import annotations
+
+from neuroscale.accuracy.cases import StartCase
+from neuroscale.accuracy.reading import read_cases
+from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.milestones.program import Program
+
+RECORDED = "RECORDED"
+"""The first word of each recorded start in the output."""
+FOLDER = "tests/ground_truth"
+_FIGURES = {
+    "load_seconds": "{:.2f} s to read the weights",
+    "compile_seconds": "{:.2f} s to compile",
+    "kv_tokens": "a KV cache of {:,} tokens",
+    "decode_tokens_per_second": "{} tokens a second",
+}
+"""The measurements that are shown, in the words of the output."""
+
+
+def recorded(program: Program, case_id: str) -> StartCase:
+    """Print a recorded start with its source, arguments and figures, and return it.
+
+    Raises UntrustedError if the repository does not hold the case.
+    """
+    try:
+        starts = read_cases(program.repository / FOLDER).starts
+    except InputError as error:
+        raise UntrustedError(f"The recorded starts cannot be read: {error}") from error
+    case = next((one for one in starts if one.id == case_id), None)
+    if case is None:
+        raise UntrustedError(f"{FOLDER} does not hold the case {case_id}.")
+    program.say(f"{RECORDED} elsewhere, not run here: {case.id} in {FOLDER}. Source: {case.source}.")
+    card = case.accelerator
+    cards = f"{card.count or '?'} x {card.name or 'a card that the source does not name'}"
+    program.say(f"  {case.model or case.catalog} on {cards}: {' '.join(case.arguments)}")
+    program.say(f"  {_outcome(case)}")
+    return case
+
+
+def _outcome(case: StartCase) -> str:
+    figures = case.measured.model_dump()
+    told = [words.format(figures[name]) for name, words in _FIGURES.items() if figures[name] is not None]
+    told += [case.detail] if case.detail else []
+    began = (
+        "It started" if case.outcome == "started" else f"It failed ({(case.cause or case.outcome).replace('_', ' ')})"
+    )
+    return f"{began}: {'; '.join(told)}." if told else f"{began}."

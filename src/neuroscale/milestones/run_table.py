@@ -1,0 +1,96 @@
+"""Keeps the table of the last run of each lesson in `milestones/README.md`, between two marks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from neuroscale.core.counting import counted
+from neuroscale.milestones.lessons import PAGES, Evidence, Lesson, Part
+from neuroscale.milestones.running import Outcome, State
+
+PAGE = "README.md"
+_START, _END = "<!-- the last run of each lesson -->", "<!-- end of the last run -->"
+_BLOCK = re.compile(rf"{re.escape(_START)}\n.*?{re.escape(_END)}", re.DOTALL)
+_ROW = re.compile(
+    r"^\| \[(?P<name>[^\]]+)\]\([^)]+\) \| (?P<before>[^|]+) \| (?P<after>[^|]+) \| (?P<seconds>[\d.]+) "
+    r"\| (?P<day>\d{4}-\d\d-\d\d) \|$",
+    re.MULTILINE,
+)
+_HEAD = ("| lesson | before fails as told | after holds | seconds | run on |", "| --- | --- | --- | ---: | --- |")
+_WORDS: dict[Part, dict[State, str]] = {
+    "before": {State.HOLDS: "yes", State.REFUTED: "NO: history"},
+    "after": {State.HOLDS: "yes", State.REFUTED: "NO"},
+}
+_OTHER_WORDS = {State.NOT_RUN: "not run", State.BROKEN: "BROKEN"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """The last run of a lesson: what the table says of its programs, their seconds, and the day."""
+
+    name: str
+    before: str
+    after: str
+    seconds: float
+    day: date
+
+
+def word(lesson: Lesson, part: Part, state: State) -> str:
+    """The result of a program in the tables: a `before` in which no tool failed says what it shows instead."""
+    if part == "before" and state is State.HOLDS and lesson.evidence is not Evidence.REAL_TOOL:
+        return lesson.evidence
+    return _WORDS[part].get(state) or _OTHER_WORDS[state]
+
+
+def rows(page: str) -> dict[str, Row]:
+    """The rows of the page by the lesson's name; those of lessons that never ran are left out."""
+    found = _BLOCK.search(page)
+    parts = _ROW.finditer(found[0]) if found else ()
+    return {
+        one["name"]: Row(
+            one["name"], one["before"], one["after"], float(one["seconds"]), date.fromisoformat(one["day"])
+        )
+        for one in parts
+    }
+
+
+def renewed(page: str, lessons: Sequence[Lesson], outcomes: Iterable[Outcome], today: date) -> str:
+    """The page with a row for each of `lessons`: from `outcomes`, and as before for a lesson that was not run.
+
+    Raises ValueError if the page does not have exactly one place for the table.
+    """
+    known = rows(page)
+    for one in outcomes:
+        if one.green or one.red:
+            before, after = (word(one.lesson, part, ending.state) for part, ending in one.endings.items())
+            known[one.lesson.name] = Row(one.lesson.name, before, after, one.seconds, today)
+    parts = []
+    for title, chosen in (
+        ("Without a platform", [one for one in lessons if not one.needs_platform]),
+        ("On the local platform, whose start is not counted", [one for one in lessons if one.needs_platform]),
+    ):
+        if chosen:
+            ran = [known[one.name] for one in chosen if one.name in known]
+            total = sum(row.seconds for row in ran)
+            number = counted(len(chosen), "lesson")
+            told = (
+                f"{title}: {number}, {total:.0f} s."
+                if len(ran) == len(chosen)
+                else f"{title}: {len(ran)} of {number} ran."
+            )
+            parts.append("\n".join([told, "", *_HEAD, *(_line(one, known.get(one.name)) for one in chosen)]))
+    block = "\n\n".join([_START, *parts, _END])
+    new, places = _BLOCK.subn(lambda _: block, page)
+    if places != 1:
+        raise ValueError(f"{places} places are marked `{_START}` ... `{_END}`, and there must be one")
+    return new
+
+
+def _line(lesson: Lesson, row: Row | None) -> str:
+    link = f"[{lesson.name}]({lesson.name}/{PAGES['before']})"
+    if row is None:
+        return f"| {link} | not run | not run | - | - |"
+    return f"| {link} | {row.before} | {row.after} | {row.seconds:.1f} | {row.day.isoformat()} |"

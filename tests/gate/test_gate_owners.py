@@ -1,0 +1,134 @@
+"""The owners check: an object cannot charge a team that it does not belong to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neuroscale.gate.check import GateResult, begin
+from neuroscale.gate.checks import owners
+from neuroscale.gate.checks.owners import OwnersCheck
+from neuroscale.gate.judged_files import GateInput
+from neuroscale.gate.run_state import Run, Subject
+from neuroscale.gate.verdict import Outcome, Severity
+from neuroscale.manifests.labels import COST_CENTER, OWNER
+from neuroscale.manifests.objects import read_manifests
+from neuroscale.repo.layout import ServicePath
+from neuroscale.repo.snapshot import MemorySnapshot, read_all
+from platform_repository import SNAPSHOT
+
+FILES = read_all(SNAPSHOT, SNAPSHOT.entries("platform/catalog"))
+TEAM = "platform/catalog/teams/team-alpha.yaml"
+RICHER = {**FILES, TEAM: FILES[TEAM].replace(b"cc-ml-inference", b"cc-new")}
+WITHOUT = {name: data for name, data in FILES.items() if name != TEAM and "budgets" not in name}
+ALPHA = ("team-alpha", "cc-ml-inference", "team-alpha")
+
+
+def judged(
+    *objects: tuple[str | None, str | None, str],
+    strict: bool = True,
+    base: Mapping[str, bytes] = FILES,
+    head: Mapping[str, bytes] | None = None,
+    service: ServicePath | None = None,
+) -> GateResult | None:
+    """The check's result for objects with an owner, a cost centre and a namespace."""
+    snapshot = MemorySnapshot(head or base)
+    given = GateInput(snapshot)
+    judge = snapshot if head is None else MemorySnapshot(base)
+    run = Run(Subject(given, list, judge, strict=strict), date(2026, 11, 21), Path())
+    for index, (owner, center, namespace) in enumerate(objects):
+        labels: dict[str, Any] = {OWNER: owner, COST_CENTER: center}
+        metadata = {"name": f"a-{index}", "namespace": namespace, "labels": labels}
+        text = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+        run.manifests += read_manifests(text.encode(), f"{index}.json", service)
+    check = OwnersCheck()
+    result = begin(check, run)()
+    if result is not None:
+        run.results.append(result)
+        named = any(one.rule == owners.UNKNOWN and one.severity is Severity.NOTICE for one in result.findings)
+        assert bool(list(check.not_checked(run))) == named
+    return result
+
+
+@pytest.mark.parametrize(
+    ("owner", "center", "namespace", "rules"),
+    [
+        (*ALPHA, []),
+        ("team-alpha", None, "elsewhere", []),
+        ("platform", "cc-platform", "kserve", []),
+        ("team-alpha", "cc-search", "team-alpha", [owners.OTHER_CENTER]),
+        ("team-alpha", "cc-nobody", "team-alpha", [owners.OTHER_CENTER]),
+        ("team-beta", "cc-search", "team-alpha", [owners.OTHER_NAMESPACE]),
+        ("team-beta", "cc-ml-inference", "team-alpha", [owners.OTHER_CENTER, owners.OTHER_NAMESPACE]),
+        ("nobody", "cc-ml-inference", "elsewhere", [owners.UNKNOWN]),
+        ("nobody", "none", "team-alpha", [owners.UNKNOWN]),
+        ("Team-Alpha", "cc-ml-inference", "team-alpha", [owners.UNKNOWN]),
+    ],
+)
+@pytest.mark.parametrize("strict", [True, False])
+def test_labels_charge_the_team_of_the_namespace(
+    owner: str, center: str | None, namespace: str, rules: list[str], strict: bool
+) -> None:
+    result = judged((owner, center, namespace), strict=strict)
+    assert result is not None
+    assert [(one.rule, one.severity) for one in result.findings] == [(rule, Severity.ERROR) for rule in rules]
+    assert result.check.outcome is (Outcome.FINDINGS if rules else Outcome.PASSED)
+    assert all(one.line is not None and "platform/catalog/teams" in one.fix for one in result.findings)
+
+
+@pytest.mark.parametrize(
+    ("strict", "service", "severity"),
+    [
+        (False, None, Severity.NOTICE),
+        (True, None, Severity.ERROR),
+        (False, ServicePath("dev", "chat"), Severity.ERROR),
+    ],
+)
+def test_an_object_of_another_platform_is_named_and_refused_where_it_is_strict(
+    strict: bool, service: ServicePath | None, severity: Severity
+) -> None:
+    result = judged(("nobody", "none", "elsewhere"), ALPHA, strict=strict, service=service)
+    assert result is not None
+    assert [(one.rule, one.severity) for one in result.findings] == [(owners.UNKNOWN, severity)]
+    assert result.check.evaluated == 2
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "center", "severity"),
+    [
+        (FILES, RICHER, "cc-new", Severity.NOTICE),
+        (WITHOUT, FILES, "cc-ml-inference", Severity.NOTICE),
+        (FILES, RICHER, "cc-search", Severity.ERROR),
+        (WITHOUT, FILES, "cc-search", Severity.ERROR),
+    ],
+    ids=["a changed team", "a new team", "another's, beside a changed team", "another's, of a new team"],
+)
+def test_teams_that_the_change_brings_are_named(
+    base: Mapping[str, bytes], head: Mapping[str, bytes], center: str, severity: Severity
+) -> None:
+    result = judged(("team-alpha", center, "team-alpha"), base=base, head=head)
+    assert result is not None
+    assert {one.severity for one in result.findings} == {severity}
+
+
+def test_objects_without_an_owner_are_left_to_the_policy_and_a_broken_catalog_is_said() -> None:
+    assert judged((None, "cc-search", "team-alpha")) is None
+    broken = judged(ALPHA, base={**FILES, TEAM: b"name: [\n"})
+    assert broken is not None
+    assert broken.check.outcome is Outcome.NOT_RUN
+
+
+@pytest.mark.parametrize("rule", [owners.UNKNOWN, owners.OTHER_CENTER, owners.OTHER_NAMESPACE])
+def test_a_check_that_lost_a_rule_is_not_trusted(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
+    found = owners._judge
+    without = lambda *given, strict: (one for one in found(*given, strict=strict) if one.rule != rule)  # noqa: E731
+    monkeypatch.setattr(owners, "_judge", without)
+    result = judged(ALPHA)
+    assert result is not None
+    assert result.check.outcome is Outcome.UNTRUSTED
+    assert rule in result.check.detail

@@ -1,0 +1,44 @@
+"""Writes folders of lessons for tests of their runner, and runs the repository's lessons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.milestones.lessons import PARTS, Lesson, find_lessons
+from neuroscale.milestones.pages import is_current
+from neuroscale.milestones.running import run_lesson
+
+LESSONS = find_lessons(REPOSITORY)
+"""The lessons of this repository."""
+
+PAGE = "# Something went wrong\n\nText.\n\n<!-- output of ./{part} -->\n<!-- end of output -->\n\nMore.\n"
+README = "# Lessons\n\n<!-- the last run of each lesson -->\n<!-- end of the last run -->\n\nMore.\n"
+START = "from neuroscale.milestones.program import Program, run\n"
+TRUE = f"{START}run(lambda program: program.claim('It is so.', True))\n"
+UNTRUE = f"{START}run(lambda program: program.claim('It is so.', False))\n"
+
+
+def write_lesson(
+    root: Path, name: str, before: str = TRUE, after: str = TRUE, needs: str = "", evidence: str = "real tool"
+) -> None:
+    """Write the four files of a lesson into `milestones/` of a repository, and its README where there is none."""
+    folder = root / "milestones" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder.parent / "README.md").exists():
+        (folder.parent / "README.md").write_text(README)
+    (folder / "before").write_text(before)
+    (folder / "after").write_text(after)
+    marks = {"needs": needs, "evidence": evidence}
+    told = "".join(f"<!-- {mark}: {value} -->\n" for mark, value in marks.items() if value)
+    (folder / "BEFORE.md").write_text(PAGE.format(part="before") + told)
+    (folder / "AFTER.md").write_text(PAGE.format(part="after"))
+
+
+def assert_as_told(lesson: Lesson, platform: Path | None = None) -> None:
+    """Run a lesson: both programs must hold, and its pages must show what they print."""
+    outcome = run_lesson(lesson, platform=platform)
+    assert {part: ending.reason for part, ending in outcome.endings.items()} == dict.fromkeys(PARTS, "")
+    assert outcome.green
+    stale = [lesson.page(part).name for part in PARTS if not is_current(lesson, part, outcome.endings[part].output)]
+    assert stale == [], f"run `neuroscale milestones {lesson.name} --renew`"
