@@ -194,6 +194,12 @@ def test_one_failure_is_survived_and_nothing_is_done_twice(case: Case, method: s
     assert case.proxy.hits == 1
 
 
+def test_a_refused_merge_is_tried_again_when_its_reason_was_cut_off(case: Case) -> None:
+    case.proxy.add("*", "/merge$", Status(405, body=b'{"message": "Please try ag'))
+    assert _merged(case)
+    assert case.proxy.hits == 1
+
+
 FOREVER: dict[str, tuple[Fault, str]] = {
     "500": (Status(500), "500 Internal Server Error: injected"),
     "dropped-before": (DropBefore(), "connection broke|no connection"),

@@ -206,6 +206,7 @@ class RestForge(ABC):
 
     def merge(self, number: int, head_sha: str) -> None:
         problem: ForgeError | None = None
+        under_way = False
         for _ in self._waits():
             there = self.pull(number)
             if there.state == "merged":
@@ -220,7 +221,7 @@ class RestForge(ABC):
             try:
                 self._send_merge(number, head_sha)
             except OutcomeUnknownError as error:
-                problem = error
+                problem, under_way = error, True
             except AnswerError as error:
                 if error.status not in (405, 409, 422):
                     raise
@@ -231,8 +232,10 @@ class RestForge(ABC):
                 shape = self._pull_shape(number)
                 if shape.merged_at:
                     return
-                # Refused only because the forge still checks whether it can be merged, or because the base moved.
-                if error.said.lower() not in self._not_yet and shape.mergeable is not None:
+                # Refused only because the forge still checks whether it can be merged, because the base moved, because
+                # it still works at the merge that an earlier attempt asked for, or for a reason that was cut off.
+                not_yet = error.said.lower() in ("", *self._not_yet) or shape.mergeable is None
+                if not (not_yet or under_way):
                     raise problem from None
             else:
                 return
