@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from neuroscale.models.facts import Group, Sharding, Tensor
 
@@ -88,9 +89,17 @@ class Weights:
 
 def together(weights: Iterable[Weight]) -> tuple[Tensor, ...]:
     """The weights with equal tensors of different layers as one entry, in the order of their first layer."""
-    found: Counter[Tensor] = Counter()
-    for weight in weights:
-        name = ".".join("{}" if part.isdigit() else part for part in weight.name.split("."))
-        key = Tensor(name, weight.group, weight.shape, 0, weight.sharding, weight.linear, weight.full_precision)
-        found[key] += weight.copies
-    return tuple(replace(tensor, copies=copies) for tensor, copies in found.items())
+    found: Counter[tuple[str, Group, tuple[int, ...], Sharding, bool, bool]] = Counter()
+    for one in weights:
+        key = (_without_numbers(one.name), one.group, one.shape, one.sharding, one.linear, one.full_precision)
+        found[key] += one.copies
+    return tuple(
+        Tensor(name, group, shape, copies, sharding, linear, full_precision)
+        for (name, group, shape, sharding, linear, full_precision), copies in found.items()
+    )
+
+
+@lru_cache(maxsize=65_536)
+def _without_numbers(name: str) -> str:
+    """A tensor's name with `{}` for the numbers of layers and experts."""
+    return ".".join("{}" if part.isdigit() else part for part in name.split("."))
