@@ -18,6 +18,7 @@ from neuroscale.core.tool_cache import REPOSITORY, locked_version
 from neuroscale.models.config import read_config
 from neuroscale.models.defaults import transformers_version
 from neuroscale.models.facts import ModelFacts
+from neuroscale.models.quantization import Scheme
 from oracle_configs import FULL, TINY
 
 CONFIGS = {**{f"tiny {name}": config for name, config in TINY.items()}, **FULL}
@@ -421,6 +422,20 @@ def test_mixed_precisions_are_counted_layer_by_layer() -> None:
     facts, plain = read(LLAMA, quantization_config=config), read(LLAMA)
     assert facts.weight_bytes["attention"] == pytest.approx(plain.weight_bytes["attention"] / 2, rel=0.05)
     assert facts.weight_bytes["dense_mlp"] == pytest.approx(plain.weight_bytes["dense_mlp"] * 4.5 / 16, rel=0.01)
+
+
+_PATTERN_PARTS = ("model", "layers", "1", "3", "11", "1*", "3*", "*", "mlp", "self_attn*", "gate_proj", "w1")
+
+
+@given(st.lists(st.lists(st.sampled_from(_PATTERN_PARTS), min_size=1, max_size=5).map(".".join), max_size=4))
+@settings(deadline=None, max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow])
+def test_layers_that_are_counted_as_a_group_weigh_what_they_weigh_one_by_one(patterns: list[str]) -> None:
+    config = {**LLAMA, "num_hidden_layers": 13}
+    quantization = {"quant_method": "fp8", "modules_to_not_convert": [f"model.layers.{one}" for one in patterns]}
+    grouped = read(config, quantization_config=quantization)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Scheme, "groups", lambda _, numbers: [[number] for number in numbers])
+        assert grouped == read(config, quantization_config=quantization)
 
 
 @pytest.mark.parametrize(

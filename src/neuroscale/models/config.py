@@ -71,7 +71,7 @@ def _read(
     refuse_unplanned(c, text, family)
     decoder = family(text) if family else estimate(text)
     scheme = read_scheme(c, text)
-    counted = Weights(apart=scheme is not None and scheme.by_layer)
+    counted = Weights(scheme.groups) if scheme else Weights()
     _text_weights(c, text, decoder, counted)
     of_towers, certainty = towers(c, counted, decoder.hidden)
     notes = [*decoder.notes, *of_towers]

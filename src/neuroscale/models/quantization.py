@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Literal
 
 from neuroscale.models.config_keys import Keys
@@ -24,6 +25,8 @@ _MOST_PATTERNS = 100_000
 _LONGEST_PATTERN = 300
 _NUMBER = re.compile(r"[0-9]|\\d")
 _WILD = re.compile(r"[*?\[]")
+_Naming = tuple[int | str, ...]
+"""A list of patterns, and the parts of a pattern in it, with an empty one for the number of a layer."""
 _REPEATED_GROUP = re.compile(r"\)\s*[*+{]")
 
 
@@ -116,11 +119,37 @@ class Scheme:
     facts: Quantization | None = None
     """The quantisation of most of the weights."""
 
-    @property
-    def by_layer(self) -> bool:
-        """Whether a pattern names a layer by its number, so that similar layers may be stored differently."""
-        patterns = [self.ignored, *(rule.targets for rule in self.rules if rule.targets)]
-        return any(_NUMBER.search(pattern) for names in patterns for pattern in names.all)
+    def groups(self, numbers: Sequence[int]) -> list[list[int]]:
+        """The numbers of similar layers in groups, of which each pattern names all layers or none.
+
+        Patterns name a layer by a part of their own (`layers.3.mlp`) or by a last part (`layers.3*`: 3 and 30 to 39).
+        After any other pattern with digits, such as an expression, each layer is a group of its own.
+        """
+        if self._naming is None:
+            return [[number] for number in numbers]
+        found: dict[frozenset[_Naming], list[int]] = {}
+        for number in numbers:
+            beginnings = [f"{number}"[:length] for length in range(1, len(f"{number}") + 1)]
+            texts = (f"{number}", *(f"{beginning}*" for beginning in beginnings))
+            found.setdefault(frozenset(one for text in texts for one in self._naming.get(text, ())), []).append(number)
+        return list(found.values())
+
+    @cached_property
+    def _naming(self) -> Mapping[str, list[_Naming]] | None:
+        """By number, or a beginning of numbers and a star, the patterns with it as a part; None if it is not known."""
+        found: dict[str, list[_Naming]] = defaultdict(list)
+        lists = [self.ignored, *(rule.targets for rule in self.rules if rule.targets)]
+        for which, names in enumerate(lists):
+            for pattern in filter(_NUMBER.search, names.all):
+                if pattern.startswith("re:"):
+                    return None
+                parts = pattern.split(".")
+                for at, part in enumerate(parts):
+                    if part.isdecimal() or (part[-1:] == "*" and part[:-1].isdecimal() and at == len(parts) - 1):
+                        found[part].append((which, *parts[:at], "", *parts[at + 1 :]))
+                    elif _NUMBER.search(part) and _WILD.search(part):
+                        return None
+        return found
 
     def of(self, weight: Weight) -> Quantization | None:
         """The quantisation of a weight; None if it keeps the model's dtype."""

@@ -34,21 +34,19 @@ class Weight:
 
 
 class Weights:
-    """Collects weights. `apart`: similar layers stay separate, for quantisations that name layers by number."""
+    """Collects weights. `groups` divides the numbers of similar layers into those that a quantisation treats alike."""
 
-    def __init__(self, *, apart: bool = False) -> None:
+    def __init__(self, groups: Callable[[Sequence[int]], list[list[int]]] = lambda numbers: [list(numbers)]) -> None:
         self.all: list[Weight] = []
-        self.apart = apart
+        self._groups = groups
 
     def alike(self, numbers: Sequence[int], add: Callable[[int], None]) -> None:
-        """Adds similar layers by `add`: each number in turn if `apart`, else the first one with a copy for each."""
-        if self.apart:
-            for number in numbers:
-                add(number)
-            return
-        start = len(self.all)
-        add(numbers[0])
-        self.all[start:] = [replace(weight, copies=weight.copies * len(numbers)) for weight in self.all[start:]]
+        """Adds similar layers by `add`: the first number of each group, with a copy for each other one."""
+        for group in self._groups(numbers):
+            start = len(self.all)
+            add(group[0])
+            if len(group) > 1:
+                self.all[start:] = [replace(one, copies=one.copies * len(group)) for one in self.all[start:]]
 
     def add(
         self,
