@@ -94,6 +94,7 @@ def test_the_catalog_of_this_repository_loads_and_suits_the_settings() -> None:
         (PRICES, 'usd: "0.72"', 'usd: "-1.5"', "prices[0].usd", "without a known price"),
         (PRICES, 'usd: "0.72"', 'usd: "0.95"', "prices[0].usd", "the provider's price"),
         (PRICES, 'vcpu_hour: "0.0864"', 'vcpu_hour: "0.031611"', "vcpu_hour", "the provider's price"),
+        (PRICES, 'usd: "0.72"', 'usd: "0.72"\n    vcpu_hour: "0.031611"', "prices[0]", "the `source` of this price"),
         (PRICES, 'memory_gib_hour: "0.009"', 'memory_gib_hour: "0"', "memory_gib_hour", "Write null"),
         (PRICES, 'usd: "0.72"', 'usd: "700.0"', "prices[0].usd", "the provider's price"),
         (PRICES, 'usd: "0.72"', 'usd: "1e3"', "prices[0].usd", "Write quoted text"),

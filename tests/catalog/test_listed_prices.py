@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -32,6 +33,14 @@ def test_each_price_has_a_date_and_a_source_that_can_be_looked_up() -> None:
         ("aws-us-east-1", "nvidia-h100-80gb", 8, "55.04"),
         ("aws-us-east-1", "nvidia-h200-141gb", 8, "63.296"),
         ("aws-us-east-1", "nvidia-h200-141gb", 4, None),
+        ("aws-us-east-1", "nvidia-b200", 8, "113.9328"),
+        ("aws-us-east-1", "nvidia-a100-40gb", 8, "21.957642"),
+        ("aws-us-east-1", "nvidia-l40s", 8, "30.13118"),
+        ("aws-us-east-1", "nvidia-l40s", 2, None),
+        ("google-cloud-machines", "nvidia-a100-40gb", 1, "3.673385"),
+        ("google-cloud-machines", "nvidia-a100-40gb", 8, "29.38708"),
+        ("google-cloud", "tpu-v5e-1", 1, "1.20"),
+        ("google-cloud", "tpu-v5e-8", 8, "9.60"),
         ("digitalocean", "amd-mi300x", 1, "2.59"),
         ("digitalocean", "amd-mi300x", 8, "20.72"),
     ],
@@ -41,6 +50,24 @@ def test_a_pod_with_all_accelerators_of_an_instance_costs_the_instance(
 ) -> None:
     found = pod_price(prices().catalog, (price_list,), accelerator, count, 4, 64)
     assert (found and found.hourly) == (hourly and Decimal(hourly))
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "cpu", "memory_gib", "instance"),
+    [
+        ("tesla-t4", 3, 8, "g4dn.xlarge"),
+        ("tesla-t4", 4, 8, "g4dn.2xlarge"),
+        ("nvidia-a10g", 4, 24, "g5.2xlarge"),
+        ("nvidia-l40s", 3, 24, "g6e.xlarge"),
+        ("nvidia-l40s", 3, 40, "g6e.2xlarge"),
+    ],
+)
+def test_a_pod_with_one_accelerator_costs_the_smallest_instance_that_holds_it(
+    accelerator: str, cpu: int, memory_gib: int, instance: str
+) -> None:
+    found = pod_price(prices().catalog, ("aws-us-east-1",), accelerator, 1, cpu, memory_gib)
+    assert found is not None
+    assert (found.instance, found.date) == (instance, date(2026, 8, 26))
 
 
 def catalog_with(*own: Price) -> Catalog:

@@ -65,6 +65,19 @@ def test_a_gpu_that_google_sells_only_in_machines_of_eight_has_no_price_for_one(
     assert "without local SSDs" in export.source
 
 
+def test_google_s_rates_of_a2_machines_are_prices_though_opencost_assumes_the_same() -> None:
+    a2 = [
+        sku("A2-1", "Nvidia Tesla A100 GPU running in Americas", 933_908_000, units="2"),
+        sku("A2-2", "A2 Instance Core running in Americas", 31_611_000, group="CPU"),
+        sku("A2-3", "A2 Instance Ram running in Americas", 4_237_000, group="RAM", unit="GiBy.h"),
+    ]
+    export = read(google(*a2), IOWA)
+    listed = parse(PriceList, updated("a-list", None, None, export, Decimal("1.5")).text, "a-list.yaml")
+    (a100,) = listed.prices
+    # What https://github.com/Cyclenerd/google-cloud-pricing-cost-calculator has for an a2-highgpu-1g.
+    assert listed.hourly(a100, 1, 12, 85) == Decimal("3.673385")
+
+
 @pytest.mark.parametrize(
     ("unit", "nanos", "hourly"),
     [("h", 720_000_000, "0.72"), ("s", 200_000, "0.72"), ("min", 12_000_000, "0.72"), ("d", 24_000_000, "0.001")],

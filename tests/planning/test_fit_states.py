@@ -51,6 +51,17 @@ def test_a_request_holds_two_states_while_prefixes_are_cached_and_one_without() 
     assert with_prefixes.max_concurrency < without.max_concurrency
 
 
+@pytest.mark.parametrize(("version", "states"), [("0.19.0", 1), ("0.23.0", 1), ("0.24.0", 2), ("0.32.0", 2)])
+def test_versions_before_0_24_cache_prefixes_beside_states_only_when_asked(version: str, states: int) -> None:
+    facts = read_config(FULL["Qwen3.5-27B"], "Qwen3.5-27B")
+    told = EngineArguments(max_model_len=8192, tensor_parallel_size=2)
+    kept, asked = (
+        fit(facts, H100, replace(told, enable_prefix_caching=said), version=version).resolved.states[0].blocks
+        for said in (None, True)
+    )
+    assert (kept, asked) == (states, 2)
+
+
 def test_a_request_to_a_model_of_states_alone_holds_one_state_however_long_it_is() -> None:
     facts = read_config(FULL["Mamba-Codestral-7B"], "Mamba-Codestral")
     # 64 layers: 3 inputs of a convolution over 8,192 + 2 x 8 x 128 channels, and 128 matrices of 64 x 128.

@@ -102,12 +102,13 @@ class _Priced(ProviderDocument):
 
 @dataclass(frozen=True)
 class _Item:
-    """A SKU with its place in the file; `unit`: what its price must be for, beside the time."""
+    """A SKU with its place in the file. `unit`: what its price must be for, beside the time; `of_host`: no GPU."""
 
     sku: _Sku
     value: Mapping[str, Any]
     field: str
     unit: str
+    of_host: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def read_skus(value: Mapping[str, Any], where: str, wanted: WantedPrices) -> Exp
         gpu, host = _GPU.fullmatch(sku.description), _HOST.fullmatch(sku.description)
         if host:
             part = host["part"].lower()
-            item = _Item(sku, one, f"skus[{index}]", "GiBy." if part == "ram" else "")
+            item = _Item(sku, one, f"skus[{index}]", "GiBy." if part == "ram" else "", of_host=True)
             hosts.setdefault((host["series"].lower(), part), []).append(item)
         elif gpu and gpu["gpu"].lower() in _GPUS and sku.category.service_display_name == _SERVICE:
             gpus.setdefault(gpu["gpu"].lower(), []).append(_Item(sku, one, f"skus[{index}]", ""))
@@ -239,7 +240,7 @@ def _hourly(item: _Item, where: str) -> _Rated:
     field = f"{item.field}.pricingInfo[{at}].pricing_expression.tieredRates"
     # A first tier of nothing is a free allowance, which does not last for a service.
     usd = next((found for one in rates if (found := _usd(one.unit_price, where, field)) != 0), Decimal(0))
-    return _Rated(name(item.sku.sku_id), amount(usd * _HOURS[time]), day)
+    return _Rated(name(item.sku.sku_id), amount(usd * _HOURS[time], of_host=item.of_host), day)
 
 
 def _usd(money: _Money, where: str, field: str) -> Decimal:

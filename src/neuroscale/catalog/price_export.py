@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from neuroscale.catalog.price_list import PLACEHOLDER_PRICES, Price
+from neuroscale.catalog.price_list import HOST_DEFAULTS, PLACEHOLDER_PRICES, Price
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.printable import one_line
 from neuroscale.core.validation import from_document, shorten, suggest
@@ -180,11 +180,14 @@ def day_of(text: str, where: str, field: str) -> date:
         raise InputError(Problem(where, field, f"{shorten(text)} is not a time", fix)) from error
 
 
-def amount(usd: Decimal) -> Decimal:
-    """An hourly price with as many digits as a price list holds. Raises NoPriceError for what cannot be a price."""
+def amount(usd: Decimal, *, of_host: bool = False) -> Decimal:
+    """An hourly price with as many digits as a price list holds. Raises NoPriceError for what cannot be a price.
+
+    `of_host`: the rate of a machine's vCPUs or memory, which may be what OpenCost assumes where it knows none.
+    """
     if usd <= 0:
         raise NoPriceError(f"{usd} is not a price")
-    if usd in PLACEHOLDER_PRICES:
+    if usd in PLACEHOLDER_PRICES - (HOST_DEFAULTS if of_host else frozenset()):
         raise NoPriceError(f"{usd} is a placeholder of another tool, not a price")
     if usd > _DEAREST:
         raise NoPriceError(f"{usd} US dollars an hour is too high to be a price")

@@ -6,7 +6,7 @@ import datetime
 from decimal import Decimal
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from neuroscale.catalog.entries import Label, Source
 from neuroscale.core.frozen import Frozen
@@ -14,6 +14,9 @@ from neuroscale.core.validation import Money, wrong
 
 OPENCOST_DEFAULTS = {"GPU": Decimal("0.95"), "CPU": Decimal("0.031611"), "RAM": Decimal("0.004237")}
 """US dollars for an hour of any GPU, of a core and of a GiB in OpenCost's configs/default.json."""
+
+HOST_DEFAULTS = frozenset((OPENCOST_DEFAULTS["CPU"], OPENCOST_DEFAULTS["RAM"]))
+"""Those of a core and of a GiB. They are also what Google asks for on its N1 and A2 machines in us-central1."""
 
 PLACEHOLDER_PRICES = frozenset((*OPENCOST_DEFAULTS.values(), Decimal("700")))
 """Amounts by which other tools mean 'no price': OpenCost's defaults for GPU, CPU and RAM, SkyPilot's 'unavailable'."""
@@ -72,8 +75,21 @@ class Price(Frozen):
 
     @field_validator("usd", "vcpu_hour", "memory_gib_hour")
     @classmethod
-    def _real(cls, usd: Decimal | None) -> Decimal | None:
-        return None if usd is None else _real_price(usd, "Leave an accelerator without a known price out of the list.")
+    def _real(cls, usd: Decimal | None, field: ValidationInfo) -> Decimal | None:
+        where_unknown = "Leave an accelerator without a known price out of the list."
+        if usd is None or (field.field_name != "usd" and usd in HOST_DEFAULTS):
+            return usd
+        return _real_price(usd, where_unknown)
+
+    @model_validator(mode="after")
+    def _host_rates(self) -> Price:
+        # OpenCost's defaults are Google's rates of N1 and A2 in us-central1, so a source makes them a price.
+        if self.source is None and HOST_DEFAULTS & {self.vcpu_hour, self.memory_gib_hour}:
+            raise wrong(
+                "vcpu_hour or memory_gib_hour is OpenCost's placeholder",
+                "Write the provider's rate, or the `source` of this price.",
+            )
+        return self
 
     @model_validator(mode="after")
     def _unit(self) -> Price:

@@ -53,6 +53,8 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         arguments = replace(arguments, max_model_len=max(min(fitted.max_context, fitted.max_model_len), 1))
     arguments = replace(arguments, unplanned=uncounted(facts, arguments))
     does = behaviour(version)
+    if facts.states and arguments.enable_prefix_caching is None and not does.prefixes_of_states:
+        arguments = replace(arguments, enable_prefix_caching=False)
     if does.yarn_multiplied and facts.length_by_yarn is not None:
         facts = replace(facts, max_position_embeddings=facts.length_by_yarn, default_length=None)
     resolved = resolve(facts, device, arguments, does)

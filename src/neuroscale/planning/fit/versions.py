@@ -43,7 +43,9 @@ class Behaviour:
     `large_card_gib`: from that memory on 8,192 tokens a step and 1,024 requests; `a100_is_small`: but not on an A100;
     `huge_card_gib`: from that memory on 16,384. `image_in_one_step`: tokens a step grow to hold a whole image or video
     if attention is bidirectional inside it (Gemma). `windows_padded`: pages of windowed layers that do not divide
-    the largest are padded; before, such models were refused. `chunked_hybrid`: layers with chunks free older chunks.
+    the largest are padded; before, such models were refused. `prefixes_of_states`: prefixes are cached by default beside
+    states, too, so that a request holds more of them: starts of 0.19 and 0.23 print the tokens of one state a request,
+    and those of 0.24 and 0.27 the tokens of two (tests/ground_truth). `chunked_hybrid`: layers with chunks free older chunks.
     `cpu_sequences`: requests at once on a CPU. `second_runner`: the models for which the second runner is the default;
     `second_architectures`: the architectures with experts for which it is, too.
     `process_gib`: non-torch memory of a process. `fabric_gib`: memory of collectives over a switched fabric (None: by
@@ -74,6 +76,7 @@ class Behaviour:
     hybrid: bool = False
     padding_ratio: float | None = None
     windows_padded: bool = False
+    prefixes_of_states: bool = False
     chunked_hybrid: bool = False
     every_card_sequences: int | None = None
     large_by_name: bool = False
@@ -119,7 +122,7 @@ _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
     ("0.21.0", {"rocm_graphs_counted": True}),
     ("0.22.0", {"image_in_one_step": True}),
     ("0.23.0", {"second_runner": frozenset({"plain"})}),
-    ("0.24.0", {"windows_padded": True}),
+    ("0.24.0", {"windows_padded": True, "prefixes_of_states": True}),
     ("0.25.0", {"second_runner": frozenset({"plain", "dense"}), "second_architectures": _SECOND}),
     ("0.26.0", {"steps_in_flight": 2}),
     ("0.27.0", {"buffers_counted": True}),
