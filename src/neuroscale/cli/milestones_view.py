@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from neuroscale.core.counting import counted
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import terminal, terminal_lines
 from neuroscale.milestones.lessons import Lesson, Part
 from neuroscale.milestones.run_table import word

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from neuroscale.core.counting import counted
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import markdown, markdown_cell, terminal
 from neuroscale.metering.comparison import CAUSES, Compared, Comparison, Threshold
 from neuroscale.report.plan_view import line

@@ -8,8 +8,8 @@ from datetime import date
 from typing import TYPE_CHECKING, TypeVar
 
 from neuroscale.catalog.settings import LONGEST_DAYS
-from neuroscale.core.counting import plainly_counted
 from neuroscale.core.errors import InputError, Problem, UntrustedError
+from neuroscale.core.plurals import plainly_counted
 from neuroscale.core.yaml_io import decode
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, problem_findings
 from neuroscale.gate.checks.history import History

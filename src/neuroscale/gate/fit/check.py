@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.gate.check import Evaluation, GateCheck
 from neuroscale.gate.fit.judgement import GATE, NOT_JUDGED, Judged, judge_container
-from neuroscale.gate.fit.known_bad_services import Tripwire, tripwires
 from neuroscale.gate.fit.known_models import Knowledge, read_knowledge
 from neuroscale.gate.fit.model_labels import wrong_labels
 from neuroscale.gate.fit.model_revisions import loose_findings, must_be_caught
+from neuroscale.gate.fit.tripwires import Tripwire, tripwires
 from neuroscale.gate.fit.vllm_containers import Found, VllmContainer
 from neuroscale.gate.fit.vllm_pods import servers
 from neuroscale.gate.verdict import Finding
