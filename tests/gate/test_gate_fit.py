@@ -1,4 +1,4 @@
-"""The fit gate on manifests of every kind: good ones pass, and each way to spoil one is found at its place."""
+"""The fit check on manifests of every kind: good ones pass, and each way to spoil one is found at its place."""
 
 from __future__ import annotations
 

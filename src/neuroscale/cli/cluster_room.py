@@ -1,4 +1,4 @@
-"""Asks a cluster for the room that it has for a plan, and prints it."""
+"""Asks a cluster how much room it has for a plan, and prints the answer."""
 
 from __future__ import annotations
 

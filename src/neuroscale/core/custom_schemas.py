@@ -1,4 +1,4 @@
-"""The schemas of custom resources, out of the CustomResourceDefinitions of pinned modules."""
+"""Reads the schemas of custom resources from the CustomResourceDefinitions of pinned modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one issue that a workflow keeps: it opens the issue, updates its text, and closes it."""
+"""Keeps the one issue of a workflow: opens it, updates its text, and closes it."""
 
 from __future__ import annotations
 

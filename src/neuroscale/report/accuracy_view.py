@@ -1,4 +1,4 @@
-"""Prints how right planning is in the terminal: one line for every case, wrong figures, and a summary by kind."""
+"""Prints how accurate planning is in the terminal: one line for every case, wrong figures, and a summary by kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimate against meter: for people, for programs, and as the text of an issue."""
+"""Writes the comparison of estimates with metered costs, for people, for programs, and as the text of an issue."""
 
 from __future__ import annotations
 

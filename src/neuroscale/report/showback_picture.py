@@ -1,4 +1,4 @@
-"""Who pays what, as a picture: a bar for each row, and a mark where its weighted total lies."""
+"""Draws who pays what: a bar for each row, and a mark at its weighted total."""
 
 from __future__ import annotations
 

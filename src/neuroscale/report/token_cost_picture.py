@@ -1,4 +1,4 @@
-"""What a million tokens cost, by model, as a picture."""
+"""Draws what a million tokens cost, by model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking an API server about objects by dry-run: which kinds it knows, and whether it would take each object."""
+"""Asks an API server by dry-run which kinds it knows, and whether it would accept each object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalog check: whether the catalog, the settings and the template can be read and agree."""
+"""The catalog check: the catalog, the settings and the template can be read and agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cost check: what a change does to the bill, and whether the rules of the settings allow it.
+"""The cost check: computes how a change alters the bill, and judges that by the rules of the settings.
 
 Rules, budgets and exceptions are the base's. Without a rule, the cost stands in the verdict and refuses nothing.
 """

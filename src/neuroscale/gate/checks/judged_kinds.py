@@ -1,4 +1,4 @@
-"""The kinds gate names objects whose kind nobody judges, and never counts them as passed.
+"""The kinds check: names objects whose kind nobody judges, and never counts them as passed.
 
 A policy that applies to a kind or a rule of this module judges it, the reviewed list holds it as harmless, or the list
 of refused kinds says why nobody may bring it. Every other kind is unjudged: with `strict` a finding, otherwise named
@@ -102,7 +102,7 @@ def evaluate_kinds(
     for rule, trap in traps:
         found, _ = _look([trap], (), schemas, strict=True)
         if [finding.rule for finding in found] != [rule]:
-            raise UntrustedError(f"the kinds gate did not find its tripwire for the rule {rule!r}.")
+            raise UntrustedError(f"the kinds check did not find its tripwire for the rule {rule!r}.")
     findings, unjudged = _look(manifests, policies, schemas, strict=strict)
     detail = f"{len(unjudged)} of {len(manifests)} objects are of a kind that nothing judges" if unjudged else ""
     count = len(manifests)

@@ -1,4 +1,4 @@
-"""Known-bad services of a production environment: every run of the production check must find the fault of each."""
+"""Holds known-bad services of a production environment: every run of the production check must find each fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fit gate: whether vLLM takes the command that a pod runs, and whether it fits the accelerator it asks for.
+"""The fit check: vLLM accepts the command that a pod runs, and the model fits the accelerator that the pod asks for.
 
 It reads rendered manifests, whoever wrote them. A notice at the place says what it cannot judge.
 """
@@ -100,7 +100,7 @@ def _must_be_caught(trap: Tripwire) -> None:
     _, found = _judge_all(list(servers(trap.manifests, lambda _: None)), trap.knowledge)
     for rule, told in trap.wanted:
         if not any(one.rule == rule and told in one.message for one in found):
-            raise UntrustedError(f"the fit gate did not catch its tripwire: {trap.title} ({rule}: {told}).")
+            raise UntrustedError(f"the fit check did not catch its tripwire: {trap.title} ({rule}: {told}).")
 
 
 def unjudged(findings: Sequence[Finding]) -> Iterator[str]:

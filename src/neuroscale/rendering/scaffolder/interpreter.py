@@ -1,6 +1,6 @@
 """Runs the steps of a template as Backstage does, on files in memory.
 
-It is the only way from answers to files: `neuroscale new`, `neuroscale render` and the drift gate all use it,
+It is the only way from answers to files: `neuroscale new`, `neuroscale render` and the drift check all use it,
 with the same template.yaml and skeleton that the portal uses.
 """
 
