@@ -19,7 +19,7 @@ _ROW = re.compile(
     r"\| (?P<day>\d{4}-\d\d-\d\d) \|$",
     re.MULTILINE,
 )
-_HEAD = ("| lesson | before fails as told | after holds | seconds | run on |", "| --- | --- | --- | ---: | --- |")
+_HEAD = ("| lesson | before fails as described | after holds | seconds | run on |", "| --- | --- | --- | ---: | --- |")
 _WORDS: dict[Part, dict[State, str]] = {
     "before": {State.HOLDS: "yes", State.REFUTED: "NO: history"},
     "after": {State.HOLDS: "yes", State.REFUTED: "NO"},

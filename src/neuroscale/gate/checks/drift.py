@@ -183,7 +183,7 @@ def _file_findings(
             "restored-files",
             folder,
             f"is as it was on the base branch at {stood}; today's template renders something else: {names}",
-            f"Run `neuroscale replan {folder}` and commit the result when it suits.",
+            f"Run `neuroscale replan {folder}` and commit the result when you want the newer one.",
             severity=Severity.NOTICE,
         )
     ]
@@ -255,7 +255,7 @@ def _plan_findings(
                 "old-lock",
                 file,
                 "is older than the catalog, the settings, the planner or the template; a new plan says the same",
-                f"{command} when it suits.",
+                f"{command} when you want the newer one.",
                 severity=Severity.NOTICE,
             )
         ]
@@ -271,7 +271,7 @@ def _plan_findings(
                     file,
                     f"is the plan of {stood} of the base branch, with its request and its files; "
                     f"a new plan would differ: {shown}",
-                    f"{command} when it suits.",
+                    f"{command} when you want the newer one.",
                     severity=Severity.NOTICE,
                 )
             ]
@@ -291,7 +291,7 @@ def _plan_findings(
             "old-lock",
             file,
             f"is older than the catalog, the settings, the planner or the template; a new plan would differ: {shown}",
-            f"{command} when it suits.",
+            f"{command} when you want the newer one.",
             severity=Severity.NOTICE,
         )
     ]

@@ -203,7 +203,7 @@ def _folder_findings(service: ServiceFolder, environments: Sequence[str] | None)
                 GATE,
                 "removed-service",
                 folder,
-                "the change removes this service: Argo CD deletes it, and whoever calls it gets errors",
+                "the change removes this service: Argo CD deletes it, and its callers get errors",
                 "Merge it once nobody needs the service; otherwise restore the folder.",
                 severity=Severity.NOTICE,
             )

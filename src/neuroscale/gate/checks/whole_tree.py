@@ -156,7 +156,7 @@ def _entry_findings(read: Read, path: str, entry: _Entry) -> Iterator[Finding]:
             _GATE, "written-path", path, message, "Remove it (git rm -r --cached) and leave it to .gitignore."
         )
     if entry.mode == _SUBMODULE or folded == _SUBMODULES:
-        message = "brings a submodule: whoever checks it out would fetch from, and hand credentials to, another server"
+        message = "brings a submodule: each checkout would fetch from another server, and could hand credentials to it"
         yield file_finding(
             _GATE, "submodule", path, message, "Remove the submodule, and commit the files that are needed."
         )

@@ -1,6 +1,6 @@
 """The fit check: vLLM accepts the command that a pod runs, and the model fits the accelerator that the pod asks for.
 
-It reads rendered manifests, whoever wrote them. A notice at the place says what it cannot judge.
+It reads manifests, rendered here or not. A notice at the place says what it cannot judge.
 """
 
 from __future__ import annotations

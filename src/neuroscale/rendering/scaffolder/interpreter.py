@@ -54,7 +54,7 @@ Publish = Callable[[RenderedPullRequest], Mapping[str, Any]]
 
 
 def not_published(request: RenderedPullRequest) -> Mapping[str, Any]:
-    """A `Publish` that leaves the pull request to whoever looks at the outcome."""
+    """A `Publish` that leaves the pull request to the caller, who reads the outcome."""
     return {"remoteUrl": "", "pullRequestNumber": 0, "targetBranchName": request.target_branch or ""}
 
 
