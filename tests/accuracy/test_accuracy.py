@@ -344,7 +344,7 @@ def test_a_case_that_is_not_one_is_told_in_words(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda model: model.update(same_as="somebody/else"), "a config of its own or that of another"),
+        (lambda model: model.update(same_as="somebody/else"), "either its own config or the name of a model"),
         (lambda model: model.update(config=None, same_as="somebody/else"), "is not a model of the ground truth"),
         (lambda model: model.update(config=None, same_as=MODEL), "leads back to itself"),
         (lambda model: model.update(changes={"hidden_size": 1}), "changes without a model"),

@@ -1,4 +1,4 @@
-"""The files gate: a service folder holds its five plain files, and nothing that reads differently to Argo CD."""
+"""The files check: a service folder holds its five plain files, and nothing that reads differently to Argo CD."""
 
 from __future__ import annotations
 

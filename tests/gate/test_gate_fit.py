@@ -1,4 +1,4 @@
-"""The fit gate on manifests of every kind: good ones pass, and each way to spoil one is found at its place."""
+"""The fit check on manifests of every kind: good ones pass, and each way to spoil one is found at its place."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from neuroscale.gate.check import guarded
 from neuroscale.gate.fit import check as gate
 from neuroscale.gate.fit.check import evaluate_fit
 from neuroscale.gate.fit.judgement import RULES, Judged, judge_container
-from neuroscale.gate.fit.known_bad_services import tripwires
 from neuroscale.gate.fit.known_models import Knowledge, read_knowledge
 from neuroscale.gate.fit.mounted_buckets import DRIVER
 from neuroscale.gate.fit.platform_runtimes import runtimes_of
+from neuroscale.gate.fit.tripwires import tripwires
 from neuroscale.gate.fit.vllm_containers import VllmContainer
 from neuroscale.gate.fit.vllm_pods import servers
 from neuroscale.gate.platform_sources import PlatformSources

@@ -1,4 +1,4 @@
-"""The kinds gate: whatever nobody judges is named, refused where it is strict, and never counted as passed."""
+"""The kinds check: whatever nobody judges is named, refused where it is strict, and never counted as passed."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from neuroscale.core.yaml_io import dump
 from neuroscale.costs.change import price_side
 from neuroscale.costs.pricing import Prices
 from neuroscale.gate.checks import locked_plans as reading
-from neuroscale.gate.checks.cost import prices_of, read_side
+from neuroscale.gate.checks.cost_of_change import prices_of, read_side
 from neuroscale.gate.checks.locked_plans import LockedPlan, locked_plans, store_file
 from neuroscale.gate.checks.repository_costs import CenterSum, RepositoryCosts
 from neuroscale.gate.platform_sources import PlatformSources

@@ -1,4 +1,4 @@
-"""The policy gate believes nothing that it has not counted: every way in which Kyverno can be silent is exit 3."""
+"""The policy check believes nothing that it has not counted: every way in which Kyverno can be silent is exit 3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schema gate: every object has one answer, every kind a schema, and a kubeconform that lies is not believed."""
+"""The schema check: every object has one answer, every kind a schema, and a kubeconform that lies is not believed."""
 
 from __future__ import annotations
 

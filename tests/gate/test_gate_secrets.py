@@ -1,4 +1,4 @@
-"""The secrets gate: real tokens are found wherever they hide, and a gitleaks that lies is not believed."""
+"""The secrets check: real tokens are found wherever they hide, and a gitleaks that lies is not believed."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from neuroscale.metering.answer import OpenCostError
 from neuroscale.metering.inference import InferenceCosts
 from neuroscale.metering.opencost import OpenCost
+from neuroscale.metering.opencost_answer import OpenCostError
 from neuroscale.metering.window import Window
 from opencost_answers import URL, inference_answer, model
 

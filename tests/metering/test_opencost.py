@@ -12,7 +12,7 @@ import pytest
 
 from neuroscale.core.errors import InputError
 from neuroscale.metering.allocation import Place
-from neuroscale.metering.answer import OpenCostError
+from neuroscale.metering.opencost_answer import OpenCostError
 from neuroscale.metering.window import Window, read_window
 from opencost_answers import SYSTEM, UNMOUNTED, answering, costs, envelope, key, saying
 

@@ -1,4 +1,4 @@
-"""What the planner plans and the template renders comes through the fit gate clean, whatever was asked for."""
+"""What the planner plans and the template renders comes through the fit check clean, whatever was asked for."""
 
 from __future__ import annotations
 

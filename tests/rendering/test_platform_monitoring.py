@@ -14,6 +14,7 @@ from neuroscale.catalog.settings import check_settings, load_settings
 from neuroscale.cluster.endpoint import metrics as endpoint
 from neuroscale.core import tools
 from neuroscale.core.errors import InputError
+from neuroscale.manifests.labels import SERVICE
 from neuroscale.rendering.platform import monitoring
 from neuroscale.rendering.platform.files import render_repository
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
@@ -89,7 +90,7 @@ def test_the_operator_and_plain_prometheus_choose_the_same_pods_of_every_team() 
     teams = sorted(team.namespace for team in CATALOG.teams.values())
     assert monitor["namespaceSelector"]["matchNames"] == teams
     assert scrape["kubernetes_sd_configs"][0]["namespaces"]["names"] == teams
-    assert monitor["selector"]["matchExpressions"] == [{"key": monitoring.SERVICE_LABEL, "operator": "Exists"}]
+    assert monitor["selector"]["matchExpressions"] == [{"key": SERVICE, "operator": "Exists"}]
 
 
 def test_pods_are_chosen_by_what_the_runtimes_and_kserve_say_of_them() -> None:
@@ -100,7 +101,7 @@ def test_pods_are_chosen_by_what_the_runtimes_and_kserve_say_of_them() -> None:
         for annotation in runtime["spec"]["annotations"]:
             assert re.sub("[./-]", "_", annotation) in chosen
         assert [container["name"] for container in runtime["spec"]["containers"]] == [monitoring.CONTAINER]
-    assert re.sub("[./-]", "_", monitoring.SERVICE_LABEL) in chosen
+    assert re.sub("[./-]", "_", SERVICE) in chosen
 
 
 def test_rules_use_no_metric_of_vllm_that_the_smoke_tests_do_not_look_for() -> None:

@@ -103,7 +103,10 @@ class ModelCase(Frozen):
     @model_validator(mode="after")
     def _one_config(self) -> ModelCase:
         if (self.config is None) == (self.same_as is None):
-            raise wrong("a model has a config of its own or that of another", "Write `config` or `same_as`.")
+            raise wrong(
+                "a model needs either its own config or the name of a model that has the same",
+                "Write `config` or `same_as`.",
+            )
         if self.changes and self.same_as is None:
             raise wrong("changes without a model that they change", "Write `same_as`, or put them into `config`.")
         return self

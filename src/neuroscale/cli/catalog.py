@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.cli.options import JsonOption, RepositoryOption, TokenFileOption
+from neuroscale.cli.options import JsonOption, PullRequestOption, RemoteOption, RepositoryOption, TokenFileOption
 from neuroscale.core.errors import ExitStatus
 
 app = typer.Typer(
@@ -32,10 +32,8 @@ def add_model(
     environment: Annotated[
         str | None, typer.Option("--environment", help="Show the fit on its accelerators alone. Default: all of them.")
     ] = None,
-    pull_request: Annotated[
-        bool, typer.Option("--pull-request", help="Judge the change and open its pull request; write nothing here.")
-    ] = False,
-    remote: Annotated[str, typer.Option("--remote", help="The git remote whose forge gets the request.")] = "origin",
+    pull_request: PullRequestOption = False,
+    remote: RemoteOption = "origin",
     token_file: TokenFileOption = None,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,

@@ -12,8 +12,8 @@ import typer
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.staleness import Remark, Staleness, staleness
 from neuroscale.cli.json_output import print_json
-from neuroscale.core.counting import counted
 from neuroscale.core.errors import ExitStatus
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import terminal
 from neuroscale.repo.layout import find_root
 from neuroscale.repo.snapshot import FolderSnapshot

@@ -1,9 +1,10 @@
-"""The OpenCost that a command's options choose, and the options themselves."""
+"""Opens the OpenCost that a command's options choose, reads its meter, and declares these options."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,12 @@ from neuroscale.core.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from neuroscale.catalog.settings import Settings
+    from neuroscale.cli.open_repository import Repository
+    from neuroscale.metering.allocation import Meter
     from neuroscale.metering.opencost import OpenCost
+    from neuroscale.metering.plan_history import PlanHistory
+    from neuroscale.metering.services import Facts
+    from neuroscale.metering.window import Window
 
 COMMAND_LINE = "the command line"
 
@@ -54,26 +60,57 @@ def or_local(where: Where, url: str, environment: str, repository: Path) -> Wher
 def opencost_of(environment: str, where: Where, url: str, settings: Settings) -> Iterator[OpenCost]:
     """The OpenCost that the options choose. Raises InputError where they name none or two, or the cluster has none."""
     from neuroscale.core.validation import suggest
-    from neuroscale.metering import reach
+    from neuroscale.metering import opencost_connection
 
     if environment and environment not in settings.environments:
         message = f"{environment!r} is not an environment of the settings"
         raise InputError(Problem(COMMAND_LINE, "--environment", message, suggest(environment, settings.environments)))
     if url and (where.context or where.kubeconfig or where.state):
         message = "stands beside a cluster, so two places are named"
-        raise InputError(Problem(COMMAND_LINE, reach.OPTION, message, "Give one of them."))
+        raise InputError(Problem(COMMAND_LINE, opencost_connection.OPTION, message, "Give one of them."))
     if url:
-        with reach.by_address(url) as opencost:
+        with opencost_connection.by_address(url) as opencost:
             yield opencost
         return
     if where.state is not None:
         from neuroscale.local.opencost import STEP, address_in, unpriced_in
 
         local_state(where)
-        with reach.of_local_platform(address_in(where.state), STEP, unpriced_in(where.state)) as opencost:
+        with opencost_connection.of_local_platform(address_in(where.state), STEP, unpriced_in(where.state)) as opencost:
             yield opencost
         return
     ambiguous = Problem(COMMAND_LINE, "--environment", "", "Name the one to ask with --environment.")
     environment, wanted = configured(environment, settings, lambda one: one.opencost, "OpenCost", ambiguous)
-    with open_cluster(where) as cluster, reach.in_cluster(cluster, wanted, environment) as opencost:
+    with open_cluster(where) as cluster, opencost_connection.in_cluster(cluster, wanted, environment) as opencost:
         yield opencost
+
+
+@dataclass(frozen=True)
+class CostsAndPlans:
+    """The costs of a window, the plans that services had in it, and the facts of the services by these plans."""
+
+    opencost: OpenCost
+    meter: Meter
+    history: PlanHistory
+    facts: Facts
+
+
+@contextlib.contextmanager
+def costs_and_plans(
+    repository: Repository, window: Window, environment: str, where: Where, url: str
+) -> Iterator[CostsAndPlans]:
+    """What the OpenCost that the options choose measured in a window, beside the repository's own plans.
+
+    Raises InputError, GitError, and OpenCostError if OpenCost has no figures.
+    """
+    from neuroscale.metering.plan_history import plan_history
+    from neuroscale.metering.services import service_facts
+
+    environments = repository.settings.environments
+    branch = repository.settings.repository.default_branch
+    with (
+        opencost_of(environment, where, url, repository.settings) as opencost,
+        plan_history(repository.root, branch, opencost.exact(window)) as history,
+    ):
+        meter = opencost.meter(window, history.cuts([environment] if environment else environments))
+        yield CostsAndPlans(opencost, meter, history, service_facts(meter, history, environments))

@@ -1,4 +1,4 @@
-"""Asks a cluster for the room that it has for a plan, and prints it."""
+"""Asks a cluster how much room it has for a plan, and prints the answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.console import Console
 
 from neuroscale.cluster import capacity, capacity_reader
 from neuroscale.cluster.capacity import Capacity
-from neuroscale.core.counting import counted
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import terminal
 from neuroscale.kube.client import Cluster
 from neuroscale.planning.plan import Plan

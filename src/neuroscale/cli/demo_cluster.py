@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from neuroscale.cli.demo_steps import ENVIRONMENT, MANIFEST, SERVICE, Result
 from neuroscale.cluster.endpoint.access import pods_of
 from neuroscale.core.errors import ExitStatus, UntrustedError
+from neuroscale.core.waiting import attempts
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.local.control_plane import cluster
@@ -78,10 +79,11 @@ def _healed(demo: Demo, live: Cluster, identity: Identity) -> None:
     began = time.monotonic()
     live.merge(identity, {"spec": {"predictor": {"terminationGracePeriodSeconds": 1}}})
     demo.say("terminationGracePeriodSeconds of the live InferenceService was set to 1.")
-    while (found := _grace(live, identity)) != wanted:
-        if time.monotonic() - began > _HEALED_SECONDS:
-            raise UntrustedError(f"the demo expected {identity} to have {wanted} again; it has {found}.")
-        time.sleep(0.2)
+    for _ in attempts(_HEALED_SECONDS, pause=0.2):
+        if (found := _grace(live, identity)) == wanted:
+            break
+    else:
+        raise UntrustedError(f"the demo expected {identity} to have {wanted} again; it has {found}.")
     took = time.monotonic() - began
     demo.say(f"It is {wanted} again, as in Git, after {took:.1f} s.")
     demo.results.append(Result("A change by hand", f"undone by Argo CD in {took:.1f} s"))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from neuroscale.cli.demo_steps import ENVIRONMENT, OTHER_SERVICE, SERVICE, Result
 from neuroscale.cluster.endpoint.access import pods_of
 from neuroscale.core.errors import ExitStatus, UntrustedError
+from neuroscale.core.waiting import attempts
 from neuroscale.local.control_plane import cluster
 
 if TYPE_CHECKING:
@@ -56,16 +57,13 @@ def _minutes(demo: Demo, local: LocalForge) -> int:
 
 def _both_run_since(local: LocalForge) -> float:
     """When the last pod of both services started, in seconds since 1970."""
-    ends = time.monotonic() + _READY_SECONDS
     with cluster(local.state) as live:
-        while True:
+        for _ in attempts(_READY_SECONDS, pause=0.5):
             pods = [pods_of(live, "", name) for name in (SERVICE, OTHER_SERVICE)]
             started = [_started(pod) for of in pods for pod in of]
             if all(pods) and None not in started:
                 return max(filter(None, started))
-            if time.monotonic() > ends:
-                raise UntrustedError(f"the demo expected {SERVICE} and {OTHER_SERVICE} to run.")
-            time.sleep(0.5)
+    raise UntrustedError(f"the demo expected {SERVICE} and {OTHER_SERVICE} to run.")
 
 
 def _started(pod: Object) -> float | None:

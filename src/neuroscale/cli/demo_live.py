@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from neuroscale.cli.demo_steps import LIVE, Result
 from neuroscale.cluster.endpoint.access import pods_of
 from neuroscale.core.errors import ExitStatus, UntrustedError
+from neuroscale.core.waiting import attempts
 from neuroscale.forge.after_merge.comment_record import MARKER
 from neuroscale.local.control_plane import cluster
 
@@ -63,19 +63,15 @@ def show(demo: Demo, local: LocalForge, times: Times) -> None:
 def told_on_the_merged_one(demo: Demo, forge: Forge, pull: PullRequest) -> None:
     """Wait for the comment of the forge's own smoke tests on the merged pull request."""
     demo.heading("17. The forge's runner tests it too, and comments on the merged pull request")
-    ends = time.monotonic() + _TOLD_SECONDS
-    while True:
+    for _ in attempts(_TOLD_SECONDS, pause=1.0):
         # A run that could not decide is followed by the run of the next merge.
         found = [one.body for one in forge.comments(pull.number) if one.body.startswith(MARKER)]
         passed = next((body for body in found if _PASSED in body), None)
         if passed is not None:
             break
-        if time.monotonic() > ends:
-            told = found[0] if found else "nothing"
-            raise UntrustedError(
-                f"the demo expected a comment on {pull.url} that its smoke test passed; it says: {told}"
-            )
-        time.sleep(1.0)
+    else:
+        told = found[0] if found else "nothing"
+        raise UntrustedError(f"the demo expected a comment on {pull.url} that its smoke test passed; it says: {told}")
     demo.say(pull.url, style="bold")
     for line in passed.splitlines():
         if not line.startswith("<!--"):

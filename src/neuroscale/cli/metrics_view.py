@@ -9,7 +9,7 @@ from typing import Any
 
 from neuroscale.cluster.metrics.chart import BLOCKS, Gap, chart
 from neuroscale.cluster.metrics.service_metrics import Quantile, Row, ServiceMetrics, Unit, Value
-from neuroscale.core.counting import counted
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import terminal
 
 # The most columns of a chart that fit beside the other text of a line.

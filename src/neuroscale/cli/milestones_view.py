@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from neuroscale.core.counting import counted
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import terminal, terminal_lines
 from neuroscale.milestones.lessons import Lesson, Part
 from neuroscale.milestones.run_table import word
@@ -63,7 +63,11 @@ def print_progress(text: str, console: Console) -> None:
 def print_outcomes(outcomes: Sequence[Outcome], stale: Sequence[str], console: Console) -> None:
     """Show the table, and below it why a lesson is not green."""
     table = Table(
-        Column("lesson", no_wrap=True, overflow="fold"), "before fails as told", "after holds", box=None, pad_edge=False
+        Column("lesson", no_wrap=True, overflow="fold"),
+        "before fails as described",
+        "after holds",
+        box=None,
+        pad_edge=False,
     )
     table.add_column("seconds", justify="right")
     for one in outcomes:

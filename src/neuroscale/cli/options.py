@@ -31,6 +31,10 @@ ServiceEnvironmentOption = Annotated[str, typer.Option("--environment", help="Th
 
 # ----------------------------------------------------------------------------------------------------- the forge
 
+PullRequestOption = Annotated[
+    bool, typer.Option("--pull-request", help="Judge the change and open its pull request; write nothing here.")
+]
+RemoteOption = Annotated[str, typer.Option("--remote", help="The git remote whose forge gets the request.")]
 TokenFileOption = Annotated[
     Path | None,
     typer.Option(

@@ -1,4 +1,4 @@
-"""`neuroscale platform forge`: whether the forge protects the branch that clusters deploy."""
+"""`neuroscale platform forge`: checks that the forge protects the branch that clusters deploy."""
 
 from __future__ import annotations
 

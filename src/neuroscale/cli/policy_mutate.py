@@ -1,4 +1,4 @@
-"""`neuroscale policy mutate`: how many mutants of the policies and of their test objects are caught."""
+"""`neuroscale policy mutate`: counts the mutants of the policies and of their test objects that are caught."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`neuroscale policy mutate --live`: which mutants of the policies' test objects the running local platform admits."""
+"""`neuroscale policy mutate --live`: finds the mutants of test objects that the running local platform admits."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.cli.options import JsonOption, RepositoryOption, TokenFileOption
+from neuroscale.cli.options import JsonOption, PullRequestOption, RemoteOption, RepositoryOption, TokenFileOption
 
 app = typer.Typer(name="prices", help="The catalog's prices: bring them up to date.", no_args_is_help=True)
 
@@ -47,10 +47,8 @@ def update_prices(
     factor: Annotated[
         float, typer.Option("--factor", min=1.0, max=1000.0, help="Name prices that change by more than this factor.")
     ] = 1.5,
-    pull_request: Annotated[
-        bool, typer.Option("--pull-request", help="Judge the change and open its pull request; write nothing here.")
-    ] = False,
-    remote: Annotated[str, typer.Option("--remote", help="The git remote whose forge gets the request.")] = "origin",
+    pull_request: PullRequestOption = False,
+    remote: RemoteOption = "origin",
     token_file: TokenFileOption = None,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,

@@ -14,8 +14,8 @@ import typer
 
 from neuroscale.cli.catalog_files import write_files
 from neuroscale.cli.json_output import print_json
-from neuroscale.core.counting import counted
 from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import terminal
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from neuroscale.cli.chosen_opencost import (
     AskedEnvironmentOption,
     OpenCostOption,
     WindowOption,
-    opencost_of,
+    costs_and_plans,
     or_local,
 )
 from neuroscale.cli.json_output import print_json
@@ -48,8 +48,7 @@ def reconcile_costs(
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.metering.comparison import Threshold, compare
     from neuroscale.metering.notes import notes_on_history
-    from neuroscale.metering.plan_history import plan_history
-    from neuroscale.metering.services import compared_environments, promises, service_facts
+    from neuroscale.metering.services import compared_environments, promises
     from neuroscale.metering.window import read_window
     from neuroscale.report.reconciliation_view import as_mapping, print_comparison
 
@@ -59,17 +58,11 @@ def reconcile_costs(
     if dry_run:  # The issue is about real costs, unless --state names the local platform.
         where = or_local(where, opencost_url, environment, opened.root)
     environments = opened.settings.environments
-    branch = opened.settings.repository.default_branch
-    with (
-        opencost_of(environment, where, opencost_url, opened.settings) as opencost,
-        plan_history(opened.root, branch, opencost.exact(asked)) as history,
-    ):
-        meter = opencost.meter(asked, history.cuts([environment] if environment else environments))
-        place = opencost.place
-        facts = service_facts(meter, history, environments)
+    with costs_and_plans(opened, asked, environment, where, opencost_url) as known:
+        meter, facts, place = known.meter, known.facts, known.opencost.place
         chosen = (environment,) if environment else compared_environments(meter.metered, facts, environments)
-        promised = promises(history, chosen)
-    found = compare(meter, facts, promised, chosen, notes_on_history(history, "warning"))
+        promised = promises(known.history, chosen)
+    found = compare(meter, facts, promised, chosen, notes_on_history(known.history, "warning"))
     limits = opened.settings.reconciliation
     threshold = Threshold(limits.usd, limits.percent)
     if picture is not None:

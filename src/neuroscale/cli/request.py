@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from neuroscale.cli.options import AnswersOption, InteractiveOption, JsonOption, RepositoryOption, TokenFileOption
+from neuroscale.cli.options import (
+    AnswersOption,
+    InteractiveOption,
+    JsonOption,
+    RemoteOption,
+    RepositoryOption,
+    TokenFileOption,
+)
 
 if TYPE_CHECKING:
     from neuroscale.rendering.planning_inputs import PlanningInputs
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
 def request_service(
     answers: AnswersOption = None,
     interactive: InteractiveOption = False,
-    remote: Annotated[str, typer.Option("--remote", help="The git remote whose forge gets the request.")] = "origin",
+    remote: RemoteOption = "origin",
     token_file: TokenFileOption = None,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,

@@ -15,7 +15,7 @@ from neuroscale.cli.chosen_opencost import (
     AskedEnvironmentOption,
     OpenCostOption,
     WindowOption,
-    opencost_of,
+    costs_and_plans,
     or_local,
 )
 from neuroscale.cli.json_output import print_json
@@ -52,8 +52,6 @@ def show_costs(
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.core.validation import suggest
     from neuroscale.metering.notes import notes_on_history
-    from neuroscale.metering.plan_history import plan_history
-    from neuroscale.metering.services import service_facts
     from neuroscale.metering.showback import BY, statement_of
     from neuroscale.metering.window import read_window
 
@@ -65,16 +63,10 @@ def show_costs(
     opened = open_repository(repository)
     asked = read_window(window, datetime.now(UTC))
     where = or_local(Where(context, kubeconfig, state), opencost_url, environment, opened.root)
-    environments = opened.settings.environments
-    branch = opened.settings.repository.default_branch
-    with (
-        opencost_of(environment, where, opencost_url, opened.settings) as opencost,
-        plan_history(opened.root, branch, opencost.exact(asked)) as history,
-    ):
-        meter = opencost.meter(asked, history.cuts([environment] if environment else environments))
-        place = opencost.place
-        facts = service_facts(meter, history, environments)
-    found = statement_of(meter, chosen, facts, tuple(environments), notes_on_history(history, "note"))
+    with costs_and_plans(opened, asked, environment, where, opencost_url) as known:
+        place = known.opencost.place
+    notes = notes_on_history(known.history, "note")
+    found = statement_of(known.meter, chosen, known.facts, tuple(opened.settings.environments), notes)
     if picture is not None:
         from neuroscale.report.showback_picture import write_showback_picture
 

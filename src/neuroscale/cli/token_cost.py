@@ -18,7 +18,7 @@ from neuroscale.cli.chosen_opencost import (
     AskedEnvironmentOption,
     OpenCostOption,
     WindowOption,
-    opencost_of,
+    costs_and_plans,
     or_local,
 )
 from neuroscale.cli.chosen_prometheus import PrometheusOption, prometheus_of
@@ -61,8 +61,6 @@ def show_token_costs(
     cannot be asked."""
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.metering.notes import notes_on_history, notes_on_prices
-    from neuroscale.metering.plan_history import plan_history
-    from neuroscale.metering.services import service_facts
     from neuroscale.metering.tokens import count_tokens, token_costs
     from neuroscale.metering.window import read_window
     from neuroscale.report.token_cost_view import as_mapping, print_token_costs
@@ -72,21 +70,14 @@ def show_token_costs(
     asked = read_window(window, datetime.now(UTC))
     # An address names only one of the two servers; the cluster's options then reach the other.
     cluster = or_local(Where(context, kubeconfig, state), opencost_url or prometheus_url, environment, opened.root)
-    environments = opened.settings.environments
-    branch = opened.settings.repository.default_branch
-    with (
-        opencost_of(environment, Where() if opencost_url else cluster, opencost_url, opened.settings) as opencost,
-        plan_history(opened.root, branch, opencost.exact(asked)) as history,
-    ):
-        meter = opencost.meter(asked, history.cuts([environment] if environment else environments))
-        place = opencost.place
-        own = _own(opencost, meter.window)
-        facts = service_facts(meter, history, environments)
+    with costs_and_plans(opened, asked, environment, Where() if opencost_url else cluster, opencost_url) as known:
+        meter, place = known.meter, known.opencost.place
+        own = _own(known.opencost, meter.window)
     where = Where() if prometheus_url else cluster
     with prometheus_of(environment, where, prometheus_url, opened.settings, _NAME_IT) as prometheus:
         counted = count_tokens(prometheus, meter.window)
-    rows = token_costs(meter, facts, counted, weight)
-    notes = (*notes_on_prices(meter), *notes_on_history(history, "note"))
+    rows = token_costs(meter, known.facts, counted, weight)
+    notes = (*notes_on_prices(meter), *notes_on_history(known.history, "note"))
     experts = _experts(opened.catalog, {row.model for row in rows})
     if picture is not None:
         from neuroscale.report.token_cost_picture import write_token_cost_picture
@@ -105,7 +96,7 @@ def show_token_costs(
 
 def _own(opencost: OpenCost, window: Window) -> Own:
     """OpenCost's own cost of tokens. It stands beside the prices, so what is wrong with it is told and ends nothing."""
-    from neuroscale.metering.answer import OpenCostError
+    from neuroscale.metering.opencost_answer import OpenCostError
     from neuroscale.report.token_cost_view import Own
 
     try:

@@ -24,14 +24,14 @@ from neuroscale.cluster.node_room import (
 )
 from neuroscale.cluster.object_fields import condition, items, part
 from neuroscale.cluster.quotas import Share, judge_limits, judge_quotas, told
-from neuroscale.core.counting import counted
+from neuroscale.core.plurals import counted
 from neuroscale.kube.client import Object
 from neuroscale.manifests.accelerators import GKE_SLICES
+from neuroscale.manifests.labels import SERVICE
 from neuroscale.manifests.pod_resources import requests
 
 Verdict = Literal["fits", "fits the fewest", "does not fit", "no node now", "unknown"]
 
-SERVICE_LABEL = "serving.kserve.io/inferenceservice"
 # Labels by which clouds and autoscalers name a group of equal nodes.
 _POOLS = (
     "cloud.google.com/gke-nodepool",
@@ -210,7 +210,7 @@ class _Judge:
             pod
             for pod in self.read.pods
             if part(pod, "metadata").get("namespace") == self.demand.namespace
-            and part(pod, "metadata", "labels").get(SERVICE_LABEL) == self.demand.service
+            and part(pod, "metadata", "labels").get(SERVICE) == self.demand.service
             and not is_finished(pod)
             and not part(pod, "metadata").get("deletionTimestamp")
         ]
@@ -228,7 +228,7 @@ class _Judge:
             asked = reserved(pod)
         except ValueError:
             return True
-        mine = part(pod, "metadata", "labels").get(SERVICE_LABEL) == self.demand.service
+        mine = part(pod, "metadata", "labels").get(SERVICE) == self.demand.service
         same = part(pod, "metadata").get("namespace") == self.demand.namespace
         return bool(self.device and asked.get(self.device)) and not (mine and same)
 

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 from neuroscale.cluster.object_fields import condition, items, part, seconds_since, sentence
 from neuroscale.kube.client import Object
+from neuroscale.manifests.labels import SERVICE
 from neuroscale.planning.probes import PROGRESS_DEADLINE, probe_window
 from neuroscale.rendering import api_key
 
 SERVER = "kserve-container"
-SERVICE_LABEL = "serving.kserve.io/inferenceservice"
 """The label by which KServe marks the objects that it makes for a service."""
 
 # The reasons for which a container waits that are not failures.
@@ -93,7 +93,7 @@ class _Look:
         secret = (match["missing"] or match["lacking"]) if match and reason == "CreateContainerConfigError" else ""
         labels = part(self.pod, "metadata", "labels")
         found = replace(self._is("failed", told), waiting=reason, secret=secret)
-        if not secret or secret != api_key.secret_name(str(labels.get(SERVICE_LABEL) or "")):
+        if not secret or secret != api_key.secret_name(str(labels.get(SERVICE) or "")):
             return found
         used = seconds_since(condition(self.pod, "PodScheduled").get("lastTransitionTime"), self.now)
         late = used is not None and used > PROGRESS_DEADLINE

@@ -34,7 +34,7 @@ from neuroscale.cluster.object_fields import (
 )
 from neuroscale.cluster.pod_state import SERVER, PodState, is_ending, look
 from neuroscale.cluster.service_status import Condition, Judged, Observed
-from neuroscale.core.counting import plainly_counted
+from neuroscale.core.plurals import plainly_counted
 from neuroscale.kube.client import Object
 from neuroscale.manifests.kserve_scaling import STOP
 from neuroscale.planning.probes import PROGRESS_DEADLINE

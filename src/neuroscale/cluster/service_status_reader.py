@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from neuroscale.cluster.object_fields import items, part
-from neuroscale.cluster.pod_state import SERVICE_LABEL as POD_LABEL
 from neuroscale.cluster.service_status import Observed, ServiceStatus
 from neuroscale.cluster.service_verdict import judge_service
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.validation import suggest
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
+from neuroscale.manifests.labels import SERVICE
 from neuroscale.rendering.platform.argocd import ENVIRONMENT_LABEL, NAMESPACE, SERVICE_LABEL, application_name
 from neuroscale.repo.layout import ServicePath
 
@@ -178,14 +178,14 @@ class Reader:
     def _with_workloads(self, rows: list[Observed]) -> list[Observed]:
         namespaces = sorted({row.namespace for row in rows if row.service is not None})
         read = {
-            (kind, namespace): self._optional(group_version, kind, namespace, POD_LABEL)
+            (kind, namespace): self._optional(group_version, kind, namespace, SERVICE)
             for namespace in namespaces
             for group_version, kind in _WORKLOADS
         }
         by_service: dict[tuple[str, str, str], list[Object]] = {}
         for (kind, namespace), found in read.items():
             for one in found.objects:
-                name = str(part(one, "metadata", "labels").get(POD_LABEL) or "")
+                name = str(part(one, "metadata", "labels").get(SERVICE) or "")
                 by_service.setdefault((kind, namespace, name), []).append(one)
         runtimes = self._runtimes(namespaces)
         done = []

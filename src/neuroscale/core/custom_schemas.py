@@ -1,4 +1,4 @@
-"""The schemas of custom resources, out of the CustomResourceDefinitions of pinned modules."""
+"""Reads the schemas of custom resources from the CustomResourceDefinitions of pinned modules."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def custom_resource_definitions(module: tool_cache.Module, archive: zipfile.ZipF
     """Every CustomResourceDefinition in a module, as its file says it. Raises BuildError where there is none."""
     wanted = _CRD_FILES.get(module.path)
     if wanted is None:
-        raise BuildError(f"Nobody said where {module} keeps its custom resource definitions.")
+        raise BuildError(
+            f"_CRD_FILES does not say where {module} keeps its custom resource definitions. Add a pattern."
+        )
     count = 0
     for name in sorted(archive.namelist()):
         if not wanted.fullmatch(name.removeprefix(f"{module}/")):

@@ -1,4 +1,4 @@
-"""The strict JSON schema of one kind: what those of custom resources and of native kinds have in common."""
+"""Builds the strict JSON schema of one kind, for custom resources and for native kinds."""
 
 from __future__ import annotations
 

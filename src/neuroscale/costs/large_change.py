@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from neuroscale.catalog.settings import LargeChange
-from neuroscale.core.counting import counted
+from neuroscale.core.plurals import counted
 from neuroscale.costs.bill import CostChange, ServiceCost, WorkloadCost
 from neuroscale.costs.platform import NAME
 from neuroscale.manifests.workloads import NO_BOUND

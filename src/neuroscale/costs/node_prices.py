@@ -1,4 +1,4 @@
-"""The catalog's prices of nodes in the form that OpenCost's CSV provider reads.
+"""Writes the catalog's prices of nodes in the form that OpenCost's CSV provider reads.
 
 OpenCost's own prices are placeholders ($0.95 for an hour of any GPU), so every node gets a price here.
 """

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from neuroscale.catalog.budgets import Budget, Budgets, CostException
 from neuroscale.catalog.settings import CostRules, LargeChange, Level
-from neuroscale.core.counting import counted
+from neuroscale.core.plurals import counted
 from neuroscale.costs.bill import CostChange
 from neuroscale.costs.large_change import large_changes
 from neuroscale.costs.platform import NAME

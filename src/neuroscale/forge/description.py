@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
-from neuroscale.core.counting import counted
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import markdown as prose
 from neuroscale.core.printable import markdown_code as code
 from neuroscale.core.printable import one_line

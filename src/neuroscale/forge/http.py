@@ -18,8 +18,8 @@ from urllib.parse import quote, urljoin, urlsplit
 import httpx
 
 from neuroscale import __version__
-from neuroscale.core.counting import counted
 from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import one_line
 from neuroscale.core.secret_text import redact
 from neuroscale.core.units import MIB

@@ -1,17 +1,19 @@
-"""The one issue that a workflow keeps: it opens the issue, updates its text, and closes it."""
+"""Keeps the one issue of a workflow: opens it, updates its text, and closes it."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Literal
 
+from neuroscale.core.retries import repeatedly
 from neuroscale.forge.http import OutcomeUnknownError
 from neuroscale.forge.interface import Forge, ForgeError, Issue
-from neuroscale.forge.rest import PAUSES, same_text
+from neuroscale.forge.rest import same_text
 
 LONGEST = 65_536
 """Characters of an issue's text, which is GitHub's limit and below Gitea's."""
+_ATTEMPTS = 6
+_FIRST_PAUSE = 0.25  # seconds
 
 Outcome = Literal["opened", "updated", "closed", "unchanged", "nothing to say"]
 
@@ -37,14 +39,13 @@ def keep_issue(forge: Forge, marker: str, title: str, body: str | None, *, may_o
     text = None if body is None else f"{marker}\n{body}"
     if text is not None and len(text) > LONGEST:
         raise ForgeError(f"The issue has {len(text):,} characters, {LONGEST:,} are allowed. Make it shorter.")
-    problem: ForgeError | None = None
-    for pause in (0.0, *PAUSES):
-        time.sleep(pause)
-        try:
-            return _kept(forge, marker, title, text, may_open=may_open)
-        except OutcomeUnknownError as error:  # it may have been opened: look again
-            problem = error
-    raise problem or AssertionError("unreachable: a try returns or leaves a problem")
+    return repeatedly(
+        lambda: _kept(forge, marker, title, text, may_open=may_open),
+        attempts=_ATTEMPTS,
+        # The issue may have been opened: look again.
+        again=lambda error: isinstance(error, OutcomeUnknownError),
+        first_pause=_FIRST_PAUSE,
+    )
 
 
 def _kept(forge: Forge, marker: str, title: str, text: str | None, *, may_open: bool) -> Kept:

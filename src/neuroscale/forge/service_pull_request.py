@@ -145,8 +145,8 @@ class Publisher:
     def prepare(self, base: Base, there: OpenRequest | None, wanted: WantedPullRequest) -> Prepared:
         """The commit to which the branch shall point.
 
-        For an open pull request the commit goes on top of its branch, whoever pushed that, and merges the base if the
-        base moved on. Without one it is a single commit on the base. Raises InputError for conflicts outside the
+        For an open pull request the commit goes on top of its branch, even if others pushed that, and merges the base
+        if it moved on. Without one it is a single commit on the base. Raises InputError for conflicts outside the
         service's folder.
         """
         git = self._branches.git

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from neuroscale import __version__
-from neuroscale.core.counting import plainly_counted
 from neuroscale.core.errors import ExitStatus, InputError
+from neuroscale.core.plurals import plainly_counted
 from neuroscale.gate.check import GateResult
 from neuroscale.gate.checks.changed_policy_tests import policy_names
 from neuroscale.gate.judged_files import GateInput

@@ -1,4 +1,4 @@
-"""The catalog, the settings and the policies of one side of a run, each read once, when a check first needs it."""
+"""Reads the catalog, the settings and the policies of one side of a run, each once, when a check first needs it."""
 
 from __future__ import annotations
 

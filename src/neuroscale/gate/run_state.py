@@ -1,4 +1,4 @@
-"""The state that the checks of one run share: its input, the files that judge it, and the values that they hand on."""
+"""Holds the state that the checks of one run share: its input, the files that judge it, and shared values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run of the gate: every check over one input, in its turn, and the verdict on it."""
+"""Runs the gate once: every check in its turn over one input, and then the verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The result of one run of the gate: the versioned value that every report is made from."""
+"""Defines the verdict: the versioned result of one run of the gate, from which every report is made."""
 
 from __future__ import annotations
 

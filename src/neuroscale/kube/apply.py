@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from neuroscale.core.waiting import attempts
 from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object, RefusedError
 
 _CRD = "CustomResourceDefinition"
@@ -67,16 +67,19 @@ def _replace_if_changed(cluster: Cluster, wanted: Object) -> None:
 
 def await_served(cluster: Cluster, definitions: Sequence[Object], seconds: float) -> None:
     """Wait until the server answers for every version of these CustomResourceDefinitions. Raises KubernetesError."""
-    ends = time.monotonic() + seconds
-    for definition in definitions:
-        spec = definition["spec"]
-        for version in spec["versions"]:
-            group_version = f"{spec['group']}/{version['name']}"
-            while version.get("served") and not _is_served(cluster, group_version, spec["names"]["kind"]):
-                if time.monotonic() >= ends:
-                    told = f"{cluster.name} does not serve {spec['names']['kind']} in {group_version}"
-                    raise KubernetesError(f"{told} {seconds:g} s after it was defined.")
-                time.sleep(_PAUSE)
+    specs = [definition["spec"] for definition in definitions]
+    missing = [
+        (f"{spec['group']}/{version['name']}", spec["names"]["kind"])
+        for spec in specs
+        for version in spec["versions"]
+        if version.get("served")
+    ]
+    for _ in attempts(seconds, _PAUSE):
+        missing = [one for one in missing if not _is_served(cluster, *one)]
+        if not missing:
+            return
+    told = ", ".join(f"{kind} in {group_version}" for group_version, kind in missing)
+    raise KubernetesError(f"{cluster.name} does not serve {told} {seconds:g} s after it was defined.")
 
 
 def _is_served(cluster: Cluster, group_version: str, kind: str) -> bool:

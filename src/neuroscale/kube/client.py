@@ -1,4 +1,4 @@
-"""A small synchronous client of the Kubernetes API: any kind that the server knows, as plain dictionaries.
+"""Provides a small synchronous client of the Kubernetes API: objects of any kind come and go as plain dictionaries.
 
 `kubeconfig_file` reads the credentials of a kubeconfig; requests go through httpx.
 """

@@ -14,13 +14,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import httpx
 
 from neuroscale.core.retries import repeatedly
+from neuroscale.core.waiting import attempts
 from neuroscale.kube.client import Cluster, KubernetesError
 from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane, Ports
 
@@ -183,15 +183,14 @@ class _Life:
         assert self._keeper.stdin is not None
         self._keeper.stdin.write(json.dumps(wanted).encode() + b"\n")
         self._keeper.stdin.flush()
-        ends = time.monotonic() + _STARTS_WITHIN
-        while (why := problem()) is not None:
+        for _ in attempts(_STARTS_WITHIN, _PAUSE):
+            if (why := problem()) is None:
+                return
             logs = self.logs()
             if self._keeper.poll() is not None or self._told():
                 kind = _PortTakenError if _PORT_TAKEN in logs else KubernetesError
                 raise kind(f"{name} ended before it was ready.{logs}")
-            if time.monotonic() > ends:
-                raise KubernetesError(f"{name} was not ready within {_STARTS_WITHIN:g} s: {why}.{logs}")
-            time.sleep(_PAUSE)
+        raise KubernetesError(f"{name} was not ready within {_STARTS_WITHIN:g} s: {why}.{logs}")
 
     def _told(self) -> bytes:
         assert self._keeper.stdout is not None

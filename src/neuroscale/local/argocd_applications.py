@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from neuroscale.catalog.settings import load_settings
 from neuroscale.cluster.platform_install import install
 from neuroscale.core.printable import one_line
 from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.core.waiting import attempts
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.local.argocd import ArgoCD
 from neuroscale.local.control_plane import cluster
@@ -56,12 +56,12 @@ def deploy(forge: LocalForge, checkout: Path | None, tell: Callable[[str], None]
 def _await_synced(live: Cluster, applications: list[Identity], tell: Callable[[str], None]) -> None:
     """Wait for the objects that every service needs: runtimes, the teams' namespaces, policies. Raises LocalError."""
     tell("Waiting until Argo CD has deployed runtimes, teams' namespaces and policies.")
-    ends = time.monotonic() + _WITHIN
-    while waiting := {name: state for one in applications for name, state in [_state(live, one)] if state}:
-        if time.monotonic() > ends:
-            told = "; ".join(f"{name}: {state}" for name, state in waiting.items())
-            raise LocalError(f"Argo CD did not deploy the platform within {_WITHIN:.0f} s. {told}")
-        time.sleep(0.2)
+    for _ in attempts(_WITHIN, pause=0.2):
+        waiting = {name: state for one in applications for name, state in [_state(live, one)] if state}
+        if not waiting:
+            return
+    told = "; ".join(f"{name}: {state}" for name, state in waiting.items())
+    raise LocalError(f"Argo CD did not deploy the platform within {_WITHIN:.0f} s. {told}")
 
 
 def _state(live: Cluster, application: Identity) -> tuple[str, str]:

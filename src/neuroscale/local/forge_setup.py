@@ -5,12 +5,12 @@ Everything here reads first and changes only missing or different parts, so the 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.waiting import attempts
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.http import Client, segments
 from neuroscale.forge.interface import ForgeError, RepositoryRef
@@ -195,11 +195,10 @@ class LocalForge:
         Until then it does not offer pull requests.
         """
         client, path = self._accounts.client(), f"/repos/{segments(repository.owner, repository.name)}"
-        ends = time.monotonic() + LIMITS.deadline
-        while client.get(path).data.get("empty"):
-            if time.monotonic() > ends:
-                raise LocalError(f"The forge still treats {repository.slug} as empty after a push.")
-            time.sleep(0.1)
+        for _ in attempts(LIMITS.deadline, pause=0.1):
+            if not client.get(path).data.get("empty"):
+                return
+        raise LocalError(f"The forge still treats {repository.slug} as empty after a push.")
 
     def _ensure_commenter(self, client: Client) -> None:
         """Make the account of the gate's comment, and the organisation's secret by which workflows get its token.

@@ -7,7 +7,6 @@ import itertools
 import json
 import re
 import ssl
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ import httpx
 
 from neuroscale.cluster.admission_tripwires import try_tripwires
 from neuroscale.core.files import write_public
+from neuroscale.core.waiting import attempts
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
@@ -264,14 +264,11 @@ def _review_of(group: str, version: str, plural: str, kind: str) -> Object:
 
 def _await_role(found: Cluster) -> None:
     """Wait until the controller manager has filled in Kyverno's rights. Raises LocalError."""
-    ends = time.monotonic() + _ROLE_WITHIN
-    while True:
+    for _ in attempts(_ROLE_WITHIN, _PAUSE):
         role = found.get("rbac.authorization.k8s.io/v1", "ClusterRole", _ROLE) or {}
         if role.get("rules"):
             return
-        if time.monotonic() >= ends:
-            raise LocalError(f"The role {_ROLE} has no rules yet. Check that kube-controller-manager runs.")
-        time.sleep(_PAUSE)
+    raise LocalError(f"The role {_ROLE} has no rules yet. Check that kube-controller-manager runs.")
 
 
 def registration_problem(found: Cluster, address: str) -> str | None:
@@ -325,8 +322,8 @@ def apply_policies(found: Cluster, root: Path, *, within: float = 60.0) -> Polic
 
 def await_policies(found: Cluster, policy_set: PolicySet, within: float = 60.0) -> None:
     """Wait until every policy refuses its tripwire at admission. Raises LocalError that names the others."""
-    ends = time.monotonic() + within
-    while silent := try_tripwires(found, policy_set).silent:
-        if time.monotonic() >= ends:
-            raise LocalError(f"After {within:g} s Kyverno does not refuse the tripwires of: {', '.join(silent)}.")
-        time.sleep(_PAUSE)
+    for _ in attempts(within, _PAUSE):
+        silent = try_tripwires(found, policy_set).silent
+        if not silent:
+            return
+    raise LocalError(f"After {within:g} s Kyverno does not refuse the tripwires of: {', '.join(silent)}.")

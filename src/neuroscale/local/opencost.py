@@ -1,4 +1,4 @@
-"""OpenCost on this machine, with kube-state-metrics: what the pods of the cluster cost, at the prices of the catalog.
+"""Runs OpenCost and kube-state-metrics on this machine: they meter the cluster's pods at the prices of the catalog.
 
 Prometheus takes samples of both. Simulated nodes cost what the catalog says, and have more CPU and memory than real
 machines, so their idle costs are too high: the meter is real, and the bill is for practice.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from neuroscale.core.waiting import attempts
 from neuroscale.local import processes
 from neuroscale.local.argocd_applications import deploy
 from neuroscale.local.errors import LocalError
@@ -99,15 +100,12 @@ def _is_up(state: State) -> bool:
     """
     if not set(processes.ports(state)) <= state.instance.ports.keys():
         return False  # an earlier version's, or one without a cluster
-    ends = time.monotonic() + 10.0
-    while (report := read_report(state)) is not None:
-        if report.digest != digest(processes.processes(state)):
+    for _ in attempts(10.0, pause=0.1):
+        report = read_report(state)
+        if report is None or report.digest != digest(processes.processes(state)):
             return False
         if report.healthy:
             return True
-        if time.monotonic() > ends:
-            return False
-        time.sleep(0.1)
     return False
 
 
@@ -176,7 +174,7 @@ def _stop(state: State, tell: Tell) -> None:
             for process in belonging(state.instance.id, NAME):
                 if report is None or process.pid == report.pid:
                     process.send_signal(signal.SIGTERM)
-        ends = time.monotonic() + _SUPERVISOR_STOPS_WITHIN
-        while is_running(state) and time.monotonic() < ends:
-            time.sleep(0.05)
+        for _ in attempts(_SUPERVISOR_STOPS_WITHIN, pause=0.05):
+            if not is_running(state):
+                break
     end(lambda: belonging(state.instance.id), patience=5.0)

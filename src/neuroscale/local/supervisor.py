@@ -26,6 +26,7 @@ import psutil
 from neuroscale.core.errors import NeuroscaleError
 from neuroscale.core.files import write_private
 from neuroscale.core.units import MIB
+from neuroscale.core.waiting import attempts
 from neuroscale.kube.client import KubernetesError, RefusedError
 from neuroscale.local.errors import LocalError
 from neuroscale.local.process import (
@@ -331,16 +332,11 @@ def _is_dead(process: psutil.Process) -> bool:
 
 def _take(lock: IO[str]) -> bool:
     """Take the lock. A command that checks for a supervisor holds it for a moment, so it is tried for a while."""
-    ends = time.monotonic() + 3.0
-    while True:
-        try:
+    for _ in attempts(3.0, pause=0.05):
+        with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > ends:
-                return False
-            time.sleep(0.05)
-        else:
             return True
+    return False
 
 
 def main(folder: Path) -> int:

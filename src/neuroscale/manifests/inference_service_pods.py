@@ -1,4 +1,4 @@
-"""The pods of an InferenceService: predictor, workers, canaries, transformer and explainer (KServe's release 0.20)."""
+"""Finds the pods of an InferenceService: predictor, workers, canaries, transformer, explainer (KServe 0.20)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names the labels of services and of their pods: who pays, which service a pod belongs to, and what its model is."""
+"""Names the labels of services and of their pods: who pays, which service a pod belongs to, and facts of its model."""
 
 from __future__ import annotations
 

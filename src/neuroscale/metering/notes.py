@@ -8,7 +8,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Literal
 
-from neuroscale.core.counting import counted
+from neuroscale.core.plurals import counted
 from neuroscale.manifests.labels import COST_CENTER, RATIO
 from neuroscale.metering.allocation import Meter, Metered
 from neuroscale.metering.plan_history import PlanHistory

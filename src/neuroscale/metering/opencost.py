@@ -15,8 +15,8 @@ from neuroscale.cluster.endpoint.connection import bounded
 from neuroscale.core.printable import one_line
 from neuroscale.core.retries import repeatedly
 from neuroscale.metering.allocation import STEP, Meter, Metered, together
-from neuroscale.metering.answer import AGGREGATE, OpenCostError, read_answer, read_data
 from neuroscale.metering.inference import NOT_THERE, PARAMETERS, PATH, InferenceCosts, inference_costs
+from neuroscale.metering.opencost_answer import AGGREGATE, OpenCostError, read_answer, read_data
 from neuroscale.metering.window import Window, joined
 
 _TIMEOUT = 120.0  # seconds for a whole answer: a day of a large cluster takes OpenCost a minute

@@ -10,7 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from neuroscale.core.counting import counted
+from neuroscale.core.plurals import counted
 from neuroscale.metering.allocation import Meter, Metered
 from neuroscale.metering.plan_history import PlanHistory, Version
 from neuroscale.metering.window import Window

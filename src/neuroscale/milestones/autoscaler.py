@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from neuroscale.core import tools
 from neuroscale.core.errors import UntrustedError
+from neuroscale.core.waiting import attempts
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.milestones.program import Program
@@ -62,14 +62,12 @@ class Autoscaler:
         scaler = Identity("autoscaling/v2", "HorizontalPodAutoscaler", NAMESPACE, self._name)
         self._write(replicas, utilisation)
         status: dict[str, Any] = {}
-        ends = time.monotonic() + _SECONDS
-        while time.monotonic() < ends:
+        for _ in attempts(_SECONDS, pause=0.2):
             found = self._cluster.get(scaler.group_version, scaler.kind, scaler.name, NAMESPACE) or {}
             status = found.get("status") or {}
             seen = [one["resource"]["current"]["averageUtilization"] for one in status.get("currentMetrics") or ()]
             if seen == [utilisation] and status.get("currentReplicas") == replicas:
                 return int(status["desiredReplicas"])
-            time.sleep(0.2)
         raise UntrustedError(f"The autoscaler does not decide: {status.get('conditions')}")
 
     def _write(self, replicas: int, utilisation: int) -> None:

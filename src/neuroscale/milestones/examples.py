@@ -1,4 +1,4 @@
-"""Manifests and requests that several lessons share."""
+"""Holds manifests and requests that several lessons share."""
 
 from __future__ import annotations
 

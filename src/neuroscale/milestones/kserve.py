@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import yaml
 
 from neuroscale.core import tools
 from neuroscale.core.errors import UntrustedError
+from neuroscale.core.waiting import attempts
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK, Authority
 from neuroscale.kube.client import Cluster, Identity, Object
@@ -47,8 +47,9 @@ class Kserve:
 
         Raises UntrustedError with the controller's log if they never are.
         """
-        ends = time.monotonic() + _SECONDS
-        while time.monotonic() < ends and self._process.poll() is None:
+        for _ in attempts(_SECONDS, pause=0.2):
+            if self._process.poll() is not None:
+                break
             found = {
                 one["reason"]: one["message"]
                 for one in self._cluster.list("v1", "Event")
@@ -56,7 +57,6 @@ class Kserve:
             }
             if enough(found):
                 return found
-            time.sleep(0.2)
         said = " / ".join(last_lines(self._log, 3))
         raise UntrustedError(f"KServe's controller did not act on {name}. It printed: {said[-600:]}")
 

@@ -9,7 +9,6 @@ import re
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import httpx
 from neuroscale.cluster.endpoint.chat import Options, complete
 from neuroscale.cluster.endpoint.connection import Endpoint, client
 from neuroscale.core.errors import UntrustedError
+from neuroscale.core.waiting import attempts
 from neuroscale.local.model_server import ModelServer
 from neuroscale.milestones.program import Done, Program
 
@@ -100,7 +100,7 @@ def tiny_server(program: Program, *options: str) -> Iterator[TinyServer]:
             stderr=subprocess.STDOUT,
         )
     try:
-        with client(f"http://127.0.0.1:{port}", direct=True) as http:
+        with client(f"http://127.0.0.1:{port}") as http:
             _wait(http, process, log)
             yield TinyServer(Endpoint(str(http.base_url).rstrip("/"), MODEL, None, http, "url"))
     finally:
@@ -155,11 +155,11 @@ def _environment(found: ModelServer, folder: Path) -> dict[str, str]:
 
 
 def _wait(http: httpx.Client, process: subprocess.Popen[bytes], log: Path) -> None:
-    ends = time.monotonic() + _START_SECONDS
-    while time.monotonic() < ends and process.poll() is None:
+    for _ in attempts(_START_SECONDS, pause=0.2):
+        if process.poll() is not None:
+            break
         with contextlib.suppress(httpx.HTTPError):
             if http.get("/health", timeout=5.0).status_code == 200:
                 return
-        time.sleep(0.2)
     said = " / ".join(log.read_text(errors="replace").splitlines()[-3:])
     raise UntrustedError(f"vLLM does not answer on this machine. It printed: {said[-500:]}")

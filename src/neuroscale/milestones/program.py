@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import Any, Literal, NoReturn
 from neuroscale.core import schemas, tools
 from neuroscale.core.errors import ExitStatus, NeuroscaleError, UntrustedError
 from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.core.waiting import attempts
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster
 from neuroscale.kube.ephemeral import EphemeralServer
@@ -141,16 +141,11 @@ class Program:
 
         Raises UntrustedError if it does not exist in time.
         """
-        ends = time.monotonic() + seconds
-        while True:
-            try:
+        for _ in attempts(seconds, pause=0.5):
+            with contextlib.suppress(UntrustedError):
                 self.live(kind, name, namespace)
-            except UntrustedError:
-                if time.monotonic() > ends:
-                    raise
-                time.sleep(0.5)
-            else:
                 return
+        self.live(kind, name, namespace)
 
     def kubectl(self, *arguments: str) -> Done:
         """Run kubectl, on the cluster if there is one. Raises UntrustedError if kubectl is missing."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from neuroscale.core.counting import counted
+from neuroscale.core.plurals import counted
 from neuroscale.milestones.lessons import PAGES, Evidence, Lesson, Part
 from neuroscale.milestones.running import Outcome, State
 
@@ -19,7 +19,7 @@ _ROW = re.compile(
     r"\| (?P<day>\d{4}-\d\d-\d\d) \|$",
     re.MULTILINE,
 )
-_HEAD = ("| lesson | before fails as told | after holds | seconds | run on |", "| --- | --- | --- | ---: | --- |")
+_HEAD = ("| lesson | before fails as described | after holds | seconds | run on |", "| --- | --- | --- | ---: | --- |")
 _WORDS: dict[Part, dict[State, str]] = {
     "before": {State.HOLDS: "yes", State.REFUTED: "NO: history"},
     "after": {State.HOLDS: "yes", State.REFUTED: "NO"},

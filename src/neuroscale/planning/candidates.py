@@ -11,7 +11,7 @@ from typing import Literal
 
 from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
 from neuroscale.catalog.settings import Environment
-from neuroscale.core.counting import plainly_counted
+from neuroscale.core.plurals import plainly_counted
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning import replica_memory
 from neuroscale.planning.batched_tokens import batched_tokens

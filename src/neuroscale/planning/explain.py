@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neuroscale.core.counting import plainly_counted
+from neuroscale.core.plurals import plainly_counted
 from neuroscale.planning.architecture import architecture
 from neuroscale.planning.candidates import Candidate, Case
 from neuroscale.planning.fit.device import device

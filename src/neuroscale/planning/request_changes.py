@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from neuroscale.catalog.settings import Environment
-from neuroscale.core.counting import noun_for, plainly_counted
+from neuroscale.core.plurals import noun_for, plainly_counted
 from neuroscale.planning.candidates import CHAT_TEMPLATE_TOKENS, Candidate, Case
 from neuroscale.planning.plan import Alternative
 from neuroscale.planning.price import cost

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from neuroscale.core.counting import plainly_counted
+from neuroscale.core.plurals import plainly_counted
 from neuroscale.planning.candidates import Candidate, Case, candidates
 from neuroscale.planning.fit.device import device
 from neuroscale.planning.fit.engine import UNMEASURED

@@ -1,4 +1,4 @@
-"""The policies of a repository.
+"""Reads the policies of a repository.
 
 Input: the folder `policies/` of one moment. Output: policies, their tripwires and the exceptions from them.
 """

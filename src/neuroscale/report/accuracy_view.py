@@ -1,4 +1,4 @@
-"""Prints how right planning is in the terminal: one line for every case, wrong figures, and a summary by kind."""
+"""Prints how accurate planning is in the terminal: one line for every case, wrong figures, and a summary by kind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 from neuroscale.accuracy.comparison import FROM_HEADERS, Kind, Row
 from neuroscale.accuracy.reading import Cases
 from neuroscale.accuracy.summary import Summary, Tally, holds
-from neuroscale.core.counting import counted
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import terminal
 from neuroscale.core.units import GIB
 from neuroscale.report.plan_view import line

@@ -1,4 +1,4 @@
-"""What pictures of amounts share: a bar for each name, an axis in US dollars, and amounts in columns beside them."""
+"""Draws what pictures of amounts share: a bar for each name, an axis in US dollars, and columns of amounts."""
 
 from __future__ import annotations
 

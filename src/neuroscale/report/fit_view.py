@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from neuroscale.core.counting import counted
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import terminal
 from neuroscale.planning.fit import Choice, Fit
 from neuroscale.planning.fit.messages import context_range

@@ -1,4 +1,4 @@
-"""The JSON schema that is published for the JSON report.
+"""Writes the published JSON schema of the JSON report.
 
 `python -m neuroscale.report.json_schema` writes it anew after a change of the types.
 """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from neuroscale.core.counting import counted
 from neuroscale.core.errors import ExitStatus
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import lines as lines_of
 from neuroscale.core.printable import markdown as prose
 from neuroscale.core.printable import markdown_cell as cell

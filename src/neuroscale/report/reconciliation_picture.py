@@ -1,4 +1,4 @@
-"""Estimate against meter as a picture: two bars for each service, those that differ most."""
+"""Draws estimates beside metered costs: two bars for each of the services that differ most."""
 
 from __future__ import annotations
 

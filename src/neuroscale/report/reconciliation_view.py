@@ -1,4 +1,4 @@
-"""Estimate against meter: for people, for programs, and as the text of an issue."""
+"""Writes the comparison of estimates with metered costs, for people, for programs, and as the text of an issue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from neuroscale.core.counting import counted
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import markdown, markdown_cell, terminal
 from neuroscale.metering.comparison import CAUSES, Compared, Comparison, Threshold
 from neuroscale.report.plan_view import line

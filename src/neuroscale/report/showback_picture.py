@@ -1,4 +1,4 @@
-"""Who pays what, as a picture: a bar for each row, and a mark where its weighted total lies."""
+"""Draws who pays what: a bar for each row, and a mark at its weighted total."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuroscale.core.counting import counted
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import one_line
 from neuroscale.metering.showback import Row, Statement
 from neuroscale.report.bar_picture import COLUMN, IDLE, METERED, SHARED, amount, bar_axes, height_of, title_and_legend

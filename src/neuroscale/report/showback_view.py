@@ -1,4 +1,4 @@
-"""A statement of what services cost: for people, for programs, and as a table."""
+"""Writes a statement of what services cost, for people, for programs, and as a table."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from neuroscale.core.counting import counted
 from neuroscale.core.errors import ExitStatus
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import lines, terminal
 from neuroscale.costs.bill import CostChange, Range
 from neuroscale.gate.verdict import Check, Effects, Finding, Outcome, ServiceReport, Verdict

@@ -1,4 +1,4 @@
-"""What a million tokens cost, by model, as a picture."""
+"""Draws what a million tokens cost, by model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuroscale.core.counting import counted
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import one_line
 from neuroscale.metering.cents import price_of
 from neuroscale.metering.tokens import TokenCost

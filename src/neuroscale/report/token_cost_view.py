@@ -1,4 +1,4 @@
-"""What a million tokens cost: for people and for programs."""
+"""Writes what a million tokens cost, for people and for programs."""
 
 from __future__ import annotations
 

@@ -13,11 +13,12 @@ from neuroscale.cluster.endpoint.connection import Endpoint, client
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.endpoint.forward import port_forward
 from neuroscale.cluster.object_fields import items, part
-from neuroscale.cluster.pod_state import SERVER, SERVICE_LABEL, PodState, is_ending, look
+from neuroscale.cluster.pod_state import SERVER, PodState, is_ending, look
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.secret_text import SecretText
 from neuroscale.core.web_address import checked_address
 from neuroscale.kube.client import Cluster, Object
+from neuroscale.manifests.labels import SERVICE
 
 __all__ = ["Endpoint", "EndpointError", "ReadyPod", "open_endpoint", "pods_of", "ready_pods"]
 
@@ -42,7 +43,7 @@ class ReadyPod:
 
 def pods_of(cluster: Cluster, namespace: str, service: str) -> list[Object]:
     """All pods of a service, ready or not."""
-    return cluster.list("v1", "Pod", namespace, f"{SERVICE_LABEL}={service}")
+    return cluster.list("v1", "Pod", namespace, f"{SERVICE}={service}")
 
 
 def ready_pods(cluster: Cluster, namespace: str, service: str) -> tuple[ReadyPod, ...]:
@@ -117,7 +118,7 @@ def open_endpoint(
         given = key.read(cluster, namespace, service, chosen.key)
     with port_forward(cluster, namespace, chosen.name, chosen.port) as port:
         url = f"http://127.0.0.1:{port}"
-        with client(url, direct=True) as http:
+        with client(url) as http:
             yield _named(Endpoint(url, chosen.model, given, http, "port-forward", namespace, service, chosen.name))
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -14,6 +15,8 @@ from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.core.printable import one_line
 from neuroscale.core.secret_text import SecretText, redact
 from neuroscale.core.units import MIB
+from neuroscale.core.web_address import is_loopback
+from neuroscale.manifests.labels import SERVICE
 
 How = Literal["port-forward", "url"]
 
@@ -51,15 +54,19 @@ class Endpoint:
         where = f"-n {self.namespace} " if self.namespace else ""
         if self.pod:
             return f"kubectl logs {where}{self.pod}"
-        return f"kubectl logs {where}-l serving.kserve.io/inferenceservice={self.service or 'SERVICE'}"
+        return f"kubectl logs {where}-l {SERVICE}={self.service or 'SERVICE'}"
 
 
-def client(url: str, *, direct: bool) -> httpx.Client:
-    """The HTTP client of an endpoint. `direct`: without the proxies that the environment names.
+def client(url: str, *, direct: bool | None = None) -> httpx.Client:
+    """The HTTP client of an endpoint.
+
+    `direct`: without the proxies that the environment names; None: if the address is one of this machine.
 
     Certificates are verified with the authorities that Python trusts, or those in `$SSL_CERT_FILE`.
     """
     # vLLM closes a connection after 5 idle seconds: ours ends earlier, so vLLM never closes one as a request is sent.
+    if direct is None:
+        direct = is_loopback(urlsplit(url).hostname or "")
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=2.0)
     return httpx.Client(
         base_url=url,

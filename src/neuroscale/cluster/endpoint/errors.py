@@ -1,4 +1,4 @@
-"""The errors of an endpoint."""
+"""Defines the errors of an endpoint."""
 
 from __future__ import annotations
 

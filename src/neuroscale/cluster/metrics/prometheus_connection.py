@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 from neuroscale.catalog.settings import Prometheus as Configured
 from neuroscale.cluster.endpoint.connection import client
 from neuroscale.cluster.forwarded_service import ServiceAddress, forwarded
 from neuroscale.cluster.metrics.prometheus import Prometheus, address
-from neuroscale.core.web_address import is_loopback
 from neuroscale.kube.client import Cluster
 
 OPTION = "--prometheus-url"
@@ -21,7 +19,7 @@ _FIX = f"Name the Service of Prometheus in the settings, give {OPTION}, or --sta
 def by_address(url: str) -> Iterator[Prometheus]:
     """The Prometheus at an address. Raises InputError if it is not a web address."""
     url = address(url, OPTION)
-    with client(url, direct=is_loopback(urlsplit(url).hostname or "")) as http:
+    with client(url) as http:
         yield Prometheus(url, http)
 
 
@@ -33,5 +31,5 @@ def in_cluster(cluster: Cluster, wanted: Configured, environment: str) -> Iterat
     """
     field = f"environments.{environment}.prometheus"
     found = ServiceAddress(wanted.namespace, wanted.service, wanted.port, field, _FIX)
-    with forwarded(cluster, found) as (url, place), client(url, direct=True) as http:
+    with forwarded(cluster, found) as (url, place), client(url) as http:
         yield Prometheus(url, http, place)

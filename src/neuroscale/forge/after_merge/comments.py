@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from neuroscale.core.counting import counted
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import markdown as prose
 from neuroscale.core.printable import markdown_cell as cell
 from neuroscale.core.printable import markdown_code as code

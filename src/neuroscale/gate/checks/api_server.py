@@ -1,4 +1,4 @@
-"""The API server check: asks an API server that the run itself starts whether it would take every object.
+"""The API server check: asks an API server that the run starts whether it would accept every object.
 
 It imports the client only in a run with --server.
 """

@@ -1,4 +1,4 @@
-"""The gate's third schema tier: sends every object to a real API server, as a strict server-side dry-run.
+"""Sends every object to a real API server, as a strict server-side dry-run: the third level of the schema checks.
 
 The run starts the server itself. The server holds nothing but the custom resource definitions that the set-up pins, and
 never stores a judged object: a webhook, an APIService or a custom resource definition of a change is a dry-run like any

@@ -1,15 +1,15 @@
-"""Asking an API server about objects by dry-run: which kinds it knows, and whether it would take each object."""
+"""Asks an API server by dry-run which kinds it knows, and whether it would accept each object."""
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.retries import repeatedly
+from neuroscale.core.waiting import attempts
 from neuroscale.gate.checks.api_server_tripwires import root_tripwire
 from neuroscale.kube.client import Cluster, Kind, KubernetesError, RefusedError
 
@@ -55,15 +55,12 @@ class KnownKinds:
                 raise
 
     def _find(self, api_version: str, kind: str, *, custom: bool) -> Kind | str:
-        ends = time.monotonic() + _KNOWS_WITHIN
-        while True:
+        for _ in attempts(_KNOWS_WITHIN, pause=0.05):
             found = self._look(api_version, kind)
             # A new kind is ready once the server no longer answers 'not found'; if that never happens, the run ends.
             if not custom or (isinstance(found, Kind) and self._answers(found)):
                 return found
-            if time.monotonic() > ends:
-                raise UntrustedError(f"the API server did not take {api_version} {kind} within {_KNOWS_WITHIN:g} s.")
-            time.sleep(0.05)
+        raise UntrustedError(f"the API server did not take {api_version} {kind} within {_KNOWS_WITHIN:g} s.")
 
     def _look(self, api_version: str, kind: str) -> Kind | str:
         unknown = f"the API server knows no kind {kind} in {api_version}"

@@ -1,4 +1,4 @@
-"""Objects that are known to be bad or good, and how an API server has to answer to each of them in every run."""
+"""Holds known-bad and known-good objects, and the answer that an API server must give to each in every run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalog check: whether the catalog, the settings and the template can be read and agree."""
+"""The catalog check: the catalog, the settings and the template can be read and agree."""
 
 from __future__ import annotations
 
@@ -79,4 +79,4 @@ def _tripwire() -> int:
         # So small a catalog has other faults too: only the unknown field shows that entries are checked.
         if any(problem.field == "tripwire" for problem in error.problems):
             return 1
-    raise UntrustedError("the catalog's check did not refuse its tripwire, an entry with an unknown field.")
+    raise UntrustedError("the catalog check did not refuse its tripwire, an entry with an unknown field.")

@@ -1,6 +1,6 @@
 """Runs the tests of each policy that a change alters.
 
-Two judges: `kyverno test` over each policy's cases, and the policy gate's own evaluation over its good and bad
+Two judges: `kyverno test` over each policy's cases, and the policy check's own evaluation over its good and bad
 resources, where every bad one must be refused with the message that it announces.
 """
 

@@ -1,4 +1,4 @@
-"""The cost check: what a change does to the bill, and whether the rules of the settings allow it.
+"""The cost check: computes how a change alters the bill, and judges that by the rules of the settings.
 
 Rules, budgets and exceptions are the base's. Without a rule, the cost stands in the verdict and refuses nothing.
 """
@@ -21,7 +21,7 @@ from neuroscale.costs.platform import NAME, OWN
 from neuroscale.costs.rules import CenterTotal, CostFinding, judge_costs, list_exceptions
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding
 from neuroscale.gate.checks.catalog import GATE as CATALOG_CHECK
-from neuroscale.gate.checks.cost import PLATFORM_SOURCES, cost_of_change, prices_of
+from neuroscale.gate.checks.cost_of_change import PLATFORM_SOURCES, cost_of_change, prices_of
 from neuroscale.gate.checks.cost_tripwires import cost_tripwires
 from neuroscale.gate.checks.repository_costs import RepositoryCosts
 from neuroscale.gate.verdict import Finding, Outcome, Severity

@@ -1,4 +1,4 @@
-"""Known-bad changes of the bill, for each rule on cost: every run of the cost check must refuse them."""
+"""Holds known-bad changes of the bill for each rule on cost: every run of the cost check must refuse them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drift gate: Git holds exactly what the request and its plan render to, and the plan is the planner's own."""
+"""The drift check: Git holds exactly what the request and its plan render to, and the plan is the planner's own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import date
 from typing import TYPE_CHECKING, TypeVar
 
 from neuroscale.catalog.settings import LONGEST_DAYS
-from neuroscale.core.counting import plainly_counted
 from neuroscale.core.errors import InputError, Problem, UntrustedError
+from neuroscale.core.plurals import plainly_counted
 from neuroscale.core.yaml_io import decode
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, problem_findings
 from neuroscale.gate.checks.history import History
@@ -56,7 +56,7 @@ class DriftCheck(GateCheck):
             caught = _tripwires()
             return Evaluation((), 0, 0, "services", caught, caught)
         if run.platform is None:
-            raise UntrustedError("the drift gate has no platform to render by.")
+            raise UntrustedError("the drift check has no platform to render by.")
         services, change = run.given.services, run.change
         history = None if change is None else History(change, [service.path.folder for service in services])
         evaluation, plans = evaluate_drift(
@@ -131,7 +131,7 @@ def _service(
     except InputError as error:
         return problem_findings(GATE, "plan", error), None
     if locked is None:
-        return [], None  # the files gate reports that it is missing
+        return [], None  # the files check reports that it is missing
     findings = _belongs(service, request, locked)
     try:
         check_request(request, KnownNames.of(platform.catalog, platform.settings), f"{folder}/{REQUEST_FILE}")
@@ -183,7 +183,7 @@ def _file_findings(
             "restored-files",
             folder,
             f"is as it was on the base branch at {stood}; today's template renders something else: {names}",
-            f"Run `neuroscale replan {folder}` and commit the result when it suits.",
+            f"Run `neuroscale replan {folder}` and commit the result when you want the newer one.",
             severity=Severity.NOTICE,
         )
     ]
@@ -255,7 +255,7 @@ def _plan_findings(
                 "old-lock",
                 file,
                 "is older than the catalog, the settings, the planner or the template; a new plan says the same",
-                f"{command} when it suits.",
+                f"{command} when you want the newer one.",
                 severity=Severity.NOTICE,
             )
         ]
@@ -271,7 +271,7 @@ def _plan_findings(
                     file,
                     f"is the plan of {stood} of the base branch, with its request and its files; "
                     f"a new plan would differ: {shown}",
-                    f"{command} when it suits.",
+                    f"{command} when you want the newer one.",
                     severity=Severity.NOTICE,
                 )
             ]
@@ -291,7 +291,7 @@ def _plan_findings(
             "old-lock",
             file,
             f"is older than the catalog, the settings, the planner or the template; a new plan would differ: {shown}",
-            f"{command} when it suits.",
+            f"{command} when you want the newer one.",
             severity=Severity.NOTICE,
         )
     ]
@@ -326,7 +326,7 @@ def _alternatives(locked: Plan) -> str:
 
 
 def compare(folder: str, rendered: Mapping[str, bytes], actual: Mapping[str, bytes]) -> list[Finding]:
-    """One finding for every file whose bytes are not what was rendered; the files gate reports missing files."""
+    """One finding for every file whose bytes are not what was rendered; the files check reports missing files."""
     findings = []
     for name in sorted(rendered):
         if name not in actual or rendered[name] == actual[name]:
@@ -362,5 +362,5 @@ def _tripwires() -> int:
     good = rendered["inferenceservice.yaml"]
     for bad in (good.replace(b"{}", b"{a: 1}"), good + b"# x\n", good.replace(b"\n", b"\r\n"), good[:-1], b""):
         if not compare("tripwire", rendered, {"inferenceservice.yaml": bad}):
-            raise UntrustedError(f"the drift gate did not see that {bad!r} differs from {good!r}.")
+            raise UntrustedError(f"the drift check did not see that {bad!r} differs from {good!r}.")
     return 5

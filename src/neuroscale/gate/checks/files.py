@@ -1,4 +1,4 @@
-"""The files gate: a service folder holds only the files that it may, and Argo CD reads them as the gate does.
+"""The files check: a service folder holds only the files that it may, and Argo CD reads them as the gate does.
 
 Argo CD applies every YAML, JSON and Jsonnet file of a folder, and treats the folder as something else when it finds a
 Kustomize, Helm or plugin file in it. So a service folder holds an allow-list of regular files, each with one plain
@@ -82,7 +82,7 @@ def evaluate_files(given: GateInput, environments: Sequence[str] | None) -> tupl
     tripwires = _tripwires()
     for rule, bad in tripwires:
         if rule not in {finding.rule for finding in _look(bad, ("tripwire",))[0]}:
-            raise UntrustedError(f"the files gate did not find its tripwire for the rule {rule!r}.")
+            raise UntrustedError(f"the files check did not find its tripwire for the rule {rule!r}.")
     expected = sum(len(service.entries) for service in given.services) + len(given.strays) + len(given.plain)
     evaluation = Evaluation(tuple(findings), looked_at, expected, "files", len(tripwires), len(tripwires))
     return evaluation, manifests
@@ -203,7 +203,7 @@ def _folder_findings(service: ServiceFolder, environments: Sequence[str] | None)
                 GATE,
                 "removed-service",
                 folder,
-                "the change removes this service: Argo CD deletes it, and whoever calls it gets errors",
+                "the change removes this service: Argo CD deletes it, and its callers get errors",
                 "Merge it once nobody needs the service; otherwise restore the folder.",
                 severity=Severity.NOTICE,
             )
@@ -243,7 +243,7 @@ def _service_file(snapshot: Snapshot, service: ServicePath, entry: Entry) -> tup
         if data is None:
             raise UntrustedError(f"{entry.path} is listed but cannot be read.")
         if name not in RENDERED_KINDS:
-            return [], []  # the drift gate reads the request and its plan
+            return [], []  # the drift check reads the request and its plan
         manifests = read_manifests(data, entry.path, service)
     except InputError as error:
         return problem_findings(GATE, "unreadable", error), []

@@ -1,4 +1,4 @@
-"""The kinds gate names objects whose kind nobody judges, and never counts them as passed.
+"""The kinds check: names objects whose kind nobody judges, and never counts them as passed.
 
 A policy that applies to a kind or a rule of this module judges it, the reviewed list holds it as harmless, or the list
 of refused kinds says why nobody may bring it. Every other kind is unjudged: with `strict` a finding, otherwise named
@@ -102,7 +102,7 @@ def evaluate_kinds(
     for rule, trap in traps:
         found, _ = _look([trap], (), schemas, strict=True)
         if [finding.rule for finding in found] != [rule]:
-            raise UntrustedError(f"the kinds gate did not find its tripwire for the rule {rule!r}.")
+            raise UntrustedError(f"the kinds check did not find its tripwire for the rule {rule!r}.")
     findings, unjudged = _look(manifests, policies, schemas, strict=strict)
     detail = f"{len(unjudged)} of {len(manifests)} objects are of a kind that nothing judges" if unjudged else ""
     count = len(manifests)
@@ -182,7 +182,7 @@ def _is_harmless(manifest: Manifest) -> bool:
     if manifest.kind == "ServiceAccount":
         annotations = manifest.value["metadata"].get("annotations")
         return not any(str(key).startswith(_CLOUD_IDENTITIES) for key in annotations or ())
-    # Without a namespace, whoever applies the file chooses it: the name alone decides then.
+    # Without a namespace, the person who applies the file chooses it: the name alone decides then.
     place = manifest.namespace or manifest.name
     return manifest.kind != "ConfigMap" or not (
         place.startswith(_SYSTEM_NAMESPACES) or manifest.name.startswith(_SYSTEM_MAPS)
@@ -206,7 +206,7 @@ def _config_map(value: Mapping[str, Any]) -> Iterator[_Trouble]:
         yield _Trouble(
             "plain-secret",
             ("data", key),
-            f"data[{key!r:.80}] {told}: whoever reads the repository has it",
+            f"data[{key!r:.80}] {told}: everybody who can read the repository has it",
             "Revoke it, make a Secret in the cluster, and refer to it by secretKeyRef.",
         )
 
@@ -242,7 +242,7 @@ def _secret(value: Mapping[str, Any]) -> Iterator[_Trouble]:
             yield _Trouble(
                 "plain-secret",
                 (field,),
-                f"{field} holds secret values: whoever reads the repository has them",
+                f"{field} holds secret values: everybody who can read the repository has them",
                 "Revoke it, make the Secret in the cluster, and keep no values of it in files.",
             )
 

@@ -26,7 +26,7 @@ _PRIVATE = (
 )
 """The networks to which the platform lets nothing out (RFC 1918, 6598, 3927, 4193 and 4291)."""
 _METADATA = ("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128")
-"""Where clouds give a node's own credentials to whoever asks."""
+"""The addresses at which clouds give a node's own credentials to any caller."""
 _SHARED = ("app.kubernetes.io/managed-by", "app.kubernetes.io/part-of", "pod-security.kubernetes.io/")
 """Prefixes of labels that have the same value on many namespaces."""
 

@@ -1,4 +1,4 @@
-"""The owners check: whether the labels of an object charge the team that it belongs to.
+"""The owners check: the labels of an object charge the team that it belongs to.
 
 Showback divides costs by the labels `app.kubernetes.io/owner` and `cost-center` of pods. The policy ownership-labels
 demands them, and that all labels of an object say the same; this check compares them with the teams of the catalog.

@@ -1,4 +1,4 @@
-"""The platform gate: the files that a cluster gets are exactly those that the settings and the catalog render to."""
+"""The platform check: the files that a cluster gets are exactly those that the settings and the catalog render to."""
 
 from __future__ import annotations
 
@@ -81,5 +81,5 @@ def _tripwires() -> Iterator[None]:
         MemorySnapshot({}),
     ):
         if not differences(bad, {_FILE: good}):
-            raise UntrustedError(f"the platform gate did not see what is wrong with {bad.entries()}.")
+            raise UntrustedError(f"the platform check did not see what is wrong with {bad.entries()}.")
         yield

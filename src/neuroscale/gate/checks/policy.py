@@ -1,4 +1,4 @@
-"""The policy gate: Kyverno's CLI judges, and the gate compares its answers with the answers that it must give.
+"""The policy check: Kyverno's CLI judges, and the gate compares its answers with the answers that it must give.
 
 The exit status alone proves nothing: Kyverno ends with 0 even if it loaded no policy or no object matched. So the gate
 computes which policy applies to which object, demands one answer for every such pair, and sends a known-bad object

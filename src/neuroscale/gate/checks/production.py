@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from neuroscale.catalog.settings import PRODUCTION_RULES, ProductionRules
-from neuroscale.core.counting import counted
 from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.core.plurals import counted
 from neuroscale.core.yaml_io import Path
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, manifest_finding
 from neuroscale.gate.checks.drift import read_file

@@ -1,4 +1,4 @@
-"""Known-bad services of a production environment: every run of the production check must find the fault of each."""
+"""Holds known-bad services of a production environment: every run of the production check must find each fault."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 from neuroscale.catalog.settings import PRODUCTION_RULES
 from neuroscale.core.yaml_io import Document
+from neuroscale.manifests.labels import SERVICE
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
 
 _BY_DIGEST = f"example.com/vllm@sha256:{'0' * 64}"
-_PODS = {"serving.kserve.io/inferenceservice": TRIPWIRE_PREFIX}
+_PODS = {SERVICE: TRIPWIRE_PREFIX}
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def production_tripwires() -> tuple[ProductionTripwire, ...]:
         ProductionTripwire(
             "a budget of other pods",
             disruptions,
-            (service, _budget({"maxUnavailable": 1}, {"serving.kserve.io/inferenceservice": "another"})),
+            (service, _budget({"maxUnavailable": 1}, {SERVICE: "another"})),
         ),
         ProductionTripwire("an image by its tag", digest, (_service(image="example.com/vllm:v0.32.0"), budget)),
         ProductionTripwire("a model's image by its tag", digest, (_service(source="oci://example.com/m:1"), budget)),

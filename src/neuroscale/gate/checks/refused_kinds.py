@@ -1,4 +1,4 @@
-"""Kinds that no service needs and that undo what other checks establish: each with the reason and the way out."""
+"""Lists kinds that no service needs and that would undo other checks, each with the reason and what to do instead."""
 
 from __future__ import annotations
 

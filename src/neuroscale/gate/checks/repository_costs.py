@@ -15,7 +15,7 @@ from typing import Any
 
 from neuroscale.costs.change import Side, price_side
 from neuroscale.costs.pricing import Prices
-from neuroscale.gate.checks.cost import read_side
+from neuroscale.gate.checks.cost_of_change import read_side
 from neuroscale.gate.checks.locked_plans import LockedPlan, locked_plans
 from neuroscale.gate.judged_files import group_services
 from neuroscale.gate.merged_change import MOST_PATHS

@@ -1,4 +1,4 @@
-"""The schema gate: kubeconform for every object, and kubernetes-validate for the native kinds once more.
+"""The schema check: kubeconform judges every object, and kubernetes-validate judges the native kinds once more.
 
 A kind without a schema is a finding, never a pass. For every kind in the run one object with an unknown field goes
 through the same invocation; if kubeconform does not refuse it, the gate cannot be trusted.

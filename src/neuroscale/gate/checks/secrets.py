@@ -1,4 +1,4 @@
-"""The secrets gate: gitleaks over every text that a change brings in, in any of its commits.
+"""The secrets check: gitleaks searches every text that a change brings in any of its commits.
 
 Allow comments, ignore files and a configuration inside the change are switched off: a change cannot excuse its own
 secrets. Known-bad texts go through the same run.

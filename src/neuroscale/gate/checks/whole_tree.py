@@ -1,4 +1,4 @@
-"""The whole tree that a merge would bring, read as Git stores it.
+"""Reads the whole tree that a merge would bring, as Git stores it.
 
 It refuses entries that break or abuse everybody's checkout, in any folder: files where set-up, tools or tests write,
 submodules, links that leave the repository, names that a file system cannot hold beside each other. It reads only
@@ -55,7 +55,7 @@ def evaluate_tree(change: Change) -> tuple[list[Finding], int]:
     tripwires = _tripwires()
     for rule, objects, tree in tripwires:
         if rule not in {finding.rule for finding in tree_findings(_reading(objects), "", tree)}:
-            raise UntrustedError(f"the files gate did not find its tripwire for the rule {rule!r}.")
+            raise UntrustedError(f"the files check did not find its tripwire for the rule {rule!r}.")
     read, base = change.git.read_object, change.git.tree(change.base, "")
     return tree_findings(read, base, change.tree), len(tripwires)
 
@@ -156,7 +156,7 @@ def _entry_findings(read: Read, path: str, entry: _Entry) -> Iterator[Finding]:
             _GATE, "written-path", path, message, "Remove it (git rm -r --cached) and leave it to .gitignore."
         )
     if entry.mode == _SUBMODULE or folded == _SUBMODULES:
-        message = "brings a submodule: whoever checks it out would fetch from, and hand credentials to, another server"
+        message = "brings a submodule: each checkout would fetch from another server, and could hand credentials to it"
         yield file_finding(
             _GATE, "submodule", path, message, "Remove the submodule, and commit the files that are needed."
         )

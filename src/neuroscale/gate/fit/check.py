@@ -1,6 +1,6 @@
-"""The fit gate: whether vLLM takes the command that a pod runs, and whether it fits the accelerator it asks for.
+"""The fit check: vLLM accepts the command that a pod runs, and the model fits the accelerator that the pod asks for.
 
-It reads rendered manifests, whoever wrote them. A notice at the place says what it cannot judge.
+It reads manifests, rendered here or not. A notice at the place says what it cannot judge.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.gate.check import Evaluation, GateCheck
 from neuroscale.gate.fit.judgement import GATE, NOT_JUDGED, Judged, judge_container
-from neuroscale.gate.fit.known_bad_services import Tripwire, tripwires
 from neuroscale.gate.fit.known_models import Knowledge, read_knowledge
 from neuroscale.gate.fit.model_labels import wrong_labels
 from neuroscale.gate.fit.model_revisions import loose_findings, must_be_caught
+from neuroscale.gate.fit.tripwires import Tripwire, tripwires
 from neuroscale.gate.fit.vllm_containers import Found, VllmContainer
 from neuroscale.gate.fit.vllm_pods import servers
 from neuroscale.gate.verdict import Finding
@@ -100,7 +100,7 @@ def _must_be_caught(trap: Tripwire) -> None:
     _, found = _judge_all(list(servers(trap.manifests, lambda _: None)), trap.knowledge)
     for rule, told in trap.wanted:
         if not any(one.rule == rule and told in one.message for one in found):
-            raise UntrustedError(f"the fit gate did not catch its tripwire: {trap.title} ({rule}: {told}).")
+            raise UntrustedError(f"the fit check did not catch its tripwire: {trap.title} ({rule}: {told}).")
 
 
 def unjudged(findings: Sequence[Finding]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`ContainerFault`: a fault of a container that is not in its command."""
+"""Defines `ContainerFault`: a fault of a container that is not in its command."""
 
 from __future__ import annotations
 

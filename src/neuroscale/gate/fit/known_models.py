@@ -1,4 +1,4 @@
-"""Looks up models and accelerators for the fit gate: in the judge's catalog, and new ones in the change's catalog."""
+"""Looks up models and accelerators for the fit check: in the judge's catalog, and new ones in the change's catalog."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def must_be_caught() -> int:
         }
         trap = Manifest("tripwire.yaml", value, Document(value, {(): 1}))
         if [one.name for one in loose_models([trap], lambda _: None)] != ["owner/name"]:
-            raise UntrustedError("the fit gate did not catch its tripwire: a model of the Hub without a revision.")
+            raise UntrustedError("the fit check did not catch its tripwire: a model of the Hub without a revision.")
     return len(traps)
 
 

@@ -1,4 +1,4 @@
-"""Changes of one CEL expression that make a rule looser, stricter or wrong. Each result is again an expression."""
+"""Changes one CEL expression so that a rule becomes looser, stricter or wrong. Each result is again an expression."""
 
 from __future__ import annotations
 

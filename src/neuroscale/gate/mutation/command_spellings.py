@@ -1,4 +1,4 @@
-"""Other spellings of command lines, which mean the same to vLLM's parser or to a shell as those of a bad object."""
+"""Writes the command line of a bad object in other spellings that mean the same to vLLM's parser or to a shell."""
 
 from __future__ import annotations
 

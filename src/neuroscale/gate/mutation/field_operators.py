@@ -1,4 +1,4 @@
-"""Changes of one field: every way in which a person or a program gets a value, a key or a place slightly wrong."""
+"""Changes one field in every way in which a person or a program gets a value, a key or a place slightly wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a bad test object (a container, fields of a pod, a volume), put into every other place."""
+"""Puts the bad part of a test object (a container, fields of a pod, a volume) into every other place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks who notices that a policy was changed: the gate's reading of policies, or the policy's own good and bad objects.
+"""Finds what notices a changed policy: the gate's reading of policies, or the policy's own good and bad objects.
 
 A mutant is caught if one good object is refused, or one bad object passes or is refused in other words.
 """

@@ -1,4 +1,4 @@
-"""The strength of a running cluster's admission: which mutants of test objects it lets through.
+"""Measures the strength of a running cluster's admission: which mutants of test objects it lets through.
 
 KServe's webhook fills in and renames fields before policies see them. So a mutant that the cluster admits is sent once
 more to where Kyverno judges nothing, and what the cluster would store there is put to the gate: if the policy lets that

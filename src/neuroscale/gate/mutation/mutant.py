@@ -1,4 +1,4 @@
-"""A mutant of a test object: an object or a file that must be refused, made of a policy's tests by one small change."""
+"""Defines a mutant: an object or a file that must be refused, made from a policy's tests by one small change."""
 
 from __future__ import annotations
 

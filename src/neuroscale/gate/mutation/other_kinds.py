@@ -1,4 +1,4 @@
-"""What is wrong with a bad test object, in every other kind that has a pod or a template of one.
+"""Puts the bad pod of a test object into every other kind that has a pod or a template of one.
 
 A rule that sees one kind alone lets these pass, although the server that they start is the same.
 """

@@ -1,4 +1,4 @@
-"""Where objects hold pods and containers, by the definitions of Kubernetes and KServe, not by the policies."""
+"""Lists where objects hold pods and containers, by the definitions of Kubernetes and KServe, not by the policies."""
 
 from __future__ import annotations
 

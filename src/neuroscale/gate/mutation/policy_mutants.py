@@ -1,4 +1,4 @@
-"""All mutants of a policy: a rule dropped, a condition negated, an operator loosened, the scope narrowed, words broken.
+"""Makes all mutants of a policy: a rule dropped, a condition negated, an operator loosened, a scope narrowed.
 
 The blocks of shared text are the same in every policy, so their mutants change all of them at once.
 """

@@ -1,4 +1,4 @@
-"""All mutants of a policy's test objects."""
+"""Makes all mutants of a policy's test objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`policies/NAME/mutations.yaml`: the fields that a policy demands, and the mutants that it rightly lets pass."""
+"""Reads `policies/NAME/mutations.yaml`: the fields that a policy demands, and the mutants that it rightly lets pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The strength of policies as numbers: how many mutants there are, who caught them, and which nobody caught."""
+"""Counts the mutants of policies: how many there are, which check caught each, and which no check caught."""
 
 from __future__ import annotations
 

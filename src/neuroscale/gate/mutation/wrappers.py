@@ -1,4 +1,4 @@
-"""A bad object in another wrapping: a List, a second document, an anchor, another namespace or version.
+"""Wraps a bad object in another way: a List, a second document, an anchor, another namespace or version.
 
 What is wrong with it stays, so all of them must still be refused.
 """

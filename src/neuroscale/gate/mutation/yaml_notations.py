@@ -1,4 +1,4 @@
-"""A bad object's switches and numbers in other notations of YAML.
+"""Writes a bad object's switches and numbers in other notations of YAML.
 
 Parsers of YAML 1.1 and 1.2 read some of them as the same value, and others as a text: a file with one of them must
 not pass.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from neuroscale.local.node.waiting import PULL_FAILED, WaitingError
+from neuroscale.local.node.waiting_error import PULL_FAILED, WaitingError
 
 REPOSITORY = "vllm-openai-cpu"
 """The last part of the name of upstream's images for the CPU, in any registry."""

@@ -17,7 +17,7 @@ from neuroscale.kube.client import Object
 from neuroscale.local.node.image import check_image
 from neuroscale.local.node.objects import amount, name_of, rounded_up
 from neuroscale.local.node.variables import Place, Sources, expand_all, resolve
-from neuroscale.local.node.waiting import CONFIGURATION, CREATION, PULL_FAILED, WaitingError
+from neuroscale.local.node.waiting_error import CONFIGURATION, CREATION, PULL_FAILED, WaitingError
 
 MODULE = "vllm.entrypoints.openai.api_server"
 """The module that `vllm serve` runs; the CPU build's own command looks for a package of another name."""

@@ -24,7 +24,7 @@ from neuroscale.local.node.sources import read_sources
 from neuroscale.local.node.streams import remove_streams, write_streams
 from neuroscale.local.node.variables import Place
 from neuroscale.local.node.volumes import make_volumes
-from neuroscale.local.node.waiting import CREATION, PULL_BACK_OFF, PULL_FAILED, WaitingError
+from neuroscale.local.node.waiting_error import CREATION, PULL_BACK_OFF, PULL_FAILED, WaitingError
 
 _TICK = 0.1
 _RETRY = 2.0  # seconds until the next look for a pod's missing parts

@@ -7,7 +7,7 @@ import contextlib
 
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
 from neuroscale.local.node.variables import Sources, referred
-from neuroscale.local.node.waiting import WaitingError
+from neuroscale.local.node.waiting_error import WaitingError
 
 
 def read_sources(cluster: Cluster, container: Object, namespace: str) -> Sources:

@@ -10,7 +10,7 @@ from typing import Any
 
 from neuroscale.kube.client import Object
 from neuroscale.local.node.objects import amount, rounded_up
-from neuroscale.local.node.waiting import CONFIGURATION, WaitingError
+from neuroscale.local.node.waiting_error import CONFIGURATION, WaitingError
 from neuroscale.manifests.quantity import quantity
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")

@@ -17,6 +17,7 @@ from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import Environment, Settings
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import dump, read_mapping
+from neuroscale.manifests.labels import SERVICE
 from neuroscale.rendering.platform.filling import Verbatim, filled
 from neuroscale.repo.snapshot import Snapshot, read_text
 
@@ -25,7 +26,6 @@ SCRAPE: Final = f"{FOLDER}/scrape.yaml"
 RULES: Final = (f"{FOLDER}/recording.yaml", f"{FOLDER}/alerts.yaml")
 JOB: Final = "neuroscale"
 """The label `job` of every sample of a service."""
-SERVICE_LABEL: Final = "serving.kserve.io/inferenceservice"
 """The label that KServe gives the pods of a service; its value is the service's name."""
 CONTAINER: Final = "kserve-container"
 
@@ -80,7 +80,7 @@ def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str
         files[f"{FOLDER}/{name}/podmonitor.yaml"] = filled(
             "podmonitor.yaml",
             namespace=namespace,
-            service_label=SERVICE_LABEL,
+            service_label=SERVICE,
             relabelings=_below([_for_operator(one) for one in RELABELINGS], 8),
             **chosen,
         )

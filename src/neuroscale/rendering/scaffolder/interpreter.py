@@ -1,6 +1,6 @@
 """Runs the steps of a template as Backstage does, on files in memory.
 
-It is the only way from answers to files: `neuroscale new`, `neuroscale render` and the drift gate all use it,
+It is the only way from answers to files: `neuroscale new`, `neuroscale render` and the drift check all use it,
 with the same template.yaml and skeleton that the portal uses.
 """
 
@@ -54,7 +54,7 @@ Publish = Callable[[RenderedPullRequest], Mapping[str, Any]]
 
 
 def not_published(request: RenderedPullRequest) -> Mapping[str, Any]:
-    """A `Publish` that leaves the pull request to whoever looks at the outcome."""
+    """A `Publish` that leaves the pull request to the caller, who reads the outcome."""
     return {"remoteUrl": "", "pullRequestNumber": 0, "targetBranchName": request.target_branch or ""}
 
 

@@ -1,4 +1,4 @@
-"""The form's list of models, rendered from the catalog: grouped by family, each with what a person chooses by."""
+"""Renders the form's list of models from the catalog: grouped by family, each with the facts by which people choose."""
 
 from __future__ import annotations
 

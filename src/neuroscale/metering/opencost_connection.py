@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from datetime import timedelta
-from urllib.parse import urlsplit
 
 from neuroscale.catalog.settings import OpenCost as Configured
 from neuroscale.cluster.endpoint.connection import client
 from neuroscale.cluster.forwarded_service import ServiceAddress, forwarded
 from neuroscale.cluster.metrics.prometheus import address
-from neuroscale.core.web_address import is_loopback
 from neuroscale.kube.client import Cluster
 from neuroscale.metering.opencost import OpenCost
 
@@ -25,14 +23,14 @@ _FIX = (
 def by_address(url: str) -> Iterator[OpenCost]:
     """The OpenCost at an address. Raises InputError if `url` is not an address."""
     url = address(url, OPTION)
-    with client(url, direct=is_loopback(urlsplit(url).hostname or "")) as http:
+    with client(url) as http:
         yield OpenCost(url, http)
 
 
 @contextlib.contextmanager
 def of_local_platform(url: str, step: timedelta, unpriced: tuple[str, ...]) -> Iterator[OpenCost]:
     """The OpenCost of the local platform, with its step and its nodes without a price."""
-    with client(url, direct=True) as http:
+    with client(url) as http:
         yield OpenCost(url, http, step=step, unpriced=unpriced, local=True)
 
 
@@ -44,5 +42,5 @@ def in_cluster(cluster: Cluster, wanted: Configured, environment: str) -> Iterat
     """
     field = f"environments.{environment}.opencost"
     found = ServiceAddress(wanted.namespace, wanted.service, wanted.port, field, _FIX)
-    with forwarded(cluster, found) as (url, place), client(url, direct=True) as http:
+    with forwarded(cluster, found) as (url, place), client(url) as http:
         yield OpenCost(url, http, place)

@@ -1,4 +1,4 @@
-"""Known-bad services with a catalog of their own: the fit gate must find the fault of each, on every run."""
+"""Holds known-bad services with a catalog of their own: every run of the fit check must find the fault of each."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Tripwire:
 
 @cache
 def tripwires() -> tuple[Tripwire, ...]:
-    """All tripwires of the fit gate."""
+    """All tripwires of the fit check."""
     knowledge = Knowledge(_catalog(), None, facts=_facts())
 
     def deployment(*arguments: str, gpus: int = 1, limits: Mapping[str, str] = _NOTHING, **more: Any) -> Manifest:

@@ -1,0 +1,106 @@
+"""Keeps one issue about locked Python packages that have newer versions; `.github/workflows/locks.yaml` runs it.
+
+It compares `requirements/*.txt` in the work tree, as `scripts/lock.py --upgrade` has just written them, with HEAD.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from neuroscale.cli.workflow_environment import repository_url
+from neuroscale.core.errors import NeuroscaleError
+from neuroscale.core.plurals import counted
+from neuroscale.forge.connect import connect
+from neuroscale.forge.kept_issue import keep_issue
+from neuroscale.forge.token import find_token
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+MARKER = "<!-- neuroscale-locks -->"
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)==([A-Za-z0-9.!+_-]+)", re.MULTILINE)
+_MOST = 300  # rows; an issue holds some 65,000 characters
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A package whose versions differ; empty: the lock does not have it. A lock may pin two, for different Pythons."""
+
+    lock: str
+    package: str
+    locked: tuple[str, ...]
+    newest: tuple[str, ...]
+
+
+def differences(locked: Mapping[str, str], renewed: Mapping[str, str]) -> tuple[Difference, ...]:
+    """The packages that differ between two states of the lock files, each given as texts by name."""
+    found = []
+    for lock in sorted({*locked, *renewed}):
+        before, after = _versions(locked.get(lock, "")), _versions(renewed.get(lock, ""))
+        for package in sorted({*before, *after}):
+            old, new = before.get(package, ()), after.get(package, ())
+            if old != new:
+                found.append(Difference(lock, package, old, new))
+    return tuple(found)
+
+
+def _versions(text: str) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for package, version in _PIN.findall(text):
+        found[package] = tuple(sorted({*found.get(package, ()), version}))
+    return found
+
+
+def issue_title(found: tuple[Difference, ...]) -> str:
+    """The title: how many packages could be renewed."""
+    return f"{counted(len({one.package for one in found}), 'locked Python package')} can be renewed"
+
+
+def issue_text(found: tuple[Difference, ...]) -> str:
+    """The text, in Markdown: what to run, and a row for each package of each lock."""
+    rows = [
+        f"| requirements/{one.lock} | {one.package} | {_told(one.locked)} | {_told(one.newest)} |"
+        for one in found[:_MOST]
+    ]
+    parts = [
+        "Run `make lock UPGRADE=--upgrade` on a branch, then `make test`, and open a pull request. The command would "
+        "change these packages, within the ranges of `pyproject.toml`:",
+        "\n".join(["| lock | package | locked | newest |", "|---|---|---|---|", *rows]),
+    ]
+    if len(found) > _MOST:
+        parts.append(f"{len(found) - _MOST} more rows are left out.")
+    return "\n\n".join(parts)
+
+
+def _told(versions: tuple[str, ...]) -> str:
+    return ", ".join(versions) or "none"
+
+
+def main() -> int:
+    """Open, update or close the issue; returns the exit status."""
+    locks = sorted((REPOSITORY / "requirements").glob("*.txt"))
+    found = differences(
+        {lock.name: _committed(lock.name) for lock in locks},
+        {lock.name: lock.read_text(encoding="utf-8") for lock in locks},
+    )
+    forge = connect(repository_url(os.environ), find_token())
+    kept = keep_issue(forge, MARKER, issue_title(found), issue_text(found) if found else None)
+    print(f"Issue: {kept.outcome}{f': {kept.issue.url}' if kept.issue else ''}")
+    return 0
+
+
+def _committed(name: str) -> str:
+    command = ["git", "show", f"HEAD:requirements/{name}"]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except NeuroscaleError as error:
+        print(f"locks_issue: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
