@@ -111,6 +111,30 @@ def test_a_new_policy_judges_and_is_tested_at_once(
 
 
 @pytest.mark.tools
+def test_the_example_in_a_new_policy_about_pods_works_once_it_replaces_the_rule(
+    run: Callable[..., Said], repository: Path, tmp_path: Path
+) -> None:
+    run("new", "no-debug", "--kind", "Pod", "--shared", "pods", "--repository", repository)
+    path = repository / "policies/no-debug/policy.yaml"
+    text = path.read_text()
+    variable, rule = re.findall(r"^    # (- (?:.*\n    #   )+.*\n(?:    #     .*\n)?)", text, re.MULTILINE)
+    before, _, _ = text.partition("    # REPLACE this by")
+    parts = (
+        "    - " + "\n".join(line.replace("    # ", "    ", 1) for line in one[2:].split("\n"))
+        for one in (variable, rule)
+    )
+    path.write_text(before + "  validations:\n".join(parts))
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "a", "namespace": "b"},
+        "spec": {"hostNetwork": True},
+    }
+    answers = judge([str(path.parent)], [pod], tmp_path / "example")
+    assert answers["no-debug", "Pod", "a"] == ("fail", "spec: hostNetwork is true")
+
+
+@pytest.mark.tools
 def test_a_name_that_is_taken_and_a_kind_without_an_example_write_nothing(
     run: Callable[..., Said], repository: Path
 ) -> None:

@@ -156,10 +156,23 @@ spec:
       controllers: []
   matchConstraints:
     resourceRules:
-{_rules(chosen, kinds)}{variables}  validations:
+{_rules(chosen, kinds)}{variables}{_example_of_places() if variables else ""}  validations:
     # REPLACE this rule. Read fields with `.?field.orValue(...)`, so that a missing field does not end in an error.
     - expression: object.?metadata.?annotations[?'neuroscale.dev/{name}'].orValue('') != '{_REFUSED}'
       message: "{_message(name)}"
+"""
+
+
+def _example_of_places() -> str:
+    """A comment with a rule in the form that all rules about pods have."""
+    return f"""    # {PLACEHOLDER} this by a variable with the places that break your rule, such as:
+    # - name: places
+    #   expression: >-
+    #     variables.pods.filter(p, p.pod.?hostNetwork.orValue(false) == true).map(p, p.at)
+    # and the rule below by one with these places in its message:
+    # - expression: size(variables.places) == 0
+    #   messageExpression: >-
+    #     variables.places.join(', ') + ': hostNetwork is true'
 """
 
 
