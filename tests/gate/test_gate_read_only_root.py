@@ -16,6 +16,7 @@ from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import dump
 from neuroscale.gate.check import begin
 from neuroscale.gate.fit import check as gate
+from neuroscale.gate.fit import read_only_root
 from neuroscale.gate.fit.by_changed_facts import ChangedFactsFitCheck
 from neuroscale.gate.fit.check import FitCheck, evaluate_fit
 from neuroscale.gate.fit.known_models import Knowledge
@@ -78,7 +79,7 @@ def container(read_only: object = None, image: str = IMAGE, **more: Any) -> Obje
     return {"name": "vllm", "image": image, "args": ["--model=/models/a"], **context, **more}
 
 
-TMP = {"volumeMounts": [{"name": "temporary", "mountPath": "/tmp"}]}
+TMP: Object = {"volumeMounts": [{"name": "temporary", "mountPath": "/tmp"}]}
 
 
 def deployment(*containers: Object, **spec: Any) -> Object:
@@ -344,7 +345,7 @@ def test_a_change_that_enters_the_fact_is_judged_by_it_with_the_exceptions_of_th
 
 @pytest.mark.parametrize("rule", ROOTS)
 def test_a_check_that_misses_a_known_bad_root_is_not_trusted(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
-    whole = gate.root_findings
+    whole = read_only_root.root_findings
     monkeypatch.setattr(gate, "root_findings", lambda *given: (one for one in whole(*given) if one.rule != rule))
     with pytest.raises(UntrustedError, match="root"):
         evaluate_fit([], lambda _: None, lambda: None)

@@ -222,7 +222,7 @@ def in_view(asked: Object, *, possible: bool = True, **spec: Any) -> Launch:
 
 
 def test_a_read_only_root_leaves_the_volumes_alone_and_the_folder_at_tmp_in_its_place() -> None:
-    mounts = [
+    mounts: list[Object] = [
         {"name": "home", "mountPath": "/home/vllm"},
         {"name": "temporary", "mountPath": "/tmp"},
         {"name": "seen", "mountPath": "/seen", "readOnly": True},

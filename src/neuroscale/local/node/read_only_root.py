@@ -38,7 +38,7 @@ _FAILED = 128
 
 def problem() -> str:
     """Why this machine cannot start programs so, in a sentence; "" if it can. It is tried."""
-    nothing = {"temporary": None, "writable": [], "needed": [], "uid": None, "gid": None}
+    nothing: dict[str, Any] = {"temporary": None, "writable": [], "needed": [], "uid": None, "gid": None}
     try:
         done = subprocess.run(
             [sys.executable, "-I", __file__, json.dumps(nothing), "/bin/true"],
