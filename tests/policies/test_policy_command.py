@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,22 +117,28 @@ def test_the_example_in_a_new_policy_about_pods_works_once_it_replaces_the_rule(
 ) -> None:
     run("new", "no-debug", "--kind", "Pod", "--shared", "pods", "--repository", repository)
     path = repository / "policies/no-debug/policy.yaml"
-    text = path.read_text()
-    variable, rule = re.findall(r"^    # (- (?:.*\n    #   )+.*\n(?:    #     .*\n)?)", text, re.MULTILINE)
-    before, _, _ = text.partition("    # REPLACE this by")
-    parts = (
-        "    - " + "\n".join(line.replace("    # ", "    ", 1) for line in one[2:].split("\n"))
-        for one in (variable, rule)
-    )
+    before, _, rest = path.read_text().partition("    # REPLACE this by")
+    comment = [line.removeprefix("    # ") for line in rest.partition("  validations:\n")[0].splitlines()[1:]]
+    split = next(index for index, line in enumerate(comment) if line.startswith("and the rule below"))
+    parts = ("".join(f"    {line}\n" for line in lines) for lines in (comment[:split], comment[split + 1 :]))
     path.write_text(before + "  validations:\n".join(parts))
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "a", "namespace": "b"},
-        "spec": {"hostNetwork": True},
-    }
-    answers = judge([str(path.parent)], [pod], tmp_path / "example")
-    assert answers["no-debug", "Pod", "a"] == ("fail", "spec: hostNetwork is true")
+    answers = judge([str(path.parent)], [with_volumes(name) for name in VOLUMES], tmp_path / "example")
+    found = {name: answers["no-debug", "Pod", name] for name in VOLUMES}
+    assert found.pop("host") == ("fail", "spec: mounts a hostPath volume")
+    assert {answer for answer, _ in found.values()} == {"pass"}
+
+
+VOLUMES: dict[str, object] = {
+    "host": [{"name": "a", "hostPath": {"path": "/"}}],
+    "other": [{"name": "a", "emptyDir": {}}],
+    "none": [],
+    "null": None,
+}
+
+
+def with_volumes(name: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "b"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"volumes": VOLUMES[name]}}
 
 
 @pytest.mark.tools

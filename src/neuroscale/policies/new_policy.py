@@ -157,7 +157,8 @@ spec:
   matchConstraints:
     resourceRules:
 {_rules(chosen, kinds)}{variables}{_example_of_places() if variables else ""}  validations:
-    # REPLACE this rule. Read fields with `.?field.orValue(...)`, so that a missing field does not end in an error.
+    # REPLACE this rule. A missing field must not end in an error, nor one that is null: read fields with
+    # `.?field.orValue(...)`, and lists with `optional.ofNonZeroValue(object.?field.orValue([])).orValue([])`.
     - expression: object.?metadata.?annotations[?'neuroscale.dev/{name}'].orValue('') != '{_REFUSED}'
       message: "{_message(name)}"
 """
@@ -168,11 +169,12 @@ def _example_of_places() -> str:
     return f"""    # {PLACEHOLDER} this by a variable with the places that break your rule, such as:
     # - name: places
     #   expression: >-
-    #     variables.pods.filter(p, p.pod.?hostNetwork.orValue(false) == true).map(p, p.at)
+    #     variables.pods.filter(p, optional.ofNonZeroValue(p.pod.?volumes.orValue([])).orValue([])
+    #     .exists(v, v.?hostPath.orValue(null) != null)).map(p, p.at)
     # and the rule below by one with these places in its message:
     # - expression: size(variables.places) == 0
     #   messageExpression: >-
-    #     variables.places.join(', ') + ': hostNetwork is true'
+    #     variables.places.join(', ') + ': mounts a hostPath volume'
 """
 
 
