@@ -57,12 +57,19 @@ def container(*args: str, gpus: int = 1, image: str = "vllm/vllm-openai:v0.32.0"
 
 
 SHM = {"name": "shared", "mountPath": "/dev/shm"}
+READ_ONLY: Object = {
+    "securityContext": {"readOnlyRootFilesystem": True},
+    "env": [{"name": "TMPDIR", "value": "/dev/shm"}],
+}
+"""For the image that was tried with a read-only root."""
 IN_MEMORY = [{"name": "shared", "emptyDir": {"medium": "Memory"}}]
 
 
 def deployment(*args: str, gpus: int = 1, nodes: Object | None = None, **more: Any) -> Object:
     """A server with shared memory, unless `volumeMounts` says otherwise."""
     vllm = container(*args, gpus=gpus, **{"volumeMounts": [SHM], **more})
+    if "-cpu:" in vllm["image"]:
+        vllm |= {**READ_ONLY, "env": [*READ_ONLY["env"], *vllm.get("env", ())]}
     spec = {"nodeSelector": L4 if nodes is None else nodes, "containers": [vllm], "volumes": IN_MEMORY}
     return {
         "apiVersion": "apps/v1",

@@ -12,6 +12,7 @@ import pytest
 
 from api_server import ApiServer
 from neuroscale.kube.client import Cluster, RefusedError
+from neuroscale.local.node import read_only_root
 from neuroscale.local.process import belonging, end
 from node_lab import IMAGE, NodeLab, exists, node_lab, probe
 
@@ -306,3 +307,56 @@ def test_a_pods_empty_folders_last_as_long_as_it_does_and_begin_with_what_vllm_k
     assert (home / "kept").exists()
     lab.delete("homely")
     lab.wait(lambda: not home.exists(), "they are gone with it")
+
+
+READ_ONLY = {"securityContext": {"readOnlyRootFilesystem": True}}
+WRITING = {
+    "env": [{"name": "HOME", "value": "/home/vllm"}, {"name": "MODELS", "value": "/mnt/models"}],
+    "volumeMounts": [
+        {"name": "home", "mountPath": "/home/vllm"},
+        {"name": "temporary", "mountPath": "/tmp"},
+    ],
+}
+VOLUMES = [{"name": "home", "emptyDir": {}}, {"name": "temporary", "emptyDir": {}}]
+
+
+def writes(lab: NodeLab, name: str, **container: object) -> set[str]:
+    """The folders to which the server of a pod can write, HOME and the models' by their names."""
+    lab.run(name, "writes", container={**WRITING, **container}, volumes=VOLUMES)
+    lab.wait_ready(name)
+    lines = [line.split(" ", 3)[3] for line in lab.log(name).splitlines()]
+    return {line.partition(":")[0].rpartition("/volumes/")[2] for line in lines if line.endswith(": can write")}
+
+
+@pytest.mark.skipif(bool(read_only_root.problem()), reason="this machine gives no process a read-only root")
+def test_a_server_with_a_read_only_root_writes_to_its_volumes_alone(lab: NodeLab) -> None:
+    assert writes(lab, "read-only", **READ_ONLY) == {"/tmp", "/dev/shm", "home"}
+    assert "temporary files lie in /tmp" in lab.log("read-only")
+    assert lab.messages("read-only", "RootFileSystemWritable") == []
+    # It ends as others do, and its folder at /tmp was its own.
+    before = lab.process("read-only")
+    os.kill(before, signal.SIGKILL)
+    lab.wait(lambda: lab.status("read-only").get("restartCount") == 1, "it is started again")
+    lab.wait_ready("read-only")
+    lab.delete("read-only")
+    lab.wait(lambda: lab.pod("read-only") is None, "it is gone")
+    assert not exists(before)
+
+
+def test_another_server_writes_wherever_its_user_may(lab: NodeLab) -> None:
+    assert {"/var/tmp", "home", "."} <= writes(lab, "writable")
+
+
+def test_where_a_root_cannot_be_made_read_only_the_pod_and_its_log_say_so_and_it_runs(lab: NodeLab) -> None:
+    lab.leave()
+    before, lab.root_problem = lab.root_problem, "Only root may do that."
+    lab.start_again()
+    try:
+        assert "/var/tmp" in writes(lab, "told", **READ_ONLY)
+        told = "This node does not make the container's root file system read-only. Only root may do that."
+        assert told in lab.log("told").splitlines()[0]
+        assert lab.messages("told", "RootFileSystemWritable") == [told]
+    finally:
+        lab.leave()
+        lab.root_problem = before
+        lab.start_again()

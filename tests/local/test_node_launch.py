@@ -59,7 +59,7 @@ def test_what_the_template_renders_for_this_machine_becomes_one_process_that_lis
     assert found.environment["HOME"] == "/run/pods/uid-1/volumes/home"
     assert found.environment["HF_HOME"] == "/run/pods/uid-1/volumes/home/huggingface"
     assert found.environment["VLLM_API_KEY"] == "s3cret"
-    assert found.volumes == ("home", "shared-memory")
+    assert found.volumes == ("home", "shared-memory", "temporary")
     assert found.memory == 4 * 2**30
     assert found.environment["OMP_NUM_THREADS"] == "1"
 
@@ -215,6 +215,37 @@ def test_a_subpath_stays_in_its_volume() -> None:
     mount["subPath"] = "a/b"
     found = launch(container(args=["--x=/data/c"], volumeMounts=[mount]), pod(volumes=volumes))
     assert "--x=/run/pods/uid-1/volumes/data/a/b/c" in found.argv
+
+
+def in_view(asked: Object, *, possible: bool = True, **spec: Any) -> Launch:
+    return plan_process(pod(**spec), asked, Sources(), SERVER, PLACE, ROOT, read_only_roots=possible)
+
+
+def test_a_read_only_root_leaves_the_volumes_alone_and_the_folder_at_tmp_in_its_place() -> None:
+    mounts: list[Object] = [
+        {"name": "home", "mountPath": "/home/vllm"},
+        {"name": "temporary", "mountPath": "/tmp"},
+        {"name": "seen", "mountPath": "/seen", "readOnly": True},
+    ]
+    volumes = [{"name": one["name"], "emptyDir": {}} for one in mounts]
+    env = [{"name": "HOME", "value": "/home/vllm"}, {"name": "SOCKETS", "value": "/tmp/sockets"}]
+    asked = container(env=env, volumeMounts=mounts, securityContext={"readOnlyRootFilesystem": True})
+    found = in_view(asked, volumes=volumes)
+    assert found.read_only_root is not None
+    assert found.read_only_root.temporary == ROOT / "volumes/temporary"
+    assert found.read_only_root.writable == (ROOT / "volumes/home", ROOT / "volumes/temporary")
+    assert {ROOT, SERVER.models, Path("/opt/vllm")} <= set(found.read_only_root.needed)
+    assert found.environment["HOME"] == str(ROOT / "volumes/home")
+    assert found.environment["SOCKETS"] == "/tmp/sockets"
+    # As in the image: nothing of the machine's leads vLLM elsewhere.
+    assert not {"TMPDIR", "VLLM_RPC_BASE_PATH"} & set(found.environment)
+    for other in (
+        in_view(asked, possible=False, volumes=volumes),
+        in_view({**asked, "securityContext": {}}, volumes=volumes),
+    ):
+        assert other.read_only_root is None
+        assert other.environment["SOCKETS"] == str(ROOT / "volumes/temporary/sockets")
+        assert other.environment["TMPDIR"] == str(ROOT / "scratch/main")
 
 
 NAMES = st.text(alphabet="abc", min_size=1, max_size=3)

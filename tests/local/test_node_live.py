@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from live_lab import ENVIRONMENT, NAMESPACE, READY_WITHIN, Live, is_ready, pods_
 from neuroscale.cluster.endpoint import key
 from neuroscale.kube.client import Identity, Object, RefusedError
 from neuroscale.local.control_plane import cluster
+from neuroscale.local.node import read_only_root
 from neuroscale.local.node.addresses import loopback
 from neuroscale.local.node.container import PODS
 from neuroscale.local.node.service import NAME, NODE
@@ -133,6 +135,46 @@ def test_the_services_server_is_a_process_of_another_user_who_cannot_read_the_cl
         ports = [one.laddr for one in server.net_connections("inet") if one.status == psutil.CONN_LISTEN]
         assert ports
         assert all(one.ip.startswith("127.") for one in ports)
+
+
+@pytest.mark.skipif(bool(read_only_root.problem()), reason="this machine gives no process a read-only root")
+def test_vllm_answers_chats_on_a_read_only_root_with_its_volumes_alone_to_write_to(live: Live) -> None:
+    (pod,) = [one for one in live.pods() if is_ready(one)]
+    (container,) = pod["spec"]["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert {"/tmp", "/home/vllm", "/dev/shm"} == {one["mountPath"] for one in container["volumeMounts"]}
+    uid = pod["metadata"]["uid"]
+    volumes = live.platform.local.state.run / "node" / "pods" / uid / "volumes"
+    servers = [
+        one
+        for one in belonging(live.platform.local.state.instance.id, PODS)
+        if one.environ().get("NEUROSCALE_LOCAL_CONTAINER", "").startswith(uid)
+    ]
+    assert any("--port=8080" in one.cmdline() for one in servers)
+    for server in servers:
+        if "NEUROSCALE_LOCAL_SHIM" in server.environ():
+            continue
+        mounted = [line.split() for line in Path(f"/proc/{server.pid}/mountinfo").read_text().splitlines()]
+        # The last mount at a place is the one that a path leads to.
+        options = {fields[4]: fields[5].split(",") for fields in mounted}
+        assert "ro" in options["/"]
+        writable = {place for place in options if "rw" in options[place]}
+        kernels = ("/proc", "/sys", "/dev")
+        own = {place for place in writable if not any(f"{place}/".startswith(f"{one}/") for one in kernels)}
+        assert own == {"/tmp", str(volumes / "home"), *(str(volumes / one) for one in ("shared-memory", "temporary"))}
+    with live.cluster() as found:
+        secret = found.get("v1", "Secret", f"{live.service}-api-key", live.namespace)
+    assert secret is not None
+    bearer = base64.b64decode(secret["data"]["api-key"]).decode()
+    answer = httpx.post(
+        f"http://{loopback(pod['status']['podIP'])}:8080/v1/chat/completions",
+        json={"model": live.model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4},
+        headers={"Authorization": f"Bearer {bearer}"},
+        trust_env=False,
+        timeout=120,
+    )
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["usage"]["completion_tokens"] > 0
 
 
 def test_the_node_may_not_read_what_its_pods_do_not_use(live: Live) -> None:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,6 +109,36 @@ def test_a_new_policy_judges_and_is_tested_at_once(
     assert answers["no-debug", first.kind, first.name] == ("fail", policy.tripwire_message)
     rows = re.findall(r"^\| \[([a-z-]+)\]", (repository / "policies/README.md").read_text(), re.MULTILINE)
     assert rows == names
+
+
+@pytest.mark.tools
+def test_the_example_in_a_new_policy_about_pods_works_once_it_replaces_the_rule(
+    run: Callable[..., Said], repository: Path, tmp_path: Path
+) -> None:
+    run("new", "no-debug", "--kind", "Pod", "--shared", "pods", "--repository", repository)
+    path = repository / "policies/no-debug/policy.yaml"
+    before, _, rest = path.read_text().partition("    # REPLACE this by")
+    comment = [line.removeprefix("    # ") for line in rest.partition("  validations:\n")[0].splitlines()[1:]]
+    split = next(index for index, line in enumerate(comment) if line.startswith("and the rule below"))
+    parts = ("".join(f"    {line}\n" for line in lines) for lines in (comment[:split], comment[split + 1 :]))
+    path.write_text(before + "  validations:\n".join(parts))
+    answers = judge([str(path.parent)], [with_volumes(name) for name in VOLUMES], tmp_path / "example")
+    found = {name: answers["no-debug", "Pod", name] for name in VOLUMES}
+    assert found.pop("host") == ("fail", "spec: mounts a hostPath volume")
+    assert {answer for answer, _ in found.values()} == {"pass"}
+
+
+VOLUMES: dict[str, object] = {
+    "host": [{"name": "a", "hostPath": {"path": "/"}}],
+    "other": [{"name": "a", "emptyDir": {}}],
+    "none": [],
+    "null": None,
+}
+
+
+def with_volumes(name: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "b"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"volumes": VOLUMES[name]}}
 
 
 @pytest.mark.tools

@@ -1,7 +1,8 @@
 """Stands in for vLLM's server where only a kubelet's rules are tested: it takes its arguments and answers `/health`.
 
 `--served-model-name` selects its behaviour: `ok`; `crash` (ends at once with exit status 3); `slow` (listens after two
-seconds); `stubborn` (ignores SIGTERM); `sick` (is well until the file `sick` lies in its folder); `done` (ends well).
+seconds); `stubborn` (ignores SIGTERM); `writes` (says in which folders it can write); `sick` (is well until the file
+`sick` lies in its folder); `done` (ends well).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import http.server
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -29,6 +31,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
+def _can_write(folder: str) -> bool:
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
 def main() -> int:
     """Behave as asked."""
     parser = argparse.ArgumentParser()
@@ -45,6 +55,10 @@ def main() -> int:
         return 3
     if behaviour == "done":
         return 0
+    if behaviour == "writes":
+        for place in ("/tmp", "/var/tmp", "/dev/shm", "/", ".", os.environ["HOME"], os.environ["MODELS"]):
+            print(f"{place}: {'can write' if _can_write(place) else 'cannot write'}", flush=True)
+        print(f"temporary files lie in {tempfile.gettempdir()}", flush=True)
     if behaviour == "slow":
         time.sleep(2)
     server = http.server.ThreadingHTTPServer((asked.host, asked.port), Handler)

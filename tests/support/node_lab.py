@@ -24,11 +24,12 @@ from api_server import ApiServer
 from neuroscale.core.tools import find_tool
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster, Identity, Object
+from neuroscale.local.node import read_only_root
 from neuroscale.local.node.agent import Agent
 from neuroscale.local.node.container import PODS, Keeper
 from neuroscale.local.node.events import Events
 from neuroscale.local.node.launch import LocalVllm
-from neuroscale.local.node.pod import Machine
+from neuroscale.local.node.machine import Machine
 from neuroscale.local.node.probes import Prober
 from neuroscale.local.node.registration import Capacity, Registration
 from neuroscale.local.node.service import access
@@ -64,6 +65,7 @@ class NodeLab:
         python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{model_server_stand_in.__file__}" "$@"\n')
         python.chmod(python.stat().st_mode | stat.S_IXUSR)
         self.problem: str | None = None
+        self.root_problem = read_only_root.problem()
         self.said: list[str] = []
         self.prober = Prober()
         (folder / PODS).mkdir()
@@ -86,6 +88,7 @@ class NodeLab:
             events=Events(self.own, self.name),
             prober=self.prober,
             say=self.said.append,
+            root_problem=self.root_problem,
         )
         capacity = Capacity(2, 2**33, 2**36)
         agent = Agent(machine, Registration(self.own, self.name, 1, capacity, VERSION))
@@ -169,6 +172,11 @@ class NodeLab:
     def delete(self, name: str, grace: int | None = None) -> None:
         path = self.cluster.path("v1", "Pod", self.namespace, name)
         self.cluster.request("DELETE", path, {} if grace is None else {"gracePeriodSeconds": str(grace)})
+
+    def messages(self, name: str, reason: str) -> list[str]:
+        """The messages of the pod's events of a reason."""
+        found = self.cluster.list("v1", "Event", self.namespace)
+        return [one["message"] for one in found if (one["involvedObject"]["name"], one["reason"]) == (name, reason)]
 
     def events(self, name: str) -> list[str]:
         """The reasons of the pod's events."""

@@ -36,6 +36,13 @@ class Figure(Frozen):
     source: Source
 
 
+class Tried(Frozen):
+    """Whether something works, as somebody saw it, and the source; `value` is null if nobody has tried it."""
+
+    value: bool | None
+    source: Source
+
+
 class Parameters(Frozen):
     """The publisher's numbers of parameters (null: unknown). The plan counts from `config`; tests compare the two."""
 
@@ -219,6 +226,8 @@ class RuntimeEntry(Frozen):
     `start_seconds`: seconds of a start beside weights, compilation and graphs (processes, profiling, warm-up).
     `compile_layer_seconds`: seconds of compilation for each layer of the model, without a cache.
     `capture_layer_seconds`: seconds to capture a graph, for each layer and batch size (null: none is captured).
+    `read_only_root`: whether vLLM starts and answers in this image on a read-only root file system, with only HOME,
+    `/tmp` and `/dev/shm` to write to (None: nobody has tried it).
     """
 
     name: Label
@@ -236,6 +245,7 @@ class RuntimeEntry(Frozen):
     start_seconds: Figure
     compile_layer_seconds: Figure
     capture_layer_seconds: Figure
+    read_only_root: Tried | None = None
     source: Source
 
     @field_validator("image")
@@ -249,6 +259,11 @@ class RuntimeEntry(Frozen):
     def reference(self) -> str:
         """The image, with its digest if that is known."""
         return f"{self.image}@{self.digest}" if self.digest else self.image
+
+    @property
+    def has_read_only_root(self) -> bool:
+        """Whether its services get a read-only root file system: only where that was tried and works."""
+        return self.read_only_root is not None and self.read_only_root.value is True
 
 
 class Quota(Frozen):

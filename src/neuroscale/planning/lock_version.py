@@ -1,4 +1,4 @@
 """Versions that a plan's lock records. Raise PLANNER_VERSION whenever the same request may give another plan."""
 
-PLANNER_VERSION = "2.2.0"
-TEMPLATE_VERSION = "1.3.0"
+PLANNER_VERSION = "2.3.0"
+TEMPLATE_VERSION = "1.4.0"

@@ -96,13 +96,17 @@ class TypicalLoad(Frozen):
 
 
 class Runtime(Frozen):
-    """The serving runtime: `image` is the complete reference, `version` vLLM's; it runs as `uid` and `gid`."""
+    """The serving runtime: `image` is the complete reference, `version` vLLM's; it runs as `uid` and `gid`.
+
+    `read_only_root`: the catalog says that vLLM answers in this image on a read-only root file system.
+    """
 
     name: str
     image: str
     version: str
     uid: int = 1001
     gid: int = 1001
+    read_only_root: bool = False
 
 
 class Resources(Frozen):
@@ -222,6 +226,8 @@ def dump_plan(plan: Plan) -> str:
     """`plan.yaml` for a plan: the same bytes for equal plans; `load_plan` gives the same value back."""
     written = plan.model_dump(mode="json")
     if plan.typical is None:
-        # Files of older plans, which lack this field, stay as they are.
+        # Files of older plans, which lack these fields, stay as they are.
         del written["typical"]
+    if not plan.runtime.read_only_root:
+        del written["runtime"]["read_only_root"]
     return dump(written)

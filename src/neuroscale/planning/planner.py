@@ -81,6 +81,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
             version=chosen.runtime.version,
             uid=chosen.runtime.uid,
             gid=chosen.runtime.gid,
+            read_only_root=chosen.runtime.has_read_only_root,
         ),
         resources=chosen.resources,
         tenancy=Tenancy(team=team.name, owner=team.owner, cost_center=team.cost_center, namespace=team.namespace),

@@ -156,10 +156,25 @@ spec:
       controllers: []
   matchConstraints:
     resourceRules:
-{_rules(chosen, kinds)}{variables}  validations:
-    # REPLACE this rule. Read fields with `.?field.orValue(...)`, so that a missing field does not end in an error.
+{_rules(chosen, kinds)}{variables}{_example_of_places() if variables else ""}  validations:
+    # REPLACE this rule. A missing field must not end in an error, nor one that is null: read fields with
+    # `.?field.orValue(...)`, and lists with `optional.ofNonZeroValue(object.?field.orValue([])).orValue([])`.
     - expression: object.?metadata.?annotations[?'neuroscale.dev/{name}'].orValue('') != '{_REFUSED}'
       message: "{_message(name)}"
+"""
+
+
+def _example_of_places() -> str:
+    """A comment with a rule in the form that all rules about pods have."""
+    return f"""    # {PLACEHOLDER} this by a variable with the places that break your rule, such as:
+    # - name: places
+    #   expression: >-
+    #     variables.pods.filter(p, optional.ofNonZeroValue(p.pod.?volumes.orValue([])).orValue([])
+    #     .exists(v, v.?hostPath.orValue(null) != null)).map(p, p.at)
+    # and the rule below by one with these places in its message:
+    # - expression: size(variables.places) == 0
+    #   messageExpression: >-
+    #     variables.places.join(', ') + ': mounts a hostPath volume'
 """
 
 

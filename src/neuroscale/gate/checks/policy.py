@@ -25,6 +25,7 @@ from neuroscale.gate.checks.kyverno import Batch, KyvernoResult, Reference, refe
 from neuroscale.gate.checks.policy_exceptions import GATE, unneeded_exceptions, with_exceptions
 from neuroscale.gate.checks.policy_tripwires import ask_with_tripwires, tripwire_of
 from neuroscale.gate.checks.refused_kinds import REFUSED, plural_of
+from neuroscale.gate.fit.read_only_root import RULE as WRITABLE_ROOT
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import Manifest
 from neuroscale.policies.policy_set import Policy, PolicyException, PolicySet
@@ -87,11 +88,11 @@ def evaluate_policies(
     count = workers or (1 if few else os.cpu_count() or 1)
     batches = _batches(policy_set, manifests, pairs, schemas, count)
     findings = list(homeless)
-    # The production check looks at the exceptions from its own rules.
+    # The production check and the fit check look at the exceptions from their own rules.
     in_force = [
         one
         for one in policy_set.exceptions
-        if one.policy not in PRODUCTION_RULES and one.fault(today, longest_days) is None
+        if one.policy not in (*PRODUCTION_RULES, WRITABLE_ROOT) and one.fault(today, longest_days) is None
     ]
     needed: set[tuple[str, int]] = set()
     expected = evaluated = 0

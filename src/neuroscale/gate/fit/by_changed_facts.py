@@ -9,6 +9,7 @@ from neuroscale.core.errors import UntrustedError
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut
 from neuroscale.gate.fit.check import FitCheck, evaluate_fit
 from neuroscale.gate.fit.known_models import read_knowledge
+from neuroscale.gate.fit.read_only_root import RootExceptions
 from neuroscale.repo.layout import CATALOG, SETTINGS
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class ChangedFactsFitCheck(GateCheck):
         by_the_base = run.result(FitCheck.name)
         if by_the_base is None:
             raise UntrustedError("the fit by the facts of the base was not judged before it.")
-        seen = evaluate_fit(run.manifests, run.runtimes, lambda: read_knowledge(run.after))
+        excepting = RootExceptions(run).applied
+        seen = evaluate_fit(run.manifests, run.runtimes, lambda: read_knowledge(run.after), excepting)
         known = set(by_the_base.findings)
         return replace(seen, findings=tuple(one for one in seen.findings if one not in known))

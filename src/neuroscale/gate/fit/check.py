@@ -16,6 +16,7 @@ from neuroscale.gate.fit.judgement import GATE, NOT_JUDGED, Judged, judge_contai
 from neuroscale.gate.fit.known_models import Knowledge, read_knowledge
 from neuroscale.gate.fit.model_labels import wrong_labels
 from neuroscale.gate.fit.model_revisions import loose_findings, must_be_caught
+from neuroscale.gate.fit.read_only_root import Excepting, RootExceptions, root_findings
 from neuroscale.gate.fit.tripwires import Tripwire, tripwires
 from neuroscale.gate.fit.vllm_containers import Found, VllmContainer
 from neuroscale.gate.fit.vllm_pods import servers
@@ -34,13 +35,14 @@ class FitCheck(GateCheck):
     title = "Fit"
 
     def evaluate(self, run: Run) -> Evaluation:
-        result = evaluate_fit(run.manifests, run.runtimes, lambda: _knowledge(run))
+        exceptions = RootExceptions(run)
+        result = evaluate_fit(run.manifests, run.runtimes, lambda: _knowledge(run), exceptions.applied)
         caught = must_be_caught()
         left_out = _production(run)
         loose = loose_findings(GATE, run.manifests, run.runtimes, left_out=left_out, strict=run.subject.strict)
         return replace(
             result,
-            findings=(*result.findings, *loose),
+            findings=(*result.findings, *loose, *exceptions.unneeded(run.manifests)),
             tripwires=result.tripwires + caught,
             caught=result.caught + caught,
         )
@@ -71,29 +73,33 @@ def evaluate_fit(
     manifests: Sequence[Manifest],
     elsewhere: Callable[[str], Manifest | None],
     knowledge: Callable[[], Knowledge | None],
+    excepting: Excepting = lambda _, finding: finding,
 ) -> Evaluation:
     """Judge every container that runs vLLM among the manifests.
 
     `elsewhere` gives a ClusterServingRuntime by its name. `knowledge` reads the catalog, and gives None if the catalog
-    cannot be read; it is called only if a container runs vLLM. Raises UntrustedError if a known-bad service has no
-    finding.
+    cannot be read; it is called only if a container runs vLLM. `excepting` applies the exceptions from `writable-root`.
+    Raises UntrustedError if a known-bad service has no finding.
     """
     traps = tripwires()
     for trap in traps:
         _must_be_caught(trap)
     there = list(servers(manifests, elsewhere))
-    seen, findings = _judge_all(there, knowledge() if there else None)
+    seen, findings = _judge_all(there, knowledge() if there else None, excepting)
     in_part = sum(not one.whole for one in seen)
     detail = f"{in_part} of {len(seen)} commands judged in part" if in_part else ""
     caught = sum(len(trap.wanted) for trap in traps)
     return Evaluation(findings, len(seen), len(seen), "commands", caught, caught, detail)
 
 
-def _judge_all(there: Sequence[Found], known: Knowledge | None) -> tuple[list[Judged], tuple[Finding, ...]]:
-    """The judgement on each container, and all findings: those about labels last."""
+def _judge_all(
+    there: Sequence[Found], known: Knowledge | None, excepting: Excepting = lambda _, finding: finding
+) -> tuple[list[Judged], tuple[Finding, ...]]:
+    """The judgement on each container, and all findings: those about root file systems and labels last."""
     seen = [judge_container(found, known) for found in there]
     models = [(found, one.model) for found, one in zip(there, seen, strict=True) if isinstance(found, VllmContainer)]
-    return seen, (*(finding for one in seen for finding in one.findings), *wrong_labels(GATE, models))
+    roots = root_findings(GATE, [found for found, _ in models], known, excepting)
+    return seen, (*(finding for one in seen for finding in one.findings), *roots, *wrong_labels(GATE, models))
 
 
 def _must_be_caught(trap: Tripwire) -> None:

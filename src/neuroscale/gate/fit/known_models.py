@@ -21,7 +21,7 @@ from neuroscale.planning.fit import Device, device, draft_method, with_draft
 from neuroscale.planning.replica_memory import served_facts
 from neuroscale.planning.vllm_flags import MOUNTED_MODEL
 from neuroscale.vllm.accelerator_rules import Place
-from neuroscale.vllm.command import image_repository
+from neuroscale.vllm.command import image_repository, image_version
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 _FILE = "file://"
@@ -182,6 +182,15 @@ class Knowledge:
         alike = [one for one in self.catalog.runtimes.values() if one.family == family]
         same = [one for one in self._of_image(str(server.container.get("image") or "")) if one in alike]
         return next((one for one in (*same, *alike) if one.only_for is None), None)
+
+    def of_image(self, image: str) -> list[RuntimeEntry]:
+        """The catalog's runtimes whose image this is, in the same version, whatever mirror it comes from."""
+        version, digest = image_version(image), image.partition("@")[2]
+        return [
+            one
+            for one in self._of_image(image)
+            if one.version == version or (digest and digest == one.digest and not version)
+        ]
 
     def _of_image(self, image: str) -> list[RuntimeEntry]:
         """The catalog's runtimes of an image, whatever mirror it comes from."""

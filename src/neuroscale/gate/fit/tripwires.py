@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from neuroscale.catalog import Accelerator, Catalog, ModelEntry
-from neuroscale.catalog.entries import Checkpoint, Parameters, Serving, Weights
+from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
+from neuroscale.catalog.entries import Checkpoint, Parameters, Serving, Tried, Weights
 from neuroscale.core.yaml_io import Document
 from neuroscale.gate.fit.known_models import Knowledge
+from neuroscale.gate.fit.read_only_root import NO_FOLDER
+from neuroscale.gate.fit.read_only_root import RULE as WRITABLE_ROOT
 from neuroscale.gate.fit.volumes import SHARED_MEMORY
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
 from neuroscale.models.config import read_config
@@ -23,6 +25,7 @@ _KEY = {"name": "VLLM_API_KEY", "valueFrom": {"secretKeyRef": {"name": "tripwire
 _NODES = {"example.com/tripwire": "small"}
 _MODELS = {"tripwire/dense-31b": (64, 6144, 20480), "tripwire/dense-1b": (16, 2048, 8192)}
 """Layers, hidden size, and width of the MLP."""
+_TRIED = "vllm/vllm-openai-tripwire:v0.32.0"
 _PROBE = {"httpGet": {"path": "/health", "port": 8000}}
 _BAD = (
     ("not-reachable", "--host"),
@@ -152,6 +155,18 @@ def tripwires() -> tuple[Tripwire, ...]:
             (("not-reachable", "--uds"),),
             knowledge,
         ),
+        Tripwire(
+            "a writable root in an image that was tried with a read-only one",
+            (deployment(small, image=_TRIED, securityContext={"readOnlyRootFilesystem": False}),),
+            ((WRITABLE_ROOT, "tripwire"),),
+            knowledge,
+        ),
+        Tripwire(
+            "a read-only root without a folder for temporary files",
+            (deployment(small, image=_TRIED, securityContext={"readOnlyRootFilesystem": True}),),
+            ((NO_FOLDER, "/tmp"),),  # noqa: S108 - a part of a message
+            knowledge,
+        ),
     )
 
 
@@ -187,7 +202,13 @@ def _catalog() -> Catalog:
         strict=False,
     )
     entries = {name: _entry(name) for name in _MODELS}
-    return Catalog(entries, {card.name: card}, {}, {}, {})
+    return Catalog(entries, {card.name: card}, {}, {"tripwire": _runtime()}, {})
+
+
+def _runtime() -> RuntimeEntry:
+    """A runtime with only the fields that the check reads."""
+    entry: dict[str, Any] = {"name": "tripwire", "family": "cuda", "image": _TRIED, "digest": None, "version": "0.32.0"}
+    return RuntimeEntry.model_construct(**entry, read_only_root=Tried(value=True, source=_SOURCE))
 
 
 def _entry(name: str) -> ModelEntry:

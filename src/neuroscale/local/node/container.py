@@ -159,8 +159,8 @@ class Container:
         else:
             self.state = self._ended(float(running.get("started", time.time())))
 
-    def start(self, launch: Launch, probes: list[Probe]) -> None:
-        """Start its process. Raises OSError if the shim cannot be started."""
+    def start(self, launch: Launch, probes: list[Probe], note: str = "") -> None:
+        """Start its process. `note`: the first line of its log. Raises OSError if the shim cannot be started."""
         attempt = self._attempt + 1
         self._make_folders(launch)
         self._keep_log()
@@ -182,9 +182,11 @@ class Container:
             "log": str(self.log),
             "log_gid": self._keeper.log_gid,
             "attempt": attempt,
+            "read_only_root": asdict(launch.read_only_root) if launch.read_only_root else None,
+            "note": note,
         }
         shim_marks = {_CONTAINER_VARIABLE: self._mark, _SHIM_VARIABLE: f"{self._mark}/{attempt}"}
-        child = _spawn(self._folder, {**marks, **shim_marks}, json.dumps(asked).encode())
+        child = _spawn(self._folder, {**marks, **shim_marks}, json.dumps(asked, default=str).encode())
         self._attempt, self.restarts, self._shim = attempt, attempt, child
         self._started_at = time.monotonic()
         self.state = Running(time.time())

@@ -16,6 +16,7 @@ from typing import Any
 from neuroscale.kube.client import Object
 from neuroscale.local.node.image import check_image
 from neuroscale.local.node.objects import amount, name_of, rounded_up
+from neuroscale.local.node.read_only_root import TEMPORARY
 from neuroscale.local.node.variables import Place, Sources, expand_all, resolve
 from neuroscale.local.node.waiting_error import CONFIGURATION, CREATION, PULL_FAILED, WaitingError
 
@@ -45,34 +46,63 @@ class LocalVllm:
 
 
 @dataclass(frozen=True)
+class ReadOnlyRoot:
+    """A view of this machine's files for one process, which may write to its volumes alone.
+
+    `temporary`: its folder at /tmp (None: nothing is mounted there). `writable`: the folders of its volumes. `needed`:
+    folders that it reads, wherever they lie.
+    """
+
+    temporary: Path | None
+    writable: tuple[Path, ...]
+    needed: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
 class Launch:
-    """A process. `volumes`: the empty folders of its pod that it needs; `memory`: bytes that it may use, or None."""
+    """A process. `volumes`: the empty folders of its pod that it needs; `memory`: bytes that it may use, or None.
+
+    `read_only_root`: None for a process that may write wherever its user may.
+    """
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(repr=False)
     folder: Path
     volumes: tuple[str, ...]
     memory: int | None
+    read_only_root: ReadOnlyRoot | None = None
 
 
 def plan_process(
-    pod: Object, container: Object, sources: Sources, server: LocalVllm, place: Place, root: Path
+    pod: Object,
+    container: Object,
+    sources: Sources,
+    server: LocalVllm,
+    place: Place,
+    root: Path,
+    *,
+    read_only_roots: bool = False,
 ) -> Launch:
     """The process to start. `root`: the pod's folder on this machine; `volume` and `scratch` name the folders below it.
 
-    Raises WaitingError.
+    `read_only_roots`: this machine can give a process a read-only root file system. Raises WaitingError.
     """
     check_image(container["image"], server.version)
     if server.problem:
         raise WaitingError(PULL_FAILED, f'Failed to pull image "{container["image"]}": {server.problem}')
     _check_user(pod, container)
     mounts = _mounts(pod, container, server, root)
+    read_only_root = None
+    if read_only_roots and asks_for_read_only_root(container):
+        read_only_root = _read_only_root(container, mounts, server, root)
+        mounts = [pair for pair in mounts if pair[0] != TEMPORARY]
     variables = resolve(pod, container, sources, place)
     arguments = expand_all(_arguments(container), variables)
     own = scratch(root, container["name"])
     working = translate(container.get("workingDir") or "", mounts)
     environment = {
         **_usual(pod, own, server, place),
+        **({} if read_only_root else _instead_of_tmp(own)),
         **{name: translate(value, mounts) for name, value in variables.items()},
     }
     memory = amount(container, "limits", "memory")
@@ -82,7 +112,13 @@ def plan_process(
         folder=Path(working) if working.startswith(str(root)) else own,
         volumes=tuple(sorted(_empty_folders(pod, container))),
         memory=None if memory is None else rounded_up(memory),
+        read_only_root=read_only_root,
     )
+
+
+def asks_for_read_only_root(container: Object) -> bool:
+    """Whether the container must not write to its image's files."""
+    return (container.get("securityContext") or {}).get("readOnlyRootFilesystem") is True
 
 
 def volume(root: Path, name: str) -> Path:
@@ -178,6 +214,18 @@ def _mounts(pod: Object, container: Object, server: LocalVllm, root: Path) -> li
     return sorted(found.items(), key=lambda pair: -len(pair[0]))
 
 
+def _read_only_root(
+    container: Object, mounts: Sequence[tuple[str, Path]], server: LocalVllm, root: Path
+) -> ReadOnlyRoot:
+    open_ones = {one["name"] for one in container.get("volumeMounts") or () if one.get("readOnly") is not True}
+    needed = (root, server.models, server.python.parent.parent, *((server.libraries,) if server.libraries else ()))
+    return ReadOnlyRoot(
+        temporary=dict(mounts).get(TEMPORARY),
+        writable=tuple(volume(root, name) for name in sorted(open_ones)),
+        needed=needed,
+    )
+
+
 def _empty_folders(pod: Object, container: Object) -> set[str]:
     """The volumes that the container mounts, all of which must be empty folders. Raises WaitingError."""
     known: dict[str, Any] = {one["name"]: one for one in pod["spec"].get("volumes") or ()}
@@ -198,18 +246,23 @@ def _usual(pod: Object, own: Path, server: LocalVllm, place: Place) -> dict[str,
         "PATH": os.pathsep.join((str(server.python.parent), os.defpath)),
         "LANG": "C.UTF-8",
         "HOME": str(own),
-        "TMPDIR": str(own),
         "HOSTNAME": pod["metadata"]["name"],
         # Its lines are the container's log.
         "PYTHONUNBUFFERED": "1",
         # It must not write beside its modules.
         "PYTHONDONTWRITEBYTECODE": "1",
-        # Its own processes use this folder for temporary files, and for sockets, for which the full path is too long.
         "VLLM_HOST_IP": place.address,
-        "VLLM_RPC_BASE_PATH": ".",
         # This node serves models of a few megabytes: a second thread would spin for the first and speed up nothing.
         "OMP_NUM_THREADS": "1",
         # The engine computes itself: a worker beside it would import all that it imports once more.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         **({"LD_LIBRARY_PATH": str(server.libraries)} if server.libraries else {}),
     }
+
+
+def _instead_of_tmp(own: Path) -> dict[str, str]:
+    """The variables of a process that shares the machine's /tmp with others: it uses its own folder.
+
+    It is the process's working folder, and the full path would be too long for sockets.
+    """
+    return {"TMPDIR": str(own), "VLLM_RPC_BASE_PATH": "."}

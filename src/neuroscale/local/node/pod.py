@@ -5,21 +5,18 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object, RefusedError
+from neuroscale.kube.client import Identity, KubernetesError, Object, RefusedError
 from neuroscale.local.node.addresses import loopback
 from neuroscale.local.node.backoff import BackOff
-from neuroscale.local.node.container import Container, Keeper, Terminated, Waits
-from neuroscale.local.node.events import Events
-from neuroscale.local.node.launch import LocalVllm, plan_process
+from neuroscale.local.node.container import Container, Terminated, Waits
+from neuroscale.local.node.launch import asks_for_read_only_root, plan_process
+from neuroscale.local.node.machine import Machine
 from neuroscale.local.node.objects import name_of, seconds_of
 from neuroscale.local.node.pod_status import Seen, Whereabouts, content, initializing, pod_status
-from neuroscale.local.node.probes import Kind, Probe, Prober, probes_of
+from neuroscale.local.node.probes import Kind, Probe, probes_of
 from neuroscale.local.node.sources import read_sources
 from neuroscale.local.node.streams import remove_streams, write_streams
 from neuroscale.local.node.variables import Place
@@ -30,25 +27,6 @@ _TICK = 0.1
 _RETRY = 2.0  # seconds until the next look for a pod's missing parts
 _FORCED_GRACE = 2.0  # seconds in which the processes of a pod without an object must end
 _API_PAUSE = 1.0  # seconds until a status that the API server refused is written again
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The facts that all pods of the node share. `folder` holds one folder for each pod; `cpu` in cores, `memory` in
-    bytes.
-    """
-
-    name: str
-    host: str
-    cpu: int
-    memory: int
-    folder: Path
-    cluster: Cluster
-    keeper: Keeper
-    server: Callable[[], LocalVllm]
-    events: Events
-    prober: Prober
-    say: Callable[[str], None]
 
 
 class PodWorker:
@@ -199,11 +177,16 @@ class PodWorker:
         server = machine.server()
         probes = probes_of(one.spec)
         sources = read_sources(machine.cluster, one.spec, self._pod["metadata"]["namespace"])
-        launch = plan_process(self._pod, one.spec, sources, server, place, self._root)
+        can = not machine.root_problem
+        launch = plan_process(self._pod, one.spec, sources, server, place, self._root, read_only_roots=can)
         make_volumes(self._root, launch, server.cache, machine.keeper.user)
         write = f'vLLM {server.version} of this machine stands in for image "{one.spec["image"]}"'
         self._event("Pulled", write, one)
-        one.start(launch, probes)
+        note = ""
+        if machine.root_problem and asks_for_read_only_root(one.spec):
+            note = f"This node does not make the container's root file system read-only. {machine.root_problem}"
+            self._event("RootFileSystemWritable", note, one)
+        one.start(launch, probes, note)
         one.pulls = BackOff()
         self._say(f"{one.name} started, run {one.restarts + 1}")
         self._event("Started", f"Started container {one.name}", one)

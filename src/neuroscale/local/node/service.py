@@ -17,12 +17,12 @@ from neuroscale.kube.client import Object
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane
 from neuroscale.local.errors import LocalError
 from neuroscale.local.kwok import NAME as KWOK
-from neuroscale.local.node import programs
+from neuroscale.local.node import programs, read_only_root
 from neuroscale.local.node.agent import Agent, Health
 from neuroscale.local.node.container import PODS, Keeper
 from neuroscale.local.node.events import Events
 from neuroscale.local.node.launch import LocalVllm
-from neuroscale.local.node.pod import Machine
+from neuroscale.local.node.machine import Machine
 from neuroscale.local.node.probes import Prober
 from neuroscale.local.node.registration import Capacity, Registration
 from neuroscale.local.node.streams import GROUP, RESOURCES
@@ -88,6 +88,8 @@ class Node:
         notes = [f"No model can be served here, and pods of services wait. {found}"] if isinstance(found, str) else []
         if self.state.model_user is None:
             notes.append("Model servers run as the user who started them, so they can read its files.")
+        if problem := read_only_root.problem():
+            notes.append(f"Pods that ask for a read-only root file system get a writable one here. {problem}")
         return tuple(notes)
 
     def _apply(self) -> None:
@@ -114,6 +116,7 @@ def run(state: State, say: Callable[[str], None]) -> tuple[Agent, Health]:
         events=Events(live, NODE),
         prober=Prober(),
         say=say,
+        root_problem=read_only_root.problem(),
     )
     registration = Registration(live, NODE, state.instance.ports[KWOK], capacity, finder().version)
     agent = Agent(machine, registration)

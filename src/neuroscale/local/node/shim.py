@@ -9,6 +9,9 @@ container runtime's shim is. It reads from its standard input one JSON object:
     log, log_gid                its log in the format of the container runtime interface (CRI), and the group that may
                                 read it; null: nobody else
     attempt                     a number that the records repeat
+    read_only_root              what `read_only_root.py` beside this file needs to know; null: the process may write
+                                wherever its user may
+    note                        the first line of the log; empty for none
 
 It writes `running.json` when the process has started and `exit.json` when it has ended, both into FOLDER. SIGTERM goes
 on to the process; SIGUSR1 ends it and all that it started at once. What it started ends with it, as in a container.
@@ -44,6 +47,8 @@ def main(folder: Path) -> None:
     os.umask(0o077)
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     log = Log(Path(asked["log"]), asked["log_gid"])
+    if asked["note"]:
+        log.write("stderr", f"{asked['note']}\n".encode())
     started = time.time()
     with contextlib.ExitStack() as outputs:
         try:
@@ -68,11 +73,15 @@ def main(folder: Path) -> None:
 
 
 def _start(asked: dict[str, Any]) -> subprocess.Popen[bytes]:
+    argv: list[str] = asked["argv"]
     user: dict[str, Any] = {}
-    if asked["uid"] is not None:
+    if asked["read_only_root"] is not None:
+        told = {**asked["read_only_root"], "uid": asked["uid"], "gid": asked["gid"]}
+        argv = [sys.executable, "-I", str(Path(__file__).with_name("read_only_root.py")), json.dumps(told), *argv]
+    elif asked["uid"] is not None:
         user = {"user": asked["uid"], "group": asked["gid"], "extra_groups": []}
     return subprocess.Popen(
-        asked["argv"],
+        argv,
         cwd=asked["folder"],
         env=asked["environment"],
         stdin=subprocess.DEVNULL,

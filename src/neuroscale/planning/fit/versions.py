@@ -43,9 +43,10 @@ class Behaviour:
     `large_card_gib`: from that memory on 8,192 tokens a step and 1,024 requests; `a100_is_small`: but not on an A100;
     `huge_card_gib`: from that memory on 16,384. `image_in_one_step`: tokens a step grow to hold a whole image or video
     if attention is bidirectional inside it (Gemma). `windows_padded`: pages of windowed layers that do not divide
-    the largest are padded; before, such models were refused. `prefixes_of_states`: prefixes are cached by default beside
-    states, too, so that a request holds more of them: starts of 0.19 and 0.23 print the tokens of one state a request,
-    and those of 0.24 and 0.27 the tokens of two (tests/ground_truth). `chunked_hybrid`: layers with chunks free older chunks.
+    the largest are padded; before, such models were refused. `prefixes_of_states`: prefixes are cached by default
+    beside states, too, so that a request holds more of them: starts of 0.19 and 0.23 print the tokens of one state a
+    request, and those of 0.24 and 0.27 the tokens of two (tests/ground_truth). `chunked_hybrid`: layers with chunks
+    free older chunks.
     `cpu_sequences`: requests at once on a CPU. `second_runner`: the models for which the second runner is the default;
     `second_architectures`: the architectures with experts for which it is, too.
     `process_gib`: non-torch memory of a process. `fabric_gib`: memory of collectives over a switched fabric (None: by

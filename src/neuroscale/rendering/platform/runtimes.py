@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from neuroscale.catalog import Catalog
 from neuroscale.rendering.platform.filling import filled
+from neuroscale.rendering.temporary_folder import TEMPORARY_GIB
 from neuroscale.repo.layout import CATALOG
 
 FOLDER = "platform/serving/runtimes"
@@ -19,6 +20,8 @@ def render(catalog: Catalog) -> dict[str, str]:
             title=runtime.title,
             version=runtime.version,
             image=runtime.reference,
+            has_read_only_root=runtime.has_read_only_root,
+            temporary_size=f"{TEMPORARY_GIB}Gi",
         )
         for runtime in catalog.runtimes.values()
     }

@@ -12,6 +12,7 @@ from neuroscale.planning.plan import Plan, dump_plan
 from neuroscale.planning.probes import BUSY_SECONDS, DRAIN_SECONDS, failures_for
 from neuroscale.rendering import api_key
 from neuroscale.rendering.scaffolder.encoded_values import Encoder, FileText, NamedValue, Scalar, shown
+from neuroscale.rendering.temporary_folder import TEMPORARY_GIB
 from neuroscale.repo.layout import PLAN_FILE
 from neuroscale.request.service_request import Request, dump_request
 
@@ -34,6 +35,8 @@ class TemplateValues(TypedDict):
     group_id: Scalar
     home: Scalar
     home_size: Scalar
+    has_read_only_root: bool
+    temporary_size: Scalar
     has_storage_uri: bool
     storage_uri: Scalar
     args: list[Scalar]
@@ -117,6 +120,8 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
         group_id=encode.positive("runtime.gid", plan.runtime.gid),
         home=encode.text("environment_variables.HOME", plan.environment_variables.get("HOME", "")),
         home_size=Scalar(_gibibytes(math.ceil(downloaded_gib * 11 / 10) + _HOME_HEADROOM_GIB)),
+        has_read_only_root=plan.runtime.read_only_root,
+        temporary_size=Scalar(_gibibytes(TEMPORARY_GIB)),
         has_storage_uri=stored,
         storage_uri=encode.literal("model_source", plan.model_source),
         args=[encode.literal(f"vllm_args[{index}]", argument) for index, argument in enumerate(plan.vllm_args)],
