@@ -35,7 +35,9 @@ def fresh() -> Catalog:
         )
         for name in ("a/A", "b/B")
     }
-    prices = {"p": catalog.prices["google-cloud"].model_copy(update={"name": "p", "date": TODAY})}
+    cloud = catalog.prices["google-cloud"]
+    undated = tuple(price.model_copy(update={"date": None}) for price in cloud.prices)
+    prices = {"p": cloud.model_copy(update={"name": "p", "date": TODAY, "prices": undated})}
     runtimes = {name: one.model_copy(update={"digest": DIGEST}) for name, one in catalog.runtimes.items()}
     return Catalog(models, catalog.accelerators, prices, runtimes, catalog.teams)
 

@@ -33,6 +33,7 @@ EXCEPTION = "platform/catalog/budgets/exceptions/launch.yaml"
 PRICES = "platform/catalog/prices/google-cloud.yaml"
 CENTER = "cc-ml-inference"
 POD = monthly(HOURLY)
+UNPRICED = pod_spec(gpu=1, cpu=4, memory="16Gi") | {"nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-t9"}}
 ALL_BLOCK = {
     "over_budget": "block",
     "without_price": "block",
@@ -128,9 +129,7 @@ def test_other_cost_centres_are_not_counted_and_one_without_a_budget_is_named(
 
 def test_a_service_without_a_price_makes_a_total_a_lower_bound(repository: Repository, tmp_path: Path) -> None:
     repository.commit({BUDGET: budget(f"{9 * POD:.2f}"), SETTINGS: settings(over_budget="block")})
-    unknown = pod_spec(gpu=1, cpu=4, memory="16Gi")
-    unknown["nodeSelector"] = {"cloud.google.com/gke-accelerator": "nvidia-tesla-a100"}
-    repository.commit({"manifests/dev/odd/app.yaml": dump(workload(name="odd", pod=unknown))})
+    repository.commit({"manifests/dev/odd/app.yaml": dump(workload(name="odd", pod=UNPRICED))})
     result, _ = check(repository, tmp_path, new())
     assert errors(result) == {}
     assert "1 service without a known cost: dev/odd" in notices(result)["over-budget"]
@@ -175,9 +174,7 @@ def test_an_exception_lifts_a_budget_to_its_ceiling_until_it_expires(repository:
 def test_a_pod_without_a_price_an_old_price_and_a_large_change_are_refused(
     repository: Repository, tmp_path: Path
 ) -> None:
-    unknown = pod_spec(gpu=1, cpu=4, memory="16Gi")
-    unknown["nodeSelector"] = {"cloud.google.com/gke-accelerator": "nvidia-tesla-a100"}
-    result, _ = check(repository, tmp_path, new(pod=unknown))
+    result, _ = check(repository, tmp_path, new(pod=UNPRICED))
     assert list(errors(result)) == ["without-price", "large-change"]
     result, _ = check(repository, tmp_path, new("second"), date(2026, 12, 1))
     assert list(errors(result)) == ["stale-price"]
@@ -191,9 +188,6 @@ def test_a_pod_without_a_price_an_old_price_and_a_large_change_are_refused(
     # An environment without a price list is free by intention.
     result, _ = check(repository, tmp_path, new(environment="local", pod=pod_spec(cpu=1, memory="1Gi")))
     assert errors(result) == {}
-
-
-UNPRICED = pod_spec(gpu=1, cpu=4, memory="16Gi") | {"nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-t9"}}
 
 
 def test_a_large_change_does_not_hide_behind_a_pod_whose_cost_is_unknown(

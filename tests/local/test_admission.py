@@ -88,13 +88,12 @@ class Case:
         return self.expected.partition(": ")[2]
 
 
-KINDS = schemas.find().kinds
 CASES = [
     Case(name, manifest, which == "good")
     for name in NAMES
     for which in ("good", "bad")
     for manifest in read_manifests((POLICIES / name / f"{which}.yaml").read_bytes(), f"{which}.yaml")
-    if (manifest.api_version, manifest.kind) in KINDS  # no cluster here has KEDA's
+    if not manifest.api_version.startswith("keda.sh/")  # no cluster here has KEDA's kinds
 ]
 
 
