@@ -309,7 +309,8 @@ def test_a_runtime_is_the_catalogs_image_and_adds_nothing_to_a_service(name: str
     assert container["image"] == CATALOG.runtimes[name].reference
     assert not_pinned([container["image"]]) == []
     # KServe puts these before the service's own, or keeps them where the service says nothing.
-    assert set(container) == {"name", "image", "securityContext"}
+    volume = {"volumeMounts"} if CATALOG.runtimes[name].has_read_only_root else set()
+    assert set(container) == {"name", "image", "securityContext"} | volume
     assert "server-type" not in json.dumps(runtime)
     assert all(not one.get("autoSelect") for one in runtime["spec"]["supportedModelFormats"])
     assert schema_findings([runtime], tmp_path / "run", name) == []

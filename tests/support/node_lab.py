@@ -21,6 +21,7 @@ import yaml
 
 import model_server_stand_in
 from api_server import ApiServer
+from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.core.tools import find_tool
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster, Identity, Object
@@ -83,7 +84,12 @@ class NodeLab:
             cluster=self.own,
             keeper=Keeper(self.instance, None, None),
             server=lambda: LocalVllm(
-                self.folder / "python", VERSION, self.folder, self.problem, cache=self.folder / "cache"
+                self.folder / "python",
+                VERSION,
+                self.folder,
+                self.problem,
+                libraries=REPOSITORY,  # with the stand-in, which a server with a folder at /tmp must see, too
+                cache=self.folder / "cache",
             ),
             events=Events(self.own, self.name),
             prober=self.prober,

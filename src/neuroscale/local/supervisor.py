@@ -48,6 +48,9 @@ Health = Literal["waiting", "starting", "healthy", "ill", "stopped"]
 
 _PROBE_EVERY = 5.0
 _PROBE_WHILE_STARTING = 0.2
+# How soon the end of a process is seen. Each look costs a platform of a dozen processes some processor time.
+_LOOK_EVERY, _LOOK_WHILE_STARTING = 0.3, 0.05
+_REAP_EVERY = 3.0
 _ILL_PROBES = 6  # failed probes of a process that was healthy, before it is restarted
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _STEADY = 60.0  # seconds of health after which the pauses between restarts are reset
@@ -153,7 +156,7 @@ class Supervisor:
         left_before: set[int] = set()
         while any(thread.is_alive() for thread in threads):
             with self._changed:
-                self._changed.wait(1.0)
+                self._changed.wait(_REAP_EVERY)
             left_before = self._reap(left_before)
             for name in (*self.processes, NAME):
                 shorten(self.state.log(name))
@@ -232,7 +235,7 @@ class Supervisor:
                         return
                 every = _PROBE_WHILE_STARTING if record.health == "starting" else _PROBE_EVERY
                 next_probe = time.monotonic() + every
-            time.sleep(0.05)
+            time.sleep(_LOOK_WHILE_STARTING if record.health == "starting" else _LOOK_EVERY)
 
     def _give_up(self, process: Process, record: Record, detail: str, *, counted: bool = True) -> None:
         self._set(record, health="ill", detail=detail, failures=record.failures + counted)

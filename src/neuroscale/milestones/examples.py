@@ -48,7 +48,9 @@ GOOD_POD = """
           image: docker.io/vllm/vllm-openai-cpu:v0.32.0
           command: [sleep, infinity]
           resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 1Gi}}
-          securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+          securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}, readOnlyRootFilesystem: true}
+          volumeMounts: [{name: temporary, mountPath: /tmp}]
+      volumes: [{name: temporary, emptyDir: {}}]
     """
 """A pod that the gate passes."""
 
