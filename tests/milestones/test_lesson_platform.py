@@ -109,7 +109,7 @@ def test_a_platform_that_does_not_start_leaves_its_lessons_not_run_with_the_log_
     assert said.status == 3
     assert "disk is full" in said.err
     assert f"neuroscale local logs --state {root / '.state/milestones'}" in said.err
-    assert "1 of 2 lessons hold, 1 not run" in said.out
+    assert "1 of 2 lessons held, 1 not run" in said.out
     assert "etcd does not run" in said.out
 
     recorded.error = None

@@ -34,7 +34,7 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 def test_a_lesson_is_green_when_both_of_its_claims_are_true(repository: Path, command: Callable[..., Said]) -> None:
     said = command("--repository", repository)
     assert said.status == 0
-    assert "1 of 1 lesson hold" in said.out
+    assert "1 of 1 lesson held" in said.out
 
 
 def test_a_failure_that_no_longer_happens_is_red_and_called_history(
@@ -65,7 +65,7 @@ def test_a_lesson_whose_tool_is_missing_is_not_run_and_not_green(
     write_lesson(repository, "without", needs="kyverno")
     said = command("--repository", repository)
     assert said.status == 3
-    assert "1 of 2 lessons hold, 1 not run, which is not green" in said.out
+    assert "1 of 2 lessons held, 1 not run, which is not green" in said.out
     assert "kyverno is not built" in said.out
 
 

@@ -86,7 +86,7 @@ def print_outcomes(outcomes: Sequence[Outcome], stale: Sequence[str], console: C
             console.print(f"  {terminal(name)}", markup=False)
     green, red = sum(one.green for one in outcomes), sum(one.red for one in outcomes)
     rest = len(outcomes) - green - red
-    words = [f"{green} of {counted(len(outcomes), 'lesson')} hold"]
+    words = [f"{green} of {counted(len(outcomes), 'lesson')} held"]
     words += [f"{red} red"] if red else []
     words += [f"{rest} not run, which is not green"] if rest else []
     console.print(f"\n{', '.join(words)}; {sum(one.seconds for one in outcomes):.0f} s", markup=False)
