@@ -20,6 +20,10 @@ _WITHIN = 1800.0
 """Seconds for all questions of a test module: two minutes on an idle machine, several times that on a busy one."""
 
 
+_OF_VLLM_ALONE = "speculative_config", "attention_backend"
+"""Arguments that the planner takes in another form, or not at all."""
+
+
 @dataclass(frozen=True)
 class Question:
     """A question to vllm_start.py. `arguments`: for vLLM's engine and for the planner's EngineArguments alike.
@@ -41,7 +45,7 @@ class Question:
 
     def engine_arguments(self) -> EngineArguments:
         """The arguments of the same question to the planner."""
-        told = {key: value for key, value in self.arguments.items() if key != "speculative_config"}
+        told = {key: value for key, value in self.arguments.items() if key not in _OF_VLLM_ALONE}
         if guessing := self.arguments.get("speculative_config"):
             told |= {"speculative": guessing["method"], "speculative_tokens": guessing["num_speculative_tokens"]}
             told |= {"draft": "draft"} if self.draft else {}
