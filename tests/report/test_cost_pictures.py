@@ -63,6 +63,14 @@ def test_a_picture_and_a_table_have_one_price_and_models_that_are_not_drawn_are_
     assert "And 3 cheaper models not drawn." in (tmp_path / "tokens.svg").read_text()
 
 
+def test_a_long_name_keeps_its_end_which_tells_quantised_variants_apart(tmp_path: Path) -> None:
+    variants = [f"RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.{scheme}" for scheme in ("w8a8", "w4a16")]
+    write_token_cost_picture([tokens(name, "1") for name in variants], WINDOW, tmp_path / "tokens.svg")
+    text = (tmp_path / "tokens.svg").read_text()
+    assert "...quantized.w8a8" in text
+    assert "...uantized.w4a16" in text
+
+
 def test_nothing_to_draw_is_a_picture_too_and_a_wrong_suffix_none(tmp_path: Path) -> None:
     write_token_cost_picture([], WINDOW, tmp_path / "none.png")
     assert (tmp_path / "none.png").stat().st_size > 1000

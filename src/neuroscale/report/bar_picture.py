@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from neuroscale.core.printable import one_line
 from neuroscale.report.picture_file import FAINT, INK, PAPER
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 COLUMN = 0.985
 """Where the last column of amounts ends, of the picture's width."""
 
+_LONGEST_NAME = 32
 _CHARACTER, _GAP = 0.082, 0.12  # inches: a character of an axis label at 9 points, and what lies between labels
 
 METERED, IDLE, SHARED, ESTIMATE = "#2f5d9b", "#e8b04a", "#aab4be", "#d5dbe1"
@@ -26,11 +28,14 @@ def height_of(bars: int) -> float:
 
 
 def bar_axes(figure: Figure, names: Sequence[str], span: float, *, right: float) -> Axes:
-    """Axes for horizontal bars at 0, 1, 2... from the top; `right`: where they end, of the picture's width."""
+    """Axes for horizontal bars at 0, 1, 2... from the top; `right`: where they end, of the picture's width.
+
+    A long name loses its middle: the names of a model's quantised variants differ at their ends.
+    """
     height = float(figure.get_figheight())
     axes = figure.add_axes((0.28, 0.78 / height, right - 0.28, 1 - 1.72 / height))
     axes.set(xlim=(0, span * 1.005), ylim=(max(1, len(names)) - 0.4, -0.6))
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), [_shortened(name) for name in names])
     axes.tick_params(colors=INK, labelsize=9, length=0)
     axes.xaxis.set_major_formatter(lambda value, _: axis_label(value))
     axes.set_xticks(axis_ticks(span, (right - 0.28) * float(figure.get_figwidth())))
@@ -40,6 +45,14 @@ def bar_axes(figure: Figure, names: Sequence[str], span: float, *, right: float)
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(FAINT)
     return axes
+
+
+def _shortened(name: str) -> str:
+    line = one_line(name)
+    if len(line) <= _LONGEST_NAME:
+        return line
+    kept = _LONGEST_NAME - 3
+    return f"{line[: kept - kept // 2]}...{line[-(kept // 2) :]}"
 
 
 def axis_label(value: float) -> str:

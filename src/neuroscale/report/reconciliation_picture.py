@@ -7,7 +7,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuroscale.core.printable import one_line
 from neuroscale.metering.comparison import Compared, Comparison, Threshold
 from neuroscale.report.bar_picture import (
     COLUMN,
@@ -40,7 +39,7 @@ def _draw(figure: Figure, found: Comparison, threshold: Threshold, rows: Sequenc
     from matplotlib.patches import Patch
 
     span = max((max(one.estimate or Decimal(0), one.metered + one.idle) for one in rows), default=Decimal(0))
-    axes = bar_axes(figure, [one_line(name(one), 34) for one in rows], float(span or 1), right=0.82)
+    axes = bar_axes(figure, [name(one) for one in rows], float(span or 1), right=0.82)
     amount(axes, COLUMN, -1, "difference")
     for position, one in enumerate(rows):
         axes.barh(position - 0.18, float(one.estimate or 0), height=0.3, color=ESTIMATE, edgecolor=FAINT, linewidth=0.6)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neuroscale.core.plurals import counted
-from neuroscale.core.printable import one_line
 from neuroscale.metering.showback import Row, Statement
 from neuroscale.report.bar_picture import COLUMN, IDLE, METERED, SHARED, amount, bar_axes, height_of, title_and_legend
 from neuroscale.report.picture_file import FAINT, RED, write_figure
@@ -32,9 +31,7 @@ def write_showback_picture(found: Statement, path: Path) -> None:
 def _bars(rows: Sequence[Row]) -> list[tuple[str, dict[str, Decimal], Decimal]]:
     """The name, the parts and the weighted total of each bar."""
     shown = list(rows) if len(rows) <= _MOST else list(rows[: _MOST - 1])
-    bars = [
-        (one_line(row.name, 34), {part: getattr(row, part) for part in _FACES}, row.weighted_total) for row in shown
-    ]
+    bars = [(row.name, {part: getattr(row, part) for part in _FACES}, row.weighted_total) for row in shown]
     if rest := rows[len(shown) :]:
         parts = {part: sum((getattr(row, part) for row in rest), Decimal(0)) for part in _FACES}
         bars.append((f"{len(rest)} others", parts, sum((row.weighted_total for row in rest), Decimal(0))))

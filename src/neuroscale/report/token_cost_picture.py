@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neuroscale.core.plurals import counted
-from neuroscale.core.printable import one_line
 from neuroscale.metering.cents import price_of
 from neuroscale.metering.tokens import TokenCost
 from neuroscale.metering.window import Window
@@ -50,7 +49,7 @@ def write_token_cost_picture(rows: Sequence[TokenCost], window: Window, path: Pa
 def _draw(figure: Figure, rows: Sequence[TokenCost], known: Sequence[tuple[str, Decimal]], title: str) -> None:
     prices = known[:_MOST]
     span = max((price for _, price in prices), default=Decimal(0)) or Decimal(1)
-    axes = bar_axes(figure, [one_line(name, 34) for name, _ in prices], float(span), right=0.86)
+    axes = bar_axes(figure, [name for name, _ in prices], float(span), right=0.86)
     for position, (_, price) in enumerate(prices):
         axes.barh(position, float(price), height=0.6, color=METERED, linewidth=0)
         amount(axes, COLUMN, position, price_text(price))
