@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,9 @@ def test_every_link_to_a_file_leads_to_one(document: Path) -> None:
 
 def test_the_readme_takes_minutes_to_read() -> None:
     assert len((ROOT / "README.md").read_text().split()) <= 700
+
+
+def test_no_tracked_file_holds_the_two_sides_of_a_conflict() -> None:
+    command = ["git", "grep", "--line-number", "-I", "-E", "^(<<<<<<<|>>>>>>>)( |$)"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (found.stdout, found.returncode) == ("", 1), found.stderr
