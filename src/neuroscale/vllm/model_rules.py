@@ -46,8 +46,8 @@ def check_model(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str])
         yield Fault(
             "data-parallelism",
             "data_parallel_size",
-            f"--data-parallel-size={read.data_parallel_size} for a mixture of experts of Gemma 4: it crashes at its "
-            "start (AssertionError: 1 != 36, vllm-project/vllm#38999)",
+            f"--data-parallel-size={read.data_parallel_size} for a mixture of experts of Gemma 4: it crashes at the "
+            "first request (AssertionError: 1 != 36, vllm-project/vllm#38999)",
             "Remove the data-parallel arguments; add replicas or --tensor-parallel-size instead.",
         )
     yield from _ranks(parsed, facts)
