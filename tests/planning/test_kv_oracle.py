@@ -45,10 +45,9 @@ _BASE = {
 
 def _start(name: str, model: str, changes: dict[str, object] | None = None, **arguments: object) -> Question:
     config = {**TINY[model], **(changes or {})}
-    told = {**_BASE, "block_size": 32, **arguments}
-    if model.startswith("deepseek"):
-        # Where the processor has matrix tiles, vLLM would choose another kernel, with other block sizes.
-        told |= {"block_size": 16, "attention_backend": "CPU_MLA"}
+    # Where the processor has matrix tiles, vLLM would choose another kernel, with other block sizes.
+    latent = {"block_size": 16, "attention_backend": "CPU_MLA"}
+    told = {**_BASE, **(latent if model.startswith("deepseek") else {"block_size": 32}), **arguments}
     return Question(name, config, {key: value for key, value in told.items() if value is not None})
 
 
