@@ -55,6 +55,8 @@ def test_each_thing_that_goes_stale_is_told() -> None:
     assert told(fresh(), lambda name: "2" * 40 if name == "a/A" else COMMIT) == [("stale", "model/a/A")]
     assert told(fresh(), today=TODAY + timedelta(days=OLDEST_PRICE_DAYS)) == []
     assert told(fresh(), today=TODAY + timedelta(days=OLDEST_PRICE_DAYS + 1)) == [("stale", "price/p")]
+    assert told(fresh(), today=TODAY - timedelta(days=1)) == []
+    assert told(fresh(), today=TODAY - timedelta(days=2)) == [("stale", "price/p")]
     catalog = fresh()
     name, runtime = next(iter(catalog.runtimes.items()))
     runtimes = {**catalog.runtimes, name: runtime.model_copy(update={"digest": None})}

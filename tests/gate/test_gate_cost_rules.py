@@ -100,7 +100,7 @@ def test_a_budget_is_compared_with_all_services_of_its_cost_centre(repository: R
     (note,) = [one for one in cost_notes(run.cost, str) if one.startswith("Budget")]
     amounts = f"{3 * POD:,.2f} of {3 * POD:,.2f} USD a month with the most replicas"
     assert note == f"Budget of {CENTER}: all its services take {amounts}."
-    assert (result.check.outcome, errors(result), result.check.tripwires_caught) == (Outcome.PASSED, {}, 9)
+    assert (result.check.outcome, errors(result), result.check.tripwires_caught) == (Outcome.PASSED, {}, 10)
     assert result.check.detail == f"compared with the budget of {CENTER}"
     result, _ = check(repository, tmp_path, new("more"))
     assert result.check.outcome is Outcome.FINDINGS
@@ -179,6 +179,8 @@ def test_a_pod_without_a_price_an_old_price_and_a_large_change_are_refused(
     result, _ = check(repository, tmp_path, new("second"), date(2026, 12, 1))
     assert list(errors(result)) == ["stale-price"]
     assert "google-cloud are of 2026-06-10" in errors(result)["stale-price"]
+    result, _ = check(repository, tmp_path, new("early"), date(2026, 6, 1))
+    assert "a day in the future, so their age is unknown" in errors(result)["stale-price"]
     result, _ = check(repository, tmp_path, new("third", replicas=9))
     assert list(errors(result)) == ["large-change"]
     assert f"{monthly(HOURLY, 9):+,.2f} USD" in errors(result)["large-change"]

@@ -92,6 +92,19 @@ def test_costs_before_and_after_a_cut_add_up_to_those_of_the_whole_window(lab: C
     assert float(hours_together([dense])) == pytest.approx(80 / 60, abs=0.02)
 
 
+def test_times_before_the_first_sample_and_after_the_last_are_named(lab: CostLab) -> None:
+    """The window begins before the history, and ends after now: OpenCost bills what lies between without a word."""
+    now = datetime.now(UTC).replace(second=0, microsecond=0)
+    window = Window(now - timedelta(minutes=150), now + timedelta(hours=3))
+    with of_local_platform(lab.url, STEP, ()) as opencost:
+        meter = opencost.meter(window)
+    before, after = (one for one in meter.empty if one.hours > 0.25)
+    assert (before.start, after.end) == (window.start, window.end)
+    # Prometheus answers for five minutes after its last sample.
+    assert abs(before.end - (now - timedelta(minutes=90))) < timedelta(minutes=10)
+    assert timedelta(0) < after.start - now < timedelta(minutes=10)
+
+
 def test_only_this_machine_reaches_opencost(lab: CostLab) -> None:
     process = psutil.Process(lab.running.children[OPENCOST].pid)
     listening = {one.laddr.ip for one in process.net_connections("tcp") if one.status == psutil.CONN_LISTEN}

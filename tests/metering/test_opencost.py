@@ -213,6 +213,49 @@ def test_a_window_of_which_a_part_has_no_data_says_which() -> None:
     assert meter.idle_known
 
 
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(f"{text}:00+00:00")
+
+
+def sampled(*spans: tuple[str, str]) -> dict[str, Any]:
+    """The rows of an answer: a service for each span of samples, and what is idle in all of them."""
+    times: list[dict[str, Any]] = [{"start": f"{start}:00Z", "end": f"{end}:00Z"} for start, end in spans]
+    whole: dict[str, Any] = {"start": min(one["start"] for one in times), "end": max(one["end"] for one in times)}
+    services = {key(f"chat-{number}", "cc-one"): costs(1, **one) for number, one in enumerate(times)}
+    return {**services, "__idle__": costs(0, **whole)}
+
+
+def test_a_meter_that_was_away_over_midnight_and_stopped_before_now_is_a_gap_each() -> None:
+    answers = {
+        "2026-11-21T15:30": sampled(("2026-11-21T15:35", "2026-11-21T18:00")),
+        "2026-11-22T00:00": sampled(("2026-11-22T09:00", "2026-11-23T00:00"), ("2026-11-22T12:00", "2026-11-22T13:00")),
+        "2026-11-23T00:00": {
+            **sampled(("2026-11-23T00:05", "2026-11-23T11:00")),
+            UNMOUNTED: costs(1, start="2026-11-23T00:00:00Z", end="2026-11-23T15:30:00Z"),
+        },
+    }
+    meter = answering(lambda window: httpx.Response(200, text=envelope(answers[window[:16]]))).meter(
+        read_window("2d", NOW)
+    )
+    assert meter.empty == (
+        Window(at("2026-11-21T18:00"), at("2026-11-22T09:00")),
+        Window(at("2026-11-23T11:00"), at("2026-11-23T15:30")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("span", "empty"),
+    [
+        (("2026-11-23T14:40", "2026-11-23T15:20"), ()),
+        (("2026-11-23T14:45", "2026-11-23T15:30"), (Window(at("2026-11-23T14:30"), at("2026-11-23T14:45")),)),
+        (("2026-11-23T14:30", "2026-11-23T15:15"), (Window(at("2026-11-23T15:15"), at("2026-11-23T15:30")),)),
+        (("0001-01-01T00:00", "0001-01-01T00:00"), ()),  # OpenCost's word for times that it does not know
+    ],
+)
+def test_two_steps_of_opencost_at_an_end_are_no_gap(span: tuple[str, str], empty: tuple[Window, ...]) -> None:
+    assert saying(envelope(sampled(span))).meter(HOUR).empty == empty
+
+
 def test_a_window_is_moved_back_to_the_moments_at_which_opencost_looks() -> None:
     asked = []
 

@@ -48,6 +48,15 @@ def test_estimate_and_meter_stand_beside_each_other(tmp_path: Path) -> None:
     assert text == (tmp_path / "two.svg").read_text()
 
 
+def test_a_service_that_cannot_be_compared_does_not_count_among_those_that_do_not_differ(tmp_path: Path) -> None:
+    facts = {key_of(CHAT): ServiceFacts("prod", "a-model", "nvidia-l4")}
+    found = compare(Meter(WINDOW, (CHAT,)), facts, {})
+    write_reconciliation_picture(found, Threshold(Decimal(50), Decimal(20)), tmp_path / "one.svg")
+    text = (tmp_path / "one.svg").read_text()
+    assert "None of 0 compared services differs by more than $50.00 and 20 %. 1 service cannot be compared." in text
+    assert "not drawn" not in text
+
+
 def test_a_models_price_is_that_of_all_its_services_with_a_known_one(tmp_path: Path) -> None:
     rows = [tokens("a", "10"), tokens("a", "30"), tokens("b", "50"), tokens("c", "1", None)]
     assert by_model(rows) == [("b", Decimal("10.00")), ("a", Decimal("4.00"))]

@@ -249,6 +249,7 @@ PRICE_LIST = PriceListUsed(
     tier="on-demand list price",
     source="https://cloud.google.com/run/pricing",
     old=False,
+    ahead=False,
 )
 
 

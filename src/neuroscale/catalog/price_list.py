@@ -173,4 +173,13 @@ class PriceList(Frozen):
     @property
     def oldest(self) -> datetime.date:
         """The date of the oldest price in the list."""
-        return min([self.date, *(price.date for price in self.prices if price.date is not None)])
+        return min(self._dates)
+
+    @property
+    def newest(self) -> datetime.date:
+        """The date of the newest price in the list."""
+        return max(self._dates)
+
+    @property
+    def _dates(self) -> list[datetime.date]:
+        return [self.date, *(price.date for price in self.prices if price.date is not None)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from typing import Literal
 
 from neuroscale.catalog.loading import Catalog
@@ -13,6 +13,12 @@ from neuroscale.models.hub import HubOutOfReachError
 
 OLDEST_PRICE_DAYS = 90
 """The age in days at which a price is stale: providers change theirs several times a year."""
+
+
+def in_the_future(day: date, today: date) -> bool:
+    """Whether a price's day has begun nowhere yet. In the east of the world it is tomorrow already."""
+    return day > today + timedelta(days=1)
+
 
 Newest = Callable[[str], str]
 """Finds the newest commit of a repository of the Hub, by its name. Raises InputError if the Hub does not answer."""
@@ -47,7 +53,10 @@ def staleness(catalog: Catalog, today: date, newest: Newest) -> Staleness:
     remarks, revisions = _revisions(catalog, newest)
     for price_list in catalog.prices.values():
         days = (today - price_list.oldest).days
-        if days > OLDEST_PRICE_DAYS:
+        if in_the_future(price_list.newest, today):
+            message = f"the prices are of {price_list.newest}, which is in the future: their age is unknown"
+            remarks.append(Remark(f"price/{price_list.name}", "stale", message, "Correct the date."))
+        elif days > OLDEST_PRICE_DAYS:
             message = f"the prices are of {price_list.oldest}, {days} days ago: more than {OLDEST_PRICE_DAYS}"
             fix = "Look them up again, and write the new date with them."
             remarks.append(Remark(f"price/{price_list.name}", "stale", message, fix))

@@ -95,7 +95,8 @@ class UnpricedItem(Frozen):
 
 class PriceListUsed(Frozen):
     """A price list that amounts come from. `date` and `source`: those of the prices used, the date of the oldest of
-    them. `old`: it is more than 90 days ago."""
+    them; or the date of the newest if it lies in the future. `old`: it is more than 90 days ago. `ahead`: it lies in
+    the future, so nobody can say how old the prices are."""
 
     name: str
     date: date
@@ -103,6 +104,7 @@ class PriceListUsed(Frozen):
     tier: str
     source: str
     old: bool
+    ahead: bool = False  # a base's gate may be too old to write it
 
 
 class BudgetUse(Frozen):

@@ -9,7 +9,7 @@ from datetime import date, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Literal
 
-from neuroscale.catalog.staleness import OLDEST_PRICE_DAYS
+from neuroscale.catalog.staleness import OLDEST_PRICE_DAYS, in_the_future
 from neuroscale.costs.bill import (
     CenterCost,
     CostChange,
@@ -246,15 +246,17 @@ def _price_lists(compared: Iterable[_Compared], prices: Prices, today: date) -> 
     rows = []
     for name in {basis.price_list for basis in used}:
         bases = [basis for basis in used if basis.price_list == name]
-        oldest = min(basis.date for basis in bases)
+        oldest, newest = min(basis.date for basis in bases), max(basis.date for basis in bases)
+        ahead = in_the_future(newest, today)
         rows.append(
             PriceListUsed(
                 name=name,
-                date=oldest,
+                date=newest if ahead else oldest,
                 region=prices.catalog.prices[name].region,
                 tier=prices.catalog.prices[name].tier,
                 source="; ".join(dict.fromkeys(basis.source for basis in bases)),
                 old=today - oldest > PRICES_ARE_OLD_AFTER,
+                ahead=ahead,
             )
         )
     return sorted(rows, key=lambda one: (one.date, one.name))

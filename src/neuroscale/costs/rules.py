@@ -144,8 +144,9 @@ def _stale_prices(cost: CostChange, level: Level) -> Iterator[CostFinding]:
     if level == "off":
         return
     for used in cost.price_lists:
-        if used.old:
-            message = f"the prices of {used.name} are of {used.date}, more than 90 days old"
+        if used.old or used.ahead:
+            age = "a day in the future, so their age is unknown" if used.ahead else "more than 90 days old"
+            message = f"the prices of {used.name} are of {used.date}, {age}"
             fix = "Look at the provider's prices, correct the list and its date."
             yield CostFinding("stale-price", level, f"{CATALOG}/prices/{used.name}.yaml", used.name, message, fix)
 

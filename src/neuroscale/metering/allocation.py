@@ -88,12 +88,12 @@ class Meter:
     """OpenCost's costs of a window: one value for each kind and place in each part of the window.
 
     Negative idle costs of one answer stand apart from what is idle in the others, which would hide them.
-    `empty`: the parts of the window for which OpenCost has no data. `idle_known`: whether OpenCost reported idle costs
-    for each part with data. `warnings`: OpenCost's own warnings, in its words. `step`: how often OpenCost looks whether
-    a pod is there, so how exact its hours are. `unpriced`: nodes that cost next to nothing there, because no price list
-    has a price of them. `local`: whether it is the meter of the local platform, whose nodes are simulated, and whose
-    prices keep the idle costs of short windows right. `cuts`: the times at which one part of the window ends and the
-    next begins.
+    `empty`: the times of the window for which OpenCost has no samples, in their order. `idle_known`: whether OpenCost
+    reported idle costs in each answer with data. `warnings`: OpenCost's own warnings, in its words. `step`: how often
+    OpenCost looks whether a pod is there, so how exact its hours are. `unpriced`: nodes that cost next to nothing
+    there, because no price list has a price of them. `local`: whether it is the meter of the local platform, whose
+    nodes are simulated, and whose prices keep the idle costs of short windows right. `cuts`: the times at which one
+    part of the window ends and the next begins.
     """
 
     window: Window
@@ -111,11 +111,6 @@ class Meter:
         """The parts of the window, in their order."""
         bounds = (self.window.start, *self.cuts, self.window.end)
         return tuple(Window(start, end) for start, end in itertools.pairwise(bounds))
-
-    @property
-    def first_sample(self) -> datetime | None:
-        """The first sample within the window; None if that is not known."""
-        return min((one.start for one in self.metered if one.start is not None), default=None)
 
 
 def together(found: Iterable[Metered]) -> tuple[Metered, ...]:

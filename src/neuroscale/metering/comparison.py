@@ -117,13 +117,8 @@ def compare(
 
 
 def measured_times(meter: Meter) -> tuple[Window, ...]:
-    """The times of the window for which OpenCost has data: without empty parts, and from the first sample on."""
-    window = meter.window
-    times = list(window.without(meter.empty))
-    first = meter.first_sample
-    if times and first is not None and first - times[0].start > meter.step:
-        times = [one.within(Window(first, window.end)) for one in times if one.end > first]
-    return tuple(times)
+    """The times of the window for which OpenCost has samples."""
+    return tuple(meter.window.without(meter.empty))
 
 
 def _hours(window: Window) -> Fraction:

@@ -96,14 +96,8 @@ def _time(meter: Meter) -> list[Note]:
         notes.append(
             Note(
                 "warning",
-                f"OpenCost has no data of {times}: nothing ran, or nobody measured. The bill lacks that time.",
+                f"OpenCost has no samples of {times}: nothing ran, or nobody measured. The bill lacks that time.",
             )
-        )
-    first = meter.first_sample
-    begins = meter.empty[0].end if meter.empty and meter.empty[0].start == meter.window.start else meter.window.start
-    if first is not None and first - begins > meter.step:
-        notes.append(
-            Note("warning", f"The first sample is of {first:%Y-%m-%d %H:%M} UTC: what ran before is not in the bill.")
         )
     if meter.window.end - meter.window.start < _SHORT * meter.step:
         minutes = meter.step // timedelta(minutes=1)

@@ -26,6 +26,27 @@ _FIRST_PAUSE = 1.0  # seconds
 _Answer = TypeVar("_Answer")
 
 
+def without_samples(window: Window, rows: Sequence[Metered], step: timedelta) -> list[Window]:
+    """The times at both ends of an answer's window that hold no samples; the whole window if there are no rows.
+
+    OpenCost charges pods and nodes from their first sample to their last, so it leaves out what ran before and after
+    without a word. Up to two of its steps are no gap: it looks once a step, and Prometheus takes samples between.
+    Rows without times do not count, nor do unmounted volumes, which it charges for the whole window.
+    """
+    if not rows:
+        return [window]
+    spans = [span for row in rows if row.kind != "unmounted" for span in row.spans]
+    if not spans:
+        return []
+    first, last = min(start for start, _ in spans), max(end for _, end in spans)
+    found = []
+    if first - window.start > 2 * step:
+        found.append(Window(window.start, first))
+    if window.end - last > 2 * step:
+        found.append(Window(last, window.end))
+    return found
+
+
 class OpenCost:
     """An OpenCost at `url`; `place` names it in messages. The caller closes the client.
 
@@ -81,8 +102,7 @@ class OpenCost:
             rows, warning = self._again(lambda step=step: self._ask(step))  # type: ignore[misc]  # its own step
             if rows:
                 idle_known = idle_known and any(row.kind == "idle" for row in rows)
-            else:
-                empty.append(step)
+            empty += without_samples(step, rows, self._step)
             if warning:
                 warnings[warning] = None
             found += (replace(row, part=part) for row in rows)

@@ -144,7 +144,11 @@ def cost_notes(cost: CostChange, prose: Escape) -> list[str]:
         notes.append(f"Budget of {prose(use.cost_center)}: all its services take {most}{least}.")
     for used in cost.price_lists:
         text = f"Prices of {used.date.isoformat()}: {prose(used.name)} ({prose(used.tier)}, {prose(used.region)})"
-        notes.append(f"{text}. They are more than 90 days old: renew them." if used.old else f"{text}.")
+        if used.ahead:
+            text += ". That day is in the future: correct it"
+        elif used.old:
+            text += ". They are more than 90 days old: renew them"
+        notes.append(f"{text}.")
     if cost.prices_altered:
         before = cost.at_base_prices
         told = f"is {span(before.difference, signed=True)} a month" if before else "is not known"

@@ -50,6 +50,6 @@ def _draw(figure: Figure, found: Comparison, threshold: Threshold, rows: Sequenc
         Patch(facecolor=face, edgecolor=FAINT, label=label)
         for label, face in (("estimate", ESTIMATE), ("metered", METERED), ("idle", IDLE))
     ]
-    left = len(found.services) - len(rows)
+    left = len(found.services) - len(found.unknown) - len(rows)
     more = f" {left} more not drawn." if left else ""
     title_and_legend(figure, title, f"{verdict(found, threshold)}{more}", keys)

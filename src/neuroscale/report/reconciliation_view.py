@@ -133,11 +133,12 @@ def issue_text(found: Comparison, threshold: Threshold) -> str:
 
 
 def verdict(found: Comparison, threshold: Threshold) -> str:
-    """One sentence: how many differences count."""
+    """How many of the compared services differ by more than the limits, and how many cannot be compared."""
     limit = f"{usd(threshold.usd)} and {threshold.percent} %"
-    number = len(found.beyond(threshold))
-    whole = counted(len(found.services), "service")
-    return f"{number or 'None'} of {whole} {'differs' if number < 2 else 'differ'} by more than {limit}."
+    number, unknown = len(found.beyond(threshold)), len(found.unknown)
+    whole = counted(len(found.services) - unknown, "compared service" if unknown else "service")
+    left = f" {counted(unknown, 'service')} cannot be compared." if unknown else ""
+    return f"{number or 'None'} of {whole} {'differs' if number < 2 else 'differ'} by more than {limit}.{left}"
 
 
 def _nothing_counts(found: Comparison) -> str:

@@ -29,7 +29,10 @@ class CostTripwire:
 def cost_tripwires(today: date) -> tuple[CostTripwire, ...]:
     """One for each way in which a rule finds a change."""
     item = UnpricedItem(environment=_NAME, service=_NAME, subject="Pod", reason="no price", side="after")
-    old = PriceListUsed(name=_NAME, date=today, region="", tier="", source="", old=True)
+    old, ahead = (
+        PriceListUsed(name=_NAME, date=today, region="", tier="", source="", old=not ahead, ahead=ahead)
+        for ahead in (False, True)
+    )
     budget = Budget(cost_center=_NAME, monthly_usd=Decimal("99.99"), owner=_NAME)
     dollars, percent = (
         CostRules(large_change=LargeChange.model_validate({"level": "block", **threshold}))
@@ -45,6 +48,7 @@ def cost_tripwires(today: date) -> tuple[CostTripwire, ...]:
         ),
         CostTripwire("without-price", _change(unpriced=item), CostRules(without_price="block")),
         CostTripwire("stale-price", _change(prices=old), CostRules(stale_price="block")),
+        CostTripwire("stale-price", _change(prices=ahead), CostRules(stale_price="block")),
         CostTripwire("large-change", _change(_service(0, 100)), dollars),
         CostTripwire("large-change", _change(_service(100, 0)), dollars),
         CostTripwire("large-change", _change(_service(0, 50, "a"), _service(0, 50, "b")), dollars),
