@@ -38,8 +38,8 @@ check: ## Check style and types, and run the tests that need no cluster, model o
 	@$(MAKE) --no-print-directory style
 	@$(BESIDE_TYPES) quick-tests
 
-test: setup ## Set up, check style and types, run every test
-	@$(MAKE) --no-print-directory style
+test: setup ## Set up, check style, types and workflows, run every test
+	@$(MAKE) --no-print-directory style workflows
 	@$(BESIDE_TYPES) every-test
 
 test-all: export NEUROSCALE_TEST_ALL := 1

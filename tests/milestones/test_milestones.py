@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lesson_folders import LESSONS, assert_as_told
-from neuroscale.milestones.lessons import FOLDER, PARTS, VLLM, Evidence, Lesson
+from neuroscale.milestones.lessons import FOLDER, GATE, PARTS, VLLM, Evidence, Lesson
 from neuroscale.milestones.pages import pasted
 from neuroscale.milestones.recorded import RECORDED
 from neuroscale.milestones.run_table import rows, word
@@ -23,6 +23,7 @@ def test_a_lesson_is_complete(lesson: Lesson) -> None:
     for part in PARTS:
         assert os.access(lesson.program(part), os.X_OK)
         assert pasted(lesson, part), "run `neuroscale milestones --renew`"
+        assert "program.gate(" not in lesson.program(part).read_text() or GATE in lesson.needs
         words = lesson.page(part).read_text().split("<!-- output", 1)[0].split()
         assert len(words) >= 60, "a page says in prose what happened"
 

@@ -69,13 +69,28 @@ def test_a_lesson_whose_tool_is_missing_is_not_run_and_not_green(
     assert "kyverno is not built" in said.out
 
 
+@pytest.mark.parametrize("tool", ["kubeconform", "gitleaks", "kyverno"])
+def test_a_lesson_of_the_gate_is_not_run_without_one_of_its_tools(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    def find(name: str) -> Path:
+        if name == tool:
+            raise UntrustedError(f"{name} is not built. Run `make setup`.")
+        return repository
+
+    monkeypatch.setattr(tools, "find", find)
+    write_lesson(repository, "lesson", needs="gate")
+    (lesson,) = find_lessons(repository)
+    assert run_lesson(lesson).after.state is State.NOT_RUN
+
+
 def test_a_lesson_of_the_gate_is_not_run_without_the_schemas(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise UntrustedError("The schemas are not built. Run `make setup`.")
 
     monkeypatch.setattr(tools, "find", lambda name: repository)
     monkeypatch.setattr(schemas, "find", missing)
-    write_lesson(repository, "lesson", needs="kyverno")
+    write_lesson(repository, "lesson", needs="gate")
     (lesson,) = find_lessons(repository)
     assert run_lesson(lesson).before.state is State.NOT_RUN
 

@@ -55,6 +55,8 @@ def test_a_policy_says_what_it_is_why_it_is_there_and_what_to_write_instead(name
     for key in ("policies.kyverno.io/title", "policies.kyverno.io/description", "neuroscale.dev/why"):
         assert annotations[key].strip()
     assert re.fullmatch(r"[A-Z].+\.", annotations["neuroscale.dev/fix"].strip())
+    lesson = annotations.get("neuroscale.dev/lesson")
+    assert lesson is None or (ROOT / "milestones" / lesson / "before").is_file()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -59,6 +59,7 @@ def test_the_fields_that_a_policy_reads_are_named(run: Callable[..., Said]) -> N
     assert {"metadata.labels", "spec.template.metadata.labels", "spec.prefill.labels"} <= set(found["fields"])
     shown = run("explain", "ownership-labels", "--repository", ROOT).out
     assert "cost-center is missing or empty" in shown
+    assert "neuroscale milestones a-policy-engine-that-exits-0" in shown
     unknown = run("explain", "ownership-label", "--repository", ROOT)
     assert (unknown.status, "ownership-labels" in unknown.err) == (2, True)
 
@@ -66,12 +67,13 @@ def test_the_fields_that_a_policy_reads_are_named(run: Callable[..., Said]) -> N
 @pytest.mark.tools
 def test_each_known_kind_is_judged_by_somebody_or_named_as_judged_by_nobody(run: Callable[..., Said]) -> None:
     found = run("coverage", "--json", "--repository", ROOT).json
-    kinds = [*found["policies"], *found["gate_rules"], *found["need_no_judge"], *found["nobody"]]
+    kinds = [kind for group in found.values() for kind in group]
     assert sorted(kinds) == sorted(" ".join(kind) for kind in schemas.find().kinds)
     of_services = found["policies"]["serving.kserve.io/v1beta1 InferenceService"]
     assert of_services == [name for name in NAMES if judges(name, "inferenceservices")]
     assert "v1 Secret" in found["gate_rules"]
     assert "rbac.authorization.k8s.io/v1 ClusterRoleBinding" in found["nobody"]
+    assert "argoproj.io/v1alpha1 AppProject" in found["refused"]
 
 
 @pytest.mark.tools

@@ -69,6 +69,7 @@ def explain_policy(
     parts = [
         ("Demands", [found.description]),
         ("Why", [found.why]),
+        *([("Lesson", [f"neuroscale milestones {found.lesson}"])] if found.lesson else []),
         ("Write instead", [found.fix]),
         ("Judges", found.kinds),
         ("Reads the fields", [", ".join(found.fields) or "of the object as a whole"]),
@@ -85,19 +86,30 @@ def explain_policy(
 
 @app.command("coverage")
 def show_coverage(as_json: JsonOption = False, repository: RepositoryOption = None) -> int:
-    """Print who judges each kind that the gate has a schema for: policies, the gate's own rules, or nobody."""
+    """Print who judges each kind that the gate has a schema for: policies, the gate's own rules, or nobody, and which
+    kinds it refuses by name."""
     from neuroscale.core import schemas
     from neuroscale.gate.checks.judged_kinds import HARMLESS, judged_by_rules
+    from neuroscale.gate.checks.refused_kinds import REFUSED
     from neuroscale.policies.description import policies_of_kinds
 
     _, policies = _read(repository)
     of_kinds = policies_of_kinds(policies.policies, schemas.find().kinds)
     by_policies = {kind: names for kind, names in of_kinds.items() if names}
     rest = [kind for kind in of_kinds if kind not in by_policies]
-    by_rules = [kind for kind in rest if judged_by_rules(kind[0].rpartition("/")[0], kind[1])]
-    harmless = [kind for kind in rest if kind not in by_rules and (kind[0].rpartition("/")[0], kind[1]) in HARMLESS]
-    nobody = [kind for kind in rest if kind not in by_rules and kind not in harmless]
-    groups = {"gate_rules": by_rules, "need_no_judge": harmless, "nobody": nobody}
+    groups: dict[str, list[tuple[str, str]]] = {"gate_rules": [], "need_no_judge": [], "refused": [], "nobody": []}
+    for kind in rest:
+        plain = (kind[0].rpartition("/")[0], kind[1])
+        group = (
+            "gate_rules"
+            if judged_by_rules(*plain)
+            else "need_no_judge"
+            if plain in HARMLESS
+            else "refused"
+            if plain in REFUSED
+            else "nobody"
+        )
+        groups[group].append(kind)
     if as_json:
         judged = {" ".join(kind): list(names) for kind, names in by_policies.items()}
         print_json({"policies": judged, **{name: [" ".join(kind) for kind in kinds] for name, kinds in groups.items()}})
@@ -108,19 +120,24 @@ def show_coverage(as_json: JsonOption = False, repository: RepositoryOption = No
     for title in ("kind", "policies", "not judged by"):
         table.add_column(title, overflow="fold")
     names = [policy.name for policy in policies.policies]
-    for (version, kind), found in by_policies.items():
+    for (version, name), found in by_policies.items():
         missing = [name for name in names if name not in found]
         few = missing if len(missing) <= len(found) else [f"{len(missing)} others"]
         shown = f"all {len(names)}" if not missing else ", ".join(found) if few != missing else str(len(found))
-        table.add_row(f"{version} {kind}", shown, ", ".join(few))
+        table.add_row(f"{version} {name}", shown, ", ".join(few))
     console = _console()
     console.print(table)
-    titles = ("Judged by the gate's own rules", "Need no judge", "Judged by nobody: the gate refuses them in a change")
+    titles = (
+        "Judged by the gate's own rules",
+        "Need no judge",
+        "Refused by name",
+        "Judged by nobody: the gate refuses them in a change",
+    )
     for title, kinds in zip(titles, groups.values(), strict=True):
         console.print(f"\n{title} ({len(kinds)})")
         versions: dict[str, list[str]] = {}
-        for version, kind in kinds:
-            versions.setdefault(version, []).append(kind)
+        for version, name in kinds:
+            versions.setdefault(version, []).append(name)
         for version, of_version in versions.items():
             _print_indented(console, f"{version}: {', '.join(of_version)}")
     return ExitStatus.PASSED

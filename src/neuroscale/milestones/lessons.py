@@ -23,6 +23,9 @@ PLATFORM = "platform"
 """A lesson needs the local platform."""
 VLLM = "vllm"
 """A lesson runs the vLLM that set-up installs for this machine's processors."""
+GATE = "gate"
+"""A lesson runs this project's gate on files, which needs all of _GATE_TOOLS and the schemas."""
+_GATE_TOOLS: tuple[tools.ToolName, ...] = ("kubeconform", "gitleaks", "kyverno")
 
 
 class Evidence(StrEnum):
@@ -32,12 +35,14 @@ class Evidence(StrEnum):
     """The failure happens in the run, in the tool that the lesson is about."""
     RECORDED_LOG = "recorded log"
     """Somebody recorded the failure where it happened; the run prints the recorded lines and their source."""
+    STAND_IN = "stand-in"
+    """The failure happens in the run, where something that cannot run here is replaced; the page says what and how."""
     COMPUTED = "computed"
     """The failure follows from figures: nothing fails in the run."""
 
 
-_WITH_SCHEMAS = {"kubeconform", "kyverno"}
-"""Lessons that need one of these use the gate or its schemas, without which the gate trusts no run."""
+_WITH_SCHEMAS = {GATE, "kubeconform"}
+"""Lessons that need one of these use the schemas."""
 
 _TITLE = re.compile(r"^# (?P<title>\S.*)$", re.MULTILINE)
 _NEEDS = re.compile(r"^<!-- needs: (?P<names>[a-z0-9, -]+) -->$", re.MULTILINE)
@@ -46,7 +51,7 @@ _EVIDENCE = re.compile(r"^<!-- evidence: (?P<kind>[^>]*?) -->$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Lesson:
-    """A lesson in its `folder`; `needs` are names of upstream tools, PLATFORM or VLLM."""
+    """A lesson in its `folder`; `needs` are names of upstream tools, PLATFORM, VLLM or GATE."""
 
     name: str
     folder: Path
@@ -76,7 +81,8 @@ class Lesson:
                     if problem is not None:
                         return problem
                 elif name != PLATFORM:
-                    tools.find(cast("tools.ToolName", name))
+                    for tool in _GATE_TOOLS if name == GATE else (cast("tools.ToolName", name),):
+                        tools.find(tool)
             if _WITH_SCHEMAS.intersection(self.needs):
                 schemas.find()
         except (UntrustedError, PinError) as error:
@@ -128,7 +134,7 @@ def _read(folder: Path, problems: list[Problem]) -> Lesson:
     if text and title is None:
         problems.append(Problem(str(page), "", "has no title", "Begin the page with a line `# What went wrong`."))
     names = tuple(part.strip() for part in needs["names"].split(",")) if needs else ()
-    known = {*get_args(tools.ToolName), PLATFORM, VLLM}
+    known = {*get_args(tools.ToolName), PLATFORM, VLLM, GATE}
     for name in names:
         if name not in known:
             problems.append(Problem(str(page), "needs", f"names {name}", f"Write names of {', '.join(sorted(known))}."))

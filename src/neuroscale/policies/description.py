@@ -15,7 +15,7 @@ from neuroscale.repo.snapshot import Snapshot, read_text
 
 GOOD, BAD = "good.yaml", "bad.yaml"
 _TITLE, _DESCRIPTION = "policies.kyverno.io/title", "policies.kyverno.io/description"
-_WHY = "neuroscale.dev/why"
+_WHY, _LESSON = "neuroscale.dev/why", "neuroscale.dev/lesson"
 
 # An optional selection, as policies/README.md asks for: `.?name`, several of them as a path. A call is not a field.
 _FIELD = r"\.\?[A-Za-z_]\w*(?!\w*\()"
@@ -27,7 +27,8 @@ class PolicyDescription:
     """The description of one policy.
 
     `kinds`: `GROUP/VERSION RESOURCE (operations)` of each rule. `fields`: the paths that its expressions read, from the
-    object or from a part of it such as a container. `messages`: its messages for refused objects, without the places.
+    object or from a part of it such as a container. `lesson`: the folder of `milestones/` that shows the failure behind
+    it; "" if none does. `messages`: its messages for refused objects, without the places.
     `good`, `bad`: the number of such objects in its tests.
     """
 
@@ -35,6 +36,7 @@ class PolicyDescription:
     title: str
     description: str
     why: str
+    lesson: str
     fix: str
     kinds: tuple[str, ...]
     fields: tuple[str, ...]
@@ -52,6 +54,7 @@ def describe(snapshot: Snapshot, policies: PolicySet, policy: Policy) -> PolicyD
         title=_line(annotations.get(_TITLE)),
         description=_line(annotations.get(_DESCRIPTION)),
         why=_line(annotations.get(_WHY)),
+        lesson=_line(annotations.get(_LESSON)),
         fix=policy.fix,
         kinds=tuple(_kinds(policy.value["spec"]["matchConstraints"]["resourceRules"])),
         fields=fields_read(policy),
