@@ -1,4 +1,4 @@
-"""`python -m neuroscale`."""
+"""Runs the command line for `python -m neuroscale`."""
 
 from neuroscale.cli.app import main
 

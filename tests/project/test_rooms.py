@@ -68,6 +68,11 @@ def test_every_room_says_what_it_is_for_and_nothing_lies_loose() -> None:
     assert silent == []
 
 
+def test_every_room_has_tests_of_its_own() -> None:
+    rooms = [path.name for path in SOURCE.iterdir() if (path / "__init__.py").is_file()]
+    assert [name for name in rooms if not list((ROOT / "tests" / name).glob("test_*.py"))] == []
+
+
 def test_no_module_is_too_long_to_read_at_once() -> None:
     lengths = {path: len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")}
     assert {str(path.relative_to(SOURCE)): lines for path, lines in lengths.items() if lines > 400} == {}

@@ -235,7 +235,7 @@ def _hourly(item: _Item, where: str) -> _Rated:
     unit = expression.usage_unit
     time = unit.removeprefix(item.unit)
     if not unit.startswith(item.unit) or time not in _HOURS:
-        raise NoPriceError(f"the SKU {name(item.sku.sku_id)} is priced by {name(unit)}, which is not a time of it")
+        raise NoPriceError(f"the SKU {name(item.sku.sku_id)} is priced by {name(unit)}, not by a time")
     rates = sorted(expression.tiered_rates, key=lambda one: one.start_usage_amount)
     field = f"{item.field}.pricingInfo[{at}].pricing_expression.tieredRates"
     # A first tier of nothing is a free allowance, which does not last for a service.

@@ -1,4 +1,4 @@
-"""`neuroscale accuracy`."""
+"""`neuroscale accuracy`: compares planning's figures with those that others measured."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def show_accuracy(
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Compare what planning says with what others measured. Exit status 1: a figure misses its target."""
+    """Compare planning's figures with measured ones. Exit status 1: a figure misses its target."""
     from neuroscale.accuracy.comparison import compare
     from neuroscale.accuracy.planner_answers import Planner
     from neuroscale.accuracy.reading import read_cases

@@ -1,4 +1,4 @@
-"""Makes the curl command by which people of a repository ask a tested service, and reads the way to a gateway."""
+"""Makes the curl command for a tested service, and finds the local platform's gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`neuroscale demo`."""
+"""`neuroscale demo`: plays the whole way from a request to a service in a cluster."""
 
 from __future__ import annotations
 

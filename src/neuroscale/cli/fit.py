@@ -1,4 +1,4 @@
-"""`neuroscale fit`."""
+"""`neuroscale fit`: says whether a model fits an accelerator with given arguments of vLLM."""
 
 from __future__ import annotations
 

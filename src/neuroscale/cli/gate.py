@@ -1,4 +1,4 @@
-"""`neuroscale gate`."""
+"""`neuroscale gate`: judges a change or files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prints JSON for programs."""
+"""Prints the JSON of `--json` for programs."""
 
 from __future__ import annotations
 

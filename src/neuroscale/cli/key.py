@@ -1,4 +1,4 @@
-"""`neuroscale key`."""
+"""`neuroscale key`: makes the Secret with a service's API key in the cluster."""
 
 from __future__ import annotations
 

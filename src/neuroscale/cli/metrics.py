@@ -1,4 +1,4 @@
-"""`neuroscale metrics`."""
+"""`neuroscale metrics`: shows a service's latency, tokens, queue and cache."""
 
 from __future__ import annotations
 

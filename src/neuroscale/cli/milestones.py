@@ -1,4 +1,4 @@
-"""`neuroscale milestones`."""
+"""`neuroscale milestones`: runs the lessons of `milestones/`."""
 
 from __future__ import annotations
 

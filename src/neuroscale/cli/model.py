@@ -1,4 +1,4 @@
-"""`neuroscale model`."""
+"""`neuroscale model`: shows the parameters, weights and cache of a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def show_model(
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Show what is known of a model: parameters, active ones in both conventions, weights by group, KV cache, state."""
+    """Show a model's parameters, its active ones in both conventions, its weights by group, its KV cache and state."""
     from neuroscale.catalog.model_lookup import load_model
 
     facts = load_model(name, _catalog(repository))

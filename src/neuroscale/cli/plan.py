@@ -1,4 +1,4 @@
-"""`neuroscale plan`."""
+"""`neuroscale plan`: plans a request's accelerators, replicas and cost."""
 
 from __future__ import annotations
 

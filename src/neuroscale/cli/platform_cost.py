@@ -1,4 +1,4 @@
-"""`neuroscale platform cost`."""
+"""`neuroscale platform cost`: prices the platform's own programs."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ app.command("mutate")(mutate_policies)
 
 @app.command("list")
 def list_policies(as_json: JsonOption = False, repository: RepositoryOption = None) -> int:
-    """Print every policy with what it demands."""
+    """Print every policy and its demand."""
     from neuroscale.policies.description import describe
 
     snapshot, policies = _read(repository)

@@ -1,4 +1,4 @@
-"""`neuroscale query`."""
+"""`neuroscale query`: asks a deployed service one question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`neuroscale reconcile`."""
+"""`neuroscale reconcile`: compares plans' estimates with metered costs, and keeps the issue about differences."""
 
 from __future__ import annotations
 

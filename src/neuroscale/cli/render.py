@@ -1,4 +1,4 @@
-"""`neuroscale render`."""
+"""`neuroscale render`: writes the files of a request into a folder."""
 
 from __future__ import annotations
 

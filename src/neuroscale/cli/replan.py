@@ -1,4 +1,4 @@
-"""`neuroscale replan`."""
+"""`neuroscale replan`: plans existing services anew with today's catalog."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _no_difference(outcome: NoDifference, *, as_json: bool) -> int:
         url, number = (pull.url, pull.number) if pull else (None, None)
         _print_json("no_difference", **_facts(change), url=url, number=number, notes=notes)
         return ExitStatus.PASSED
-    typer.echo(f"{change.base.branch} serves {change.path.folder} as asked for: nothing to do, no pull request.")
+    typer.echo(f"{change.base.branch} already holds {change.path.folder} as requested: nothing to do, no pull request.")
     _print_notes(notes)
     return ExitStatus.PASSED
 

@@ -1,4 +1,4 @@
-"""`neuroscale serve`."""
+"""`neuroscale serve`: serves the API with which the portal shows plans."""
 
 from __future__ import annotations
 

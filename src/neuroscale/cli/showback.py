@@ -1,4 +1,4 @@
-"""`neuroscale showback`."""
+"""`neuroscale showback`: shows what services cost by OpenCost's meter, and who pays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`neuroscale smoke`."""
+"""`neuroscale smoke`: tests live services against their requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`neuroscale status`."""
+"""`neuroscale status`: says which services of the repository are ready in the cluster."""
 
 from __future__ import annotations
 

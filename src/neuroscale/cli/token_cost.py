@@ -1,4 +1,4 @@
-"""`neuroscale token-cost`."""
+"""`neuroscale token-cost`: shows the measured price of a million tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds the facts that status reads of a deployed service, and its verdict."""
+"""Holds what `neuroscale status` read about a deployed service, and its verdict."""
 
 from __future__ import annotations
 

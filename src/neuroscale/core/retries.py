@@ -1,4 +1,4 @@
-"""Repeats a failed call that may be repeated."""
+"""Calls a function again after an error, where the caller says that the error may pass."""
 
 from __future__ import annotations
 

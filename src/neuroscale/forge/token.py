@@ -1,4 +1,4 @@
-"""Reads a forge's token."""
+"""Reads the token for a forge from a file or the environment."""
 
 from __future__ import annotations
 

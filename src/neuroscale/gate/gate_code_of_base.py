@@ -1,7 +1,7 @@
-"""A change to the gate's own code is judged by the base's version of it, with the change's version beside.
+"""Judges a change to the gate's own code by the base's version of the gate, with the change's version beside it.
 
-What judges must not come from what is judged: a change that turns the gate into `exit 0` is refused by the gate that it
-would replace. The change's own version runs too, so that a broken gate is seen before it is merged.
+A change must not bring its own judge: the gate that it would replace refuses a change that turns the gate into
+`exit 0`. The change's own version runs too, so that its author sees a broken gate before the merge.
 """
 
 from __future__ import annotations

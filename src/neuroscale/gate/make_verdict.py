@@ -93,7 +93,7 @@ def _who_judged(run: Run) -> Iterator[str]:
     change = run.change
     if change is None:
         if run.given.services:
-            yield "No base was named: the policies and exceptions of this work tree decided."
+            yield "The run has no base, so the policies and exceptions of this work tree decided."
         return
     if change.touches(POLICIES):
         yield "The change alters policies or exceptions: the base's decided, and the change's own ran beside them."

@@ -171,9 +171,9 @@ def _pools(own: Sequence[Metered], facts: Facts) -> list[Note]:
         notes.append(
             Note(
                 "note",
-                f"Which plan {names} follows is not known: the repository has none of that name and namespace, or one "
-                "in several environments while OpenCost's CLUSTER_ID is not the name of one. The weighted figure of "
-                "such a service is the metered one.",
+                f"The plan of {names} is not known: the repository has no service of that name and namespace, or has "
+                "one in several environments, and OpenCost's CLUSTER_ID is the name of none. The weighted cost of such "
+                "a service is its metered cost.",
             )
         )
     wrong = sorted(
@@ -264,7 +264,7 @@ def _changes(own: Sequence[Metered], facts: Facts) -> list[Note]:
         return []
     text = (
         f"The plan of {listed(changed)} changed within the window. Costs count by the plan of their time, from the "
-        "full hour nearest to the merge; what pods of the old plan cost after that stands under the new one."
+        "full hour nearest to the merge. After that hour, costs of pods of the old plan count under the new one."
     )
     return [Note("note", text)]
 

@@ -107,7 +107,7 @@ def run_part(lesson: Lesson, part: Part, limit: float, platform: Path | None = N
     if status != ExitStatus.PASSED:
         return Ending(State.BROKEN, output, took, f"Exit status {status}: {lines[-1] if lines else 'no output'}")
     if false or not true:
-        return Ending(State.BROKEN, output, took, "It ended with 0 and claimed nothing that is true.")
+        return Ending(State.BROKEN, output, took, "It ended with 0 and made no true claim.")
     return Ending(State.HOLDS, output, took)
 
 

@@ -279,8 +279,7 @@ def estimate(c: Keys) -> Decoder:
             )
     for key, value in c.values.items():
         if _UNLIKE_LLAMA.search(key) and value not in (None, False, 0, [], {}):
-            message = (
-                f"the architecture {c.model_type or 'of this file'} is unknown, and this says that it is unlike Llama"
-            )
+            architecture = c.model_type or "of this file"
+            message = f"the architecture {architecture} is unknown, and this key shows that it is unlike Llama"
             raise c.problem(key, message, _MEASURE)
     return estimated(c)

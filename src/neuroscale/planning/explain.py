@@ -128,7 +128,7 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
         holds = f"{plainly_counted(chosen.typical_capacity, 'user')} at typical length ({holds})"
     because = (
         f"one replica holds {holds}, and {request.concurrent_users} "
-        f"{'is' if request.concurrent_users == 1 else 'are'} asked for"
+        f"{'is' if request.concurrent_users == 1 else 'are'} requested"
     )
     if request.availability == "high" and needed < 2:
         needed = 2
@@ -175,8 +175,8 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
     if pace.ttft_seconds is not None and pace.decode_tokens_per_second is not None:
         sentences.append(
             f"Estimated on an idle replica: first token after {pace.ttft_seconds:g} s for the longest prompt "
-            f"({request.p95_ttft_seconds:g} s asked for at p95), then {pace.decode_tokens_per_second:g} tokens per "
-            "second for one user; queueing is not in it."
+            f"({request.p95_ttft_seconds:g} s requested at p95), then {pace.decode_tokens_per_second:g} tokens per "
+            "second for one user, without queueing."
         )
     return sentences
 

@@ -1,4 +1,4 @@
-"""Versions that a plan's lock records. Raise PLANNER_VERSION whenever the same request may give another plan."""
+"""Holds the versions that a plan's lock records."""
 
-PLANNER_VERSION = "2.3.0"
+PLANNER_VERSION = "2.3.0"  # raise it whenever the same request may give another plan
 TEMPLATE_VERSION = "1.4.0"

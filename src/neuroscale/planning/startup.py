@@ -145,12 +145,11 @@ def reasons_of(start: Startup) -> list[str]:
     ]
     if start.expected_seconds > PROGRESS_DEADLINE:
         sentences.append(
-            f"That is longer than the {PROGRESS_DEADLINE} s after which KServe's Deployment says "
-            "ProgressDeadlineExceeded, which no field of KServe 0.20 changes: it goes on loading, Argo CD may call it "
-            "Degraded meanwhile, and `neuroscale status` counts it as starting."
+            f"After {PROGRESS_DEADLINE} s, KServe's Deployment reports ProgressDeadlineExceeded, and no field of "
+            "KServe 0.20 changes that time. The server goes on loading. Until it is ready, Argo CD may show the "
+            "service as Degraded, and `neuroscale status` shows it as starting."
         )
     sentences.append(
-        f"Kubernetes gives a pod that must end {start.termination_grace_seconds} s, in which vLLM finishes the answers "
-        "that it has begun."
+        f"When a pod must end, vLLM has {start.termination_grace_seconds} s to finish the answers that it has begun."
     )
     return sentences

@@ -39,8 +39,8 @@ _MOST_OBJECTS = 10_000
 _MOST_VALUES = 500_000
 _Seen = tuple[list[Finding], list[Manifest]]
 _NO_TREE = (
-    "The tree around these files: no commits were named, so tracked paths, links, submodules and attributes below the "
-    "repository's root were not looked at: none of their faults is a finding."
+    "The tree around these files: the run names no commits, so the check did not look at tracked paths, links, "
+    "submodules and attributes below the repository's root."
 )
 
 

@@ -1,4 +1,4 @@
-"""`Machine`: the facts that all pods of the node share."""
+"""Holds the facts that all pods of the local node share."""
 
 from __future__ import annotations
 

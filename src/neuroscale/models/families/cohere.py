@@ -1,4 +1,4 @@
-"""Command R and Command A."""
+"""Builds the decoders of Command R and Command A."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""DeepSeek, GLM-5, and families with this layout: latent attention, leading dense layers, shared experts."""
+"""Builds the decoders of DeepSeek, GLM-5, and families with this layout: latent attention, leading dense layers,
+shared experts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ERNIE 4.5."""
+"""Builds the decoder of ERNIE 4.5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gemma, from the first to the fourth."""
+"""Builds the decoders of Gemma, from the first to the fourth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GLM 4."""
+"""Builds the decoder of GLM 4."""
 
 from __future__ import annotations
 

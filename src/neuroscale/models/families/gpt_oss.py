@@ -1,4 +1,4 @@
-"""gpt-oss."""
+"""Builds the decoder of gpt-oss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Granite with experts, and Granite 4 with Mamba-2 layers; without both it has Llama's layout."""
+"""Builds the decoders of Granite with experts, and of Granite 4 with Mamba-2 layers. Without both: Llama's layout."""
 
 from __future__ import annotations
 

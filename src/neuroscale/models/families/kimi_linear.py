@@ -1,4 +1,4 @@
-"""Kimi-Linear: Kimi delta attention in most layers, latent attention without rotary embeddings in the others."""
+"""Builds the decoder of Kimi-Linear: Kimi delta attention in most layers, latent attention in the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laguna."""
+"""Builds the decoder of Laguna."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LFM2: short convolutions between layers with attention, dense or with experts."""
+"""Builds the decoder of LFM2: short convolutions between layers with attention, dense or with experts."""
 
 from __future__ import annotations
 

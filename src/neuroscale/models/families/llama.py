@@ -1,4 +1,4 @@
-"""Llama, and the families that differ little from it."""
+"""Builds the decoders of Llama, and of the families that differ little from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of states alone: Mamba, Falcon Mamba and Mamba-2."""
+"""Builds the decoders of models that keep states alone: Mamba, Falcon Mamba and Mamba-2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention and Mamba together: Falcon-H1, with both in each layer, and Jamba, with one attention layer in eight."""
+"""Builds decoders with attention and Mamba: Falcon-H1 has both in each layer, Jamba one attention layer in eight."""
 
 from __future__ import annotations
 

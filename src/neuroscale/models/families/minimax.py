@@ -1,4 +1,4 @@
-"""MiniMax."""
+"""Builds the decoder of MiniMax."""
 
 from __future__ import annotations
 

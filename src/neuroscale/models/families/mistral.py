@@ -1,4 +1,4 @@
-"""Mistral, Ministral and Mixtral."""
+"""Builds the decoders of Mistral, Ministral and Mixtral."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nemotron-H and Nemotron-3: each layer is one block, a Mamba-2 layer, attention, a feed-forward block or experts."""
+"""Builds the decoders of Nemotron-H and Nemotron-3. Each layer is one block: Mamba-2, attention, dense or experts."""
 
 from __future__ import annotations
 

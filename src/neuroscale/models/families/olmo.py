@@ -1,4 +1,4 @@
-"""OLMo and Molmo."""
+"""Builds the decoders of OLMo and Molmo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Phi 3 and 4."""
+"""Builds the decoders of Phi 3 and 4."""
 
 from __future__ import annotations
 

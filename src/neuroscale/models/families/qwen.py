@@ -1,4 +1,4 @@
-"""Qwen, from the first to the third."""
+"""Builds the decoders of Qwen, from the first to the third."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Qwen3-Next, and Qwen3.5 and 3.6, which have its layers: three of four keep a state in place of keys and values."""
+"""Builds the decoders of Qwen3-Next, Qwen3.5 and 3.6: three of four layers keep a state instead of keys and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Families whose dense block has two matrices instead of three: one up and one down, without a gate."""
+"""Builds the decoders whose dense block has two matrices instead of three: one up and one down, without a gate."""
 
 from __future__ import annotations
 

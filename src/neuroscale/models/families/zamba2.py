@@ -1,4 +1,4 @@
-"""Zamba2: Mamba-2 in every layer; some layers have one of a few shared blocks of attention before it."""
+"""Builds the decoder of Zamba2: Mamba-2 in every layer, and one of a few shared blocks of attention before some."""
 
 from __future__ import annotations
 

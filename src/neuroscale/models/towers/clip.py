@@ -1,4 +1,4 @@
-"""The towers for images of CLIP, of SigLIP, and of Idefics 3 and SmolVLM."""
+"""Builds the towers for images of CLIP, of SigLIP, and of Idefics 3 and SmolVLM."""
 
 from __future__ import annotations
 

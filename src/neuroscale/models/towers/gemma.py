@@ -1,4 +1,4 @@
-"""Gemma's towers for images."""
+"""Builds Gemma's towers for images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gemma's towers for sound."""
+"""Builds Gemma's towers for sound."""
 
 from __future__ import annotations
 

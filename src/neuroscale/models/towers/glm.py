@@ -1,4 +1,4 @@
-"""GLM-4V's tower for images."""
+"""Builds GLM-4V's tower for images."""
 
 from __future__ import annotations
 

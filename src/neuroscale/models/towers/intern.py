@@ -1,4 +1,4 @@
-"""InternVL's tower for images, in the layout of transformers and in the publisher's own."""
+"""Builds InternVL's tower for images, in the layout of transformers and in the publisher's own."""
 
 from __future__ import annotations
 

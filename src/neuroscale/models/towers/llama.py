@@ -1,4 +1,4 @@
-"""Llama 4's tower for images."""
+"""Builds Llama 4's tower for images."""
 
 from __future__ import annotations
 

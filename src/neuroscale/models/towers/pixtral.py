@@ -1,4 +1,4 @@
-"""Pixtral's tower for images."""
+"""Builds Pixtral's tower for images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Qwen's towers: for images from Qwen2-VL to Qwen3-VL, and for sound of Qwen2-Audio."""
+"""Builds Qwen's towers: for images from Qwen2-VL to Qwen3-VL, and for sound of Qwen2-Audio."""
 
 from __future__ import annotations
 
