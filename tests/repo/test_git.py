@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from neuroscale.core.errors import InputError
 from neuroscale.core.waiting import attempts
 from neuroscale.repo import git as git_module
 from neuroscale.repo.git import Git, GitError, GitTimeoutError, TooLargeError
+from node_lab import exists
 from repositories import Repository
 
 STRANGE = ("with space.yaml", "übung.yaml", "line\nbreak.yaml", "return.yaml\r", "-n", ":(glob)*", 'tab\tquote".yaml')
@@ -102,9 +102,9 @@ def test_a_git_that_does_not_end_is_stopped_with_what_it_started(repository: Rep
     with pytest.raises(GitTimeoutError, match="did not end within 1 s"):
         repository.git.run("-c", f"alias.wait=!echo $$ >{pid}; sleep 600", "wait", timeout=1)
     shell = int(pid.read_text())
-    # Killed, it needs a moment to end, and stays a zombie where nobody reaps orphans.
+    # A killed process needs a moment to end.
     for _ in attempts(10, pause=0.02):
-        if not psutil.pid_exists(shell) or psutil.Process(shell).status() == psutil.STATUS_ZOMBIE:
+        if not exists(shell):
             return
     pytest.fail(f"process {shell} still runs")
 
