@@ -1,7 +1,8 @@
 """Writes the arguments that the installed vLLM's `serve` accepts, as data: src/neuroscale/vllm/arguments-VERSION.json.
 
 Run it with the Python of the serving packages, whenever their version moves: `snapshot_vllm_arguments.py [FILE]`, where
-`-` is standard output. It copies names, shapes and choices, but not vLLM's help texts.
+`-` is standard output. It copies names, shapes and choices, but not vLLM's help texts. It is one long file because that
+Python has nothing of this project installed.
 """
 
 from __future__ import annotations
