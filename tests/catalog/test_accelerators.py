@@ -117,6 +117,17 @@ def test_amds_cards_are_planned_for_models_known_to_run_there_and_never_surely()
     assert "not known to run on AMD Instinct MI325X" in unknown.reasons[0]
 
 
+@pytest.mark.parametrize("name", sorted(CATALOG.accelerators))
+def test_no_cluster_gets_the_labels_of_another_providers_nodes(name: str) -> None:
+    accelerator = CATALOG.accelerators[name]
+    for cluster in accelerator.clusters or ("kind", "gke", "eks"):
+        labels = accelerator.on(cluster).node_selector
+        owners = {"gke" for one in labels if one.startswith("cloud.google.com/")}
+        owners |= {"eks" for one in labels if one.startswith("karpenter.k8s.aws/")}
+        assert owners <= {cluster}
+        assert labels or accelerator.family == "cpu"
+
+
 @pytest.mark.parametrize("cluster", ["gke", "eks"])
 def test_a_cluster_is_not_offered_cards_that_its_provider_lacks(cluster: Any) -> None:
     environment = SETTINGS.environments["dev"].model_copy(update={"accelerators": ("amd-mi300x",), "cluster": cluster})

@@ -212,3 +212,13 @@ def test_two_models_of_one_file_name_are_told_apart(platform: Path, tmp_path: Pa
     assert add(platform, folder, "--name", "someone/Llama-3.1-8B-Instruct").status == 2
     said = add(platform, folder, "--name", "someone/Llama-3.1-8B-Instruct")
     assert "Rename one of the two models" in said.err
+
+
+def test_an_entry_is_not_replaced_by_a_model_of_another_architecture(platform: Path, tmp_path: Path) -> None:
+    assert add(platform, write_checkpoint(tmp_path / "one", LLAMA), "--name", NAME).status == 0
+    before = (platform / ENTRY).read_bytes()
+    other = {**LLAMA, "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
+    said = add(platform, write_checkpoint(tmp_path / "two", other), "--name", NAME)
+    assert said.status == 2
+    assert "is the entry of another architecture (llama), and the files are of qwen2" in said.err
+    assert (platform / ENTRY).read_bytes() == before

@@ -127,12 +127,22 @@ def test_arguments_of_an_older_release_are_read_as_it_read_them(fit: Any, model:
     assert asked("0.8.5", "--max-model-len=8192 --rope-scaling yarn").json["confidence"] == "low"
 
 
-def test_older_releases_than_were_read_are_not_judged_with_arguments_that_are_not_known(fit: Any, model: Path) -> None:
-    card = ("--model", model, "--accelerator", "nvidia-h100-80gb", "--vllm-version", "0.6.3", "--vllm-args")
-    refused = fit(*card, f"--max-model-len=8192 --rope-scaling '{YARN}'")
+def test_releases_outside_of_those_whose_source_was_read_are_not_judged_or_said_to_be_newer(
+    fit: Any, model: Path
+) -> None:
+    card = ("--model", model, "--accelerator", "nvidia-h100-80gb", "--vllm-args", "--max-model-len=8192", "--json")
+    refused = fit(*card, "--vllm-version", "0.7.3")
     assert refused.status == 2
-    assert "arguments of vLLM 0.6.3 are not read here" in refused.err
-    assert fit(*card, "--max-model-len=8192", "--json").json["confidence"] == "low"
+    assert "0.7.3 is older than 0.8.0, the first release whose source was read" in refused.err
+    newer = fit(*card, "--vllm-version", "0.99.0").json
+    assert newer["confidence"] == "low"
+    assert any("newer than 0.32.0, the newest release whose source was read" in one for one in newer["reasons"])
+
+
+def test_a_start_that_ends_before_its_weights_are_loaded_prints_no_lines_on_memory(fit: Any, model: Path) -> None:
+    small = ("--model", model, "--accelerator", "some card", "--memory-gib")
+    assert "Model loading took" in fit(*small, 17, "--vllm-args", "--max-model-len=8192").out
+    assert "Model loading took" not in fit(*small, 10, "--vllm-args", "--max-model-len=8192").out
 
 
 def test_variables_of_the_server_are_read(fit: Any, model: Path) -> None:

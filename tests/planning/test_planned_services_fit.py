@@ -18,7 +18,10 @@ from neuroscale.gate.fit.known_models import Knowledge
 from neuroscale.gate.fit.platform_runtimes import runtimes_of
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import read_manifests
+from neuroscale.planning.fit import Fit, device, fit
+from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan
+from neuroscale.planning.replica_memory import served_facts
 from neuroscale.planning.vllm_flags import vllm_args
 from neuroscale.rendering.scaffolder.template import Template, load_template
 from neuroscale.rendering.service_folder import render
@@ -35,6 +38,7 @@ SNAPSHOT = FolderSnapshot(ROOT)
 CATALOG: Catalog = load_catalog(SNAPSHOT)
 SETTINGS: Settings = load_settings(SNAPSHOT)
 KNOWLEDGE = Knowledge(CATALOG, SETTINGS)
+LEVELS = ("low", "medium", "high")
 
 
 @cache
@@ -55,8 +59,19 @@ def judged(request: Request) -> tuple[Finding, ...] | None:
     manifests = read_manifests(text.encode(), f"{service.folder}/inferenceservice.yaml", service)
     evaluation = evaluate_fit(manifests, runtimes_of(SNAPSHOT), lambda: KNOWLEDGE)
     assert evaluation.evaluated == 1
+    assert LEVELS.index(planned.confidence) <= LEVELS.index(fit_of(planned).confidence), "a plan is not surer than fit"
     # Little room is the planner's to say; all else that a reader would be told is a defect.
+    assert planned.verdict == "tight" or "tight" not in {one.rule for one in evaluation.findings}
     return tuple(one for one in evaluation.findings if one.rule != "tight")
+
+
+def fit_of(planned: Plan) -> Fit:
+    """What `neuroscale fit` computes for the planned command."""
+    model, card = CATALOG.models[planned.model], CATALOG.accelerators[planned.accelerator]
+    card = card.on(SETTINGS.environments[planned.environment].cluster)
+    version = CATALOG.runtime(card.family, model.facts).version
+    arguments = parse_arguments(planned.vllm_args, version).arguments
+    return fit(served_facts(model), device(card), arguments, version=version)
 
 
 @pytest.mark.parametrize("environment", sorted(SETTINGS.environments))

@@ -107,7 +107,7 @@ def test_one_l4_is_what_the_planner_picks_for_the_4bit_26b_a4b() -> None:
     made = planned(MOE_QAT)
     assert (made.accelerator, made.accelerator_count, made.replicas.min) == ("nvidia-l4", 1, 1)
     assert made.verdict in ("fits", "tight")
-    assert made.confidence == "high"
+    assert made.confidence == "medium", "nobody has measured a start of this version of vLLM"
     # 4 vCPU, 32 GiB and one L4 by the second, as the provider charges them.
     assert made.cost.hourly == Decimal("1.3536")
     assert made.cost.monthly_min == Decimal("988.13")

@@ -15,6 +15,7 @@ import typer
 from neuroscale.cli.catalog_files import write_files
 from neuroscale.cli.json_output import print_json
 from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import terminal
 
 if TYPE_CHECKING:
@@ -96,6 +97,10 @@ def _make(
         raise InputError(
             Problem(path, "name", f"is {there.get('name')!r}, not {found.name!r}", "Rename one of the two models.")
         )
+    kinds = [(config or {}).get("model_type") for config in (there and there.get("config"), found.facts.config)]
+    if there is not None and kinds[0] != kinds[1]:
+        told = f"is the entry of another architecture ({kinds[0]}), and the files are of {kinds[1]}"
+        raise InputError(Problem(path, found.name, told, "Give another name with --name, or remove the entry first."))
     values = entry_values(found, there, said)
     text = decode(data, path) if data is not None and values == there else entry_text(values)
     files = {entry.path: base.read(entry.path) or b"" for entry in base.entries(CATALOG)}
@@ -178,7 +183,7 @@ def _sentences(made: Made, found: FoundModel) -> tuple[str, ...]:
     from neuroscale.rendering.scaffolder.model_list import label
 
     entry = made.catalog.models[made.name]
-    told = [f"{label(entry, made.catalog)}.", f"Read from {found.where}."]
+    told = [f"{label(entry, made.catalog)}.", f"Read from {found.where}.", *entry.facts.notes]
     for name, fits in made.fits.items():
         told.append(f"In {name}: {'; '.join(_line(made, fit) for fit in fits)}.")
     return tuple(told)
@@ -188,6 +193,8 @@ def _print(made: Made) -> None:
     from neuroscale.rendering.scaffolder.model_list import label
 
     typer.echo(terminal(label(made.catalog.models[made.name], made.catalog)))
+    for note in made.catalog.models[made.name].facts.notes:
+        typer.echo(f"Note: {terminal(note, 400)}")
     for name, fits in made.fits.items():
         typer.echo(f"In {name}:")
         for fit in fits:
@@ -199,7 +206,7 @@ def _line(made: Made, fit: AcceleratorFit) -> str:
     if not fit.count:
         return f"{title}: not served. {fit.reason}"
     tight = " (tight)" if fit.tight else ""
-    return f"{fit.count} x {title}{tight}: {fit.users} requests of {fit.context:,} tokens at once"
+    return f"{fit.count} x {title}{tight}: {counted(fit.users, 'request')} of {fit.context:,} tokens at once"
 
 
 def _mapping(made: Made) -> dict[str, Any]:

@@ -75,13 +75,13 @@ def answer(question: Question, catalog: Catalog) -> Fit:
         raise InputError(
             Problem("--vllm-version", "", f"{question.vllm_version!r} is not a version", f"Write one such as {PINNED}.")
         ) from error
+    if number(question.vllm_version) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        message = f"{question.vllm_version} is older than {oldest}, the first release whose source was read"
+        raise InputError(Problem("--vllm-version", "", message, f"Name {oldest} or later: older ones are not judged."))
     where = _device(question, catalog)
     facts = facts_of(question.model, catalog)
     parsed, problems = _command(question)
-    if number(question.vllm_version) < OLDEST and (unread := _unread(parsed)):
-        message = f"cannot be judged: arguments of vLLM {question.vllm_version} are not read here. {unread[0]}"
-        fix = f"Leave out what changes no memory, or name vLLM {'.'.join(map(str, OLDEST))} or later."
-        raise InputError(Problem("--vllm-args", "", message, fix))
     refusals, remarks = _faults(parsed, facts, catalog.models.get(question.model))
     problems += refusals
     card = catalog.accelerators.get(question.accelerator or "")

@@ -26,8 +26,12 @@ def new_service(answers: Path | None, repository: Path | None, *, interactive: b
     """Run the template's steps for the answers and write the service's folder. A refused plan writes nothing."""
     from neuroscale.cli.form_answers import ask, check_source, read_answers
     from neuroscale.cli.open_repository import open_repository
+    from neuroscale.core.printable import terminal
+    from neuroscale.planning.plan import load_plan
+    from neuroscale.planning.production import unmet_demands
     from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError
     from neuroscale.rendering.service_folder import scaffold
+    from neuroscale.repo.layout import PLAN_FILE
 
     check_source(answers, interactive=interactive)
     opened = open_repository(repository)
@@ -46,6 +50,10 @@ def new_service(answers: Path | None, repository: Path | None, *, interactive: b
         return error.exit_status
     for path in sorted(outcome.files):
         typer.echo(f"  {path}")
+    for path, text in outcome.files.items():
+        if path.endswith(f"/{PLAN_FILE}"):
+            for sentence in unmet_demands(load_plan(text, path), opened.catalog, opened.settings):
+                typer.echo(f"Before a merge: {terminal(sentence, 1000)}")
     typer.echo("Commit these files on a branch and check them: neuroscale gate --base main --head BRANCH")
     return ExitStatus.PASSED
 

@@ -27,6 +27,7 @@ def show_plan(
     cluster has no room for it now."""
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.planning.planner import plan
+    from neuroscale.planning.production import unmet_demands
 
     opened = open_repository(repository)
     asked = opened.read_request(request)
@@ -36,6 +37,7 @@ def show_plan(
 
         where = opened.catalog.accelerators[made.accelerator].title
         write_picture(made.memory_gib, f"{made.model} on {made.accelerator_count} x {where}", picture)
+    unmet = unmet_demands(made, opened.catalog, opened.settings)
     compared = context is not None or kubeconfig is not None
     room, name = None, ""
     if compared and made.verdict != "refused":  # a refused plan has no pods that could find room
@@ -43,17 +45,19 @@ def show_plan(
 
         room, name = room_for(opened, asked, made, context, kubeconfig)
     if as_json:
-        found = made.model_dump(mode="json")
+        found = made.model_dump(mode="json") | {"unmet_demands": list(unmet)}
         if compared:
             found["cluster"] = {"name": name, **dataclasses.asdict(room)} if room else None
         print_json(found)
     else:
         from rich.console import Console
 
-        from neuroscale.report.plan_view import print_plan
+        from neuroscale.report.plan_view import field, print_plan
 
         console = Console(highlight=False)
         print_plan(made, console)
+        for sentence in unmet:
+            field(console, "Before a merge", sentence, "yellow")
         if room is not None:
             from neuroscale.cli.cluster_room import print_room
 

@@ -83,7 +83,7 @@ def suggest(name: str, known: Iterable[str], listed: str = "") -> str:
     if not listed or len(names) <= _MOST_NAMES:
         return f"{hint}Valid: {', '.join(names) if names else 'none'}."
     near = _nearest(name, names)
-    told = f"Near it: {', '.join(near)}. " if near and near != close else ""
+    told = f"Near it: {', '.join(near)}. " if set(near) - set(close) else ""
     return f"{hint}{told}All {len(names)} names are in {listed}."
 
 

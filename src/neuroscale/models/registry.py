@@ -227,9 +227,13 @@ def refuse_unplanned(c: Keys, text: Keys, family: Family | None) -> None:
             _refuse_hybrid(keys, _LAYER_TYPES | _SPARSE_TYPES if sparse else _LAYER_TYPES, not_served(_named(c)))
 
 
-def refused_type(model_type: str) -> bool:
-    """Whether every file of a model type is refused."""
-    return model_type in (_HYBRID_TYPES | _UNLIKE_ESTIMATES | _ENCODERS)
+def why_refused(model_type: str) -> str:
+    """Why every file of a model type is refused, as a clause; "" for one that is not."""
+    if model_type in _HYBRID_TYPES:
+        return "its layers keep states that are not planned"
+    if model_type in _UNLIKE_ESTIMATES:
+        return "its layers are not known here, and are unlike Llama's"
+    return "it has no decoder and keeps no KV cache" if model_type in _ENCODERS else ""
 
 
 def _named(c: Keys) -> tuple[str, ...]:

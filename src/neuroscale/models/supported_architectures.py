@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from neuroscale.models.architectures import registered
 from neuroscale.models.families import FAMILIES
-from neuroscale.models.registry import ARCHITECTURES, TEXT_TYPES, refused_type
+from neuroscale.models.registry import ARCHITECTURES, TEXT_TYPES, why_refused
 from neuroscale.models.towers.known import WRAPPERS
 
 Status = Literal["planned", "estimated", "refused"]
@@ -82,7 +82,9 @@ def _support(name: str, entry: Mapping[str, Any]) -> Support:
         return Support("planned" if towers else "estimated", why)
     if entry["keeps"] == "encoder_decoder":
         return Support("refused", "it keeps a cache of the encoder's output")
-    if entry["keeps"] or any(refused_type(one) for one in types):
+    if why := next(filter(None, map(why_refused, types)), ""):
+        return Support("refused", why)
+    if entry["keeps"]:
         return Support("refused", "its layers keep states that are not planned")
     if entry["part"] == "multimodal":
         return Support("estimated", "its towers are not known, and its language model only if its model_type is")

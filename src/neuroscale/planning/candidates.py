@@ -16,6 +16,7 @@ from neuroscale.models.facts import ModelFacts
 from neuroscale.planning import replica_memory
 from neuroscale.planning.batched_tokens import batched_tokens
 from neuroscale.planning.fit.argument_defaults import BLOCK
+from neuroscale.planning.fit.confidence import Doubt
 from neuroscale.planning.fit.device import device
 from neuroscale.planning.plan import Memory, Replicas, Resources, Speed
 from neuroscale.planning.price import PodPrice, pod_price
@@ -115,6 +116,8 @@ class Candidate:
     band_gib: float
     """How far the estimate of the free memory may be off, in GiB."""
     weights_basis: WeightsBasis
+    doubts: tuple[Doubt, ...]
+    """The reasons why the figures of the memory may be wrong."""
     sequences: int
     """Requests that a replica computes at once: `--max-num-seqs`."""
     held: int
@@ -260,6 +263,7 @@ def judge_candidate(
         memory=needed,
         band_gib=server.band_gib(at_once),
         weights_basis=replica_memory.weights(model).basis,
+        doubts=server.doubts,
         sequences=at_once,
         held=held,
         capacity=capacity,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from neuroscale.core.plurals import plainly_counted
 from neuroscale.planning.architecture import architecture
 from neuroscale.planning.candidates import Candidate, Case
+from neuroscale.planning.fit.confidence import UNMEASURED
 from neuroscale.planning.fit.device import device
-from neuroscale.planning.fit.engine import UNMEASURED
 from neuroscale.planning.plan import AppliedOverride
 from neuroscale.planning.risk import Choice, confidence, risks
 from neuroscale.planning.risk import sentences as certainty_sentences
@@ -32,7 +32,8 @@ def reasons(case: Case, choice: Choice, applied: tuple[AppliedOverride, ...]) ->
             "the memory may be off, so requests may wait, or the start fail."
         )
     elif chosen.works and confidence(chosen) == "low":
-        sentences.append("Tight: the numbers rest on figures that are not known, so try it before relying on it.")
+        unknown = "; ".join(doubt.clause for doubt in chosen.doubts if doubt.level == "low")
+        sentences.append(f"Tight: some figures are not known ({unknown}), so try it before you rely on it.")
     sentences += [
         f"Override: {override.field} is {override.value} (planned: {override.planned}) until "
         f"{override.expires.isoformat()}, because: {_one_line(override.reason)}"
@@ -220,7 +221,7 @@ def _other_failures(tried: Sequence[Candidate], chosen: Candidate) -> list[str]:
 
 
 def _unknown(case: Case, chosen: Candidate) -> list[str]:
-    sentences = []
+    sentences = list(case.model.facts.notes)
     if chosen.weights_basis == "config":
         sentences.append(
             f"Nobody has measured the memory that {case.model.name} takes once it is loaded: the plan counts its "

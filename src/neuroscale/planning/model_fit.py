@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import Environment
 from neuroscale.planning.candidates import Candidate, Case, candidates
+from neuroscale.planning.risk import confidence
 from neuroscale.request.service_request import Request
 
 _USERS, _PROMPT, _ANSWER = 8, 4096, 1024  # the defaults of the form
@@ -15,7 +16,10 @@ _SECONDS = 120.0  # the longest time that a form allows, so that speed refuses n
 
 @dataclass(frozen=True)
 class AcceleratorFit:
-    """The smallest number of an accelerator that serves the model (0: no number does, for the `reason`)."""
+    """The smallest number of an accelerator that serves the model (0: no number does, for the `reason`).
+
+    `tight`: the free memory is less than the estimate may be off, or some figures are not known.
+    """
 
     accelerator: str
     count: int
@@ -57,4 +61,5 @@ def _of(name: str, case: Case, tried: list[Candidate]) -> AcceleratorFit:
         nearest = min(tried, key=lambda one: one.distance)
         return AcceleratorFit(name, 0, False, 0, case.max_model_len, nearest.failures[0].sentence)
     best = min(working, key=lambda one: (one.count, one.tight, one.kv_cache_dtype != "auto"))
-    return AcceleratorFit(name, best.count, best.tight, best.capacity, case.max_model_len, "")
+    tight = best.tight or confidence(best) == "low"
+    return AcceleratorFit(name, best.count, tight, best.capacity, case.max_model_len, "")

@@ -10,7 +10,7 @@ from neuroscale.catalog.model_lookup import load_model
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import device
-from neuroscale.planning.fit.engine import UNMEASURED
+from neuroscale.planning.fit.confidence import UNMEASURED
 from neuroscale.planning.fit.serving import Server, measured
 from neuroscale.planning.plan import Memory
 from neuroscale.vllm.engine_arguments import EngineArguments

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal
 
 from neuroscale.core.plurals import plainly_counted
 from neuroscale.planning.candidates import Candidate, Case, candidates
+from neuroscale.planning.fit.confidence import confidence_of
 from neuroscale.planning.fit.device import device
-from neuroscale.planning.fit.engine import UNMEASURED
-
-Confidence = Literal["high", "medium", "low"]
+from neuroscale.planning.fit.result import Confidence
 
 
 def confidence(candidate: Candidate) -> Confidence:
     """How far the memory, the price and the speed rest on published or measured figures.
 
-    Low: the accelerator's memory is unknown, or its overhead was not measured (TPU, ROCm). Medium: the weights are the
-    files' bytes or counted, a price or the speed is unknown, or the accelerator is a slice of a card. High: the weights
-    were measured under vLLM, and all other figures are known.
+    It is at most the memory engine's (`planning/fit/confidence.py`), which `neuroscale fit` shows for the same command.
+    Medium also: the weights are the files' bytes or counted, or a price or the speed is unknown.
     """
-    if candidate.accelerator.memory_gib.value is None or device(candidate.accelerator).family in UNMEASURED:
-        return "low"
-    if candidate.weights_basis != "measured" or candidate.price is None or candidate.speed.ttft_seconds is None:
-        return "medium"
-    if device(candidate.accelerator).slice_of:
-        return "medium"
-    return "high"
+    found = confidence_of(candidate.doubts)
+    known = candidate.weights_basis == "measured" and candidate.price is not None
+    return found if found != "high" or (known and candidate.speed.ttft_seconds is not None) else "medium"
 
 
 def risks(candidate: Candidate) -> tuple[str, ...]:
@@ -38,13 +31,8 @@ def risks(candidate: Candidate) -> tuple[str, ...]:
             f"it is tight ({candidate.memory.free:.2f} GiB free, and the estimate of the memory may be off by "
             f"{candidate.band_gib:.2f} GiB)"
         )
-    if confidence(candidate) == "low":
-        why = (
-            f"the memory of {candidate.accelerator.title} is not known"
-            if candidate.accelerator.memory_gib.value is None
-            else "vLLM's overhead on such an accelerator was not measured"
-        )
-        found.append(f"its confidence is low ({why})")
+    if unknown := [doubt.clause for doubt in candidate.doubts if doubt.level == "low"]:
+        found.append(f"its confidence is low ({'; '.join(unknown)})")
     if device(candidate.accelerator).slice_of:
         found.append("no start of vLLM on a slice of a card was measured")
     if candidate.weights_basis != "measured":

@@ -44,7 +44,8 @@ def print_fit(result: Fit, console: Console, length: int | None = None) -> None:
             "Longest context",
             f"{result.max_context:,} tokens{context_range(result)}, prompt and answer together",
         )
-    field(console, "vLLM prints", "")
+    if result.log:
+        field(console, "vLLM prints", "")
     for printed in result.log:
         line(console, terminal(printed), 4)
     field(console, "Why", f"confidence {result.confidence}, {counted(len(result.reasons), 'reason')}")
@@ -61,4 +62,5 @@ def _choice(choice: Choice) -> str:
     where = f"on {choice.accelerator_count} x {terminal(choice.accelerator)}"
     price = f", {choice.hourly:.4f} US dollars per hour" if choice.hourly is not None else ", price unknown"
     source = f" ({terminal(choice.price_source)})" if choice.price_source else ""
-    return f"{terminal(choice.change)}{said} {where}{price}{source}"
+    tight = " (tight)" if choice.tight else ""
+    return f"{terminal(choice.change)}{said} {where}{tight}{price}{source}"

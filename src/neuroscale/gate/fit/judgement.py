@@ -28,7 +28,7 @@ from neuroscale.gate.fit.volumes import READ, check_room, check_shared_memory
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.cpu_memory import CACHE_SPACE, cache_space, hidden_cache_space, memory_limit
 from neuroscale.manifests.serving_runtimes import SERVING
-from neuroscale.planning.fit import Around, Fit, choices, fit, uncounted
+from neuroscale.planning.fit import Around, Choice, Fit, choices, fit, uncounted
 from neuroscale.planning.startup import startup
 from neuroscale.vllm.argument_problems import ProblemKind
 from neuroscale.vllm.arguments import Parsed, parse_arguments
@@ -352,7 +352,7 @@ class _Judgement:
         near = choices(result, model.facts, place.device, arguments, around)[:_MOST_CHOICES]
         if not near:
             return "Choose a smaller model or a larger accelerator: nothing near it fits."
-        return "These would fit: " + "; ".join(choice.change.rstrip(".") for choice in near) + "."
+        return "These would fit: " + "; ".join(map(_change, near)) + "."
 
     def _of_container(self, faults: Iterable[ContainerFault]) -> None:
         for fault in faults:
@@ -394,3 +394,7 @@ def _tight(result: Fit) -> str:
     if not result.band_known or sure < 1:
         return "Leave more room: lower --max-model-len or --max-num-seqs, and measure a start."
     return f"Leave more room: lower --max-model-len (at most {sure:,} tokens surely fit) or --max-num-seqs."
+
+
+def _change(choice: Choice) -> str:
+    return f"{choice.change.rstrip('.')}{' (tight)' if choice.tight else ''}"

@@ -57,8 +57,8 @@ def choices(
     refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments, around: Around
 ) -> tuple[Choice, ...]:
     """The nearest change of each kind that starts, or the best pair of changes where no single one keeps the
-    accelerators: the cheapest first, and changes without a known price last. Changes that keep a kind of accelerator
-    without a price come before all others, since such accelerators are there."""
+    accelerators. Changes that keep the accelerators and their number come first, since they cost nothing more; then
+    those that keep a kind of accelerator without a price, then the cheapest; changes without a price come last."""
     single = _found(_kinds(refused, facts, device, arguments, around), refused.version)
     in_8_bits = _found([_shorter_in_8_bits(refused, facts, device, arguments)], refused.version)
     found = [*single, *in_8_bits]
@@ -70,11 +70,12 @@ def choices(
     ordered = [_choice(attempt, arguments, result, around.price) for attempt, result in found]
 
     def rank(choice: Choice) -> tuple[int, Decimal]:
-        if choice.hourly is not None:
-            return 2, choice.hourly
-        if choice.accelerator != device.name:
-            return 3, Decimal(0)
-        return int(choice.accelerator_count != refused.count), Decimal(0)
+        if choice.accelerator == device.name:
+            if choice.accelerator_count == refused.count:
+                return 0, Decimal(0)
+            if choice.hourly is None:
+                return 1, Decimal(0)
+        return (3, Decimal(0)) if choice.hourly is None else (2, choice.hourly)
 
     # sorted() keeps the order of kinds among equals.
     return tuple(sorted(ordered, key=rank)[:_MOST])
@@ -105,6 +106,7 @@ def _choice(attempt: _Attempt, before: EngineArguments, result: Fit, price: Pric
         accelerator=attempt.device.name,
         accelerator_count=result.count,
         max_context=result.max_context,
+        tight=result.verdict == "tight",
         hourly=price(attempt.device.name, result.count),
     )
 

@@ -13,23 +13,19 @@ from neuroscale.models.cache_bytes import bytes_per_token
 from neuroscale.models.facts import CacheLayers, ModelFacts
 from neuroscale.models.hf_overrides import with_overrides
 from neuroscale.planning.fit.argument_defaults import resolve
+from neuroscale.planning.fit.confidence import UNMEASURED, confidence_of, doubts, is_unmeasured
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.drafts import draft_apart, shape_of
 from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, pool
 from neuroscale.planning.fit.messages import explained, log_lines
 from neuroscale.planning.fit.overhead import Overhead, overhead, runner
-from neuroscale.planning.fit.result import Closeness, Confidence, Fit, Resolved, Verdict, memory_of
-from neuroscale.planning.fit.sparse import are_kernels_unknown, has_indexer
+from neuroscale.planning.fit.result import Closeness, Fit, Resolved, Verdict, memory_of
+from neuroscale.planning.fit.sparse import are_kernels_unknown
 from neuroscale.planning.fit.support import too_long, unsupported
-from neuroscale.planning.fit.versions import MEASURED, OLDEST, PINNED, Behaviour, behaviour, number
+from neuroscale.planning.fit.versions import OLDEST, PINNED, Behaviour, behaviour, number
 from neuroscale.planning.fit.weights import RankWeights, loading_peak, predicts, rank_weights, uncounted
 from neuroscale.vllm.engine_arguments import EngineArguments
-
-UNMEASURED = frozenset({"tpu", "rocm"})
-"""Families whose overhead is not known. TPU: the compiler's workspace lies outside vLLM's share. ROCm: the memory of
-libraries and kernels was measured on CUDA alone. A Radeon RX 9070 XT left 0.8 GiB less than such figures say
-(tests/ground_truth, ds-r1-distill-qwen14b-awq-rx9070xt)."""
 
 _BAND_GIB, _BAND_OF_OVERHEAD, _BAND_SHARED_GIB = 0.35, 0.15, 1.5
 _BAND_OF_WEIGHTS = {"headers": 0.003, "config": 0.01, "estimate": 0.1}
@@ -97,7 +93,8 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         concurrency = blocks.num_blocks(available) / per_request
         tokens = printed_tokens(blocks, available, concurrency, resolved, does)
     verdict: Verdict = "refused" if not starts else "tight" if close else "fits"
-    if verdict == "fits" and (device.family in UNMEASURED or facts.parts_missing or are_kernels_unknown(facts, device)):
+    unknown = facts.parts_missing or are_kernels_unknown(facts, device) or number(version) < OLDEST
+    if verdict == "fits" and (device.family in UNMEASURED or unknown):
         verdict = "tight"  # part of the need is not known
     kv_cache = available if starts else request
     said = arguments.kv_cache_memory_bytes is not None  # the command sets the cache's size, so it is exact
@@ -126,7 +123,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         close=close,
         seconds_per_step=_offload_seconds(device, weights),
         log=(),
-        confidence=_confidence(facts, device, arguments, version),
+        confidence=confidence_of(doubts(facts, device, arguments, version)),
         against=tuple(against),
         reasons=(),
         pool=blocks,
@@ -343,12 +340,7 @@ def band(
     off = max(_BAND_GIB, of_overhead) + _BAND_OF_WEIGHTS[facts.basis] * weights.total / GIB
     if device.shared:
         off += _BAND_SHARED_GIB
-    return off + of_overhead if _unmeasured(facts, arguments, version) else off
-
-
-def _unmeasured(facts: ModelFacts, arguments: EngineArguments, version: str) -> bool:
-    """Whether the project has no measured start of the version, or none under the model runner that it takes."""
-    return number(version) > MEASURED or runner(facts, behaviour(version), arguments) == "second"
+    return off + of_overhead if is_unmeasured(facts, arguments, version) else off
 
 
 def _offload_seconds(device: Device, weights: RankWeights) -> float | None:
@@ -356,22 +348,3 @@ def _offload_seconds(device: Device, weights: RankWeights) -> float | None:
     if not weights.offloaded:
         return 0.0
     return weights.offloaded / (device.pcie_gb_s * 1e9) if device.pcie_gb_s else None
-
-
-def _confidence(facts: ModelFacts, device: Device, arguments: EngineArguments, version: str) -> Confidence:
-    """High: headers or the config of a known architecture, and measured starts of the card and the version. Low: a part
-    of the need is not known."""
-    if arguments.unplanned or facts.basis == "estimate" or device.family in UNMEASURED or not device.memory_gib:
-        return "low"
-    if are_kernels_unknown(facts, device):
-        return "low"
-    if number(version) < OLDEST:
-        return "low"
-    if (facts.states or has_indexer(facts)) and (
-        device.family not in ("cuda", "cpu") or number(version) < number(PINNED)
-    ):
-        return "low"  # only the pinned version's source was read for the size of states and indexers
-    if has_indexer(facts) or facts.draft is not None:
-        return "medium"  # nobody has measured such a start
-    known = device.family == "cuda" and not device.shared and not device.slice_of
-    return "high" if known and not _unmeasured(facts, arguments, version) else "medium"

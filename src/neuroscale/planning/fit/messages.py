@@ -24,15 +24,16 @@ _HELD = (
 
 
 def log_lines(result: Fit, does: Behaviour, weights: RankWeights) -> tuple[str, ...]:
-    """The lines on memory in vLLM's log, in the words of the version."""
+    """The lines on memory in vLLM's log, in the words of the version; none for a start that ends before them."""
+    too_large = result.total_gib is not None and weights.total / GIB > result.total_gib
+    if result.against or too_large:
+        return ()
     lines = [f"Model loading took {weights.total / GIB:.2f} GiB memory"]
     lines.append(f"Available KV cache memory: {result.available_gib:.2f} GiB")
     if result.verdict != "refused":
         size = f"GPU KV cache size: {result.kv_cache_tokens:,} tokens"
         most = f"Maximum concurrency for {result.max_model_len:,} tokens per request: {result.max_concurrency:.2f}x"
         lines += [f"{size}, {most}"] if does.one_line else [size, most]
-    elif result.against:
-        pass
     elif result.available_gib <= 0:
         lines.append("ValueError: No available memory for the cache blocks.")
     else:
@@ -90,6 +91,8 @@ def _decision(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
             if device.family == "rocm"
             else "nobody knows whether vLLM has kernels for it there"
             if are_kernels_unknown(facts, device)
+            else f"vLLM {result.version} is older than the releases whose source was read"
+            if number(result.version) < OLDEST
             else "the weights of a tower are not counted"
         )
         sentences.append(f"Tight: {why}, so the start may fail.")
@@ -198,6 +201,11 @@ def _unknown(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
         sentences.append(
             f"vLLM {result.version} has an older engine than releases since 0.8, and only a few of its starts are "
             "known."
+        )
+    if number(result.version) > number(PINNED):
+        sentences.append(
+            f"vLLM {result.version} is newer than {PINNED}, the newest release whose source was read: the figures are "
+            f"those of {PINNED}."
         )
     if result.confidence == "medium" and device.family == "cuda" and not (device.shared or device.slice_of):
         runner = "" if number(result.version) > MEASURED else " under its second model runner"

@@ -57,6 +57,7 @@ class Resolved:
 class Choice:
     """A change of a refused command that starts: the change in words, its arguments, and the result.
 
+    `tight`: it may fail, as a fit with that verdict.
     `hourly`: US dollars per hour of all accelerators, if a price is known; `price_source`: its list, with date, tier
     and region.
     """
@@ -67,6 +68,7 @@ class Choice:
     accelerator: str
     accelerator_count: int
     max_context: int
+    tight: bool
     hourly: Decimal | None
     price_source: str = ""
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.argument_defaults import resolve
+from neuroscale.planning.fit.confidence import Doubt, doubts
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.engine import band, cache_pool, share, too_few_states, too_much
 from neuroscale.planning.fit.kv_cache import PagesDiffer, Pool
@@ -75,6 +76,11 @@ class Server:
         """How far the estimate of the memory left for the cache may be off, in GiB."""
         _, beside = self._computing(at_once, None)
         return band(self.facts, self.device, self.arguments, self._weights, beside, self.version)
+
+    @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """The reasons why these figures may be wrong."""
+        return doubts(self.facts, self.device, self.arguments, self.version)
 
     def unsupported(self, at_once: int | None = None) -> list[str]:
         """The reasons why vLLM would not start with these arguments with any memory, each as a complete sentence."""

@@ -1,0 +1,83 @@
+"""Says how sure the memory engine is of its figures, and names its doubts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from neuroscale.models.facts import ModelFacts
+from neuroscale.planning.fit.device import Device
+from neuroscale.planning.fit.overhead import runner
+from neuroscale.planning.fit.result import Confidence
+from neuroscale.planning.fit.sparse import are_kernels_unknown, has_indexer
+from neuroscale.planning.fit.versions import MEASURED, OLDEST, PINNED, behaviour, number
+from neuroscale.vllm.engine_arguments import EngineArguments
+
+UNMEASURED = frozenset({"tpu", "rocm"})
+"""Families whose overhead is not known. TPU: the compiler's workspace lies outside vLLM's share. ROCm: the memory of
+libraries and kernels was measured on CUDA alone. A Radeon RX 9070 XT left 0.8 GiB less than such figures say
+(tests/ground_truth, ds-r1-distill-qwen14b-awq-rx9070xt)."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A reason, as a clause, why figures may be wrong. `low`: a part of the need is not known. `medium`: all of it is
+    computed, and nobody measured such a start."""
+
+    level: Literal["medium", "low"]
+    clause: str
+
+
+def doubts(facts: ModelFacts, device: Device, arguments: EngineArguments, version: str) -> tuple[Doubt, ...]:
+    """The doubts about a start, those of the level `low` first."""
+    return (
+        *(Doubt("low", clause) for clause in _unknown(facts, device, arguments, version)),
+        *(Doubt("medium", clause) for clause in _computed(facts, device, arguments, version)),
+    )
+
+
+def confidence_of(found: Iterable[Doubt]) -> Confidence:
+    """The confidence that these doubts leave: high without any."""
+    levels = {doubt.level for doubt in found}
+    return "low" if "low" in levels else "medium" if levels else "high"
+
+
+def is_unmeasured(facts: ModelFacts, arguments: EngineArguments, version: str) -> bool:
+    """Whether the project has no measured start of the version, or none under the model runner that it takes."""
+    return number(version) > MEASURED or runner(facts, behaviour(version), arguments) == "second"
+
+
+def _unknown(facts: ModelFacts, device: Device, arguments: EngineArguments, version: str) -> Iterator[str]:
+    if not device.memory_gib:
+        yield f"the memory of {device.title} is not known"
+    elif device.family in UNMEASURED:
+        yield "vLLM's overhead on such an accelerator was not measured"
+    if facts.basis == "estimate":
+        yield f"the layers of {facts.name} are estimated, since its architecture is not known"
+    elif facts.parts_missing:
+        yield f"the size of a part of {facts.name}'s weights is not known"
+    if are_kernels_unknown(facts, device):
+        yield f"nobody knows whether vLLM has kernels for {facts.name} on {device.title}"
+    yield from (one.told for one in arguments.unplanned)
+    if number(version) < OLDEST:
+        yield f"vLLM {version} is older than the releases whose source was read"
+    elif number(version) > number(PINNED):
+        yield f"vLLM {version} is newer than {PINNED}, the newest release whose source was read"
+    elif (facts.states or has_indexer(facts)) and (
+        device.family not in ("cuda", "cpu") or number(version) < number(PINNED)
+    ):
+        yield f"the size of states and indexers was read from vLLM {PINNED} for CUDA and CPUs alone"
+
+
+def _computed(facts: ModelFacts, device: Device, arguments: EngineArguments, version: str) -> Iterator[str]:
+    if has_indexer(facts) or facts.draft is not None:
+        yield "nobody measured a start with an indexer or a draft model"
+    if device.slice_of:
+        yield "no start of vLLM on a slice of a card was measured"
+    elif device.shared:
+        yield f"the memory of {device.title} is shared with the host"
+    elif device.family not in ("cuda", *UNMEASURED):
+        yield f"no start on {device.title} was measured"
+    if is_unmeasured(facts, arguments, version):
+        yield f"nobody measured such a start of vLLM {version}"
