@@ -16,7 +16,7 @@ import pytest
 
 from comparisons import KV_CACHE
 from neuroscale.models.config import read_config
-from neuroscale.models.facts import CacheLayers, ModelFacts, Tensor
+from neuroscale.models.facts import COMPRESSED, CacheLayers, ModelFacts, Tensor
 from neuroscale.planning.fit import Device, Fit, fit, with_draft
 from oracle_configs import FULL, TINY
 from oracle_drafts import DRAFTS
@@ -56,12 +56,14 @@ def _facts(question: Question) -> ModelFacts:
     if question.draft:
         facts = with_draft(facts, read_config(question.draft, "draft"), question.engine_arguments())
     if question.layers:
-        layers = tuple(
-            CacheLayers(kind, count, heads, size, size, window)  # type: ignore[arg-type]
-            for kind, count, heads, size, window in question.layers
-        )
-        return replace(facts, cache=layers)
+        return replace(facts, cache=tuple(_layers(*one) for one in question.layers))
     return facts
+
+
+def _layers(kind: str, count: int, heads: int, size: int, window: int | None) -> CacheLayers:
+    if kind in COMPRESSED:
+        return CacheLayers(kind, count, 1, size, 0, window, heads)
+    return CacheLayers(kind, count, heads, size, size, window)  # type: ignore[arg-type]
 
 
 def _drafted(name: str, model: str, draft: str, method: str, ranks: int = 1) -> Question:
@@ -196,8 +198,8 @@ def _build(name: str, model: str, ranks: int, **arguments: object) -> Question:
         "max_model_len": min(8192, positions),
         "max_num_batched_tokens": 8192,
         "max_num_seqs": 256,
-        # The only size of an indexer's kernels.
-        "block_size": 64 if "index_topk" in config else 16,
+        # The only sizes of kernels for compressed tokens, and of an indexer's.
+        "block_size": 256 if "compress_ratios" in config else 64 if "index_topk" in config else 16,
         "tensor_parallel_size": ranks,
         **arguments,
     }
@@ -242,7 +244,7 @@ FULL_SIZE = KV_CACHE.sample(
         *("gpt-oss-20b in steps that do not overlap", "DeepSeek-V3 whose ranks share a context"),
         *("Qwen3-Next-80B-A3B on 8 cards", "Qwen3.5-27B on 8 cards", "Nemotron-3-Super-120B-A12B on 8 cards"),
         *("Mamba-Codestral-7B on 8 cards", "Zamba2-7B on 2 cards", "Kimi-Linear-48B-A3B on 8 cards"),
-        *("DeepSeek-V3.2 on 8 cards", "GLM-5.2 with an 8-bit cache"),
+        *("DeepSeek-V3.2 on 8 cards", "GLM-5.2 with an 8-bit cache", "DeepSeek-V4-Flash on 8 cards"),
         *("DeepSeek-V3.2 with tokens guessed", "Nemotron-3-Super-120B-A12B with tokens guessed"),
         *("granite-4.0-h-small on 8 cards", "Qwen3.5-27B with an 8-bit cache", "Llama-4-Scout with blocks of 32"),
     ),
@@ -272,7 +274,36 @@ def _plans(count: int) -> Iterator[Question]:
         yield Question(f"layers of any kinds {index}", TINY["llama"], arguments, "plan", memory=memory, layers=kinds)
 
 
-PLANS = list(_plans(200))
+def _compressed(windows: int, fours: int, long: int) -> list[tuple[str, int, int, int, int | None]]:
+    """The caches of DeepSeek V4 with so many layers of a window alone, of the ratio 4, and of the ratio 128."""
+    found = [
+        ("latent_window", windows + fours + long, 1, 512, 128),
+        ("compressed", fours, 4, 512, None),
+        ("compressed_indexer", fours, 4, 128, None),
+        ("compressor", fours, 4, 512, 8),
+        ("compressor", fours, 4, 128, 8),
+        ("compressed", long, 128, 512, None),
+        ("compressor", long, 128, 512, 128),
+    ]
+    return [one for one in found if one[1]]
+
+
+def _packed() -> Iterator[Question]:
+    """Layers of compressed tokens: DeepSeek V4 Flash, as many as a larger one may have, and unequal numbers."""
+    for number, counts in enumerate(((2, 21, 20), (2, 30, 29), (0, 5, 5), (7, 3, 0), (1, 2, 9), (0, 1, 1))):
+        arguments = {
+            "max_model_len": (1000, 30_000)[number % 2],
+            "max_num_batched_tokens": (256, 8192)[number % 2],
+            "max_num_seqs": 4,
+            "block_size": 256,
+            "async_scheduling": number % 3 == 0,
+        }
+        told = "compressed layers {} + {} + {}".format(*counts)
+        config = {**TINY["llama"], "max_position_embeddings": 40_000}
+        yield Question(told, config, arguments, "plan", memory=20_000 * _MIB, layers=_compressed(*counts))
+
+
+PLANS = [*_plans(200), *_packed()]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ A case: `name`, `config` (a config.json), `arguments` (of vLLM's engine, by thei
 its checkpoint, which vLLM then loads (otherwise its weights are dummies, too).
 
 - "plan": the planning of the cache alone, as on a GPU, for layers of any kinds: `layers` is a list of (kind, how many,
-  KV heads, head size, window), `memory` bytes; `config` and `arguments` give the rest.
+  KV heads, head size, window), `memory` bytes; compressed tokens have their ratio in place of the heads; `config` and
+  `arguments` give the rest.
 
 An answer: `name`; `held`, for each rank the bytes of the model's parameters and those of its buffers (before vLLM
 repacks them for the CPU); `blocks`, `block_size`, `tokens` and `concurrency` of the KV cache; `printed`, the log lines
@@ -33,6 +34,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 from unittest import mock
 
@@ -65,11 +67,13 @@ from vllm.model_executor.layers.fused_moe.oracle.unquantized import UnquantizedM
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.model_executor.model_loader.utils import initialize_model
 from vllm.model_executor.models import registry
+from vllm.models.deepseek_v4 import attention as deepseek_v4
+from vllm.models.deepseek_v4 import compressor
 from vllm.platforms import current_platform
 from vllm.utils.torch_utils import set_default_torch_dtype
 from vllm.v1.attention.backend import MultipleOf
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
-from vllm.v1.attention.backends.mla import cpu_mla, flashmla_sparse
+from vllm.v1.attention.backends.mla import cpu_mla, flashmla_sparse, sparse_swa
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
@@ -85,6 +89,8 @@ from vllm.v1.worker.gpu.spec_decode.eagle import utils as eagle_utils
 
 _GPU_LAYOUT = "LBNHC"
 """The layout of a CUDA backend that sets none: the first in vLLM's default order."""
+_PACKED_LAYOUT = "BLHNC"
+"""The layout of attention over compressed tokens."""
 _create = BaseModelLoader.create_model
 _freeze = gc.freeze
 
@@ -248,7 +254,8 @@ def build(folder: str, arguments: dict[str, Any], rank: int, memory: int) -> dic
             if config.speculative_config is not None:
                 with mock.patch.object(eagle_utils, "get_model", initialize_model):
                     models.append(eagle_utils.load_eagle_model(models[0], config))
-        config.cache_config.kv_cache_layout = _GPU_LAYOUT
+        packed = config.model_config.hf_config.model_type == "deepseek_v4"
+        config.cache_config.kv_cache_layout = _PACKED_LAYOUT if packed else _GPU_LAYOUT
         # Blocks grow with the states of hybrids; others stay as they are.
         current_platform.update_block_size_for_backend(config)
         held = _held_together([(model, _by_module(model)) for model in models])
@@ -276,11 +283,38 @@ _SPECS: dict[str, Callable[..., KVCacheSpec]] = {
 }
 
 
+_COMPRESSED = ("latent_window", "compressed", "compressed_indexer", "compressor")
+
+
+def _compressed_spec(config: Any, name: str, kind: str, ratio: int, size: int, window: int) -> KVCacheSpec:
+    """The cache of one layer of DeepSeek V4, as vLLM's own classes describe it."""
+    cache, packed = config.cache_config, torch.uint8
+    if kind == "latent_window":
+        return sparse_swa.DeepseekV4SWACache(size, window, packed, name, cache).get_kv_cache_spec(config)
+    if kind == "compressor":
+        inputs = 2 * (window // ratio) * size
+        return compressor.CompressorStateCache(inputs, torch.float32, ratio, name).get_kv_cache_spec(config)
+    if kind == "compressed_indexer":
+        key = size + size // 128 * 4
+        layer = deepseek_v4.DeepseekV4IndexerCache(key, packed, name, cache, ratio)
+        return layer.get_kv_cache_spec(config)
+    attention = SimpleNamespace(compress_ratio=ratio, head_dim=size, kv_cache_dtype=cache.cache_dtype)
+    return deepseek_v4.DeepseekV4Attention.get_kv_cache_spec(attention, config)
+
+
 def plan(folder: str, arguments: dict[str, Any], layers: list[list[Any]], memory: int) -> dict[str, Any]:
     """The plan of a cache for any layers, whether or not a model has them."""
     config = _gpu_config(folder, arguments)
     config.cache_config.kv_cache_layout = _GPU_LAYOUT
-    specs = {}
+    specs: dict[str, KVCacheSpec] = {}
+    if layers[0][0] in _COMPRESSED:
+        config.cache_config.kv_cache_layout = _PACKED_LAYOUT
+        config.cache_config.cache_dtype = "fp8_ds_mla"
+        with set_current_vllm_config(config):
+            for index, (kind, count, ratio, size, window) in enumerate(layers):
+                names = [f"{index}.{layer}" for layer in range(count)]
+                specs |= {name: _compressed_spec(config, name, kind, ratio, size, window) for name in names}
+        return _capacity(config, [specs], memory)
     for index, (kind, count, heads, size, window) in enumerate(layers):
         shape = {"block_size": arguments["block_size"], "num_kv_heads": heads, "head_size": size}
         for layer in range(count):

@@ -20,6 +20,7 @@ def kind_of(facts: ModelFacts) -> Quantization | None:
         ("compressed-tensors", 4): "nvfp4" if four_bit_floats else "compressed-tensors-w4a16",
         ("compressed-tensors", 8): "fp8" if _floats(facts) else "int8",
         ("fbgemm_fp8", 8): "fp8",
+        ("fp8", 4): "mxfp4",  # experts in 4 bits beside matrices in 8
         ("fp8", 8): "fp8",
         ("gptq", 4): "gptq",
         ("gptq", 8): "gptq",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from neuroscale.models.facts import DTYPE_BYTES, CacheLayers
+from neuroscale.models.compressed_attention import page_of
+from neuroscale.models.facts import COMPRESSED, DTYPE_BYTES, CacheLayers
 
 _PACKED = {
     "turboquant_k8v4": (8, 4),
@@ -41,8 +42,11 @@ def bytes_per_token(
 
     `dtype`: the dtype of the cache. Without --kv-cache-dtype, a model of float32 keeps 16 bits, too. With a packed
     dtype, the first two and the last two of the `model_layers` keep `model_dtype` (None: every layer is packed); the
-    result is then the mean of all layers.
+    result is then the mean of all layers. Attention over compressed tokens has one format, whatever the dtype.
     """
+    if kind.kind in COMPRESSED:
+        tokens, size = page_of(kind)
+        return math.ceil(size / tokens)
     if kind.kind == "indexer":
         return kind.head_dim + kind.head_dim // _INDEXED * _SCALE
     if dtype == SPARSE_CACHE and kind.kind == "latent":

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from neuroscale.core.validation import suggest
+from neuroscale.models.compressed_attention import CompressedAttention
 from neuroscale.models.config_keys import Keys, parse_config, unknown_choice
 from neuroscale.models.context import LONGEST, UNSAID, context_of
 from neuroscale.models.facts import Basis, Dtype, Group, ModelFacts, Quantization
@@ -239,12 +240,12 @@ def _count(stored: Sequence[tuple[Weight, Quantization | None]], dtype: Dtype) -
     return Measured(dict(by_group), dict(by_dtype), together(weight for weight, _ in stored), dtype, ())
 
 
-def _kv_heads(attention: Attention | LatentAttention) -> int:
+def _kv_heads(attention: Attention | LatentAttention | CompressedAttention) -> int:
     return attention.kv_heads if isinstance(attention, Attention) else attention.heads
 
 
-def _head_dim(attention: Attention | LatentAttention) -> int:
-    if isinstance(attention, Attention):
+def _head_dim(attention: Attention | LatentAttention | CompressedAttention) -> int:
+    if not isinstance(attention, LatentAttention):
         return attention.head_dim
     return attention.nope_dim + attention.rope_dim
 

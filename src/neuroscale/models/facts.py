@@ -66,6 +66,21 @@ class Tensor:
         return math.prod(self.shape) * self.copies
 
 
+CacheKind = Literal[
+    "full",
+    "sliding",
+    "chunked",
+    "latent",
+    "indexer",
+    "latent_window",
+    "compressed",
+    "compressed_indexer",
+    "compressor",
+]
+COMPRESSED: tuple[CacheKind, ...] = ("latent_window", "compressed", "compressed_indexer", "compressor")
+"""The kinds of attention over compressed tokens."""
+
+
 @dataclass(frozen=True)
 class CacheLayers:
     """`layers` layers that keep the same in the KV cache; a layer that reads another layer's cache is not counted.
@@ -73,20 +88,24 @@ class CacheLayers:
     `window`: tokens of a sliding window or of a chunk. `latent`: each layer keeps one vector of `head_dim` values a
     token, on every rank (multi-head latent attention; `kv_heads` is 1 and `value_head_dim` 0). `indexer`: the keys of
     an indexer, which chooses the tokens that latent attention reads: `head_dim` values of 8 bits a token, on every
-    rank. Otherwise each layer keeps keys of `head_dim` and values of `value_head_dim` for each of the `kv_heads`.
+    rank. Attention over compressed tokens (models/compressed_attention.py) keeps, on every rank, the vectors of a
+    window (`latent_window`), one for each `ratio` tokens (`compressed`) with an indexer's keys (`compressed_indexer`),
+    and the inputs of the next one (`compressor`). Otherwise each layer keeps keys of `head_dim` and values of
+    `value_head_dim` for each of the `kv_heads`.
     """
 
-    kind: Literal["full", "sliding", "chunked", "latent", "indexer"]
+    kind: CacheKind
     layers: int
     kv_heads: int
     head_dim: int
     value_head_dim: int
     window: int | None = None
+    ratio: int = 1
 
     @property
     def on_every_rank(self) -> bool:
         """Whether each rank of tensor parallelism keeps the whole of it."""
-        return self.kind in ("latent", "indexer")
+        return self.kind in ("latent", "indexer", *COMPRESSED)
 
 
 StateKind = Literal["mamba1", "mamba2", "gated_delta", "kimi_delta", "short_conv"]

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from neuroscale.models.compressed_attention import CompressedAttention
 from neuroscale.models.facts import CacheLayers, Group, Sharding, StateLayers
 from neuroscale.models.mixers import Mixer
 from neuroscale.models.weights import Weights
@@ -284,6 +285,7 @@ class Extra:
     shape: tuple[int, ...]
     linear: bool = False
     sharding: Sharding = "replicated"
+    full_precision: bool = False
 
     def weights(self, out: Weights, at: str) -> None:
         """Add it below `at`."""
@@ -291,7 +293,7 @@ class Extra:
             into, to = self.shape
             out.linear(at + self.name, self.group, (into, to), self.sharding)
         else:
-            out.add(at + self.name, self.group, self.shape, self.sharding)
+            out.add(at + self.name, self.group, self.shape, self.sharding, full_precision=self.full_precision)
 
 
 @dataclass(frozen=True)
@@ -301,7 +303,7 @@ class Layer:
     `attention`: None if the layer has none; `mixer`: the block that keeps a state in place of attention, or beside it.
     """
 
-    attention: Attention | LatentAttention | None
+    attention: Attention | LatentAttention | CompressedAttention | None
     blocks: tuple[Mlp | Experts, ...]
     norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
     norm_bias: bool = False

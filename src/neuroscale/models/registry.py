@@ -14,6 +14,7 @@ ARCHITECTURES = {
     "DeepseekV2ForCausalLM": "deepseek_v2",
     "DeepseekV32ForCausalLM": "deepseek_v32",
     "DeepseekV3ForCausalLM": "deepseek_v3",
+    "DeepseekV4ForCausalLM": "deepseek_v4",
     "FalconH1ForCausalLM": "falcon_h1",
     "FalconMambaForCausalLM": "falcon_mamba",
     "Gemma2ForCausalLM": "gemma2",
@@ -216,6 +217,8 @@ def refuse_unplanned(c: Keys, text: Keys, family: Family | None) -> None:
             raise keys.problem("model_type", message, _MEASURE)
         for key, words in _NOT_PLANNED:
             if key == "index_topk" and family is FAMILIES["deepseek_v3"]:
+                continue
+            if key in ("index_topk", "compress_ratios") and family is FAMILIES["deepseek_v4"]:
                 continue
             if keys.values.get(key) not in (None, False, [], {}):
                 raise keys.problem(key, f"says that it is {words} is not planned", _MEASURE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from neuroscale.models.compressed_attention import CompressedAttention
 from neuroscale.models.config_keys import Keys
 from neuroscale.models.context import LONG, rope_factor, rope_kind, rope_scaling
 from neuroscale.models.facts import RotaryTable
@@ -23,13 +24,18 @@ _FROM_THE_ORIGINAL = ("yarn", "deepseek_yarn")
 
 
 def rotary_tables(
-    text: Keys, attentions: Sequence[Attention | LatentAttention], positions: int
+    text: Keys, attentions: Sequence[Attention | LatentAttention | CompressedAttention], positions: int
 ) -> tuple[RotaryTable, ...]:
     """The tables of a language model that reads `positions` tokens: as in vLLM, layers with equal tables share one."""
     apart = text.model_type in _WINDOWS_APART
     found: dict[tuple[bool, int, int], RotaryTable] = {}
     for attention in dict.fromkeys(attentions):  # most layers are equal
         if not attention.turned:
+            continue
+        if isinstance(attention, CompressedAttention):
+            # Layers with and without compressed tokens turn with other bases, and YaRN is for the former alone.
+            rows = _rows(text, positions) if attention.ratio else positions
+            found[bool(attention.ratio), rows, attention.rope_dim] = RotaryTable(rows, attention.rope_dim, True)
             continue
         windowed = apart and isinstance(attention, Attention) and attention.reach == "sliding"
         rows = positions if windowed else _rows(text, positions)

@@ -18,9 +18,8 @@ from neuroscale.models.towers.known import WRAPPERS
 Status = Literal["planned", "estimated", "refused"]
 
 _REFUSED: Mapping[str, str] = {
-    "DeepseekV41ForCausalLM": "it attends over compressed caches",
-    "DeepseekV4ForCausalLM": "it attends over compressed caches",
-    "DeepseekV4ForConditionalGeneration": "it attends over compressed caches",
+    "DeepseekV41ForCausalLM": "it compresses its caches in other ways than DeepSeek V4",
+    "DeepseekV4ForConditionalGeneration": "its tower for images is not known",
     "DeciLMForCausalLM": "its layers differ one by one",
     "DbrxForCausalLM": "its keys have other meanings than Llama's",
     "DiffusionGemmaForBlockDiffusion": "it writes blocks of text by diffusion",

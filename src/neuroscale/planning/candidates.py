@@ -12,7 +12,7 @@ from typing import Literal
 from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
 from neuroscale.catalog.settings import Environment
 from neuroscale.core.plurals import plainly_counted
-from neuroscale.models.facts import ModelFacts
+from neuroscale.models.facts import COMPRESSED, ModelFacts
 from neuroscale.planning import replica_memory
 from neuroscale.planning.batched_tokens import batched_tokens
 from neuroscale.planning.fit.argument_defaults import BLOCK
@@ -185,7 +185,7 @@ def candidates(case: Case) -> list[Candidate]:
         counts = (count,) if isinstance(count, int) else accelerator.counts
         dtype = case.overrides.get("kv_cache_dtype")
         # Latent attention has a cache format of its own: no plan uses its 8-bit format.
-        latent = any(layers.kind == "latent" for layers in case.model.facts.cache)
+        latent = any(layers.kind in ("latent", *COMPRESSED) for layers in case.model.facts.cache)
         dtypes = ("auto",) if latent else accelerator.kv_cache_dtypes
         for kv_cache_dtype in (str(dtype),) if dtype is not None else dtypes:
             found += [judge_candidate(case, accelerator, runtime, each, kv_cache_dtype) for each in counts]

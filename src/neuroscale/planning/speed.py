@@ -6,6 +6,7 @@ import math
 
 from neuroscale.catalog import Accelerator, ModelEntry
 from neuroscale.core.units import GIB
+from neuroscale.models.facts import CacheLayers
 from neuroscale.planning.plan import Speed
 from neuroscale.planning.replica_memory import weights
 
@@ -31,11 +32,11 @@ def speed(model: ModelEntry, accelerator: Accelerator, count: int, prompt_tokens
     facts = model.facts
     # Two operations per active parameter and token, and two products over the context in each attention layer.
     operations = 2.0 * facts.active_params * prompt_tokens
-    windows = [layers.window for layers in facts.cache for _ in range(layers.layers)]
-    if windows:
+    read_by = [_read_tokens(layers, prompt_tokens) for layers in facts.cache for _ in range(layers.layers)]
+    if read_by:
         # Layers that read another layer's cache compute as much as the others on average; layers with a state do not.
-        seen = sum(prompt_tokens if window is None else min(prompt_tokens, window) for window in windows) / len(windows)
-        attending = len(windows) if facts.states else facts.num_layers
+        seen = sum(read_by) / len(read_by)
+        attending = len(read_by) if facts.states else facts.num_layers
         operations += 2.0 * facts.heads * facts.head_dim * prompt_tokens * seen * attending
     compute = operations / (peak * 1e12 * PREFILL_EFFICIENCY * count)
     read = math.ceil(prompt_tokens / batched_tokens) * weights(model).gib * GIB / (bandwidth * 1e9 * count)
@@ -46,3 +47,8 @@ def speed(model: ModelEntry, accelerator: Accelerator, count: int, prompt_tokens
         ttft_seconds=round(max(compute, read) + STEP_SECONDS, 2),
         decode_tokens_per_second=round(1 / step, 1),
     )
+
+
+def _read_tokens(layers: CacheLayers, prompt_tokens: int) -> float:
+    """The vectors that a token of a prompt reads in a layer: no more than the window, or one for `ratio` tokens."""
+    return min(prompt_tokens, layers.window or prompt_tokens) / (1 if layers.window else layers.ratio)

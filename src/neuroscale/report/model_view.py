@@ -23,6 +23,10 @@ _KINDS = {
     "chunked": "chunks",
     "latent": "whole context, latent",
     "indexer": "keys of its indexer, 8 bits",
+    "latent_window": "sliding window, latent, 8 bits",
+    "compressed": "compressed tokens, 8 bits",
+    "compressed_indexer": "keys of its indexer, 8 bits",
+    "compressor": "inputs of the next compressed token",
 }
 _STATES = {
     "mamba1": "Mamba",

@@ -13,6 +13,7 @@ from __future__ import annotations
 from neuroscale.models.families.cohere import cohere, cohere2
 from neuroscale.models.families.decoder import Decoder, Family
 from neuroscale.models.families.deepseek import deepseek, dots1, glm4_moe_lite
+from neuroscale.models.families.deepseek_v4 import deepseek_v4
 from neuroscale.models.families.ernie import ernie, ernie_moe
 from neuroscale.models.families.gemma import gemma, gemma2, gemma3, gemma3n, gemma4
 from neuroscale.models.families.glm import glm, glm4, glm4_moe
@@ -45,6 +46,7 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v2": deepseek,
     "deepseek_v3": deepseek,
     "deepseek_v32": deepseek,
+    "deepseek_v4": deepseek_v4,
     "dots1": dots1,
     "ernie4_5": ernie,
     "ernie4_5_moe": ernie_moe,

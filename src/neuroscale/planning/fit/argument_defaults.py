@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from neuroscale.models.compressed_attention import BLOCK as COMPRESSED_BLOCK
 from neuroscale.models.facts import ModelFacts
+from neuroscale.planning.fit.compressed import is_compressed
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.drafts import WITHOUT_OVERLAP
 from neuroscale.planning.fit.dtype import served_dtype
@@ -121,6 +123,8 @@ def _overlaps(device: Device, arguments: EngineArguments, does: Behaviour) -> bo
 
 
 def _block_size(facts: ModelFacts, device: Device, arguments: EngineArguments) -> int:
+    if is_compressed(facts):
+        return arguments.block_size or COMPRESSED_BLOCK
     if has_indexer(facts):
         return arguments.block_size or SPARSE_BLOCK
     if device.family == "cpu":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from neuroscale.models.facts import ModelFacts
+from neuroscale.planning.fit.compressed import is_compressed
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.overhead import runner
 from neuroscale.planning.fit.result import Confidence
@@ -59,6 +60,8 @@ def _unknown(facts: ModelFacts, device: Device, arguments: EngineArguments, vers
         yield f"the size of a part of {facts.name}'s weights is not known"
     if are_kernels_unknown(facts, device):
         yield f"nobody knows whether vLLM has kernels for {facts.name} on {device.title}"
+    if is_compressed(facts):
+        yield f"nobody measured what kernels for the compressed tokens of {facts.name} take"
     yield from (one.told for one in arguments.unplanned)
     if number(version) < OLDEST:
         yield f"vLLM {version} is older than the releases whose source was read"

@@ -13,6 +13,7 @@ from neuroscale.models.cache_bytes import bytes_per_token
 from neuroscale.models.facts import CacheLayers, ModelFacts
 from neuroscale.models.hf_overrides import with_overrides
 from neuroscale.planning.fit.argument_defaults import resolve
+from neuroscale.planning.fit.compressed import is_compressed, packed_pool
 from neuroscale.planning.fit.confidence import UNMEASURED, confidence_of, doubts, is_unmeasured
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.drafts import draft_apart, shape_of
@@ -94,6 +95,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         tokens = printed_tokens(blocks, available, concurrency, resolved, does)
     verdict: Verdict = "refused" if not starts else "tight" if close else "fits"
     unknown = facts.parts_missing or are_kernels_unknown(facts, device) or number(version) < OLDEST
+    unknown = unknown or is_compressed(facts)
     if verdict == "fits" and (device.family in UNMEASURED or unknown):
         verdict = "tight"  # part of the need is not known
     kv_cache = available if starts else request
@@ -173,6 +175,8 @@ def cache_pool(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved
     """The blocks of a rank. Raises PagesDiffer."""
     stages = arguments.pipeline_parallel_size
     kinds = without_windows(facts.cache) if arguments.disable_sliding_window else facts.cache
+    if is_compressed(facts):
+        return packed_pool([replace(kind, layers=math.ceil(kind.layers / stages)) for kind in facts.cache])
     layers = [(_spec(facts, kind, arguments, resolved), math.ceil(kind.layers / stages)) for kind in kinds]
     if predicts(arguments):
         # The last pipeline stage holds all layers of multi-token prediction.

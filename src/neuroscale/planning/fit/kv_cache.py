@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from neuroscale.models.facts import CacheKind
+
 _WHOLE = frozenset({"full", "latent", "indexer"})
 """Kinds that keep the whole context."""
 
@@ -30,7 +32,7 @@ class LayerSpec:
     `shape`: the KV heads of a rank, and the values of a key and of a value: layers of different shapes do not share a
     table, even if their pages have one size."""
 
-    kind: Literal["full", "sliding", "chunked", "latent", "indexer", "state"]
+    kind: CacheKind | Literal["state"]
     block_size: int
     bytes_per_token: int
     window: int | None = None

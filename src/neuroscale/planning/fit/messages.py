@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
+from neuroscale.planning.fit.compressed import is_compressed
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.result import Fit
 from neuroscale.planning.fit.sparse import are_kernels_unknown
@@ -91,6 +92,8 @@ def _decision(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
             if device.family == "rocm"
             else "nobody knows whether vLLM has kernels for it there"
             if are_kernels_unknown(facts, device)
+            else "what its kernels for compressed tokens take was not measured"
+            if is_compressed(facts)
             else f"vLLM {result.version} is older than the releases whose source was read"
             if number(result.version) < OLDEST
             else "the weights of a tower are not counted"

@@ -1,4 +1,4 @@
-"""Plans sparse latent attention (DeepSeek V3.2, GLM-5): cards with kernels for it, its cache's format, its buffers.
+"""Plans sparse latent attention (DeepSeek V3.2 and V4, GLM-5): cards with kernels for it, its cache, its buffers.
 
 Sources, all in vLLM 0.32: `_get_backend_priorities` of platforms/cuda.py, `_canonicalize_sparse_mla_kv_cache_dtype` of
 model_executor/layers/attention/mla_attention.py, model_executor/layers/sparse_attn_indexer.py, and the backends'
@@ -13,6 +13,7 @@ from typing import Literal
 from neuroscale.core.units import MIB
 from neuroscale.models.cache_bytes import SPARSE_CACHE
 from neuroscale.models.facts import ModelFacts
+from neuroscale.planning.fit.compressed import is_compressed
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.result import Resolved
 
@@ -40,12 +41,14 @@ _GENERATIONS: tuple[tuple[Generation, str], ...] = (
 
 def has_indexer(facts: ModelFacts) -> bool:
     """Whether indexers choose the tokens that attention reads."""
-    return any(layers.kind == "indexer" for layers in facts.cache)
+    return any(layers.kind in ("indexer", "compressed_indexer") for layers in facts.cache)
 
 
 def sparse_cache_dtype(facts: ModelFacts, device: Device, asked: str, dtype: str) -> str:
     """The dtype of the cache. `asked`: --kv-cache-dtype; `dtype`: the dtype that dense attention would keep."""
     card = _generation(device)
+    if is_compressed(facts):
+        return SPARSE_CACHE
     if card == "workstation" and asked in ("auto", "fp8", "fp8_e4m3"):
         return SPARSE_CACHE
     if card == "blackwell":
@@ -66,6 +69,8 @@ def no_kernels(facts: ModelFacts, device: Device) -> str:
     """The sentence that says that vLLM cannot serve sparse attention on this accelerator; empty if it can."""
     if not has_indexer(facts) or (device.family not in ("cpu", "tpu") and _generation(device) != "older"):
         return ""
+    if device.family == "cpu" and is_compressed(facts):
+        return f"The compressed tokens that {facts.name} keeps on a CPU are not planned."
     return (
         f"vLLM cannot serve {facts.name} on {device.title}: its kernels for sparse attention need a Hopper or "
         "Blackwell card."

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from neuroscale.models.compressed_attention import BLOCK as COMPRESSED_BLOCK
 from neuroscale.models.facts import ModelFacts
 from neuroscale.models.state_bytes import undivided
 from neuroscale.planning.fit.argument_defaults import VIDEO_TOKENS, looks_both_ways
+from neuroscale.planning.fit.compressed import is_compressed
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.drafts import draft_method
 from neuroscale.planning.fit.result import Resolved
@@ -34,6 +36,7 @@ def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, r
         found.append(lacking)
     if has_indexer(facts) and resolved.block_size % SPARSE_BLOCK:
         found.append(f"--block-size={resolved.block_size} is not a multiple of {SPARSE_BLOCK}, which indexers need.")
+    found += _compressed(facts, arguments, resolved)
     found += _states(facts, arguments)
     if arguments.pipeline_parallel_size > 1 and _WITHOUT_STAGES & set(facts.architectures):
         found.append(f"vLLM cannot deal the layers of {facts.name} ({facts.model_type}) to several stages.")
@@ -86,6 +89,23 @@ def _draft(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
     if draft.heads % ranks:
         found.append(f"The {draft.heads} attention heads of the draft {draft.name} cannot be split over {ranks} ranks.")
     return found + _kv_heads(draft, f"the draft {draft.name}", ranks)
+
+
+def _compressed(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> list[str]:
+    """The arguments that attention over compressed tokens does not allow."""
+    if not is_compressed(facts):
+        return []
+    ranks, found = arguments.tensor_parallel_size, []
+    groups = int((facts.config or {}).get("o_groups") or 1)
+    if groups % ranks:
+        found.append(f"The {groups} output groups of {facts.name} cannot be split over {ranks} ranks.")
+    if resolved.block_size != COMPRESSED_BLOCK:
+        found.append(f"--block-size={resolved.block_size} cannot serve {facts.name}, which needs {COMPRESSED_BLOCK}.")
+    if arguments.kv_cache_dtype != "auto" and not arguments.kv_cache_dtype.startswith("fp8"):
+        found.append(f"--kv-cache-dtype={arguments.kv_cache_dtype} cannot serve {facts.name}: its cache has 8 bits.")
+    if arguments.decode_context_parallel_size > 1:
+        found.append(f"--decode-context-parallel-size cannot share the compressed tokens of {facts.name}.")
+    return found
 
 
 def _states(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
