@@ -15,6 +15,8 @@ from neuroscale.core.tool_cache import PinError
 from neuroscale.local.model_server import ModelServer
 
 FOLDER = "milestones"
+STAGES = "stages"
+"""Beside the lessons: the six stages from a fork to production."""
 Part = Literal["before", "after"]
 PARTS: tuple[Part, ...] = get_args(Part)
 PAGES: dict[Part, str] = {"before": "BEFORE.md", "after": "AFTER.md"}
@@ -91,13 +93,14 @@ class Lesson:
 
 
 def find_lessons(root: Path) -> list[Lesson]:
-    """Every lesson of a platform repository, by name.
+    """Every lesson of a platform repository, by name; the stages are no lessons.
 
     Raises InputError for a folder that lacks one of its four files, a page without a title, an unknown need, and a
     missing or unknown kind of evidence.
     """
     folder = root / FOLDER
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    folders = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    names = sorted(path.name for path in folders if path.name != STAGES)
     if not names:
         raise InputError(Problem(str(folder), "", "holds no lesson", "Name a complete clone with --repository."))
     problems: list[Problem] = []
