@@ -1,4 +1,4 @@
-"""The six stages: each has its page and a program that runs real commands, in order, and stops at the first that fails."""
+"""The six stages: each has its page and a program, which runs real commands in order until one fails."""
 
 from __future__ import annotations
 
