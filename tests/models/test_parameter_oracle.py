@@ -28,7 +28,7 @@ GROUPS = (
     ("per_layer_embedding", r"embed_tokens_per_layer"),
     ("embedding", r"embed_tokens|word_embeddings|^(model|backbone)\.embeddings"),
     ("lm_head", r"lm_head"),
-    ("norm", r"norm(_\d)?\.weight$|norm\.bias$|layer_scalar$|norm_f\.weight$|\.ln_(f|attn|mlp)\."),
+    ("norm", r"norm(_\d)?\.weight$|norm\.bias$|layer_scalar$|norm_f\.weight$|\.ln_(f|attn|mlp)\.|_hc\.|hc_head\."),
     ("shared_experts", r"shared_expert|shared_mlp"),
     ("router", r"router|(mlp|block_sparse_moe|mixer|feed_forward)\.gate\.|expert_bias|fc\d_latent_proj"),
     ("routed_experts", r"experts|block_sparse_moe\.(input|output)_linear"),

@@ -150,7 +150,7 @@ class Quantization:
     `bits`: of a weight; `group_size`: the number of weights that share a scale (None: one scale for each output row or
     tensor); `scale_bytes`: bytes of a scale; `zero_points`: each scale has a zero point of `bits` bits. `ignored`:
     patterns of tensors that keep the model's dtype. `kv_cache`: the dtype of the KV cache that the checkpoint asks
-    for, if any.
+    for, if any. `other_bits`: of the matrices outside of routed experts, if they have another number of bits.
     """
 
     method: str
@@ -161,6 +161,7 @@ class Quantization:
     zero_points: bool = False
     ignored: tuple[str, ...] = ()
     kv_cache: Literal["fp8", "nvfp4"] | None = None
+    other_bits: int | None = None
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,9 @@ def _with_experts_in_4_bits(c: Keys, scheme: Scheme) -> Scheme:
     one byte everywhere (models/deepseek_v4/quant_config.py of vLLM 0.32)."""
     if scheme.method != "fp8" or c.text("expert_dtype", "fp4") != "fp4":
         return scheme
-    experts = Rule(Quantization("mxfp4", 4, 32, scale_bytes=1), Patterns(c, "expert_dtype", ["*.experts.*"]))
+    experts = Rule(
+        Quantization("mxfp4", 4, 32, scale_bytes=1, other_bits=8), Patterns(c, "expert_dtype", ["*.experts.*"])
+    )
     others = (replace(rule, quantization=replace(rule.quantization, scale_bytes=1)) for rule in scheme.rules)
     return replace(scheme, rules=(experts, *others))
 

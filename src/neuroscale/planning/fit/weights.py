@@ -214,7 +214,8 @@ def _width(facts: ModelFacts, tensor: Tensor) -> float:
     """Bytes of a parameter in the files, to weigh the tensors of one group against each other."""
     quantization = facts.quantization
     if quantization is not None and tensor.linear:
-        return quantization.bits / 8
+        other = quantization.other_bits if tensor.group != "routed_experts" else None
+        return (other or quantization.bits) / 8
     if tensor.full_precision and facts.basis == "headers":
         params = sum(one.params for one in facts.tensors if one.group == tensor.group)
         if facts.weight_bytes.get(tensor.group, 0) > 3 * params:
