@@ -81,6 +81,7 @@ KV_CACHE = Comparison(
     (
         *(*_VLLM, "src/neuroscale/planning", "tests/planning/test_kv_oracle.py"),
         *("tests/support/oracle_configs.py", "tests/support/oracle_hybrids.py"),
+        *("tests/support/oracle_sparse.py", "tests/support/oracle_drafts.py"),
         *("tests/support/vllm_oracle.py", "tests/support/vllm_start.py"),
     ),
 )
