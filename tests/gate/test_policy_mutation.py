@@ -101,6 +101,8 @@ def asked(code: int, message: str) -> Live:
         (201, "", Live.ADMITTED),
         (422, "spec: required", Live.SERVER),
         (400, 'admission webhook "vpol.validate" denied the request: Policy non-root failed: x', Live.POLICY),
+        # KServe's answer about a service whose predictor has an empty list of containers.
+        (500, 'admission webhook "defaulter" denied the request: panic: index out of range [recovered]', Live.SERVER),
     ],
 )
 def test_a_live_cluster_refuses_with_a_status_that_says_so(code: int, message: str, answer: Live) -> None:

@@ -24,6 +24,8 @@ _POLICY = re.compile(r"(?:^|; )Policy (?P<policy>[a-z0-9-]+) (?:failed|error): "
 _REFUSALS = (400, 403, 404, 422)
 """The statuses with which an API server answers that it refuses an object; others say that it could not judge it."""
 _UNJUDGED = "failed calling webhook"
+_DENIED_BY_WEBHOOK = " denied the request: "
+"""The API server's words for the answer of a webhook; where a webhook does not answer, they are others."""
 _OWN = ("name", "labels", "annotations")  # what a person writes in an object's metadata
 _EVERY = 200  # mutants between two lines of progress
 
@@ -127,7 +129,9 @@ def _refusal(cluster: Cluster, value: Object, namespace: str) -> str | None:
     try:
         _created(cluster, value, namespace)
     except RefusedError as error:
-        if error.code not in _REFUSALS or _UNJUDGED in error.message:
+        # KServe's webhook denies with 500 what it cannot read: a panic on a pod without containers.
+        denied = error.code in _REFUSALS or _DENIED_BY_WEBHOOK in error.message
+        if not denied or _UNJUDGED in error.message:
             named = f"{value['kind']} {value['metadata'].get('name')}"
             told = f"the cluster did not judge {named}, it answered with {error.code}: {error.message}"
             raise UntrustedError(told) from error
