@@ -234,12 +234,16 @@ class CostRules(Frozen):
         }
 
 
+FEWEST_IN_PRODUCTION = 2
+"""The replicas that the rule on replicas demands."""
+
+
 class ProductionRules(Frozen):
     """The rules on the availability of services in `environments`; each rule is off unless the settings set it.
 
-    `replicas`: a service runs two replicas or more. `disruption_budget`: a PodDisruptionBudget lets a node drain and
-    keeps one of the service's pods. `image_digest`: every image is named by its digest. `model_revision`: every model
-    of the Hub is named with the commit that is its revision.
+    `replicas`: a service runs FEWEST_IN_PRODUCTION replicas or more. `disruption_budget`: a PodDisruptionBudget lets a
+    node drain and keeps one of the service's pods. `image_digest`: every image is named by its digest.
+    `model_revision`: every model of the Hub is named with the commit that is its revision.
     """
 
     environments: tuple[Label, ...] = ()

@@ -97,9 +97,9 @@ def _make(
         raise InputError(
             Problem(path, "name", f"is {there.get('name')!r}, not {found.name!r}", "Rename one of the two models.")
         )
-    kinds = [(config or {}).get("model_type") for config in (there and there.get("config"), found.facts.config)]
-    if there is not None and kinds[0] != kinds[1]:
-        told = f"is the entry of another architecture ({kinds[0]}), and the files are of {kinds[1]}"
+    was, is_now = ((one or {}).get("model_type") for one in ((there or {}).get("config"), found.facts.config))
+    if there is not None and was != is_now:
+        told = f"is the entry of another architecture ({was}), and the files are of {is_now}"
         raise InputError(Problem(path, found.name, told, "Give another name with --name, or remove the entry first."))
     values = entry_values(found, there, said)
     text = decode(data, path) if data is not None and values == there else entry_text(values)

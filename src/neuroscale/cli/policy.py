@@ -100,16 +100,13 @@ def show_coverage(as_json: JsonOption = False, repository: RepositoryOption = No
     groups: dict[str, list[tuple[str, str]]] = {"gate_rules": [], "need_no_judge": [], "refused": [], "nobody": []}
     for kind in rest:
         plain = (kind[0].rpartition("/")[0], kind[1])
-        group = (
-            "gate_rules"
-            if judged_by_rules(*plain)
-            else "need_no_judge"
-            if plain in HARMLESS
-            else "refused"
-            if plain in REFUSED
-            else "nobody"
+        judged_so = (
+            ("gate_rules", judged_by_rules(*plain)),
+            ("need_no_judge", plain in HARMLESS),
+            ("refused", plain in REFUSED),
+            ("nobody", True),
         )
-        groups[group].append(kind)
+        groups[next(group for group, is_so in judged_so if is_so)].append(kind)
     if as_json:
         judged = {" ".join(kind): list(names) for kind, names in by_policies.items()}
         print_json({"policies": judged, **{name: [" ".join(kind) for kind in kinds] for name, kinds in groups.items()}})
@@ -120,11 +117,11 @@ def show_coverage(as_json: JsonOption = False, repository: RepositoryOption = No
     for title in ("kind", "policies", "not judged by"):
         table.add_column(title, overflow="fold")
     names = [policy.name for policy in policies.policies]
-    for (version, name), found in by_policies.items():
+    for (version, of_kind), found in by_policies.items():
         missing = [name for name in names if name not in found]
         few = missing if len(missing) <= len(found) else [f"{len(missing)} others"]
         shown = f"all {len(names)}" if not missing else ", ".join(found) if few != missing else str(len(found))
-        table.add_row(f"{version} {name}", shown, ", ".join(few))
+        table.add_row(f"{version} {of_kind}", shown, ", ".join(few))
     console = _console()
     console.print(table)
     titles = (
@@ -136,8 +133,8 @@ def show_coverage(as_json: JsonOption = False, repository: RepositoryOption = No
     for title, kinds in zip(titles, groups.values(), strict=True):
         console.print(f"\n{title} ({len(kinds)})")
         versions: dict[str, list[str]] = {}
-        for version, name in kinds:
-            versions.setdefault(version, []).append(name)
+        for version, of_kind in kinds:
+            versions.setdefault(version, []).append(of_kind)
         for version, of_version in versions.items():
             _print_indented(console, f"{version}: {', '.join(of_version)}")
     return ExitStatus.PASSED

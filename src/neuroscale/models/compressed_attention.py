@@ -37,11 +37,6 @@ class CompressedAttention:
     index_dim: int
     block: str = "attn"
 
-    @property
-    def turned(self) -> bool:
-        """Whether queries and keys get a rotary embedding: always."""
-        return True
-
     def weights(self, out: Weights, at: str, hidden: int) -> None:
         """Add them below `at`, such as `model.layers.0.`."""
         at = f"{at}{self.block}."

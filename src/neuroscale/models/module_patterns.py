@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from neuroscale.models.config_keys import Keys
+from neuroscale.models.tensor_names import without_prefix
 
 _PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "backbone.", "model.")
 _FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
@@ -19,10 +20,7 @@ WILD = re.compile(r"[*?\[]")
 
 def _core(name: str) -> str:
     """A name without the prefixes that the towers of a model put before it."""
-    for prefix in _PREFIXES:
-        if name.startswith(prefix):
-            return name.removeprefix(prefix)
-    return name
+    return without_prefix(name, _PREFIXES)
 
 
 class Patterns:

@@ -171,6 +171,11 @@ _NOT_PLANNED = (
     ("index_topk", "attention that an indexer with a cache of its own makes sparse, which"),
 )
 """Keys that make a plan by the common rules wrong if they are neither null nor false."""
+_PLANNED_KEYS: dict[Family | None, tuple[str, ...]] = {
+    FAMILIES["deepseek_v3"]: ("index_topk",),
+    FAMILIES["deepseek_v4"]: ("index_topk", "compress_ratios"),
+}
+"""Those of these keys that a family reads itself."""
 _UNLIKE_LLAMA = re.compile(
     r"lora_rank|kv_shared|shared_kv|cross_layer|swa_|_swa|hybrid|compress|sparse_attention|indexer|mamba|ssm|_conv|"
     r"linear_attn|linear_attention|recurren|retention|altup|per_layer|loop|mixture_of_depths|num_codebooks"
@@ -216,9 +221,7 @@ def refuse_unplanned(c: Keys, text: Keys, family: Family | None) -> None:
             message = f"{keys.model_type} is not planned: its layers are not known here, and are unlike Llama's"
             raise keys.problem("model_type", message, _MEASURE)
         for key, words in _NOT_PLANNED:
-            if key == "index_topk" and family is FAMILIES["deepseek_v3"]:
-                continue
-            if key in ("index_topk", "compress_ratios") and family is FAMILIES["deepseek_v4"]:
+            if key in _PLANNED_KEYS.get(family, ()):
                 continue
             if keys.values.get(key) not in (None, False, [], {}):
                 raise keys.problem(key, f"says that it is {words} is not planned", _MEASURE)

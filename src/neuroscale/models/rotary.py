@@ -30,12 +30,12 @@ def rotary_tables(
     apart = text.model_type in _WINDOWS_APART
     found: dict[tuple[bool, int, int], RotaryTable] = {}
     for attention in dict.fromkeys(attentions):  # most layers are equal
-        if not attention.turned:
-            continue
         if isinstance(attention, CompressedAttention):
             # Layers with and without compressed tokens turn with other bases, and YaRN is for the former alone.
             rows = _rows(text, positions) if attention.ratio else positions
             found[bool(attention.ratio), rows, attention.rope_dim] = RotaryTable(rows, attention.rope_dim, True)
+            continue
+        if not attention.turned:
             continue
         windowed = apart and isinstance(attention, Attention) and attention.reach == "sliding"
         rows = positions if windowed else _rows(text, positions)

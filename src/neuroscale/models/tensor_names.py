@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from neuroscale.models.facts import Group
 
@@ -64,10 +65,12 @@ _UNUSED = re.compile(r"(\.inv_freq|\.masked_bias|\.attn\.bias|position_ids|rotar
 
 def core(name: str) -> str:
     """A name without the prefixes that models of several towers put before names of the language model."""
-    for prefix in _PREFIXES:
-        if name.startswith(prefix):
-            return name.removeprefix(prefix)
-    return name
+    return without_prefix(name, _PREFIXES)
+
+
+def without_prefix(name: str, prefixes: Iterable[str]) -> str:
+    """A name without the first of the prefixes with which it begins."""
+    return next((name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix)), name)
 
 
 def stored_name(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from neuroscale.core.plurals import plainly_counted
 from neuroscale.planning.architecture import architecture
 from neuroscale.planning.candidates import Candidate, Case
-from neuroscale.planning.fit.confidence import UNMEASURED
+from neuroscale.planning.fit.confidence import UNMEASURED, unknown_clauses
 from neuroscale.planning.fit.device import device
 from neuroscale.planning.plan import AppliedOverride
 from neuroscale.planning.risk import Choice, confidence, risks
@@ -32,7 +32,7 @@ def reasons(case: Case, choice: Choice, applied: tuple[AppliedOverride, ...]) ->
             "the memory may be off, so requests may wait, or the start fail."
         )
     elif chosen.works and confidence(chosen) == "low":
-        unknown = "; ".join(doubt.clause for doubt in chosen.doubts if doubt.level == "low")
+        unknown = "; ".join(unknown_clauses(chosen.doubts))
         sentences.append(f"Tight: some figures are not known ({unknown}), so try it before you rely on it.")
     sentences += [
         f"Override: {override.field} is {override.value} (planned: {override.planned}) until "

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neuroscale.catalog import Catalog
-from neuroscale.catalog.settings import Settings
+from neuroscale.catalog.settings import FEWEST_IN_PRODUCTION, Settings
 from neuroscale.planning.plan import Plan
-
-_FEWEST = 2
 
 
 def unmet_demands(plan: Plan, catalog: Catalog, settings: Settings) -> tuple[str, ...]:
@@ -28,7 +26,7 @@ def _unmet(plan: Plan, catalog: Catalog, settings: Settings) -> Iterator[str]:
             f"The gate refuses it in {plan.environment}, since the catalog has no revision of {plan.model}: run "
             f"`neuroscale catalog add {weights.path}` where the Hub can be reached."
         )
-    if rules.replicas == "block" and plan.replicas.min < _FEWEST:
+    if rules.replicas == "block" and plan.replicas.min < FEWEST_IN_PRODUCTION:
         yield (
             f"The gate refuses it in {plan.environment} with {plan.replicas.min} replica: answer high to the question "
             "about availability."

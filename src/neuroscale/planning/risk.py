@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from neuroscale.core.plurals import plainly_counted
 from neuroscale.planning.candidates import Candidate, Case, candidates
-from neuroscale.planning.fit.confidence import confidence_of
+from neuroscale.planning.fit.confidence import confidence_of, unknown_clauses
 from neuroscale.planning.fit.device import device
 from neuroscale.planning.fit.result import Confidence
 
@@ -31,7 +31,7 @@ def risks(candidate: Candidate) -> tuple[str, ...]:
             f"it is tight ({candidate.memory.free:.2f} GiB free, and the estimate of the memory may be off by "
             f"{candidate.band_gib:.2f} GiB)"
         )
-    if unknown := [doubt.clause for doubt in candidate.doubts if doubt.level == "low"]:
+    if unknown := unknown_clauses(candidate.doubts):
         found.append(f"its confidence is low ({'; '.join(unknown)})")
     if device(candidate.accelerator).slice_of:
         found.append("no start of vLLM on a slice of a card was measured")

@@ -29,10 +29,8 @@ class CostTripwire:
 def cost_tripwires(today: date) -> tuple[CostTripwire, ...]:
     """One for each way in which a rule finds a change."""
     item = UnpricedItem(environment=_NAME, service=_NAME, subject="Pod", reason="no price", side="after")
-    old, ahead = (
-        PriceListUsed(name=_NAME, date=today, region="", tier="", source="", old=not ahead, ahead=ahead)
-        for ahead in (False, True)
-    )
+    old = PriceListUsed(name=_NAME, date=today, region="", tier="", source="", old=True)
+    ahead = old.model_copy(update={"old": False, "ahead": True})
     budget = Budget(cost_center=_NAME, monthly_usd=Decimal("99.99"), owner=_NAME)
     dollars, percent = (
         CostRules(large_change=LargeChange.model_validate({"level": "block", **threshold}))

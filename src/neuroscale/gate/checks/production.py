@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from neuroscale.catalog.settings import PRODUCTION_RULES, ProductionRules
+from neuroscale.catalog.settings import FEWEST_IN_PRODUCTION, PRODUCTION_RULES, ProductionRules
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.plurals import counted
 from neuroscale.core.yaml_io import Path
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 GATE = "production"
 _REPLICAS, _BUDGET, _DIGEST, _REVISION = PRODUCTION_RULES
-_FEWEST = 2
 _BY_DIGEST = re.compile(r"[^@]+@sha256:[0-9a-f]{64}")
 _MODEL_IMAGE = re.compile(r"oci(\+[a-z]+)?://")
 _REPLICAS_FIX = (
@@ -167,7 +166,7 @@ class _Judgement:
 
     def replicas(self, pods: PodSet) -> None:
         fewest = _fewest(pods)
-        if fewest < _FEWEST:
+        if fewest < FEWEST_IN_PRODUCTION:
             told = f"its {pods.part} may run {counted(fewest, 'replica')}: nothing answers while that node drains"
             self.say(_REPLICAS, ("spec", pods.part, "minReplicas"), told, _REPLICAS_FIX)
 
@@ -192,7 +191,7 @@ class _Judgement:
         if selecting and kept >= fewest > 0:
             told = f"its PodDisruptionBudget keeps {kept} of {fewest} pods of its {pods.part}: no node can drain"
             self.say(_BUDGET, at, told, _BUDGET_FIX)
-        elif fewest >= _FEWEST and kept == 0:
+        elif fewest >= FEWEST_IN_PRODUCTION and kept == 0:
             which = "its PodDisruptionBudget keeps none" if selecting else "no PodDisruptionBudget keeps one"
             self.say(_BUDGET, at, f"{which} of the {fewest} pods of its {pods.part} while nodes drain", _BUDGET_FIX)
 

@@ -28,17 +28,16 @@ def deepseek_v4(c: Keys) -> Decoder:
         raise c.problem("vision_n_layers", "says that the model has a tower for images, which is not planned")
     streams = c.integer("hc_mult", high=64)
     hashed = c.integer("num_hash_layers", low=0, default=0)
+    attentions = {ratio: _attention(c, ratio if ratio > 1 else 0) for ratio in set(ratios[:count])}
+    blocks = {by_table: _experts(c, hashed=by_table) for by_table in (False, True)}
+    mixing = _streams(streams, hidden)
+    extras = {False: mixing, True: (*mixing, _table(c, blocks[True]))}
     layers = tuple(
-        Layer(
-            _attention(c, ratio if ratio > 1 else 0),
-            (_experts(c, hashed=layer < hashed),),
-            ("attn_norm", "ffn_norm"),
-            extras=(*_streams(streams, hidden), *_table(c, layer < hashed)),
-        )
+        Layer(attentions[ratio], (blocks[layer < hashed],), ("attn_norm", "ffn_norm"), extras=extras[layer < hashed])
         for layer, ratio in enumerate(ratios[:count])
     )
-    experts = routed_experts(c)
-    return Decoder(layers, hidden, experts, per_token(c, experts), extras=_head(streams, hidden))
+    experts = blocks[False]
+    return Decoder(layers, hidden, experts.count, experts.per_token, extras=_head(streams, hidden))
 
 
 def _attention(c: Keys, ratio: int) -> CompressedAttention:
@@ -73,12 +72,10 @@ def _experts(c: Keys, *, hashed: bool) -> Experts:
     )
 
 
-def _table(c: Keys, hashed: bool) -> tuple[Extra, ...]:
+def _table(c: Keys, experts: Experts) -> Extra:
     """The table that names the experts of each token of the vocabulary: whole numbers of four bytes."""
-    if not hashed:
-        return ()
-    shape = (c.integer("vocab_size", high=2**24), per_token(c, routed_experts(c)))
-    return (Extra("ffn.gate.tid2eid", "router", shape, full_precision=True),)
+    shape = (c.integer("vocab_size", high=2**24), experts.per_token)
+    return Extra("ffn.gate.tid2eid", "router", shape, full_precision=True)
 
 
 def _streams(streams: int, hidden: int) -> tuple[Extra, ...]:

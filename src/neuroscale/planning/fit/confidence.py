@@ -44,6 +44,26 @@ def confidence_of(found: Iterable[Doubt]) -> Confidence:
     return "low" if "low" in levels else "medium" if levels else "high"
 
 
+def unknown_clauses(found: Iterable[Doubt]) -> tuple[str, ...]:
+    """The clauses of the doubts of the level `low`."""
+    return tuple(doubt.clause for doubt in found if doubt.level == "low")
+
+
+def unknown_need(facts: ModelFacts, device: Device, version: str) -> str:
+    """The part of the need that nobody knows, as a clause: a start that fits is then tight. "" if there is none."""
+    if device.family == "tpu":
+        return "nobody knows how much memory the compiler takes outside that share"
+    if device.family == "rocm":
+        return "what its kernels and libraries take was not measured"
+    if are_kernels_unknown(facts, device):
+        return "nobody knows whether vLLM has kernels for it there"
+    if is_compressed(facts):
+        return "what its kernels for compressed tokens take was not measured"
+    if number(version) < OLDEST:
+        return f"vLLM {version} is older than the releases whose source was read"
+    return "the weights of a tower are not counted" if facts.parts_missing else ""
+
+
 def is_unmeasured(facts: ModelFacts, arguments: EngineArguments, version: str) -> bool:
     """Whether the project has no measured start of the version, or none under the model runner that it takes."""
     return number(version) > MEASURED or runner(facts, behaviour(version), arguments) == "second"

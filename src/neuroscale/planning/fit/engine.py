@@ -14,7 +14,7 @@ from neuroscale.models.facts import CacheLayers, ModelFacts
 from neuroscale.models.hf_overrides import with_overrides
 from neuroscale.planning.fit.argument_defaults import resolve
 from neuroscale.planning.fit.compressed import is_compressed, packed_pool
-from neuroscale.planning.fit.confidence import UNMEASURED, confidence_of, doubts, is_unmeasured
+from neuroscale.planning.fit.confidence import UNMEASURED, confidence_of, doubts, is_unmeasured, unknown_need
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.drafts import draft_apart, shape_of
 from neuroscale.planning.fit.dtype import served_dtype
@@ -22,9 +22,8 @@ from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, pool
 from neuroscale.planning.fit.messages import explained, log_lines
 from neuroscale.planning.fit.overhead import Overhead, overhead, runner
 from neuroscale.planning.fit.result import Closeness, Fit, Resolved, Verdict, memory_of
-from neuroscale.planning.fit.sparse import are_kernels_unknown
 from neuroscale.planning.fit.support import too_long, unsupported
-from neuroscale.planning.fit.versions import OLDEST, PINNED, Behaviour, behaviour, number
+from neuroscale.planning.fit.versions import PINNED, Behaviour, behaviour, number
 from neuroscale.planning.fit.weights import RankWeights, loading_peak, predicts, rank_weights, uncounted
 from neuroscale.vllm.engine_arguments import EngineArguments
 
@@ -94,10 +93,8 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         concurrency = blocks.num_blocks(available) / per_request
         tokens = printed_tokens(blocks, available, concurrency, resolved, does)
     verdict: Verdict = "refused" if not starts else "tight" if close else "fits"
-    unknown = facts.parts_missing or are_kernels_unknown(facts, device) or number(version) < OLDEST
-    unknown = unknown or is_compressed(facts)
-    if verdict == "fits" and (device.family in UNMEASURED or unknown):
-        verdict = "tight"  # part of the need is not known
+    if verdict == "fits" and unknown_need(facts, device, version):
+        verdict = "tight"
     kv_cache = available if starts else request
     said = arguments.kv_cache_memory_bytes is not None  # the command sets the cache's size, so it is exact
     most = facts.longest_context(windows=not arguments.disable_sliding_window)
@@ -174,9 +171,9 @@ def share(device: Device, arguments: EngineArguments, resolved: Resolved) -> flo
 def cache_pool(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> Pool:
     """The blocks of a rank. Raises PagesDiffer."""
     stages = arguments.pipeline_parallel_size
-    kinds = without_windows(facts.cache) if arguments.disable_sliding_window else facts.cache
     if is_compressed(facts):
         return packed_pool([replace(kind, layers=math.ceil(kind.layers / stages)) for kind in facts.cache])
+    kinds = without_windows(facts.cache) if arguments.disable_sliding_window else facts.cache
     layers = [(_spec(facts, kind, arguments, resolved), math.ceil(kind.layers / stages)) for kind in kinds]
     if predicts(arguments):
         # The last pipeline stage holds all layers of multi-token prediction.

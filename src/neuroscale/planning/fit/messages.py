@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit.compressed import is_compressed
+from neuroscale.planning.fit.confidence import unknown_need
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.result import Fit
 from neuroscale.planning.fit.sparse import are_kernels_unknown
@@ -86,17 +86,7 @@ def _decision(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
             if result.close == "estimate"
             else _HELD
             if result.close == "held"
-            else "nobody knows how much memory the compiler takes outside that share"
-            if device.family == "tpu"
-            else "what its kernels and libraries take was not measured"
-            if device.family == "rocm"
-            else "nobody knows whether vLLM has kernels for it there"
-            if are_kernels_unknown(facts, device)
-            else "what its kernels for compressed tokens take was not measured"
-            if is_compressed(facts)
-            else f"vLLM {result.version} is older than the releases whose source was read"
-            if number(result.version) < OLDEST
-            else "the weights of a tower are not counted"
+            else unknown_need(facts, device, result.version)
         )
         sentences.append(f"Tight: {why}, so the start may fail.")
     return sentences
