@@ -6,8 +6,8 @@ PYTHON ?= $(shell test -e $(BIN)/python && tracked="$$(git -c safe.directory='*'
 SET_UP = command -v $(PYTHON) >/dev/null || { echo "set-up: $(PYTHON) is not installed. Install Python 3.11 or newer."; exit 1; }; $(PYTHON) scripts/setup.py
 # Tests start Python some thousand times; without its compiled modules each start would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
-# One worker more than processors, for those that wait for a cluster, a model or an answer.
-WORKERS ?= 3
+# More workers than processors: many tests wait for a cluster, a model or an answer.
+WORKERS ?= 4
 PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --durations=25 --durations-min=10 --junit-xml .state/tests.xml
 
 # Many of these wait for a process that they started: two workers a processor.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -90,16 +92,20 @@ class PythonPackages:
         return self.python.exists() and self.uv.exists() and (packages / f"uv-{wanted}.dist-info" / "RECORD").exists()
 
     def _create(self) -> None:
+        # To install pip takes longer than all that it is used for here.
+        others = _interpreter_has_pip()
         run(
-            [_interpreter(), *_ALONE, "-m", "venv", "--clear", self._folder],
+            [_interpreter(), *_ALONE, "-m", "venv", *(["--without-pip"] if others else []), "--clear", self._folder],
             doing="Making the virtual environment .venv",
             log=self._logs / "venv.log",
         )
         (self._folder / _STARTED).touch()
+        pip: list[str | Path] = [_interpreter(), *_ALONE, "-m", "pip", "--python", self.python]
         run(
             [
-                *(self.python, *_ALONE, "-m", "pip", "install", "--disable-pip-version-check"),
-                *("--require-hashes", "--only-binary", ":all:", "--requirement", self._bootstrap),
+                *(pip if others else [self.python, *_ALONE, "-m", "pip"]),
+                *("install", "--disable-pip-version-check", "--require-hashes", "--only-binary", ":all:"),
+                *("--requirement", self._bootstrap),
             ],
             doing="Installing uv",
             log=self._logs / "uv.log",
@@ -164,6 +170,16 @@ def _python_version() -> str:
 def _interpreter() -> str:
     """The interpreter outside any virtual environment: `.venv` cannot be replaced by its own interpreter."""
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+
+
+def _interpreter_has_pip() -> bool:
+    """Whether the interpreter outside has a pip that can install into another environment: 22.3 or newer."""
+    asked = "import importlib.metadata as m; print(m.version('pip'))"
+    said = subprocess.run(
+        [_interpreter(), *_ALONE, "-c", asked], capture_output=True, text=True, timeout=60, check=False
+    )
+    found = re.match(r"(\d+)\.(\d+)", said.stdout)
+    return found is not None and (int(found[1]), int(found[2])) >= (22, 3)
 
 
 def environment() -> dict[str, str]:

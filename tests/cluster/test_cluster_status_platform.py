@@ -12,7 +12,7 @@ import pytest
 
 from cluster_lab import run
 from command_line import Said
-from gitops_lab import ENVIRONMENT, GitOps, service_files
+from gitops_lab import ARRIVES_WITHIN, ENVIRONMENT, GitOps, service_files
 from platform_lab import Platform
 
 pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.slow]
@@ -69,18 +69,18 @@ def test_ready_is_told_when_the_merged_change_answers_and_not_before(
     here.git("pull", "--quiet")
     try:
         assert here.service(name)["verdict"] != "ready"
-        said = here.status(f"{ENVIRONMENT}/{name}", "--wait", "120")
+        said = here.status(f"{ENVIRONMENT}/{name}", "--wait", ARRIVES_WITHIN)
         assert said.status == 0, said.out + said.err + platform.logs(5)
         assert f"https://{name}-" in said.out
         assert "simulated: no server answers at its URL" in said.out
         assert here.service(name)["curl"] == ""
-        gitops.wait(lambda: here.has_last_change(name), 60.0, "Argo CD's commit with the change is known here")
+        gitops.wait(lambda: here.has_last_change(name), ARRIVES_WITHIN, "Argo CD has the commit with the change")
 
         (line,) = (one for one in files[path].splitlines() if one.strip().startswith(GRACE))
         seconds = int(line.split(":")[1]) + 1
         gitops.merge({path: files[path].replace(line.strip(), f"{GRACE}{seconds}")}, f"Change {name}")
         here.git("pull", "--quiet")
-        ends = time.monotonic() + 120.0
+        ends = time.monotonic() + ARRIVES_WITHIN
         told = []
         while (verdict := here.service(name)["verdict"]) != "ready":
             told.append(verdict)
@@ -91,7 +91,7 @@ def test_ready_is_told_when_the_merged_change_answers_and_not_before(
     finally:
         gitops.merge(dict.fromkeys(files), f"Remove {name}")
     here.git("pull", "--quiet")
-    gitops.wait(lambda: gitops.application_of(name) is None, 120.0, f"{name} is gone")
+    gitops.wait(lambda: gitops.application_of(name) is None, ARRIVES_WITHIN, f"{name} is gone", f"{name}.{ENVIRONMENT}")
     said = here.status(name)
     assert said.status == 1
     assert "missing" in said.out

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
 
+from comparisons import FORGE_FAULTS
 from fault_proxy import (
     Delay,
     DropAfter,
@@ -22,7 +23,8 @@ from fault_proxy import (
     Truncate,
     Twice,
 )
-from forge_lab import KINDS, QUICK, GiteaLab, Lab, Person, forge_of, lab_for
+from forge_lab import KINDS, QUICK, GiteaLab, Lab, Person, forge_of, running_github_lab
+from forge_server import ForgeServer
 from neuroscale.forge.http import Limits
 from neuroscale.forge.interface import Forge, ForgeUnavailableError, RepositoryRef
 from neuroscale.forge.sticky_comment import Run, write_comment
@@ -161,13 +163,7 @@ METHODS: dict[str, tuple[str, str, Callable[[Case], bool]]] = {
 }
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
-    yield from lab_for(request)
-
-
-@pytest.fixture(scope="module")
-def shared(lab: Lab) -> Iterator[Case]:
+def _case(lab: Lab) -> Iterator[Case]:
     repository = lab.repository()
     developer = forge_of(lab, "developer", repository)
     fork = developer.fork().ref
@@ -177,20 +173,59 @@ def shared(lab: Lab) -> Iterator[Case]:
         yield Case(lab, proxy, repository, fork, number, sha)
 
 
-@pytest.fixture
-def case(shared: Case) -> Case:
+@pytest.fixture(scope="module")
+def on_gitea(forge_server: ForgeServer) -> Iterator[Case]:
+    yield from _case(GiteaLab(forge_server))
+
+
+@pytest.fixture(scope="module")
+def on_github() -> Iterator[Case]:
+    with running_github_lab() as lab:
+        yield from _case(lab)
+
+
+@pytest.fixture(params=KINDS)
+def case(request: pytest.FixtureRequest) -> Case:
+    shared: Case = request.getfixturevalue(f"on_{request.param}")
     shared.proxy.clear()
     shared.proxy.hits = 0
     return replace(shared)
 
 
-@pytest.mark.parametrize("fault", ONCE.values(), ids=[name.replace(" ", "-") for name in ONCE])
-@pytest.mark.parametrize("method", METHODS)
-def test_one_failure_is_survived_and_nothing_is_done_twice(case: Case, method: str, fault: Fault) -> None:
+EACH_ONCE = [(method, fault) for method in METHODS for fault in ONCE]
+_OFTEN = ("merge", "open_pull", "publish")
+"""What they ask for must never be done twice, and Gitea answers a repeated request otherwise than GitHub."""
+
+
+def _of_each_once() -> list[tuple[str, str]]:
+    """Every method with one fault, every fault with one method or more, and those of _OFTEN with every quick one."""
+    faults = list(ONCE)
+    turns = {(method, faults[index % len(faults)]) for index, method in enumerate(METHODS)}
+    return [
+        (method, fault)
+        for method, fault in EACH_ONCE
+        if (method, fault) in turns or (method in _OFTEN and not isinstance(ONCE[fault], Delay))
+    ]
+
+
+def in_the_forges(gitea: Sequence[tuple[str, str]], github: Sequence[tuple[str, str]]) -> pytest.MarkDecorator:
+    """The parameters of a test: its cases of a method and a fault in both forges."""
+    real, shapes = KINDS
+    cases = [
+        pytest.param(*kind.values, method, fault, marks=kind.marks, id=f"{kind.id}-{method}-{fault.replace(' ', '-')}")
+        for kind, chosen in ((real, gitea), (shapes, github))
+        for method, fault in chosen
+    ]
+    return pytest.mark.parametrize(("case", "method", "fault"), cases, indirect=["case"])
+
+
+@in_the_forges(FORGE_FAULTS.sample(EACH_ONCE, _of_each_once()), EACH_ONCE)
+def test_one_failure_is_survived_and_nothing_is_done_twice(case: Case, method: str, fault: str) -> None:
     verb, path, call = METHODS[method]
-    if isinstance(fault, Delay):
-        case.limits, fault = (HASTY, fault) if isinstance(case.lab, GiteaLab) else (HASTIER, Delay(1.5))
-    case.proxy.add(verb, path, fault)
+    kind = ONCE[fault]
+    if isinstance(kind, Delay):
+        case.limits, kind = (HASTY, kind) if isinstance(case.lab, GiteaLab) else (HASTIER, Delay(1.5))
+    case.proxy.add(verb, path, kind)
     assert call(case)
     assert case.proxy.hits == 1
 
@@ -221,7 +256,13 @@ KEEPS_FAILING = [
 ]
 
 
-@pytest.mark.parametrize(("method", "fault"), KEEPS_FAILING)
+_REAL_KEEPS_FAILING = [
+    *(("account", "rate-limit-of-an-hour"), ("open_pull", "trickle"), ("open_pull", "500"), ("merge", "500")),
+    *((method, "dropped-after") for method in ("fork", "open_pull", "publish", "approve", "merge")),
+]
+
+
+@in_the_forges(FORGE_FAULTS.sample(KEEPS_FAILING, _REAL_KEEPS_FAILING), KEEPS_FAILING)
 def test_a_forge_that_keeps_failing_is_reported_in_words_and_in_time(case: Case, method: str, fault: str) -> None:
     verb, path, call = METHODS[method]
     kind, words = FOREVER[fault]

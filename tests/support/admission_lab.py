@@ -113,7 +113,7 @@ def wait_until(condition: Callable[[], bool], told: str, seconds: float = 60.0) 
     ends = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < ends, f"{told} after {seconds:g} s"
-        time.sleep(0.2)
+        time.sleep(0.5)
 
 
 def namespace(name: str) -> Object:

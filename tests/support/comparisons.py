@@ -117,7 +117,30 @@ KINDS = Comparison(
     ),
 )
 """Asks an API server about an object of each kind that has a schema."""
-COMPARISONS = (VLLM_ARGUMENTS, KV_CACHE, MANIFESTS, SMOKE_TESTS, FAULTS, KINDS)
+FORGE_FAULTS = Comparison(
+    "forge-faults",
+    (
+        *("requirements/runtime.txt", "platform/local/tools/gitea", "src/neuroscale/forge"),
+        *("tests/forge/test_forge_faults.py", "tests/support/fault_proxy.py", "tests/support/forge_lab.py"),
+    ),
+)
+"""Makes each request of the forge's client to a real Gitea fail in each way once."""
+_POLICIES = (
+    *("policies", "platform/local/tools/kyverno", "src/neuroscale/policies", "tests/support/policies_support.py"),
+    *(f"src/neuroscale/gate/checks/{one}.py" for one in ("changed_policy_tests", "kyverno", "policy")),
+)
+POLICIES = Comparison("policies", (*_POLICIES, "tests/policies/test_policies.py"))
+"""Asks Kyverno's command line about each policy's own good and bad objects."""
+ADMISSION = Comparison(
+    "admission",
+    (
+        *(*_POLICIES, "platform/serving", "platform/local/tools/kserve", "platform/local/tools/kubernetes"),
+        *(f"src/neuroscale/local/{one}.py" for one in ("charts", "kserve", "kyverno", "upstream", "webhooks")),
+        *("src/neuroscale/kube", "tests/local/test_admission.py", "tests/support/admission_lab.py"),
+    ),
+)
+"""Asks a cluster with KServe, Kyverno and the policies about the same objects."""
+COMPARISONS = (*(VLLM_ARGUMENTS, KV_CACHE, MANIFESTS, SMOKE_TESTS, FAULTS, KINDS, FORGE_FAULTS, POLICIES, ADMISSION),)
 
 
 @cache

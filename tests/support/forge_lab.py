@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -187,13 +188,20 @@ KINDS = [pytest.param("gitea", marks=pytest.mark.tools, id="gitea"), pytest.para
 
 
 def lab_for(request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """The lab that a fixture with the parameters `KINDS` is asked for.
-
-    Fails at its end if the client sent a request that GitHub's description does not have.
-    """
+    """The lab that a fixture with the parameters `KINDS` is asked for."""
     if request.param == "gitea":
         yield GiteaLab(request.getfixturevalue("forge_server"))
         return
+    with running_github_lab() as lab:
+        yield lab
+
+
+@contextlib.contextmanager
+def running_github_lab() -> Iterator[GitHubLab]:
+    """Start the server of recorded shapes.
+
+    Fails at its end if the client sent a request that GitHub's description does not have.
+    """
     tokens: dict[Person, Token] = {who: Token(secrets.token_hex(20)) for who in get_args(Person)}
     with running_github({token.secret: login for login, token in tokens.items()}) as server:
         yield GitHubLab(server, tokens)

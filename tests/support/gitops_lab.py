@@ -21,11 +21,12 @@ from neuroscale.forge.http import Client, segments
 from neuroscale.forge.interface import RepositoryRef
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.kube.control_plane import ADMINISTRATOR
-from neuroscale.local.argocd import CONTROLLER, REPO_SERVER, SERVER, ArgoCD
+from neuroscale.local.argocd import APPLICATION_SETS, CONTROLLER, RELAY, REPO_SERVER, SERVER, ArgoCD
 from neuroscale.local.control_plane import cluster, control_plane
 from neuroscale.local.forge_accounts import ADMIN
 from neuroscale.local.forge_protection import MAIN
 from neuroscale.local.forge_setup import LocalForge
+from neuroscale.local.gitea import NAME as FORGE
 from neuroscale.local.platform_status import last_lines
 from neuroscale.rendering.planning_inputs import read_planning_inputs
 from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
@@ -37,7 +38,11 @@ ENVIRONMENT = "dev"
 """Its services run on simulated nodes with GPUs."""
 APPLICATIONS = "argoproj.io/v1alpha1"
 NAMESPACE = "argocd"
-_LOOK_EVERY = 0.1
+ARRIVES_WITHIN = 300
+"""Seconds until Argo CD has done what was merged, at the latest: where a busy machine loses the forge's event, Argo CD
+looks by itself, every 180 s and 30 s of jitter. One test alone, in test_gitops.py, shows that events arrive."""
+# Each look asks the API server and sometimes the forge, and takes the processors from what is awaited.
+_LOOK_EVERY = 0.5
 _MERGE_WITHIN = 60.0  # seconds that the forge may take to see that a pull request can be merged
 
 
@@ -190,7 +195,7 @@ class GitOps:
             time.sleep(_LOOK_EVERY)
         return time.monotonic() - began
 
-    def await_deployed(self, service: str, merged: Merge, seconds: float = 60.0) -> float:
+    def await_deployed(self, service: str, merged: Merge, seconds: float = ARRIVES_WITHIN) -> float:
         """Wait until a service matches a merge, and is ready; returns the seconds since the merge."""
         what = f"{service} is as {merged.commit[:8]} says, and ready"
         self.wait(lambda: self.is_deployed(service, merged.commit), seconds, what, f"{service}.{ENVIRONMENT}")
@@ -208,8 +213,11 @@ class GitOps:
             f"after {seconds:g} s this is not so: {what}",
             f"{application}: {json.dumps(status or found, indent=1)[:6000]}",
         ]
-        for name in (CONTROLLER, "argocd-applicationset-controller", REPO_SERVER, SERVER):
+        for name in (CONTROLLER, APPLICATION_SETS, REPO_SERVER, SERVER, RELAY):
             lines += [f"--- {name}", *(line[:600] for line in last_lines(self.local.state.log(name), 8))]
+        # An event that was lost is an error in the forge's log, among many lines about requests.
+        said = self.local.state.log(FORGE).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines += [f"--- {FORGE}: errors and warnings", *[one for one in said if " [E] " in one or " [W] " in one][-20:]]
         return "\n".join(lines)
 
     # ------------------------------------------------------------ the repo server

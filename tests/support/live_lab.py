@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from gitops_lab import ROOT, GitOps
+from gitops_lab import ARRIVES_WITHIN, ROOT, GitOps
 from neuroscale.cluster.endpoint import key
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.local.forge_protection import MAIN
@@ -33,8 +33,6 @@ NAMESPACE = "team-alpha"
 CONTAINER = "kserve-container"
 EXAMPLE = ROOT / "templates/examples/tiny-moe-on-this-machine.yaml"
 
-DEPLOYED_WITHIN = 120.0
-"""Seconds from the merge until Argo CD has brought the service."""
 READY_WITHIN = 600.0
 """Seconds that vLLM may take to answer: fifty on an idle machine, several times that where tests share two cores."""
 _LOOK_EVERY = 0.5
@@ -117,7 +115,7 @@ def serve(gitops: GitOps, name: str, namespace: str, **answers: Any) -> str:
     merged = gitops.merge(service_files(name, **answers), f"Serve {name}")
     application = f"{name}.{ENVIRONMENT}"
     gitops.wait(
-        lambda: _is_synced(gitops, application, merged.commit), DEPLOYED_WITHIN, f"{name} is synced", application
+        lambda: _is_synced(gitops, application, merged.commit), ARRIVES_WITHIN, f"{name} is synced", application
     )
     key.ensure(gitops.cluster, namespace, name)
     await_ready(gitops, name, namespace)

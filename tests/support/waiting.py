@@ -11,4 +11,4 @@ def wait_for(condition: Callable[[], object], seconds: float = 30.0, what: str =
     ends = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < ends, f"not within {seconds:g} s: {what or condition}"
-        time.sleep(0.1)
+        time.sleep(0.2)

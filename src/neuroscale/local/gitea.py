@@ -167,7 +167,8 @@ class Gitea:
             },
             "mirror": {"ENABLED": False},
             "migrations": {"ALLOWED_DOMAINS": "127.0.0.1", "ALLOW_LOCALNETWORKS": False},
-            "webhook": {"ALLOWED_HOST_LIST": "loopback", "PROXY_URL": ""},
+            # Gitea sends an event once. On a busy machine Argo CD may take longer to accept it than the default of 5 s.
+            "webhook": {"ALLOWED_HOST_LIST": "loopback", "PROXY_URL": "", "DELIVER_TIMEOUT": 60},
             "packages": {"ENABLED": False},
             "federation": {"ENABLED": False},
             "actions": {"ENABLED": True, "DEFAULT_ACTIONS_URL": "self", "WORKFLOW_DIRS": ".github/workflows"},
