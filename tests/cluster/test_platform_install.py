@@ -128,6 +128,21 @@ def test_a_hand_edit_is_put_right_and_other_peoples_settings_stay(api_server: Ap
 
 
 @pytest.mark.usefixtures("empty")
+@pytest.mark.usefixtures("empty")
+def test_marks_that_argo_cd_sets_while_it_works_do_not_count_as_changes(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forge's event may come, and a sync begin, between the look at an object and its dry-run."""
+    assert install(api_server).status == 0
+    ask = Cluster.apply
+
+    def noted(cluster: Cluster, wanted: Object, **options: Any) -> Object:
+        found = ask(cluster, wanted, **options)
+        found["metadata"].setdefault("annotations", {})["argocd.argoproj.io/application-set-refresh"] = "true"
+        return {**found, "operation": {"sync": {}}} if wanted["kind"] == "Application" else found
+
+    monkeypatch.setattr(Cluster, "apply", noted)
+    assert set(install(api_server, "--json").results.values()) == {"unchanged"}
+
+
 def test_a_dry_run_says_what_would_be_and_stores_nothing(api_server: ApiServer, argocd: Cluster) -> None:
     said = install(api_server, "--dry-run")
     assert said.status == 0

@@ -26,6 +26,8 @@ _SELECTOR = "app.kubernetes.io/part-of=neuroscale"
 _READ_AT_START = "argocd-cmd-params-cm"
 # Fields that the API server itself writes.
 _SERVERS = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid", "selfLink")
+# Argo CD sets them when the forge tells it of a push, and removes them when it has looked.
+_LOOK_AGAIN = ("argocd.argoproj.io/refresh", "argocd.argoproj.io/application-set-refresh")
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,10 @@ def _live(cluster: Cluster, wanted: Object) -> Object | None:
 
 def _content(found: Object) -> Any:
     metadata = {key: value for key, value in found["metadata"].items() if key not in _SERVERS}
-    content = {**found, "metadata": metadata, "status": None}
+    annotations = metadata.get("annotations") or {}
+    metadata["annotations"] = {key: value for key, value in annotations.items() if key not in _LOOK_AGAIN}
+    # `operation` is there while Argo CD syncs an Application.
+    content = {**found, "metadata": metadata, "operation": None, "status": None}
     # Argo CD's controller writes a whole application set back: it adds empty fields and drops false ones.
     return _said(content) if found["kind"] == "ApplicationSet" else content
 
