@@ -14,7 +14,7 @@ import pytest
 import examples
 import lanes
 from api_server import ApiServer, running_api_server
-from comparisons import COMPARISONS
+from comparisons import COMPARISONS, left_out
 from forge_server import ForgeServer, running_forge
 from gitops_lab import GitOps
 from kyverno_once import cache_with_memory
@@ -61,13 +61,24 @@ def pytest_collection() -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Mark tests that start built programs before pytest reads `-m`; afterwards put the dearest tests first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Leave out what is not in a sample, unless somebody names a test; mark tests that start built programs before
+    pytest reads `-m`; afterwards put the dearest tests first.
+    """
+    unneeded = left_out() if not any("::" in asked for asked in config.args) else frozenset()
+    if sampled_out := [one for one in items if _function(one) in unneeded]:
+        config.hook.pytest_deselected(items=sampled_out)
+        items[:] = [one for one in items if _function(one) not in unneeded]
     for item in items:
         if isinstance(item, pytest.Function) and _SERVERS.intersection(item.fixturenames):
             item.add_marker(pytest.mark.tools)
     yield
     items[:] = lanes.in_order(items)
+
+
+def _function(item: pytest.Item) -> str:
+    """A test's function, as `FILE::NAME`."""
+    return f"{item.path.name}::{getattr(item, 'originalname', None) or item.name}"
 
 
 @pytest.hookimpl(wrapper=True)

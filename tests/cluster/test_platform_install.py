@@ -129,7 +129,9 @@ def test_a_hand_edit_is_put_right_and_other_peoples_settings_stay(api_server: Ap
 
 @pytest.mark.usefixtures("empty")
 @pytest.mark.usefixtures("empty")
-def test_marks_that_argo_cd_sets_while_it_works_do_not_count_as_changes(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_that_argo_cd_sets_while_it_works_do_not_count_as_changes(
+    api_server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The forge's event may come, and a sync begin, between the look at an object and its dry-run."""
     assert install(api_server).status == 0
     ask = Cluster.apply

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,3 +73,29 @@ def test_what_was_never_proven_runs_in_full_and_so_does_all_where_that_is_asked(
 @pytest.mark.parametrize("comparison", COMPARISONS, ids=lambda one: one.name)
 def test_every_input_is_there(comparison: Comparison) -> None:
     assert len(comparison.digest()) == 64
+
+
+@pytest.mark.parametrize("comparison", COMPARISONS, ids=lambda one: one.name)
+def test_a_test_that_only_a_full_run_holds_is_there_and_its_file_is_an_input(comparison: Comparison) -> None:
+    for place in comparison.only_in_full:
+        file, _, name = place.partition("::")
+        (path,) = (comparisons.ROOT / one for one in comparison.inputs if one.endswith(f"/{file}"))
+        assert f"\ndef {name}(" in path.read_text(encoding="utf-8")
+
+
+def test_what_only_a_full_run_holds_is_left_out_of_a_sample_and_can_be_asked_for_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = comparisons.KILLED_FORGE.only_in_full[0].partition("::")[2]
+    file = "tests/local/test_local_life.py"
+
+    def collected(kind: str, asked: str) -> str:
+        monkeypatch.setenv(comparisons.KILLED_FORGE.variable, kind)
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", asked]
+        done = subprocess.run(command, cwd=comparisons.ROOT, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert name not in collected("sample", file)
+    assert name in collected("full", file)
+    assert name in collected("sample", f"{file}::{name}")

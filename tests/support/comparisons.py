@@ -1,4 +1,5 @@
-"""Long comparisons with upstream programs run in full when their inputs have changed, and as a sample otherwise.
+"""Long comparisons with upstream programs, and tests of what happens to programs that are killed or hindered: they run
+in full when their inputs have changed, and as a sample otherwise.
 
 `proven.json` holds, for each comparison, the digest of its inputs at its last full run that passed. If the inputs
 differ now, it runs in full again. `make test-all` always runs all in full; once that has passed, `python
@@ -30,10 +31,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Comparison:
-    """`inputs`: the files and folders of this repository that decide its result."""
+    """`inputs`: the files and folders of this repository that decide its result. `only_in_full`: the test functions
+    that a sample leaves out, as `FILE::NAME`.
+    """
 
     name: str
     inputs: tuple[str, ...]
+    only_in_full: tuple[str, ...] = ()
 
     @property
     def in_full(self) -> bool:
@@ -42,16 +46,17 @@ class Comparison:
             return True
         if os.environ.get(QUICK):
             return False
-        decided = os.environ.get(self._decided)
+        decided = os.environ.get(self.variable)
         return decided == "full" if decided else _proven().get(self.name) != self.digest()
 
     @property
-    def _decided(self) -> str:
+    def variable(self) -> str:
+        """The environment variable that says `full` or `sample`."""
         return f"NEUROSCALE_TEST_{self.name.upper().replace('-', '_')}"
 
     def decide(self) -> None:
         """Decide once for this process and those that it starts: the workers of a test run."""
-        os.environ[self._decided] = "full" if self.in_full else "sample"
+        os.environ[self.variable] = "full" if self.in_full else "sample"
 
     def sample(self, everything: Sequence[T], sample: Iterable[T]) -> list[T]:
         """All cases, or the sample if the inputs are those of the last full run."""
@@ -140,7 +145,107 @@ ADMISSION = Comparison(
     ),
 )
 """Asks a cluster with KServe, Kyverno and the policies about the same objects."""
-COMPARISONS = (*(VLLM_ARGUMENTS, KV_CACHE, MANIFESTS, SMOKE_TESTS, FAULTS, KINDS, FORGE_FAULTS, POLICIES, ADMISSION),)
+
+
+def _of(file: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{file}::test_{name}" for name in names)
+
+
+KILLED_SERVERS = Comparison(
+    "killed-servers",
+    (
+        *("requirements/serve.txt", "src/neuroscale/local/node", "src/neuroscale/cluster/endpoint"),
+        *("src/neuroscale/kube", "tests/support/live_lab.py"),
+        *("tests/local/test_node_live.py", "tests/cluster/test_endpoint_live.py"),
+    ),
+    _of(
+        "test_node_live.py",
+        "a_broken_model_folder_is_seen_as_a_crash_loop_and_never_as_ready",
+        "a_corrected_one_is_ready_only_when_its_own_health_says_so",
+        "kubectl_shows_its_log_and_reaches_its_port",
+        "a_killed_agent_leaves_the_server_running_and_goes_on_with_it",
+        "a_killed_server_is_counted_and_becomes_ready_again",
+        "scaled_to_nothing_and_removed_it_leaves_no_process",
+    )
+    + _of(
+        "test_endpoint_live.py",
+        "a_key_is_replaced_with_the_pod_that_takes_it",
+        "a_server_that_is_killed_while_it_answers_says_what_had_arrived",
+    ),
+)
+"""Breaks, kills and replaces real vLLM servers of their own."""
+KILLED_FORGE = Comparison(
+    "killed-forge",
+    (
+        *("requirements/dev.txt", "platform/forge", "src/neuroscale/local", "tests/local/test_local_life.py"),
+        *(f"platform/local/tools/{one}" for one in ("gitea", "gitea-runner")),
+    ),
+    _of(
+        "test_local_life.py",
+        "a_process_that_is_killed_is_started_again_and_one_that_hangs_is_ill",
+        "a_killed_supervisor_is_told_of_and_up_starts_anew_and_down_ends_what_is_left",
+        "two_ups_at_once_start_one_platform_and_another_option_is_taken_over",
+        "down_ends_what_a_job_left_running_and_nothing_else",
+        "a_port_that_another_program_took_is_replaced",
+        "an_up_that_was_killed_at_any_moment_is_completed_by_the_next",
+        "a_start_that_fails_shows_the_last_lines_and_leaves_nothing_running",
+        "a_folder_that_the_forges_user_cannot_enter_is_worked_around_and_told_of",
+    ),
+)
+"""Kills and hinders `neuroscale local up` and what it runs."""
+ARGO_CD = Comparison(
+    "argo-cd",
+    (*_PLATFORM, "tests/local/test_gitops.py", "tests/support/gitops_lab.py"),
+    _of(
+        "test_gitops.py",
+        "an_object_that_was_deleted_by_hand_comes_back",
+        "an_object_whose_manifest_is_gone_is_pruned",
+        "a_broken_manifest_on_main_stops_nothing_else_and_is_told_of",
+        "an_object_outside_the_teams_namespaces_is_not_applied",
+        "a_service_that_nobody_changes_is_left_alone",
+        "a_namespace_and_a_volume_are_pruned_only_when_somebody_confirms_it",
+    ),
+)
+"""Shows what Argo CD makes of unusual changes."""
+HINDERED_REQUESTS = Comparison(
+    "hindered-requests",
+    (
+        *("requirements/runtime.txt", "platform/local/tools/gitea", "src/neuroscale/forge", "src/neuroscale/repo"),
+        *(f"src/neuroscale/cli/{one}.py" for one in ("request", "request_outcome", "after_merge")),
+        *("tests/cli/test_request_command.py", "tests/forge/test_revert.py", "tests/support/after_merge_lab.py"),
+        "tests/support/fault_proxy.py",
+    ),
+    _of(
+        "test_request_command.py",
+        "a_base_that_moved_on_is_merged_only_when_something_is_to_be_pushed",
+        "a_conflict_inside_the_services_folder_is_decided_by_the_request_and_one_elsewhere_is_told",
+        "after_a_kill_at_any_step_the_next_run_completes_the_request",
+        "after_a_kill_during_an_update_the_next_run_completes_it",
+        "a_push_whose_answer_is_lost_is_recognised_as_done",
+        "passing_trouble_is_waited_for",
+        "a_forge_that_takes_no_push_is_reported_and_nothing_stays_behind",
+        "a_forge_that_opens_no_pull_request_is_reported_and_the_next_run_completes_it",
+        "a_forge_that_is_down_is_reported",
+        "a_commit_that_somebody_pushes_meanwhile_is_not_lost",
+        "a_request_that_is_merged_meanwhile_leads_to_a_new_one_on_the_new_base",
+        "two_runs_at_once_open_one_pull_request",
+    )
+    + _of(
+        "test_revert.py",
+        "a_fault_of_the_forge_leaves_one_revert_and_one_comment",
+        "what_an_ended_run_left_the_next_one_completes",
+    ),
+)
+"""Kills and hinders `neuroscale request` and the revert after a merge."""
+COMPARISONS = (
+    *(VLLM_ARGUMENTS, KV_CACHE, MANIFESTS, SMOKE_TESTS, FAULTS, KINDS, FORGE_FAULTS, POLICIES, ADMISSION),
+    *(KILLED_SERVERS, KILLED_FORGE, ARGO_CD, HINDERED_REQUESTS),
+)
+
+
+def left_out() -> frozenset[str]:
+    """The test functions that only a full run holds and whose inputs have not changed, as `FILE::NAME`."""
+    return frozenset(name for one in COMPARISONS if not one.in_full for name in one.only_in_full)
 
 
 @cache
