@@ -89,6 +89,9 @@ def test_what_only_a_full_run_holds_is_left_out_of_a_sample_and_can_be_asked_for
     name = comparisons.KILLED_FORGE.only_in_full[0].partition("::")[2]
     file = "tests/local/test_local_life.py"
 
+    for variable in (comparisons.ALL, comparisons.QUICK):
+        monkeypatch.delenv(variable, raising=False)
+
     def collected(kind: str, asked: str) -> str:
         monkeypatch.setenv(comparisons.KILLED_FORGE.variable, kind)
         command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", asked]
