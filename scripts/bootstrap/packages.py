@@ -92,18 +92,21 @@ class PythonPackages:
         return self.python.exists() and self.uv.exists() and (packages / f"uv-{wanted}.dist-info" / "RECORD").exists()
 
     def _create(self) -> None:
-        # To install pip takes longer than all that it is used for here.
-        others = _interpreter_has_pip()
+        options: list[str] = []
+        pip: list[str | Path] = [self.python, *_ALONE, "-m", "pip"]
+        if _interpreter_has_pip():
+            # To install another pip would take longer than all that it is used for here.
+            options = ["--without-pip"]
+            pip = [_interpreter(), *_ALONE, "-m", "pip", "--python", self.python]
         run(
-            [_interpreter(), *_ALONE, "-m", "venv", *(["--without-pip"] if others else []), "--clear", self._folder],
+            [_interpreter(), *_ALONE, "-m", "venv", *options, "--clear", self._folder],
             doing="Making the virtual environment .venv",
             log=self._logs / "venv.log",
         )
         (self._folder / _STARTED).touch()
-        pip: list[str | Path] = [_interpreter(), *_ALONE, "-m", "pip", "--python", self.python]
         run(
             [
-                *(pip if others else [self.python, *_ALONE, "-m", "pip"]),
+                *pip,
                 *("install", "--disable-pip-version-check", "--require-hashes", "--only-binary", ":all:"),
                 *("--requirement", self._bootstrap),
             ],

@@ -128,7 +128,6 @@ def test_a_hand_edit_is_put_right_and_other_peoples_settings_stay(api_server: Ap
 
 
 @pytest.mark.usefixtures("empty")
-@pytest.mark.usefixtures("empty")
 def test_marks_that_argo_cd_sets_while_it_works_do_not_count_as_changes(
     api_server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +144,7 @@ def test_marks_that_argo_cd_sets_while_it_works_do_not_count_as_changes(
     assert set(install(api_server, "--json").results.values()) == {"unchanged"}
 
 
+@pytest.mark.usefixtures("empty")
 def test_a_dry_run_says_what_would_be_and_stores_nothing(api_server: ApiServer, argocd: Cluster) -> None:
     said = install(api_server, "--dry-run")
     assert said.status == 0

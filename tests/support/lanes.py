@@ -44,8 +44,8 @@ _DEAREST = (
 )
 """The longest files by `scripts/test-times`; all other files follow, those with most tests first."""
 
-# Two workers use the platform from the start. The third does not need it, and has much to do. So has the lane that
-# waits for the runner: the first worker that becomes free takes it, and the next one takes the rest of the platform's.
+# Two workers use the platform from the start, one uses a forge, and one waits for the jobs of its runner. Whoever
+# becomes free takes the rest of the platform's.
 _FIRST = (
     *(*_ON_THE_SHARED_PLATFORM[:2], "test_request_command.py", "test_pull_request_gate.py"),
     *(*_ON_THE_SHARED_PLATFORM[2:], *_DEAREST),
