@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from comparisons import MILESTONES
 from lesson_folders import LESSONS, assert_as_told
 from neuroscale.milestones.lessons import FOLDER, GATE, PARTS, VLLM, Evidence, Lesson
 from neuroscale.milestones.pages import pasted
@@ -16,6 +17,8 @@ from neuroscale.milestones.run_table import rows, word
 from neuroscale.milestones.running import State
 
 ROOT = Path(__file__).resolve().parents[2]
+WITHOUT_PLATFORM = [one for one in LESSONS if not one.needs_platform]
+SAMPLE = [one for one in WITHOUT_PLATFORM if VLLM not in one.needs][::3]
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
@@ -56,8 +59,7 @@ def test_the_table_of_the_last_run_names_exactly_the_lessons_that_exist_and_show
     [
         # Two starts of vLLM.
         pytest.param(one, marks=(pytest.mark.slow,) if VLLM in one.needs else (), id=one.name)
-        for one in LESSONS
-        if not one.needs_platform
+        for one in MILESTONES.sample(WITHOUT_PLATFORM, SAMPLE)
     ],
 )
 def test_a_failure_happens_as_told_and_is_prevented_here(kyverno_once: None, lesson: Lesson) -> None:

@@ -237,9 +237,19 @@ HINDERED_REQUESTS = Comparison(
     ),
 )
 """Kills and hinders `neuroscale request` and the revert after a merge."""
+MILESTONES = Comparison(
+    "milestones",
+    (
+        *("requirements/runtime.txt", "requirements/serve.txt", "platform/local/tools", "platform/catalog"),
+        *("milestones", "policies", "templates", "src/neuroscale/milestones", "src/neuroscale/gate"),
+        *("src/neuroscale/manifests", "src/neuroscale/planning", "src/neuroscale/policies", "src/neuroscale/rendering"),
+        *("src/neuroscale/vllm", "tests/milestones/test_milestones.py", "tests/support/lesson_folders.py"),
+    ),
+)
+"""Shows each failure of a lesson with the real tool, and how it is prevented."""
 COMPARISONS = (
     *(VLLM_ARGUMENTS, KV_CACHE, MANIFESTS, SMOKE_TESTS, FAULTS, KINDS, FORGE_FAULTS, POLICIES, ADMISSION),
-    *(KILLED_SERVERS, KILLED_FORGE, ARGO_CD, HINDERED_REQUESTS),
+    *(KILLED_SERVERS, KILLED_FORGE, ARGO_CD, HINDERED_REQUESTS, MILESTONES),
 )
 
 
