@@ -597,7 +597,8 @@ def test_labels_of_the_model_pass_and_those_of_an_unknown_one_are_not_judged(
 
 
 def test_labels_that_the_planner_writes_are_those_of_the_models(knowledge: Knowledge) -> None:
-    for name, entry in knowledge.catalog.models.items():
+    values = []
+    for number, (name, entry) in enumerate(knowledge.catalog.models.items()):
         facts = entry.facts
         value = labelled(
             deployment(f"--model={name}"),
@@ -605,7 +606,11 @@ def test_labels_that_the_planner_writes_are_those_of_the_models(knowledge: Knowl
             active_param_ratio=ratio_label(facts.kind, facts.active_params / facts.total_params),
             total_params=parameters_label(facts.total_params),
         )
-        assert not [one for one in found(knowledge, value) if one.rule == "model-labels"], name
+        value["metadata"]["name"] = f"chat-{number}"
+        values.append(value)
+    assert [one.message for one in found(knowledge, *values) if one.rule == "model-labels"] == []
+    values[-1]["metadata"]["labels"]["total-params"] = "1B"
+    assert [one.rule for one in found(knowledge, *values) if one.rule == "model-labels"] == ["model-labels"]
 
 
 def test_no_rule_goes_without_a_test() -> None:
