@@ -66,9 +66,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     pytest reads `-m`; afterwards put the dearest tests first.
     """
     unneeded = left_out() if not any("::" in asked for asked in config.args) else frozenset()
-    if sampled_out := [one for one in items if _function(one) in unneeded]:
+    if sampled_out := [one for one in items if _names(one) & unneeded]:
         config.hook.pytest_deselected(items=sampled_out)
-        items[:] = [one for one in items if _function(one) not in unneeded]
+        items[:] = [one for one in items if not _names(one) & unneeded]
     for item in items:
         if isinstance(item, pytest.Function) and _SERVERS.intersection(item.fixturenames):
             item.add_marker(pytest.mark.tools)
@@ -76,9 +76,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = lanes.in_order(items)
 
 
-def _function(item: pytest.Item) -> str:
-    """A test's function, as `FILE::NAME`."""
-    return f"{item.path.name}::{getattr(item, 'originalname', None) or item.name}"
+def _names(item: pytest.Item) -> set[str]:
+    """A test's file, and its function as `FILE::NAME`."""
+    return {item.path.name, f"{item.path.name}::{getattr(item, 'originalname', None) or item.name}"}
 
 
 @pytest.hookimpl(wrapper=True)

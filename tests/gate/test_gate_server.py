@@ -613,7 +613,7 @@ def test_settings_of_the_caller_do_not_reach_the_processes_which_listen_here_onl
     with EphemeralServer() as server:
         server.start()
         for process in (*started.now("etcd"), *started.now("kube-apiserver")):
-            assert set(process.environ()) == {"HOME", "TMPDIR", "PATH"}
+            assert set(process.environ()) == {"HOME", "TMPDIR", "PATH", "GOGC", "GOMEMLIMIT"}
             addresses = {one.laddr.ip for one in process.net_connections() if one.status == psutil.CONN_LISTEN}
             assert addresses == {"127.0.0.1"}
 

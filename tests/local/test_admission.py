@@ -23,7 +23,7 @@ from admission_lab import (
     namespace,
     wait_until,
 )
-from comparisons import ADMISSION, ALL
+from comparisons import ALL
 from neuroscale.core import schemas, tools
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import flow, read_documents
@@ -88,7 +88,7 @@ class Case:
         return self.expected.partition(": ")[2]
 
 
-EVERY_CASE = [
+CASES = [
     Case(name, manifest, which == "good")
     for name in NAMES
     for which in ("good", "bad")
@@ -97,7 +97,7 @@ EVERY_CASE = [
 ]
 
 
-ANNOUNCED: Mapping[Key, str] = {case.key: case.expected for case in EVERY_CASE}
+ANNOUNCED: Mapping[Key, str] = {case.key: case.expected for case in CASES}
 """What the gate says of each resource by its own policy, as `tests/policies/test_policies.py` shows; empty where it
 passes.
 """
@@ -311,28 +311,15 @@ def _by_the_api_server() -> dict[Key, str]:
     return {key: words for words, keys in BY_THE_API_SERVER.items() for key in keys}
 
 
-def _sample() -> list[Case]:
-    """Of each policy a good and a bad resource of each kind, one for each message, and all that the tables name."""
-    named = {*_by_kserve(), *_by_the_api_server(), *MENDED, *DEFAULTED, *DERIVES_NOTHING, *DERIVES_NO_POD}
-    shown: set[tuple[str, bool, str]] = set()
-    found = []
-    for case in EVERY_CASE:
-        shows = {(case.policy, case.good, case.manifest.kind), (case.policy, case.good, case.words)}
-        if case.key in named or shows - shown:
-            found.append(case)
-            shown |= shows
-    return found
-
-
 def test_every_table_names_resources_that_exist_once() -> None:
     named = [*_by_kserve(), *_by_the_api_server(), *MENDED, *DEFAULTED]
     assert len(named) == len(set(named))
-    assert set(named) <= {case.key for case in EVERY_CASE}
+    assert set(named) <= {case.key for case in CASES}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_more_than_half_of_what_a_policy_must_refuse_it_refuses_itself(name: str) -> None:
-    bad = {case.key for case in EVERY_CASE if case.policy == name and not case.good}
+    bad = {case.key for case in CASES if case.policy == name and not case.good}
     assert len(bad - {*_by_kserve(), *_by_the_api_server(), *MENDED, *DEFAULTED}) > len(bad) / 2
 
 
@@ -412,9 +399,6 @@ DERIVES_NOTHING: Mapping[Key, str] = {
 }
 # Good resources whose Pod is missing something, so that KServe's webhook refuses it.
 DERIVES_NO_POD: Mapping[Key, str] = {("allowed-storage", "good-parameters"): "can't read storage secret"}
-
-CASES = ADMISSION.sample(EVERY_CASE, _sample())
-"""Those that a cluster is asked about."""
 
 
 def of_service(found: Object) -> str:
@@ -684,7 +668,7 @@ def test_the_live_cluster_refuses_the_mutants_that_the_gate_refuses(lab: Admissi
         for name in NAMES
         for mutant in sampled(resource_mutants(snapshot, name, statements[name], schemas.find()), every)
     ]
-    bases = {(case.policy, case.manifest.kind, case.manifest.name): case.manifest.value for case in EVERY_CASE}
+    bases = {(case.policy, case.manifest.kind, case.manifest.name): case.manifest.value for case in CASES}
     with lab.without_kserve():
         found = judge_live(
             mutants,

@@ -23,7 +23,6 @@ from typing import Any
 
 import pytest
 
-import comparisons
 from gitops_lab import APPLICATIONS, ENVIRONMENT, NAMESPACE, GitOps, Merge, objects_of, service_files
 from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.forge.http import AnswerError, Client, segments
@@ -367,21 +366,10 @@ def faults(tmp_path: Path) -> Iterator[Faults]:
             found.gitops.close()
 
 
-_MOST_DEPENDS_ON = (argocd.CONTROLLER, control_plane.API_SERVER, SUPERVISOR, kyverno.NAME)
-
-
-def _most_alone_the_rest_at_once() -> list[tuple[tuple[str, ...], str]]:
-    """What comes back wrongly shows itself only once it was killed while others run on: so all are, in one merge."""
-    rest = tuple(name for name in FAULTS if name not in _MOST_DEPENDS_ON)
-    return [*(((name,), FAULTS[name]) for name in _MOST_DEPENDS_ON), (rest, SERVED)]
-
-
 def test_every_process_can_be_killed_during_a_sync_and_nothing_merged_is_lost(
     faults: Faults, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert {*FAULTS} == {SUPERVISOR, *(one.name for one in processes.processes(faults.gitops.local.state))}
-    each_alone = [((name,), stage) for name, stage in FAULTS.items()]
-    killed = comparisons.FAULTS.sample(each_alone, _most_alone_the_rest_at_once())
     first = faults.merge(1)
     faults.await_stage(SERVED, first)
     said: list[str] = []
@@ -391,17 +379,16 @@ def test_every_process_can_be_killed_during_a_sync_and_nothing_merged_is_lost(
 
     with capsys.disabled():
         print()
-        for number, (names, stage) in enumerate(killed, start=2):
+        for number, (name, stage) in enumerate(FAULTS.items(), start=2):
             service = faults.merge(number)
             faults.await_stage(stage, service)
-            if SUPERVISOR in names:
+            if name == SUPERVISOR:
                 faults.kill_supervisor()
             else:
-                before = {name: faults.kill(name) for name in names}
-                for name, restarts in before.items():
-                    faults.await_restart(name, restarts, try_forbidden if name == kyverno.NAME else lambda: None)
-            faults.tell(f"{', '.join(names)} killed ({service}: {stage}), running again")
-        assert len(faults.removed) >= len(killed) // 4
+                restarts = faults.kill(name)
+                faults.await_restart(name, restarts, try_forbidden if name == kyverno.NAME else lambda: None)
+            faults.tell(f"{name} killed ({service}: {stage}), running again")
+        assert len(faults.removed) >= len(FAULTS) // 4
         faults.converge()
         faults.tell("all is as it was merged")
     # While Kyverno was dead nobody could be asked, and afterwards it refused by itself; never did anything pass.

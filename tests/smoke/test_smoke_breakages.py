@@ -20,7 +20,7 @@ from neuroscale.cluster.endpoint.access import open_endpoint
 from neuroscale.core.errors import ExitStatus
 from neuroscale.kube.client import Cluster
 from platform_lab import Platform
-from smoke_breakages import BREAKAGES, Asked, Breakage, at_once, healthy_gateway
+from smoke_breakages import BREAKAGES, Asked, Breakage, at_once, healthy_gateway, places_at_once
 from smoke_lab import Lab
 
 pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.live, pytest.mark.slow]
@@ -77,7 +77,8 @@ _OF_ONE_CHECK_ANOTHER_PART = {
 
 
 def _sample() -> list[Breakage]:
-    """The server's faults many at a time; of what else can break, enough for every check to fail once.
+    """The server's faults many at a time; of what else can break, enough for every check to fail once, in several
+    places at a time.
 
     Where several texts are garbage, the first are answered here; `test_smoke_garbage.py` shows the others.
     """
@@ -88,7 +89,7 @@ def _sample() -> list[Breakage]:
         if breakage.fails - failed or breakage.name in _OF_ONE_CHECK_ANOTHER_PART:
             found.append(breakage)
             failed |= breakage.fails
-    return [*servers, *found]
+    return [*servers, *places_at_once(found)]
 
 
 @pytest.mark.parametrize("asked", [Asked(), Asked(real_kubectl=True)], ids=["through the proxy", "as it is"])

@@ -32,7 +32,7 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Comparison:
     """`inputs`: the files and folders of this repository that decide its result. `only_in_full`: the test functions
-    that a sample leaves out, as `FILE::NAME`.
+    that a sample leaves out, as `FILE::NAME`, or `FILE` for all of a file.
     """
 
     name: str
@@ -77,6 +77,11 @@ _PLATFORM = (
     *("src/neuroscale/local", "src/neuroscale/kube", "src/neuroscale/rendering/platform"),
 )
 
+
+def _of(file: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{file}::test_{name}" for name in names)
+
+
 VLLM_ARGUMENTS = Comparison(
     "vllm-arguments", (*_VLLM, "tests/vllm/test_vllm_arguments.py", "tests/support/vllm_parser_oracle.py")
 )
@@ -109,7 +114,14 @@ SMOKE_TESTS = Comparison(
     ),
 )
 """Compares the failed checks of each broken service with the checks that must fail."""
-FAULTS = Comparison("faults", (*_PLATFORM, "tests/local/test_platform_faults.py", "tests/support/gitops_lab.py"))
+FAULTS = Comparison(
+    "faults",
+    (
+        *(*_PLATFORM, "src/neuroscale/core/retries.py", "src/neuroscale/core/waiting.py"),
+        *("tests/local/test_platform_faults.py", "tests/support/gitops_lab.py"),
+    ),
+    _of("test_platform_faults.py", "every_process_can_be_killed_during_a_sync_and_nothing_merged_is_lost"),
+)
 """Kills every process of the platform once."""
 KINDS = Comparison(
     "kinds",
@@ -140,16 +152,36 @@ ADMISSION = Comparison(
     "admission",
     (
         *(*_POLICIES, "platform/serving", "platform/local/tools/kserve", "platform/local/tools/kubernetes"),
-        *(f"src/neuroscale/local/{one}.py" for one in ("charts", "kserve", "kyverno", "upstream", "webhooks")),
-        *("src/neuroscale/kube", "tests/local/test_admission.py", "tests/support/admission_lab.py"),
+        *("src/neuroscale/local", "src/neuroscale/kube", "src/neuroscale/gate/mutation", "templates"),
+        *("tests/local/test_admission.py", "tests/support/admission_lab.py"),
+    ),
+    ("test_admission.py",),
+)
+"""Asks a cluster with KServe, Kyverno and the policies about the same objects, and about what KServe makes of them."""
+
+
+KILLED_GATE = Comparison(
+    "killed-gate",
+    (
+        *(
+            "platform/local/tools/kubernetes",
+            "src/neuroscale/kube",
+            "src/neuroscale/gate",
+            "src/neuroscale/cli/gate.py",
+        ),
+        "tests/gate/test_gate_server.py",
+    ),
+    _of(
+        "test_gate_server.py",
+        "a_server_that_dies_while_it_is_asked_is_not_believed",
+        "leaving_ends_a_start_under_way",
+        "the_processes_end_with_their_keeper",
+        "two_run_at_once",
+        "a_port_that_is_taken_meanwhile_is_replaced",
+        "a_gate_that_is_broken_off_leaves_nothing",
     ),
 )
-"""Asks a cluster with KServe, Kyverno and the policies about the same objects."""
-
-
-def _of(file: str, *names: str) -> tuple[str, ...]:
-    return tuple(f"{file}::test_{name}" for name in names)
-
+"""Kills and hinders the gate's API server, and the gate itself."""
 
 KILLED_SERVERS = Comparison(
     "killed-servers",
@@ -249,12 +281,12 @@ MILESTONES = Comparison(
 """Shows each failure of a lesson with the real tool, and how it is prevented."""
 COMPARISONS = (
     *(VLLM_ARGUMENTS, KV_CACHE, MANIFESTS, SMOKE_TESTS, FAULTS, KINDS, FORGE_FAULTS, POLICIES, ADMISSION),
-    *(KILLED_SERVERS, KILLED_FORGE, ARGO_CD, HINDERED_REQUESTS, MILESTONES),
+    *(KILLED_GATE, KILLED_SERVERS, KILLED_FORGE, ARGO_CD, HINDERED_REQUESTS, MILESTONES),
 )
 
 
 def left_out() -> frozenset[str]:
-    """The test functions that only a full run holds and whose inputs have not changed, as `FILE::NAME`."""
+    """The tests that only a full run holds and whose inputs have not changed: as `FILE::NAME`, or `FILE` for all."""
     return frozenset(name for one in COMPARISONS if not one.in_full for name in one.only_in_full)
 
 

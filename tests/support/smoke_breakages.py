@@ -59,7 +59,8 @@ Arrange = Callable[["Lab"], contextlib.AbstractContextManager[Asked]]
 class Breakage:
     """`fails`: the ids of all checks that fail. `trusted`: whether any check of the service could still decide.
 
-    `fault`: the fault of the model server, if nothing else is broken.
+    `fault`: the fault of the model server, if nothing else is broken. `place`: otherwise what is broken, where other
+    places can be broken with it: all options of the smoke tests then stay meaningful.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Breakage:
     arrange: Arrange
     trusted: bool = True
     fault: Callable[[Lab], Fault] | None = None
+    place: str = ""
 
 
 # ------------------------------------------------------------ the server
@@ -85,14 +87,39 @@ def _server(name: str, fails: str, fault: Callable[[Lab], Fault], patience: floa
 
 def at_once(breakages: Iterable[Breakage]) -> list[Breakage]:
     """Faults of the model server, as many at a time as can be distinguished: each check fails for only one of them."""
+    faults = (one for one in breakages if one.fault is not None)
+    return [_together(group) for group in _grouped(faults, lambda one, other: True)]
+
+
+def places_at_once(breakages: Iterable[Breakage]) -> list[Breakage]:
+    """Other breakages in the same way, of each place at most one at a time; those without a place stay alone."""
+    groups = _grouped(breakages, lambda one, other: "" != one.place != other.place != "")
+    return [_in_all_places(group) if len(group) > 1 else group[0] for group in groups]
+
+
+def _grouped(breakages: Iterable[Breakage], agree: Callable[[Breakage, Breakage], bool]) -> list[list[Breakage]]:
     groups: list[list[Breakage]] = []
-    for one in (breakage for breakage in breakages if breakage.fault is not None):
-        free = (group for group in groups if not any(one.fails & other.fails for other in group))
+    for one in breakages:
+        free = (group for group in groups if all(agree(one, other) and not one.fails & other.fails for other in group))
         if (group := next(free, None)) is not None:
             group.append(one)
         else:
             groups.append([one])
-    return [_together(group) for group in groups]
+    return groups
+
+
+def _in_all_places(breakages: Sequence[Breakage]) -> Breakage:
+    @contextlib.contextmanager
+    def arrange(lab: Lab) -> Iterator[Asked]:
+        with contextlib.ExitStack() as stack:
+            found = [vars(stack.enter_context(one.arrange(lab))) for one in breakages]
+            usual = vars(Asked())
+            yield Asked(
+                **{name: next((one[name] for one in found if one[name] != usual[name]), usual[name]) for name in usual}
+            )
+
+    fails = frozenset[str]().union(*(one.fails for one in breakages))
+    return Breakage("; ".join(one.name for one in breakages), fails, arrange)
 
 
 def _together(breakages: Sequence[Breakage]) -> Breakage:
@@ -294,7 +321,7 @@ def _gateway(lab: Lab, certificate: Certificate, *, trusted: bool = True, opens:
 
 
 def _at_gateway(name: str, fails: str, arrange: Arrange) -> Breakage:
-    return Breakage(name, frozenset(fails.split()), arrange)
+    return Breakage(name, frozenset(fails.split()), arrange, place="gateway")
 
 
 def _in_the_clear(lab: Lab) -> Any:
@@ -592,14 +619,21 @@ BREAKAGES: tuple[Breakage, ...] = (
         lambda lab: _gateway(lab, certificate(lab.folder, "old", days_left=3)),
     ),
     Breakage("somebody changed it by hand", frozenset({"live-object"}), _changed_by_hand),
-    Breakage("its pod is charged to others", frozenset({"cost-labels", "live-pods"}), _pod_label("cost-center")),
-    Breakage("its pod has another label", frozenset({"live-pods"}), _pod_label("app.kubernetes.io/managed-by")),
-    Breakage("a policy is gone", frozenset({"admission"}), _policy_removed),
+    Breakage(
+        "its pod is charged to others", frozenset({"cost-labels", "live-pods"}), _pod_label("cost-center"), place="pod"
+    ),
+    Breakage(
+        "its pod has another label", frozenset({"live-pods"}), _pod_label("app.kubernetes.io/managed-by"), place="pod"
+    ),
+    Breakage("a policy is gone", frozenset({"admission"}), _policy_removed, place="policies"),
     Breakage("its key is gone", frozenset({"reachable"}), _secret_gone),
     Breakage(
-        "its change was not deployed", frozenset({"application", "live-object", "live-pods"}), _merged_and_not_deployed
+        "its change was not deployed",
+        frozenset({"application", "live-object", "live-pods"}),
+        _merged_and_not_deployed,
+        place="repository",
     ),
-    Breakage("Argo CD has not seen its change", frozenset({"application"}), _merged_and_not_synced),
+    Breakage("Argo CD has not seen its change", frozenset({"application"}), _merged_and_not_synced, place="repository"),
     Breakage("nothing of it is there", frozenset({"application", "ready", "reachable"}), _never_deployed),
     Breakage("nobody knows who asks", frozenset({"identity"}), _kubeconfig(_nobody), trusted=False),
     Breakage("the API server is down", frozenset({"api-server"}), _kubeconfig(_elsewhere), trusted=False),

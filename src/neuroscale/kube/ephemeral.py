@@ -40,6 +40,8 @@ _WITHOUT_ADMISSION = (
     *("NamespaceLifecycle", "LimitRanger", "ResourceQuota", "PodSecurity", "Priority", "RuntimeClass"),
     *("DefaultStorageClass", "DefaultIngressClass"),
 )
+# They live for seconds: to collect their garbage as often as by default takes a quarter of their CPU time.
+_RARE_GARBAGE_COLLECTION = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
 # The administrator needs no roles, and nobody needs priorities: to make them takes a second more.
 _READY = "/readyz?" + "&".join(
     f"exclude=poststarthook/{name}" for name in ("rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes")
@@ -178,7 +180,8 @@ class _Life:
     def _run(self, name: str, argv: Sequence[str], problem: Callable[[], str | None]) -> None:
         """Have the keeper start a process, and wait until it can be used."""
         # They get none of the caller's settings: etcd, for example, also reads every option from the environment.
-        environment = {"HOME": str(self.folder), "TMPDIR": str(self.folder), "PATH": os.defpath}
+        own = {"HOME": str(self.folder), "TMPDIR": str(self.folder), "PATH": os.defpath}
+        environment = {**own, **_RARE_GARBAGE_COLLECTION}
         wanted = {"name": name, "argv": list(argv), "environment": environment}
         assert self._keeper.stdin is not None
         self._keeper.stdin.write(json.dumps(wanted).encode() + b"\n")
