@@ -100,12 +100,12 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
     """The steps for a purpose, small ones first: a tool takes minutes, and a failure should come before them."""
     logs, own_logs = cache / "logs", repository / ".state" / "logs"
     demo, platform, tests = purpose == "demo", purpose in ("all", "platform"), purpose == "all"
-    packages = PythonPackages(repository, own_logs)
+    packages = PythonPackages(repository, own_logs, cache)
     node = NodePackages(repository, packages.python, own_logs)
     install_node = Step("Installing the locked Node packages of the tests", node.done, node.install, 10, shared=False)
     # The packages for all purposes include those of the gate.
     runtime_only = purpose == "gate" and not packages.done()
-    wanted = PythonPackages(repository, own_logs, runtime_only=True) if runtime_only else packages
+    wanted = PythonPackages(repository, own_logs, cache, runtime_only=True) if runtime_only else packages
     title = "Installing the locked Python packages into .venv"
     install_python = Step(title, wanted.done, wanted.install, 20, shared=False)
     if purpose == "check":
@@ -191,6 +191,7 @@ def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
                 beside=True,
             ),
             Step("Making tiny models with random weights", serving.complete, serving.make_models, 20),
+            Step("Keeping uv for the jobs of the local forge", packages.keeps_uv, packages.keep_uv, 1),
         ]
     if tests:
         steps += [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -22,9 +23,12 @@ _ALONE = ("-I",)
 
 
 class PythonPackages:
-    """The virtual environment of a checkout; `runtime_only` leaves out the packages for development and tests."""
+    """The virtual environment of a checkout; `runtime_only` leaves out the packages for development and tests.
 
-    def __init__(self, repository: Path, logs: Path, *, runtime_only: bool = False) -> None:
+    `cache`: the tool cache, where a copy of uv spares the environments of other checkouts pip.
+    """
+
+    def __init__(self, repository: Path, logs: Path, cache: Path, *, runtime_only: bool = False) -> None:
         self._repository = repository
         self._logs = logs
         self._folder = repository / ".venv"
@@ -34,6 +38,8 @@ class PythonPackages:
         self._install_own = not runtime_only
         self.python = self._folder / "bin" / "python"
         self.uv = self._folder / "bin" / "uv"
+        kept = digest(platform.system(), platform.machine(), self._bootstrap.read_text(encoding="utf-8"))
+        self._kept_uv = cache / "uv" / kept / "uv"
 
     def key(self) -> str:
         """A digest of the environment's sources: Python's version, the locks, and the package's metadata."""
@@ -63,7 +69,7 @@ class PythonPackages:
         if not own or started.exists() or not self._usable():
             self._create()
         started.touch()
-        base: list[str | Path] = [self.uv, "pip"]
+        base: list[str | Path] = [self.uv if self.uv.exists() else self._kept_uv, "pip"]
         target: list[str | Path] = ["--python", self.python]
         variables = environment()
         run(
@@ -81,6 +87,17 @@ class PythonPackages:
             )
         write_seal(self._folder / _STAMP, self.key())
         started.unlink()
+
+    def keeps_uv(self) -> bool:
+        """Whether the tool cache has the locked uv."""
+        return self._kept_uv.exists()
+
+    def keep_uv(self) -> None:
+        """Copy the installed uv into the tool cache, where it appears whole or not at all."""
+        self._kept_uv.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._kept_uv.with_name(".new-uv")
+        shutil.copy2(self.uv, temporary)
+        temporary.replace(self._kept_uv)
 
     def _usable(self) -> bool:
         """Whether there is an environment of this Python's version with the locked uv in it."""
@@ -104,6 +121,8 @@ class PythonPackages:
             log=self._logs / "venv.log",
         )
         (self._folder / _STARTED).touch()
+        if self._kept_uv.exists():
+            return  # it installs itself, as locked, with the other packages
         run(
             [
                 *pip,

@@ -559,15 +559,39 @@ def recorder(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 
 def test_packages_are_installed_once(checkout: Path, recorder: Recorder) -> None:
-    environment = packages.PythonPackages(checkout, checkout)
+    environment = packages.PythonPackages(checkout, checkout, checkout / "cache")
     assert not environment.done()
     environment.install()
     assert environment.done()
     assert recorder.kinds() == ["venv", "--requirement", "sync", "--editable"]
 
 
+@pytest.mark.usefixtures("recorder")
+def test_a_checkout_uses_the_uv_that_set_up_kept_and_gets_its_own_as_locked(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = packages.PythonPackages(checkout, checkout, tmp_path / "cache")
+    assert not first.keeps_uv()
+    first.install()
+    first.keep_uv()
+    assert first.keeps_uv()
+    other = tmp_path / "other"
+    shutil.copytree(checkout, other, ignore=shutil.ignore_patterns(".venv"))
+    recorder = Recorder(other)
+    monkeypatch.setattr(packages, "run", recorder)
+    packages.PythonPackages(other, other, tmp_path / "cache", runtime_only=True).install()
+    assert recorder.kinds() == ["venv", "sync"]
+    sync = recorder.commands[-1]
+    assert "--require-hashes" in sync
+    assert [Path(word).name for word in sync if word.endswith(".txt")] == ["bootstrap.txt", "runtime.txt"]
+
+    with (other / "requirements/bootstrap.txt").open("a") as lock:
+        lock.write("# another\n")
+    assert not packages.PythonPackages(other, other, tmp_path / "cache").keeps_uv()
+
+
 def test_every_installation_checks_hashes(checkout: Path, recorder: Recorder) -> None:
-    packages.PythonPackages(checkout, checkout).install()
+    packages.PythonPackages(checkout, checkout, checkout / "cache").install()
     installs = [command for command in recorder.commands if "sync" in command or "--requirement" in command]
     assert len(installs) == 2
     assert all("--require-hashes" in command for command in installs)
@@ -575,7 +599,7 @@ def test_every_installation_checks_hashes(checkout: Path, recorder: Recorder) ->
 
 
 def test_a_changed_lock_is_synchronised_into_the_same_environment(checkout: Path, recorder: Recorder) -> None:
-    environment = packages.PythonPackages(checkout, checkout)
+    environment = packages.PythonPackages(checkout, checkout, checkout / "cache")
     environment.install()
     recorder.commands.clear()
     lock = checkout / "requirements/dev.txt"
@@ -587,10 +611,10 @@ def test_a_changed_lock_is_synchronised_into_the_same_environment(checkout: Path
 
 
 def test_the_gate_needs_the_runtimes_packages_only(checkout: Path, recorder: Recorder) -> None:
-    environment = packages.PythonPackages(checkout, checkout, runtime_only=True)
+    environment = packages.PythonPackages(checkout, checkout, checkout / "cache", runtime_only=True)
     environment.install()
     assert environment.done()
-    assert not packages.PythonPackages(checkout, checkout).done()
+    assert not packages.PythonPackages(checkout, checkout, checkout / "cache").done()
     assert "--editable" not in recorder.kinds()
     sync = next(command for command in recorder.commands if "sync" in command)
     assert [Path(word).name for word in sync if word.endswith(".txt")] == ["bootstrap.txt", "runtime.txt"]
@@ -598,7 +622,7 @@ def test_the_gate_needs_the_runtimes_packages_only(checkout: Path, recorder: Rec
 
 def test_no_module_of_the_checkout_stands_in_for_one_that_set_up_runs(checkout: Path, recorder: Recorder) -> None:
     """Set-up runs in the checkout, and `python -m` looks there first: a file of anybody's pull request would run."""
-    packages.PythonPackages(checkout, checkout, runtime_only=True).install()
+    packages.PythonPackages(checkout, checkout, checkout / "cache", runtime_only=True).install()
     (checkout / "venv.py").write_text("raise SystemExit('the module of the checkout ran')\n")
     runs = [command for command in recorder.commands if command[0].startswith("python")]
     assert [command[command.index("-m") + 1] for command in runs] == ["venv", "pip"]
@@ -609,7 +633,7 @@ def test_no_module_of_the_checkout_stands_in_for_one_that_set_up_runs(checkout: 
 
 
 def test_an_interrupted_installation_is_thrown_away(checkout: Path, recorder: Recorder) -> None:
-    environment = packages.PythonPackages(checkout, checkout)
+    environment = packages.PythonPackages(checkout, checkout, checkout / "cache")
     recorder.fail_at = "sync"
     with pytest.raises(SetupError):
         environment.install()
@@ -622,7 +646,7 @@ def test_an_interrupted_installation_is_thrown_away(checkout: Path, recorder: Re
 
 
 def test_an_environment_whose_python_was_removed_is_made_anew(checkout: Path, recorder: Recorder) -> None:
-    environment = packages.PythonPackages(checkout, checkout)
+    environment = packages.PythonPackages(checkout, checkout, checkout / "cache")
     environment.install()
     environment.python.unlink()
     environment.python.symlink_to(checkout / "removed")
@@ -636,7 +660,7 @@ def test_an_environment_that_came_with_the_checkout_is_made_anew(
     checkout: Path, recorder: Recorder, machine_key: Path
 ) -> None:
     """Its key can be computed from the checkout's own texts; the machine's seal cannot."""
-    environment = packages.PythonPackages(checkout, checkout)
+    environment = packages.PythonPackages(checkout, checkout, checkout / "cache")
     environment.install()
     recorder.commands.clear()
     stamp = checkout / ".venv/neuroscale-setup.json"
@@ -654,7 +678,7 @@ def test_an_environment_that_came_with_the_checkout_is_made_anew(
 
 
 def test_the_seal_of_another_checkout_does_not_count(checkout: Path, recorder: Recorder, tmp_path: Path) -> None:
-    packages.PythonPackages(checkout, checkout).install()
+    packages.PythonPackages(checkout, checkout, checkout / "cache").install()
     copy = tmp_path / "copy"
     shutil.copytree(checkout, copy)
     assert machine.read_seal(checkout / ".venv/neuroscale-setup.json") is not None
@@ -668,7 +692,7 @@ def test_a_link_in_place_of_the_environment_is_replaced_and_what_it_leads_to_sta
     theirs.mkdir()
     (theirs / "document").touch()
     (checkout / ".venv").symlink_to(theirs)
-    environment = packages.PythonPackages(checkout, checkout)
+    environment = packages.PythonPackages(checkout, checkout, checkout / "cache")
     environment.install()
     assert environment.done()
     assert not (checkout / ".venv").is_symlink()
