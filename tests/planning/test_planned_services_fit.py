@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from examples import examples, one_where_fewer_are_asked, some_where_fewer_are_asked
+from examples import examples, one_or_by_night_all, some_where_fewer_are_asked
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.catalog.settings import Settings, load_settings
 from neuroscale.core.errors import InputError
@@ -17,7 +18,7 @@ from neuroscale.gate.fit.check import evaluate_fit
 from neuroscale.gate.fit.known_models import Knowledge
 from neuroscale.gate.fit.platform_runtimes import runtimes_of
 from neuroscale.gate.verdict import Finding
-from neuroscale.manifests.objects import read_manifests
+from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.planning.fit import Fit, device, fit
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan
@@ -46,23 +47,32 @@ def template() -> Template:
     return load_template(SNAPSHOT)
 
 
-def judged(request: Request) -> tuple[Finding, ...] | None:
-    """The findings of the service that a request leads to; None for one that is refused."""
-    try:
-        planned = plan(request, CATALOG, SETTINGS, template().version)
-        if planned.verdict == "refused":
-            return None
-        text = render(request, planned, template())["inferenceservice.yaml"]
-    except InputError:
-        return None
-    service = ServicePath(request.environment, request.service)
-    manifests = read_manifests(text.encode(), f"{service.folder}/inferenceservice.yaml", service)
+def judged(*requests: Request) -> dict[str, tuple[Finding, ...]]:
+    """By service: the findings of those that requests lead to. The names of services differ."""
+    manifests: list[Manifest] = []
+    plans: dict[ServicePath, Plan] = {}
+    for request in requests:
+        with suppress(InputError):
+            planned = plan(request, CATALOG, SETTINGS, template().version)
+            if planned.verdict == "refused":
+                continue
+            text = render(request, planned, template())["inferenceservice.yaml"]
+            service = ServicePath(request.environment, request.service)
+            manifests += read_manifests(text.encode(), f"{service.folder}/inferenceservice.yaml", service)
+            plans[service] = planned
     evaluation = evaluate_fit(manifests, runtimes_of(SNAPSHOT), lambda: KNOWLEDGE)
-    assert evaluation.evaluated == 1
-    assert LEVELS.index(planned.confidence) <= LEVELS.index(fit_of(planned).confidence), "a plan is not surer than fit"
-    # Little room is the planner's to say; all else that a reader would be told is a defect.
-    assert planned.verdict == "tight" or "tight" not in {one.rule for one in evaluation.findings}
-    return tuple(one for one in evaluation.findings if one.rule != "tight")
+    assert evaluation.evaluated == len(plans)
+    found: dict[str, tuple[Finding, ...]] = {}
+    for service, planned in plans.items():
+        assert LEVELS.index(planned.confidence) <= LEVELS.index(fit_of(planned).confidence), (
+            "a plan is not surer than fit"
+        )
+        findings = [one for one in evaluation.findings if one.file.startswith(f"{service.folder}/")]
+        # Little room is the planner's to say; all else that a reader would be told is a defect.
+        assert planned.verdict == "tight" or "tight" not in {one.rule for one in findings}
+        found[service.service] = tuple(one for one in findings if one.rule != "tight")
+    assert all(any(one.file.startswith(f"{service.folder}/") for service in plans) for one in evaluation.findings)
+    return found
 
 
 def fit_of(planned: Plan) -> Fit:
@@ -75,11 +85,12 @@ def fit_of(planned: Plan) -> Fit:
 
 
 @pytest.mark.parametrize("environment", sorted(SETTINGS.environments))
-@pytest.mark.parametrize("model", some_where_fewer_are_asked(sorted(CATALOG.models)))
-def test_each_model_of_the_catalog_as_planned_in_each_environment(model: str, environment: str) -> None:
-    number = sorted(CATALOG.models).index(model) + sorted(SETTINGS.environments).index(environment)
-    for prompt, users in one_where_fewer_are_asked(((512, 1), (4096, 16), (32768, 4)), number):
-        request = make_request(
+def test_each_model_of_the_catalog_as_planned_in_each_environment(environment: str) -> None:
+    """Each model with each size in one environment; by night in all of them."""
+    place = sorted(SETTINGS.environments).index(environment)
+    requests = [
+        make_request(
+            service=f"service-{number}-{prompt}",
             model=model,
             environment=environment,
             concurrent_users=users,
@@ -87,7 +98,11 @@ def test_each_model_of_the_catalog_as_planned_in_each_environment(model: str, en
             longest_answer_tokens=256,
             p95_ttft_seconds=60,
         )
-        assert judged(request) in (None, ()), (model, environment, prompt, users)
+        for number, model in some_where_fewer_are_asked(list(enumerate(sorted(CATALOG.models))))
+        for prompt, users in one_or_by_night_all(((512, 1), (4096, 16), (32768, 4)), number + place)
+    ]
+    wrong = {name: findings for name, findings in judged(*requests).items() if findings}
+    assert wrong == {}
 
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -105,7 +120,7 @@ def test_whatever_is_asked_for(data: st.DataObject) -> None:
         p95_ttft_seconds=data.draw(st.sampled_from([0.5, 2, 30, 60])),
         availability=data.draw(st.sampled_from(["standard", "high"])),
     )
-    assert judged(request) in (None, ())
+    assert judged(request) in ({}, {request.service: ()})
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -149,5 +164,5 @@ def test_the_arguments_that_are_written_are_ones_that_vllm_takes(data: st.DataOb
 
 def test_most_models_are_planned_and_so_really_judged() -> None:
     names = some_where_fewer_are_asked(sorted(CATALOG.models))
-    found = [judged(make_request(model=name, p95_ttft_seconds=60)) for name in names]
-    assert sum(one is not None for one in found) > len(names) * 0.7
+    requests = [make_request(service=f"service-{at}", model=name, p95_ttft_seconds=60) for at, name in enumerate(names)]
+    assert len(judged(*requests)) > len(names) * 0.7
