@@ -14,6 +14,8 @@ from checkpoints import LLAMA, llama_tensors, safetensors, write_checkpoint
 from hub_server import COMMIT, NAME, Hub, hub_environment, serving
 from neuroscale.models.config import read_config
 
+pytestmark = pytest.mark.slow  # it starts a program for each case
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -610,7 +610,7 @@ def test_labels_that_the_planner_writes_are_those_of_the_models(knowledge: Knowl
         values.append(value)
     assert [one.message for one in found(knowledge, *values) if one.rule == "model-labels"] == []
     values[-1]["metadata"]["labels"]["total-params"] = "1B"
-    assert [one.rule for one in found(knowledge, *values) if one.rule == "model-labels"] == ["model-labels"]
+    assert [one.rule for one in found(knowledge, values[-1]) if one.rule == "model-labels"] == ["model-labels"]
 
 
 def test_no_rule_goes_without_a_test() -> None:

@@ -15,6 +15,8 @@ from neuroscale.local.errors import LocalError
 from neuroscale.milestones import lesson_platform
 from neuroscale.milestones.program import STATE_VARIABLE
 
+pytestmark = pytest.mark.slow  # it starts a program for each case
+
 NAMES_ITS_PLATFORM = f"""import os
 {START}state = os.environ.get({STATE_VARIABLE!r}, 'nowhere')
 run(lambda program: program.claim(f'The platform is in {{state}}.', True))

@@ -16,6 +16,8 @@ from neuroscale.milestones.pages import is_current, pasted, renew
 from neuroscale.milestones.run_table import rows
 from neuroscale.milestones.running import State, run_lesson
 
+pytestmark = pytest.mark.slow  # it starts a program for each case
+
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:

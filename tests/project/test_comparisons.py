@@ -83,6 +83,7 @@ def test_a_test_that_only_a_full_run_holds_is_there_and_its_file_is_an_input(com
         assert (f"\ndef {name}(" if name else "\ndef test_") in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_what_only_a_full_run_holds_is_left_out_of_a_sample_and_can_be_asked_for_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -23,6 +23,8 @@ from neuroscale.smoke.runner import collect, run
 from smoke_breakages import BREAKAGES
 from waiting import wait_for
 
+pytestmark = pytest.mark.slow  # it starts a program for each case
+
 _HEAD = """
 import os, sys, time
 import pytest
