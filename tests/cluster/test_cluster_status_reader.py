@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -267,6 +270,29 @@ def test_waiting_ends_when_the_service_has_failed(here: Lab) -> None:
     said = status(here, SERVICE, "--wait", "600")
     assert said.status == 1
     assert "exit code 2: unrecognized arguments: --tasks" in said.out
+
+
+def test_a_service_that_is_removed_from_the_origin_is_not_waited_for(
+    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.application(here.new_service())
+    here.serve()
+    folder = here.root / "manifests/dev" / SERVICE
+    shutil.copytree(folder, folder.with_name("removed"))
+    here.commit("Add one that nothing deploys")
+    upstream = tmp_path / "upstream"
+    subprocess.run(["git", "clone", "--quiet", here.root, upstream], check=True)
+    here.git("remote", "add", "origin", str(upstream))
+    here.git("fetch", "--quiet", "origin")
+    assert "dev/removed: missing" in status(here, "--wait", "1").err
+
+    another = replace(here, root=upstream)
+    another.git("rm", "--quiet", "-r", "manifests/dev/removed")
+    another.commit("Remove it")
+    monkeypatch.setattr("neuroscale.cli.status._FETCH_EVERY", 0.0)
+    said = status(here, "--wait", "600")
+    assert said.status == 0, said.err
+    assert "dev/removed: it was removed meanwhile" in said.err
 
 
 def test_a_cluster_that_does_not_answer_is_exit_status_2(here: Lab, tmp_path: Path) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from pathlib import Path
 from typing import Literal
 
-from neuroscale.repo.git import Git, GitError
-
-_FETCH_SECONDS = 60.0
+from neuroscale.repo.git import Git
+from neuroscale.repo.origin import fetch_origin
 
 Standing = Literal["the same", "equal", "behind", "ahead", "unknown"]
 
@@ -25,7 +22,7 @@ def standing(root: Path, folder: str, merged: str, deployed: str) -> Standing:
     git = Git(root)
     try:
         if not git.knows(deployed):
-            _fetch(git)
+            fetch_origin(git)
             if not git.knows(deployed):
                 return "unknown"
         there, wanted = (git.tree(commit, folder) for commit in (deployed, merged))
@@ -35,15 +32,3 @@ def standing(root: Path, folder: str, merged: str, deployed: str) -> Standing:
         return "ahead" if later else "behind"
     finally:
         git.close()
-
-
-def _fetch(git: Git) -> None:
-    """Fetch the newest commits of the origin, if that is possible without a password prompt."""
-    with contextlib.suppress(GitError):
-        git.run(
-            *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "origin"),
-            check=False,
-            # The variables with which the caller lets git log in; nothing else here needs them.
-            environment={key: value for key, value in os.environ.items() if key.startswith("GIT_CONFIG_")},
-            timeout=_FETCH_SECONDS,
-        )
