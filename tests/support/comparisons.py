@@ -71,10 +71,11 @@ class Comparison:
 
 
 _VLLM = ("requirements/serve.txt", "src/neuroscale/vllm", "src/neuroscale/models")
+_RETRIES = ("src/neuroscale/core/retries.py", "src/neuroscale/core/waiting.py")
 _PLATFORM = (
     *("requirements/dev.txt", "platform/argocd", "platform/clusters", "platform/cost", "platform/forge"),
     *("platform/local", "platform/monitoring", "platform/serving", "platform/settings.yaml", "platform/tenancy"),
-    *("src/neuroscale/local", "src/neuroscale/kube", "src/neuroscale/rendering/platform"),
+    *("src/neuroscale/local", "src/neuroscale/kube", "src/neuroscale/rendering/platform", *_RETRIES),
 )
 
 
@@ -116,10 +117,7 @@ SMOKE_TESTS = Comparison(
 """Compares the failed checks of each broken service with the checks that must fail."""
 FAULTS = Comparison(
     "faults",
-    (
-        *(*_PLATFORM, "src/neuroscale/core/retries.py", "src/neuroscale/core/waiting.py"),
-        *("tests/local/test_platform_faults.py", "tests/support/gitops_lab.py"),
-    ),
+    (*_PLATFORM, "tests/local/test_platform_faults.py", "tests/support/gitops_lab.py"),
     _of("test_platform_faults.py", "every_process_can_be_killed_during_a_sync_and_nothing_merged_is_lost"),
 )
 """Kills every process of the platform once."""
@@ -163,13 +161,8 @@ ADMISSION = Comparison(
 KILLED_GATE = Comparison(
     "killed-gate",
     (
-        *(
-            "platform/local/tools/kubernetes",
-            "src/neuroscale/kube",
-            "src/neuroscale/gate",
-            "src/neuroscale/cli/gate.py",
-        ),
-        "tests/gate/test_gate_server.py",
+        *("platform/local/tools/kubernetes", "src/neuroscale/cli/gate.py", "src/neuroscale/gate"),
+        *("src/neuroscale/kube", *_RETRIES, "tests/gate/test_gate_server.py"),
     ),
     _of(
         "test_gate_server.py",
@@ -209,7 +202,8 @@ KILLED_SERVERS = Comparison(
 KILLED_FORGE = Comparison(
     "killed-forge",
     (
-        *("requirements/dev.txt", "platform/forge", "src/neuroscale/local", "tests/local/test_local_life.py"),
+        *("requirements/dev.txt", "platform/forge", "src/neuroscale/local", *_RETRIES),
+        "tests/local/test_local_life.py",
         *(f"platform/local/tools/{one}" for one in ("gitea", "gitea-runner")),
     ),
     _of(

@@ -59,8 +59,8 @@ Arrange = Callable[["Lab"], contextlib.AbstractContextManager[Asked]]
 class Breakage:
     """`fails`: the ids of all checks that fail. `trusted`: whether any check of the service could still decide.
 
-    `fault`: the fault of the model server, if nothing else is broken. `place`: otherwise what is broken, where other
-    places can be broken with it: all options of the smoke tests then stay meaningful.
+    `fault`: the fault of the model server, if nothing else is broken. `place`: the part of the deployment that is
+    broken, if other parts can be broken in the same run; empty if it must be broken alone.
     """
 
     name: str

@@ -24,10 +24,9 @@ from neuroscale.cli.options import (
 from neuroscale.core.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from neuroscale.cluster.service_status import ServiceStatus
     from neuroscale.cluster.service_status_reader import Question, Reader, ServiceStatuses
+    from neuroscale.cluster.services_in_git import Clone
     from neuroscale.local.state import State
 
 _BETWEEN = 1.0  # seconds
@@ -59,16 +58,11 @@ def show_status(
     opened = open_repository(repository)
     where = Where(context, kubeconfig, state)
     question = services_asked(service, environment, opened)
+    clone = Clone(opened.root, opened.settings.repository.default_branch)
     platform = local_state(where)
-    with open_cluster(where) as cluster, contextlib.ExitStack() as held:
-
-        def reader() -> Reader:
-            """Of the clone as it is now; the last one is closed."""
-            held.close()
-            clone = Clone(opened.root, opened.settings.repository.default_branch)
-            return Reader(cluster, held.enter_context(contextlib.closing(clone)))
-
-        answer = reader().ask(question) if wait is None else _wait(reader, opened.root, question, wait)
+    with contextlib.closing(clone), open_cluster(where) as cluster:
+        reader = Reader(cluster, clone)
+        answer = reader.ask(question) if wait is None else _wait(reader, clone, question, wait)
         name, url = cluster.name, cluster.url
     services = tuple(_with_curl(one, where, platform, repository) for one in answer.services)
     answer = dataclasses.replace(answer, services=services)
@@ -126,20 +120,18 @@ def _key_command(one: ServiceStatus, where: Where, repository: Path | None) -> l
     return [program, "key", one.name, "--print", *(f"{name}={value}" for name, value in named.items() if value)]
 
 
-def _wait(newest: Callable[[], Reader], root: Path, question: Question, seconds: float) -> ServiceStatuses:
+def _wait(reader: Reader, clone: Clone, question: Question, seconds: float) -> ServiceStatuses:
     """Ask until every verdict is settled, or the time is over. Prints each change on the way.
 
     While a service is missing, the clone is fetched from time to time: a service whose removal was merged meanwhile is
-    not waited for. `newest` gives the reader of the clone as it is then.
+    not waited for.
     """
     from neuroscale.cli.status_view import label
     from neuroscale.core.printable import terminal
     from neuroscale.kube.client import KubernetesError, RefusedError
-    from neuroscale.repo.git import Git
-    from neuroscale.repo.origin import fetch_origin
 
-    ends = time.monotonic() + seconds
-    reader, fetched = newest(), time.monotonic()
+    fetched = time.monotonic()
+    ends = fetched + seconds
     told: dict[tuple[str, str], str] = {}
     while True:
         started = time.monotonic()
@@ -165,8 +157,6 @@ def _wait(newest: Callable[[], Reader], root: Path, question: Question, seconds:
             if settled or time.monotonic() >= ends:
                 return answer
             if time.monotonic() >= fetched + _FETCH_EVERY and any(one.verdict == "missing" for one in answer.services):
-                git = Git(root)
-                with contextlib.closing(git):
-                    fetch_origin(git)
-                reader, fetched = newest(), time.monotonic()
+                clone.fetch()
+                fetched = time.monotonic()
         time.sleep(max(0.0, min(max(_BETWEEN, time.monotonic() - started), ends - time.monotonic())))

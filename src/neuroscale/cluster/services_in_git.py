@@ -12,6 +12,7 @@ from neuroscale.core.yaml_io import decode, read_mapping
 from neuroscale.kube.client import Object
 from neuroscale.repo.git import Git, GitError
 from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE, ServicePath
+from neuroscale.repo.origin import fetch_origin
 from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, Snapshot
 
 _MANIFEST = "inferenceservice.yaml"
@@ -32,8 +33,13 @@ class Clone:
         """Read the remote with this address, if the clone has it: Argo CD reads that repository."""
         if source != self._source:
             self._source = source
-            for name in ("tip", "services", "_snapshot"):
-                self.__dict__.pop(name, None)
+            self._read_anew()
+
+    def fetch(self) -> None:
+        """Fetch the newest commits of the origin, if that is possible without a password prompt, and read them."""
+        fetch_origin(self._git)
+        self._commits.clear()
+        self._read_anew()
 
     def close(self) -> None:
         """End git's child process."""
@@ -86,6 +92,10 @@ class Clone:
     @cached_property
     def _snapshot(self) -> Snapshot:
         return FolderSnapshot(self._root) if self.tip is None else GitSnapshot(self._git, self.tip)
+
+    def _read_anew(self) -> None:
+        for name in ("tip", "services", "_snapshot"):
+            self.__dict__.pop(name, None)
 
     def _folders(self, commit: str, environment: str) -> dict[str, str]:
         """Git's hash of the tree of each service folder, by the folder's path."""
