@@ -83,6 +83,11 @@ def test_a_test_that_only_a_full_run_holds_is_there_and_its_file_is_an_input(com
         assert (f"\ndef {name}(" if name else "\ndef test_") in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("comparison", [one for one in COMPARISONS if one.only_in_full], ids=lambda one: one.name)
+def test_a_change_of_waits_and_retries_repeats_all_tests_of_hindered_programs(comparison: Comparison) -> None:
+    assert set(comparisons.WHEN_HINDERED) <= set(comparison.inputs)
+
+
 @pytest.mark.slow
 def test_what_only_a_full_run_holds_is_left_out_of_a_sample_and_can_be_asked_for_by_name(
     monkeypatch: pytest.MonkeyPatch,

@@ -3,13 +3,15 @@ in full when their inputs have changed, and as a sample otherwise.
 
 `proven.json` holds, for each comparison, the digest of its inputs at its last full run that passed. If the inputs
 differ now, it runs in full again. `make test-all` always runs all in full; once that has passed, `python
-tests/support/comparisons.py` writes the digests down.
+tests/support/comparisons.py` writes the digests down, or those of the comparisons that it names.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import hashlib
+import inspect
 import json
 import os
 import sys
@@ -71,11 +73,12 @@ class Comparison:
 
 
 _VLLM = ("requirements/serve.txt", "src/neuroscale/vllm", "src/neuroscale/models")
-_RETRIES = ("src/neuroscale/core/retries.py", "src/neuroscale/core/waiting.py")
+WHEN_HINDERED = tuple(f"src/neuroscale/core/{one}.py" for one in ("files", "retries", "waiting"))
+"""How our programs write, wait and try again: that decides what they leave when they are killed or hindered."""
 _PLATFORM = (
     *("requirements/dev.txt", "platform/argocd", "platform/clusters", "platform/cost", "platform/forge"),
     *("platform/local", "platform/monitoring", "platform/serving", "platform/settings.yaml", "platform/tenancy"),
-    *("src/neuroscale/local", "src/neuroscale/kube", "src/neuroscale/rendering/platform", *_RETRIES),
+    *("src/neuroscale/local", "src/neuroscale/kube", "src/neuroscale/rendering/platform", *WHEN_HINDERED),
 )
 
 
@@ -135,7 +138,7 @@ KINDS = Comparison(
 FORGE_FAULTS = Comparison(
     "forge-faults",
     (
-        *("requirements/runtime.txt", "platform/local/tools/gitea", "src/neuroscale/forge"),
+        *("requirements/runtime.txt", "platform/local/tools/gitea", "src/neuroscale/forge", *WHEN_HINDERED),
         *("tests/forge/test_forge_faults.py", "tests/support/fault_proxy.py", "tests/support/forge_lab.py"),
     ),
 )
@@ -151,7 +154,7 @@ ADMISSION = Comparison(
     (
         *(*_POLICIES, "platform/serving", "platform/local/tools/kserve", "platform/local/tools/kubernetes"),
         *("src/neuroscale/local", "src/neuroscale/kube", "src/neuroscale/gate/mutation", "templates"),
-        *("tests/local/test_admission.py", "tests/support/admission_lab.py"),
+        *("tests/local/test_admission.py", "tests/support/admission_lab.py", *WHEN_HINDERED),
     ),
     ("test_admission.py",),
 )
@@ -162,7 +165,7 @@ KILLED_GATE = Comparison(
     "killed-gate",
     (
         *("platform/local/tools/kubernetes", "src/neuroscale/cli/gate.py", "src/neuroscale/gate"),
-        *("src/neuroscale/kube", *_RETRIES, "tests/gate/test_gate_server.py"),
+        *("src/neuroscale/kube", *WHEN_HINDERED, "tests/gate/test_gate_server.py"),
     ),
     _of(
         "test_gate_server.py",
@@ -179,8 +182,8 @@ KILLED_GATE = Comparison(
 KILLED_SERVERS = Comparison(
     "killed-servers",
     (
-        *("requirements/serve.txt", "src/neuroscale/local/node", "src/neuroscale/cluster/endpoint"),
-        *("src/neuroscale/kube", "tests/support/live_lab.py"),
+        *("requirements/serve.txt", "src/neuroscale/local", "src/neuroscale/cluster/endpoint"),
+        *("src/neuroscale/kube", *WHEN_HINDERED, "tests/support/live_lab.py"),
         *("tests/local/test_node_live.py", "tests/cluster/test_endpoint_live.py"),
     ),
     _of(
@@ -202,7 +205,7 @@ KILLED_SERVERS = Comparison(
 KILLED_FORGE = Comparison(
     "killed-forge",
     (
-        *("requirements/dev.txt", "platform/forge", "src/neuroscale/local", *_RETRIES),
+        *("requirements/dev.txt", "platform/forge", "src/neuroscale/local", *WHEN_HINDERED),
         "tests/local/test_local_life.py",
         *(f"platform/local/tools/{one}" for one in ("gitea", "gitea-runner")),
     ),
@@ -239,7 +242,7 @@ HINDERED_REQUESTS = Comparison(
         *("requirements/runtime.txt", "platform/local/tools/gitea", "src/neuroscale/forge", "src/neuroscale/repo"),
         *(f"src/neuroscale/cli/{one}.py" for one in ("request", "request_outcome", "after_merge")),
         *("tests/cli/test_request_command.py", "tests/forge/test_revert.py", "tests/support/after_merge_lab.py"),
-        "tests/support/fault_proxy.py",
+        *(*WHEN_HINDERED, "tests/support/fault_proxy.py"),
     ),
     _of(
         "test_request_command.py",
@@ -316,9 +319,14 @@ def _proven() -> dict[str, str]:
 
 
 def main() -> int:
-    """Write the digests of now down: every comparison has just passed in full."""
-    digests = {one.name: one.digest() for one in COMPARISONS}
-    PROVEN.write_text(json.dumps(digests, indent=2) + "\n", encoding="utf-8")
+    """Write down the digests of the named comparisons, or of all: they have just passed in full."""
+    parser = argparse.ArgumentParser(description=inspect.getdoc(main))
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a comparison that has just passed in full (all)")
+    names = parser.parse_args().names
+    if unknown := set(names) - {one.name for one in COMPARISONS}:
+        parser.error(f"no such comparison: {', '.join(sorted(unknown))}")
+    passed = {one.name: one.digest() for one in COMPARISONS if not names or one.name in names}
+    PROVEN.write_text(json.dumps({**_proven(), **passed}, indent=2) + "\n", encoding="utf-8")
     return 0
 
 
