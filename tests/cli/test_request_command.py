@@ -681,11 +681,17 @@ def test_a_redirect_to_elsewhere_never_gets_the_token(site: Site) -> None:
 # races
 
 
-def test_a_commit_that_somebody_pushes_meanwhile_is_not_lost(site: Site) -> None:
+@pytest.mark.parametrize(
+    ("method", "path"),
+    # Git asks for the branch's tip, and then sends what should follow it.
+    [("GET", r"/info/refs\?service=git-receive-pack$"), ("POST", r"/git-receive-pack$")],
+    ids=["before the push", "during the push"],
+)
+def test_a_commit_that_somebody_pushes_meanwhile_is_not_lost(site: Site, method: str, path: str) -> None:
     first = site.request()
     with FaultProxy(site.server.url) as proxy:
         site.through(proxy)
-        hold = hold_at(proxy, "POST", r"/git-receive-pack$", after=False)
+        hold = hold_at(proxy, method, path, after=False)
         process = site.start("--json", "--answers", site.answers(concurrent_users=6))
         assert hold.reached.wait(120)
         persons = site.commit_to_branch({"docs/support-chat.md": "How we use it.\n"}, "Tell how we use it")

@@ -557,7 +557,7 @@ def test_leaving_ends_a_start_under_way(started: Started, tmp_path: Path, monkey
         with EphemeralServer() as server:
             starting = pool.submit(server.start)
             wait_for(lambda: started.now("etcd"))
-        with pytest.raises(KubernetesError, match="ended before"):
+        with pytest.raises(KubernetesError, match="The run ended"):
             starting.result(30)
     assert folders(tmp_path) == []
 
