@@ -19,7 +19,7 @@ from forge_server import ForgeServer, running_forge
 from gitops_lab import GitOps
 from kyverno_once import cache_with_memory
 from live_lab import Live, live_service
-from platform_lab import Platform, one_is_done, running_platform
+from platform_lab import Platform, await_demo, demo_is_over, one_is_done, platform_folder, started
 
 pytest_plugins = ["times", "failures_at_once", "clean_checkout"]
 
@@ -45,7 +45,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> lanes.Lanes:
 _SHARED = pytest.StashKey[Path]()
 """The folder that all workers of a run have in common."""
 
-_SERVERS = frozenset({"forge_server", "api_server", "platform", "gitops", "live", "oracle"})
+_SERVERS = frozenset({"forge_server", "api_server", "shared_platform", "gitops", "live", "oracle"})
 """Fixtures that start programs which set-up builds."""
 
 
@@ -91,8 +91,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def _uses_platform(item: pytest.Item) -> bool:
-    """Whether a test takes the platform of this file: others have one of that name that needs no shared folder."""
-    return isinstance(item, pytest.Function) and {"platform", "shared_folder"} <= set(item.fixturenames)
+    """Whether a test takes the platform of this file: others have fixtures of that name with platforms of their own."""
+    return isinstance(item, pytest.Function) and "shared_platform" in item.fixturenames
 
 
 @pytest.fixture(scope="module")
@@ -128,10 +128,25 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str, requ
 
 
 @pytest.fixture(scope="session")
-def platform(shared_folder: Path) -> Iterator[Platform]:
+def shared_platform(shared_folder: Path) -> Iterator[Path]:
+    """The folder of the platform that all workers share."""
+    with platform_folder(shared_folder) as folder:
+        yield folder
+
+
+@pytest.fixture
+def platform_of_the_demo(shared_platform: Path) -> Iterator[Path]:
+    """The same folder, for the demo: it starts the platform, and the tests that use `platform` wait for its end."""
+    yield shared_platform
+    demo_is_over(shared_platform)
+
+
+@pytest.fixture(scope="session")
+def platform(shared_platform: Path, request: pytest.FixtureRequest) -> Platform:
     """The whole local platform, one for all workers; each test uses names of its own."""
-    with running_platform(shared_folder) as found:
-        yield found
+    if any("platform_of_the_demo" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        await_demo(shared_platform)
+    return started(shared_platform)
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,8 @@ from neuroscale.rendering.scaffolder.form import check_form
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.repo.snapshot import FolderSnapshot
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 ENTRY = "platform/catalog/models/Some-Model.yaml"
 FORM = "templates/llm-inference-service/template.yaml"

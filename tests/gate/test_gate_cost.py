@@ -22,6 +22,8 @@ from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.manifests.objects import read_manifests
 from repositories import Repository
 
+pytestmark = pytest.mark.slow
+
 FOLDER = "manifests/dev/chat"
 FILE = f"{FOLDER}/deployment.yaml"
 

@@ -29,6 +29,8 @@ from neuroscale.request.service_request import load_request
 from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT
 from repositories import Repository
 
+pytestmark = pytest.mark.slow
+
 SKELETON = f"{TEMPLATE}/skeleton"
 ISVC, NETWORK = f"{SKELETON}/inferenceservice.yaml", f"{SKELETON}/networkpolicy.yaml"
 MOE = "platform/catalog/runtimes/neuroscale-vllm-gemma4-moe.yaml"

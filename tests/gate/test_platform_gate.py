@@ -20,6 +20,8 @@ from neuroscale.repo.snapshot import FolderSnapshot
 from platform_repository import ROOT, copy_platform, edit
 from repositories import Repository
 
+pytestmark = pytest.mark.slow
+
 TEAM = "platform/catalog/teams/team-alpha.yaml"
 
 

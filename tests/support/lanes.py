@@ -24,6 +24,7 @@ _API_SERVER = (
 )
 # A worker reserves its next test while it runs its last one: beside the long test of the demo, a short one.
 _DEMO = ("test_demo.py", "test_startup.py", "test_startup_probes.py")
+"""The demo starts the platform, on which the tests of the next files run."""
 
 _LANES = {file: lane for lane in (_FORGE, _RUNNER, _API_SERVER, _DEMO) for file in lane}
 """By file: all files that one worker runs together, in their order."""
@@ -36,19 +37,20 @@ _ON_THE_SHARED_PLATFORM = (
 )
 """The platform ends with the last of them, and leaves its part of the processors to the others."""
 
+_BESIDE_THE_DEMO = ("test_forge_faults.py", "test_metrics_command.py", "test_gate_server.py", "test_local_life.py")
+"""Long ones that need no platform: the fourth worker takes them while another runs the demo."""
+
 _DEAREST = (
-    *("test_demo.py", "test_forge_faults.py", "test_admission.py", "test_metrics_command.py", "test_local_life.py"),
-    *("test_gate_server.py", "test_gate_runner.py", "test_milestones.py", "test_policies.py", "test_kv_oracle.py"),
+    *("test_admission.py", "test_gate_runner.py", "test_milestones.py", "test_policies.py", "test_kv_oracle.py"),
     *("test_vllm_arguments.py", "test_gateway.py", "test_gate_attacks.py", "test_gate_fit.py", "test_cli.py"),
     "test_parameter_oracle.py",
 )
 """The longest files by `scripts/test-times`; all other files follow, those with most tests first."""
 
-# Two workers use the platform from the start, one uses a forge, and one waits for the jobs of its runner. Whoever
-# becomes free takes the rest of the platform's.
+# One worker starts with the demo, one uses a forge, and one waits for the jobs of its runner.
 _FIRST = (
-    *(*_ON_THE_SHARED_PLATFORM[:2], "test_request_command.py", "test_pull_request_gate.py"),
-    *(*_ON_THE_SHARED_PLATFORM[2:], *_DEAREST),
+    *(_DEMO[0], "test_request_command.py", "test_pull_request_gate.py", *_BESIDE_THE_DEMO),
+    *(*_ON_THE_SHARED_PLATFORM, *_DEAREST),
 )
 
 

@@ -36,6 +36,8 @@ EXAMPLE = ROOT / "templates/examples/tiny-moe-on-this-machine.yaml"
 READY_WITHIN = 600.0
 """Seconds that vLLM may take to answer: fifty on an idle machine, several times that where tests share two cores."""
 _LOOK_EVERY = 0.5
+_MERGE = "live-service-merged"
+"""The file with the commit that merged the service that tests share."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,12 @@ def _is_synced(gitops: GitOps, application: str, commit: str) -> bool:
     return sync.get("status") == "Synced" and gitops.holds(sync.get("revision", ""), commit)
 
 
+def share(folder: Path, service: str, commit: str) -> None:
+    """Let the tests of the platform in that folder ask a service that answers. `commit`: its merge."""
+    assert service == SERVICE
+    (folder / _MERGE).write_text(commit, encoding="utf-8")
+
+
 @contextlib.contextmanager
 def live_service(shared: Path, platform: Platform, gitops: GitOps, scratch: Path) -> Iterator[Live]:
     """The service that all workers of a test run share; the first worker that asks makes it.
@@ -150,11 +158,10 @@ def live_service(shared: Path, platform: Platform, gitops: GitOps, scratch: Path
         # The others wait for as long as the first one needs.
         fcntl.flock(lock, fcntl.LOCK_EX)
         # Of this very platform: the last worker to leave ends one, and another may have started the next.
-        marker = platform.folder.parent / "live-service.json"
-        if not marker.exists():
-            commit = serve(gitops, SERVICE, NAMESPACE)
-            marker.write_text(json.dumps({"revision": commit}), encoding="utf-8")
-        revision = json.loads(marker.read_text(encoding="utf-8"))["revision"]
+        merge = platform.folder.parent / _MERGE
+        if not merge.exists():
+            share(platform.folder.parent, SERVICE, serve(gitops, SERVICE, NAMESPACE))
+        revision = merge.read_text(encoding="utf-8")
     checkout = scratch / "main"
     url = gitops.repository.clone_url
     subprocess.run(["git", "clone", "--quiet", "--branch", MAIN, url, str(checkout)], check=True, timeout=120)

@@ -19,6 +19,11 @@ from neuroscale.local.forge_accounts import ADMIN
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.platform_status import last_lines
 from neuroscale.local.start_and_stop import Options, down, up
+from waiting import wait_for
+
+_DEMO_IS_OVER = "demo-is-over"
+_DEMO_WITHIN = 2400.0
+"""Seconds for the demo, before others use its platform: five minutes on a quiet machine."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,11 @@ class Platform:
 
 
 @contextlib.contextmanager
-def running_platform(shared: Path, checkout: Path = REPOSITORY) -> Iterator[Platform]:
-    """Start the platform, or join the one that another worker started; the last to leave ends it (or `one_is_done`).
+def platform_folder(shared: Path) -> Iterator[Path]:
+    """A folder for the platform that all workers share, whoever starts it; the last worker to leave ends it (or
+    `one_is_done`).
 
-    `shared` is a folder that all workers of one test run name; `checkout` the repository that is seeded and deployed.
+    `shared` is a folder that all workers of one test run name.
     """
     users = shared / "platform-users"
     users.mkdir(parents=True, exist_ok=True)
@@ -68,14 +74,43 @@ def running_platform(shared: Path, checkout: Path = REPOSITORY) -> Iterator[Plat
         folder = Path(link.read_text(encoding="utf-8"))
         mine.touch()
     try:
-        found = Platform(up(folder / "state", checkout, Options(cluster=True), print))
-        _let_tests_decide(found, folder)
-        yield found
+        yield folder
     finally:
         with _locked(shared):
             mine.unlink()
             if not any(users.iterdir()):
                 _end(shared)
+
+
+def state_of(folder: Path) -> Path:
+    """The platform's state folder, for `neuroscale local --state`."""
+    return folder / "state"
+
+
+def started(folder: Path, checkout: Path = REPOSITORY) -> Platform:
+    """Start the platform in that folder, or join the one that runs there. `checkout`: the repository that a new one
+    deploys.
+    """
+    found = Platform(up(state_of(folder), checkout, Options(cluster=True), print))
+    _let_tests_decide(found, folder)
+    return found
+
+
+@contextlib.contextmanager
+def running_platform(shared: Path, checkout: Path = REPOSITORY) -> Iterator[Platform]:
+    """A platform that runs meanwhile."""
+    with platform_folder(shared) as folder:
+        yield started(folder, checkout)
+
+
+def demo_is_over(folder: Path) -> None:
+    """Say that the demo, which starts the platform in that folder, has ended."""
+    (folder / _DEMO_IS_OVER).touch()
+
+
+def await_demo(folder: Path) -> None:
+    """Wait until the demo has ended: it shows a new platform, which nobody else may change."""
+    wait_for((folder / _DEMO_IS_OVER).exists, _DEMO_WITHIN, "the demo has ended")
 
 
 def one_is_done(shared: Path, of: int) -> None:
@@ -94,7 +129,8 @@ def _end(shared: Path) -> None:
     link = shared / "platform-folder"
     if link.exists():
         folder = Path(link.read_text(encoding="utf-8"))
-        down(folder / "state", print, delete=True)
+        down(state_of(folder), print, delete=True)
+        assert not state_of(folder).exists(), "`down --delete` leaves nothing behind"
         shutil.rmtree(folder, ignore_errors=True)
         link.unlink()
 
