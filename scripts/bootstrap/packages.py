@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from bootstrap.machine import read_seal, write_seal
 from bootstrap.running import SetupError, run, say
-from neuroscale.core.tool_cache import digest, locked_version
+from neuroscale.core.tool_cache import digest, kept_uv, locked_version
 
 _STAMP = "neuroscale-setup.json"
 _STARTED = "neuroscale-setup.started"
@@ -38,8 +37,7 @@ class PythonPackages:
         self._install_own = not runtime_only
         self.python = self._folder / "bin" / "python"
         self.uv = self._folder / "bin" / "uv"
-        kept = digest(platform.system(), platform.machine(), self._bootstrap.read_text(encoding="utf-8"))
-        self._kept_uv = cache / "uv" / kept / "uv"
+        self._kept_uv = kept_uv(cache, repository)
 
     def key(self) -> str:
         """A digest of the environment's sources: Python's version, the locks, and the package's metadata."""

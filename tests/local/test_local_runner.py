@@ -38,6 +38,7 @@ for tool in kubeconform gitleaks kyverno; do
 done
 "$NEUROSCALE_CACHE"/tools/kubeconform/*/kubeconform -v
 find "$NEUROSCALE_CACHE"/schemas -name kinds.json | grep -q .
+"$NEUROSCALE_CACHE"/uv/*/uv --version
 test ! -w "$NEUROSCALE_CACHE" -o "$(id -u)" = "$EXPECT_UID"
 touch "$HOME/file" "$TMPDIR/file"
 env | cut -d= -f1 | sort > "$RUNNER_TEMP/names"

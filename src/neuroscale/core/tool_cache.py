@@ -211,6 +211,12 @@ def schema_pins(repository: Path = REPOSITORY) -> SchemaPins:
     return SchemaPins(tuple(modules), version, cache_folder() / "schemas" / key)
 
 
+def kept_uv(cache: Path, repository: Path = REPOSITORY) -> Path:
+    """The place of the locked uv in a tool cache, where set-up leaves a copy: it spares fresh checkouts pip."""
+    lock = _read(repository / "requirements" / "bootstrap.txt")
+    return cache / "uv" / digest(platform.system(), platform.machine(), lock) / "uv"
+
+
 def minimum_go(repository: Path = REPOSITORY) -> tuple[int, ...]:
     """The newest Go version that a pinned tool asks for, such as (1, 26, 6)."""
     folders = {repository / _TOOLS_FOLDER / (_BUILDS[name].source or name) for name in TOOL_NAMES}

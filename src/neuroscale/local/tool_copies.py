@@ -20,15 +20,18 @@ from neuroscale.local.state import State
 
 
 def copy_cache(target: Path) -> None:
-    """Copy the gate's tools from the tool cache below `target`, in the cache's own layout; remove older versions.
+    """Copy the gate's tools, and uv where it was kept, from the tool cache below `target`, in the cache's own layout;
+    remove older versions.
 
-    Raises UntrustedError if set-up has not built them.
+    Raises UntrustedError if set-up has not built the tools.
     """
     source = tool_cache.cache_folder()
     schemas = tool_cache.schema_pins().folder
     if not schemas.is_dir():
         raise UntrustedError("The JSON schemas are missing. Run `make setup`.")
-    for folder in (*(find_tool(cast("ToolName", name)).folder for name in tool_cache.GATE_TOOLS), schemas):
+    tools = [find_tool(cast("ToolName", name)).folder for name in tool_cache.GATE_TOOLS]
+    uv = tool_cache.kept_uv(source)
+    for folder in (*tools, schemas, *([uv.parent] if uv.exists() else [])):
         copy_folder(folder, target, folder.relative_to(source))
 
 
