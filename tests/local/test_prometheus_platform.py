@@ -19,6 +19,7 @@ from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object, R
 from neuroscale.local.control_plane import control_plane
 from neuroscale.local.node.service import NODE
 from neuroscale.local.nodes import SIMULATED
+from neuroscale.local.opencost import PORTS as METER
 from neuroscale.local.process import belonging
 from neuroscale.local.prometheus import NAME, Prometheus, address_in
 from platform_lab import Platform
@@ -159,11 +160,15 @@ def test_it_may_see_where_pods_are_and_nothing_else(platform: Platform) -> None:
             cluster.delete(Identity("v1", "Pod", "kserve", "any"))
 
 
-def test_it_looks_only_at_pods_of_this_machine(platform: Platform) -> None:
+def test_it_looks_only_at_pods_of_this_machine_and_at_its_own_meter(platform: Platform) -> None:
+    ports = platform.local.state.instance.ports
+    meter = {f"127.0.0.1:{ports[name]}" for name in METER if name in ports}
     with contextlib.ExitStack() as stack:
         from neuroscale.cluster.metrics.prometheus_connection import by_address
 
         prometheus = stack.enter_context(by_address(address_in(platform.folder)))
         for target in prometheus.targets("active"):
+            if target["labels"]["instance"] in meter:
+                continue
             assert target["labels"]["node"] == NODE
             assert target["scrapeUrl"].startswith("http://127.127.")
