@@ -454,7 +454,7 @@ def derived(lab: AdmissionLab) -> list[tuple[Case, Object]]:
         return awaited - set(found)
 
     try:
-        wait_until(lambda: not missing(), "not every good service has a Pod", 180)
+        wait_until(lambda: not missing(), "not every good service has a Pod", 900)
     except AssertionError as error:
         raise AssertionError(f"{error}: {[made[name].key for name in sorted(missing())]}") from error
     telling = [(name, case.key) for name, case in made.items() if case.key in without]
@@ -529,7 +529,7 @@ def services(lab: AdmissionLab) -> list[Object]:
     made = [value for value in found if value["kind"] == "InferenceService"]
     for value in made:
         lab.cluster.create(value)
-    wait_until(lambda: all(_pods(lab, one) for one in made), "not every service has a Pod", 60)
+    wait_until(lambda: all(_pods(lab, one) for one in made), "not every service has a Pod")
     return made
 
 

@@ -33,7 +33,10 @@ _GPU = Device(name="gpu", title="a card that holds everything", family="cuda", m
 _CLOSE = 0.002
 """Small tables of the towers for images and sound, and Falcon-H1's factors, a vector in each layer."""
 
-_NEEDS_VECTORS = "FP8 KV cache on CPU requires"
+_NEED_VECTORS = ("FP8 KV cache on CPU requires", "fp8_scaled_mm_cpu op not available")
+_PROCESSOR = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+_STATES_IN_32_BITS = "avx512_bf16" in _PROCESSOR
+"""On processors with AVX-512 for bfloat16, vLLM keeps states in float32, and on others as the model says."""
 
 _BASE = {
     "max_model_len": 1000,
@@ -320,7 +323,7 @@ def _planned(question: Question) -> Fit:
 def _started(question: Question, answers: dict[str, Answer]) -> Answer:
     """What vLLM says of an engine that must start; skips what this processor cannot do."""
     said = answers[question.name]
-    if _NEEDS_VECTORS in said.error and "avx512f" not in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
+    if "avx512f" not in _PROCESSOR and any(need in said.error for need in _NEED_VECTORS):
         pytest.skip(said.error)
     assert not said.error
     return said
@@ -342,9 +345,15 @@ def test_the_planned_kv_tokens_and_requests_are_those_that_vllm_prints(
 
     planned = _planned(question)
 
-    assert (planned.kv_cache_tokens, planned.max_model_len) == (int(tokens), int(length))
-    assert f"{planned.max_concurrency:.2f}" == requests
+    assert planned.max_model_len == int(length)
     assert planned.verdict != "refused"
+    if _facts(question).states and not _STATES_IN_32_BITS:
+        # The plan is made for any processor, and so never expects less of its memory to be taken.
+        assert planned.kv_cache_tokens <= int(tokens)
+        assert planned.max_concurrency <= float(requests)
+    else:
+        assert planned.kv_cache_tokens == int(tokens)
+        assert f"{planned.max_concurrency:.2f}" == requests
 
 
 @_named([*ARCHITECTURES, *VARIANTS, *TWO_PROCESSES])
@@ -385,8 +394,7 @@ def test_a_draft_whose_layers_lie_in_several_groups_is_refused_as_vllm_refuses_i
 def test_a_published_model_has_the_kv_tokens_and_weights_that_vllm_builds_it_with(
     question: Question, answers: dict[str, Answer]
 ) -> None:
-    said = answers[question.name]
-    assert not said.error
+    said = _started(question, answers)
 
     planned = _planned(question)
 

@@ -108,7 +108,7 @@ def judgement_of(message: str) -> Judgement:
     return Judgement(None, policies)
 
 
-def wait_until(condition: Callable[[], bool], told: str, seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], told: str, seconds: float = 300.0) -> None:
     """Wait for the condition; fail with the message `told` after some seconds."""
     ends = time.monotonic() + seconds
     while not condition():
