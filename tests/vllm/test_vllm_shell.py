@@ -36,12 +36,16 @@ def by_bash(folder: Path, script: str, *behind: str, env: dict[str, str] | None 
     program.write_text(f"#!/bin/sh\nprintf '%s\\0' \"$@\" > '{folder}/words'\n")
     program.chmod(0o755)
     (folder / "words").unlink(missing_ok=True)
+    # A pattern finds a file, and no program that a second command could be.
+    here = folder / "here"
+    here.mkdir(exist_ok=True)
+    (here / "file").touch()
     bash = shutil.which("bash")
     assert bash is not None
     subprocess.run(
         [bash, "-c", script, *behind],
         env={"PATH": f"{folder}:/usr/bin:/bin", **(env or NOTHING)},
-        cwd=folder,
+        cwd=here,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=20,
