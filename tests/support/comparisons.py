@@ -326,7 +326,8 @@ def main() -> int:
     if unknown := set(names) - {one.name for one in COMPARISONS}:
         parser.error(f"no such comparison: {', '.join(sorted(unknown))}")
     passed = {one.name: one.digest() for one in COMPARISONS if not names or one.name in names}
-    PROVEN.write_text(json.dumps({**_proven(), **passed}, indent=2) + "\n", encoding="utf-8")
+    others = _proven() if names else {}
+    PROVEN.write_text(json.dumps({**others, **passed}, indent=2) + "\n", encoding="utf-8")
     return 0
 
 
