@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -86,6 +88,18 @@ def test_a_test_that_only_a_full_run_holds_is_there_and_its_file_is_an_input(com
 @pytest.mark.parametrize("comparison", [one for one in COMPARISONS if one.only_in_full], ids=lambda one: one.name)
 def test_a_change_of_waits_and_retries_repeats_all_tests_of_hindered_programs(comparison: Comparison) -> None:
     assert set(comparisons.WHEN_HINDERED) <= set(comparison.inputs)
+
+
+def test_no_cluster_runs_on_what_only_a_gate_starts() -> None:
+    """So a change of it repeats no test of the platform."""
+    modules = {f"neuroscale.kube.{name.removesuffix('.py')}" for name in comparisons.ONLY_IN_A_GATE}
+    assert all(importlib.util.find_spec(module) for module in modules)
+    users = {
+        path.relative_to(comparisons.ROOT / "src" / "neuroscale").parts[0]
+        for path in (comparisons.ROOT / "src").rglob("*.py")
+        if any(re.search(rf"\b{re.escape(module)}\b", path.read_text(encoding="utf-8")) for module in modules)
+    }
+    assert users == {"gate", "milestones"}
 
 
 @pytest.mark.slow

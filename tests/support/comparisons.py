@@ -75,10 +75,19 @@ class Comparison:
 _VLLM = ("requirements/serve.txt", "src/neuroscale/vllm", "src/neuroscale/models")
 WHEN_HINDERED = tuple(f"src/neuroscale/core/{one}.py" for one in ("files", "retries", "waiting"))
 """How our programs write, wait and try again: that decides what they leave when they are killed or hindered."""
+ONLY_IN_A_GATE = ("ephemeral.py", "keeper.py")
+"""The modules of `src/neuroscale/kube` that run a gate's own API server, and no cluster."""
+_KUBE = tuple(
+    sorted(
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "src" / "neuroscale" / "kube").glob("*.py")
+        if path.name not in ONLY_IN_A_GATE
+    )
+)
 _PLATFORM = (
     *("requirements/dev.txt", "platform/argocd", "platform/clusters", "platform/cost", "platform/forge"),
     *("platform/local", "platform/monitoring", "platform/serving", "platform/settings.yaml", "platform/tenancy"),
-    *("src/neuroscale/local", "src/neuroscale/kube", "src/neuroscale/rendering/platform", *WHEN_HINDERED),
+    *("src/neuroscale/local", *_KUBE, "src/neuroscale/rendering/platform", *WHEN_HINDERED),
 )
 
 
@@ -153,7 +162,7 @@ ADMISSION = Comparison(
     "admission",
     (
         *(*_POLICIES, "platform/serving", "platform/local/tools/kserve", "platform/local/tools/kubernetes"),
-        *("src/neuroscale/local", "src/neuroscale/kube", "src/neuroscale/gate/mutation", "templates"),
+        *("src/neuroscale/local", *_KUBE, "src/neuroscale/gate/mutation", "templates"),
         *("tests/local/test_admission.py", "tests/support/admission_lab.py", *WHEN_HINDERED),
     ),
     ("test_admission.py",),
@@ -183,7 +192,7 @@ KILLED_SERVERS = Comparison(
     "killed-servers",
     (
         *("requirements/serve.txt", "src/neuroscale/local", "src/neuroscale/cluster/endpoint"),
-        *("src/neuroscale/kube", *WHEN_HINDERED, "tests/support/live_lab.py"),
+        *(*_KUBE, *WHEN_HINDERED, "tests/support/live_lab.py"),
         *("tests/local/test_node_live.py", "tests/cluster/test_endpoint_live.py"),
     ),
     _of(
