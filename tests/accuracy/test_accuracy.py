@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -149,10 +150,15 @@ def folder(tmp_path: Path) -> Path:
         (tmp_path / part).mkdir()
     name = f"{MODEL.replace('/', '--')}.yaml"
     (tmp_path / "models" / name).write_bytes((FOLDER / "models" / name).read_bytes())
-    found = yaml.safe_load((FOLDER / "starts/vllm-0.19-on-h100.yaml").read_text())["cases"]
-    start = next(case for case in found if case["id"] == START)
-    (tmp_path / "starts/some.yaml").write_text(yaml.safe_dump({"cases": [start]}, sort_keys=False))
+    (tmp_path / "starts/some.yaml").write_text(_one_start())
     return tmp_path
+
+
+@cache
+def _one_start() -> str:
+    found = yaml.safe_load((FOLDER / "starts/vllm-0.19-on-h100.yaml").read_text())["cases"]
+    text: str = yaml.safe_dump({"cases": [next(case for case in found if case["id"] == START)]}, sort_keys=False)
+    return text
 
 
 Change = Callable[[dict[str, Any]], object]

@@ -73,7 +73,7 @@ def planned(model: str, *, where: Environment | None = None, **answers: Any) -> 
 def served(made: Plan, **answers: Any) -> dict[str, Any]:
     """The predictor of the rendered InferenceService."""
     files = render(asked(made.model, environment=made.environment, **answers), made, TEMPLATE)
-    predictor: dict[str, Any] = yaml.safe_load(files["inferenceservice.yaml"])["spec"]["predictor"]
+    predictor: dict[str, Any] = yaml.load(files["inferenceservice.yaml"], yaml.CSafeLoader)["spec"]["predictor"]
     return predictor
 
 
