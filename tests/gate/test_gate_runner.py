@@ -390,14 +390,22 @@ def test_many_new_services_are_each_judged(repository: Repository, monkeypatch: 
 def test_a_change_to_a_policy_runs_its_tests_and_finds_what_it_broke(repository: Repository) -> None:
     edit(repository, "policies/non-root/good.yaml", lambda text: text.replace("runAsUser: 1001", "runAsUser: 0", 1))
     edit(repository, "policies/non-root/bad.yaml", lambda text: text.replace("runAsUser: 0", "runAsUser: 1001", 1))
+    elsewhere = "expect-message: 'spec.predictor.explainer: "
+    edit(
+        repository,
+        "policies/non-root/bad.yaml",
+        lambda text: text.replace("expect-message: 'spec.predictor.model: ", elsewhere, 1),
+    )
     new = "description: >-\n      REPLACE: "
     edit(repository, "policies/non-root/policy.yaml", lambda text: text.replace("description: >-\n      ", new))
     verdict = gate(repository)
     assert verdict["exit_status"] == 1
     assert "policy-of-head/unfinished-policy" in rules(verdict)
     messages = [item["message"] for item in verdict["findings"] if item["rule"] == "non-root"]
-    assert any("is refused" in message for message in messages)
-    assert any("is not refused" in message or "announces" in message for message in messages)
+    assert any(message.startswith("is refused: ") for message in messages)
+    assert "is not refused" in messages
+    wrong_place = "is refused with 'spec.predictor.model: .+', but announces 'spec.predictor.explainer: .+'"
+    assert any(re.fullmatch(wrong_place, message) for message in messages)
     tests = check(verdict, "policy-tests")
     resources = [(ROOT / f"policies/non-root/{which}.yaml").read_text() for which in ("good", "bad")]
     assert tests["evaluated"] == tests["expected"] == sum(text.count("\nkind: ") for text in resources) > 20
