@@ -18,13 +18,14 @@ from comparisons import COMPARISONS, left_out
 from forge_server import ForgeServer, running_forge
 from gitops_lab import GitOps
 from kyverno_once import cache_with_memory
+from lane_servers import LaneServers
 from live_lab import Live, live_service
 from platform_lab import Platform, await_demo, demo_is_over, one_is_done, platform_folder, started
 
 pytest_plugins = ["times", "failures_at_once", "clean_checkout"]
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Generate fewer cases where that is asked, and take interrupts as at a desk.
 
     A shell starts what runs in the background with interrupts ignored, and every program that a test starts would
@@ -34,6 +35,7 @@ def pytest_configure() -> None:
     for comparison in COMPARISONS:
         comparison.decide()
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.stash[_LANE_SERVERS] = LaneServers()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> lanes.Lanes:
@@ -44,6 +46,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> lanes.Lanes:
 
 _SHARED = pytest.StashKey[Path]()
 """The folder that all workers of a run have in common."""
+
+_LANE_SERVERS = pytest.StashKey[LaneServers]()
 
 _SERVERS = frozenset({"forge_server", "api_server", "shared_platform", "gitops", "live", "oracle"})
 """Fixtures that start programs which set-up builds."""
@@ -104,18 +108,30 @@ def kyverno_once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> It
         yield
 
 
-@pytest.fixture(scope="session")
-def forge_server() -> Iterator[ForgeServer]:
-    """A real forge with its runner, shared by all tests; each test makes repositories of its own in it."""
-    with running_forge() as server:
-        yield server
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Note which test follows, for the servers of a lane."""
+    item.config.stash[_LANE_SERVERS].following = nextitem
 
 
 @pytest.fixture(scope="session")
-def api_server() -> Iterator[ApiServer]:
-    """A real API server with etcd behind it, shared by all tests; each test uses namespaces of its own."""
-    with running_api_server() as server:
-        yield server
+def servers(request: pytest.FixtureRequest) -> Iterator[LaneServers]:
+    """The servers of this worker."""
+    found = request.config.stash[_LANE_SERVERS]
+    yield found
+    found.end()
+
+
+@pytest.fixture(scope="module")
+def forge_server(servers: LaneServers, request: pytest.FixtureRequest) -> Iterator[ForgeServer]:
+    """A real forge with its runner, shared by the tests of a lane; each makes repositories of its own in it."""
+    yield from servers.used(running_forge, request)
+
+
+@pytest.fixture(scope="module")
+def api_server(servers: LaneServers, request: pytest.FixtureRequest) -> Iterator[ApiServer]:
+    """A real API server with etcd behind it, shared by the tests of a lane; each uses namespaces of its own."""
+    yield from servers.used(running_api_server, request)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,8 @@ _RUNNER = (
     "test_local_runner.py",
 )
 """They use a forge, too, and mostly wait for the jobs of its runner."""
+_SECOND_FORGE = ("test_forge_faults.py", "test_local_life.py", "test_prices_request.py", "test_reconcile_command.py")
+"""The other files that use a forge: the first two lanes are long enough."""
 _API_SERVER = (
     *("test_metrics_command.py", "test_endpoint_access.py", "test_platform_install.py", "test_node_agent.py"),
     *("test_keys_command.py", "test_smoke_access.py", "test_smoke_command.py", "test_cluster_capacity_command.py"),
@@ -26,7 +28,7 @@ _API_SERVER = (
 _DEMO = ("test_demo.py", "test_startup.py", "test_startup_probes.py")
 """The demo starts the platform, on which the tests of the next files run."""
 
-_LANES = {file: lane for lane in (_FORGE, _RUNNER, _API_SERVER, _DEMO) for file in lane}
+_LANES = {file: lane for lane in (_FORGE, _RUNNER, _SECOND_FORGE, _API_SERVER, _DEMO) for file in lane}
 """By file: all files that one worker runs together, in their order."""
 
 _ON_THE_SHARED_PLATFORM = (
@@ -37,7 +39,7 @@ _ON_THE_SHARED_PLATFORM = (
 )
 """The platform ends with the last of them, and leaves its part of the processors to the others."""
 
-_BESIDE_THE_DEMO = ("test_forge_faults.py", "test_metrics_command.py", "test_gate_server.py", "test_local_life.py")
+_BESIDE_THE_DEMO = ("test_forge_faults.py", "test_metrics_command.py", "test_gate_server.py")
 """Long ones that need no platform: the fourth worker takes them while another runs the demo."""
 
 _DEAREST = (
