@@ -221,22 +221,22 @@ near_misses = st.sampled_from(
 
 
 @pytest.fixture(scope="module")
-def shared_platform(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def platform_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_platform(tmp_path_factory.mktemp("shared"))
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(field=st.sampled_from(FORM_FIELDS), value=json_values | near_misses | st.text(max_size=60))
 def test_any_value_in_any_field_gives_a_service_or_a_message_that_names_the_field(
-    shared_platform: Path, field: str, value: Any
+    platform_copy: Path, field: str, value: Any
 ) -> None:
-    manifests = shared_platform / "manifests"
+    manifests = platform_copy / "manifests"
     shutil.rmtree(manifests, ignore_errors=True)
-    path = shared_platform / "answers.yaml"
+    path = platform_copy / "answers.yaml"
     path.write_text(json.dumps({**ANSWERS, field: value}))
     error: InputError | None = None
     try:
-        status = new_service(path, shared_platform, interactive=False)
+        status = new_service(path, platform_copy, interactive=False)
     except InputError as raised:
         error, status = raised, int(raised.exit_status)
     assert status in (0, 1, 2)
