@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import shutil
 import signal
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from gitops_lab import GitOps
 from kyverno_once import cache_with_memory
 from lane_servers import LaneServers
 from live_lab import Live, live_service
-from platform_lab import Platform, await_demo, demo_is_over, one_is_done, platform_folder, started
+from platform_lab import Platform, await_demo, demo_is_over, end_left, one_is_done, platform_folder, started
 
 pytest_plugins = ["times", "failures_at_once", "clean_checkout"]
 
@@ -51,6 +53,27 @@ _LANE_SERVERS = pytest.StashKey[LaneServers]()
 
 _SERVERS = frozenset({"forge_server", "api_server", "shared_platform", "gitops", "live", "oracle"})
 """Fixtures that start programs which set-up builds."""
+
+
+_FOR_WORKERS = pytest.StashKey[Path]()
+"""The same folder, as the process knows it that starts the workers."""
+
+
+def pytest_configure_node(node: Any) -> None:
+    """Name the shared folder to a worker."""
+    stash = node.config.stash
+    if _FOR_WORKERS not in stash:
+        stash[_FOR_WORKERS] = Path(tempfile.mkdtemp(prefix="neuroscale-tests-"))
+    node.workerinput["shared_folder"] = str(stash[_FOR_WORKERS])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End the platform that workers have left because somebody broke the run off: they get ten seconds."""
+    folder = session.config.stash.get(_FOR_WORKERS, None)
+    if folder is not None:
+        end_left(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -135,10 +158,10 @@ def api_server(servers: LaneServers, request: pytest.FixtureRequest) -> Iterator
 
 
 @pytest.fixture(scope="session")
-def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str, request: pytest.FixtureRequest) -> Path:
+def shared_folder(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """A folder that all workers of a test run have in common."""
-    base = tmp_path_factory.getbasetemp()
-    folder = base if worker_id == "master" else base.parent
+    told = getattr(request.config, "workerinput", {}).get("shared_folder")
+    folder = Path(told) if told else tmp_path_factory.getbasetemp()
     request.config.stash[_SHARED] = folder
     return folder
 

@@ -125,6 +125,12 @@ def one_is_done(shared: Path, of: int) -> None:
             _end(shared)
 
 
+def end_left(shared: Path) -> None:
+    """End the platform that workers have left which were broken off."""
+    with _locked(shared):
+        _end(shared)
+
+
 def _end(shared: Path) -> None:
     link = shared / "platform-folder"
     if link.exists():
