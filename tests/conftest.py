@@ -28,12 +28,12 @@ pytest_plugins = ["times", "failures_at_once", "clean_checkout"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Generate fewer cases where that is asked, and take interrupts as at a desk.
+    """Bound generated cases by their number alone, and take interrupts as at a desk.
 
     A shell starts what runs in the background with interrupts ignored, and every program that a test starts would
     inherit that.
     """
-    examples.use_fewer_where_asked()
+    examples.set_profile()
     for comparison in COMPARISONS:
         comparison.decide()
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from comparisons import ALL, QUICK
 
@@ -32,8 +32,10 @@ def some_where_fewer_are_asked(cases: Sequence[T]) -> Sequence[T]:
     return cases[::4] if _QUICK else cases
 
 
-def use_fewer_where_asked() -> None:
-    """The same for tests without a number of their own."""
-    if _QUICK:
-        settings.register_profile("quick", max_examples=examples(100), deadline=None)
-        settings.load_profile("quick")
+def set_profile() -> None:
+    """No case has a bound of time: on a busy machine any takes long. For `make check`, tests without a number of their
+    own generate fewer cases, too.
+    """
+    fewer: dict[str, Any] = {"max_examples": examples(100)} if _QUICK else {}
+    settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow], **fewer)
+    settings.load_profile("ours")
