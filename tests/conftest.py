@@ -123,11 +123,10 @@ def _uses_platform(item: pytest.Item) -> bool:
 
 
 @pytest.fixture(scope="module")
-def kyverno_once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[None]:
+def kyverno_once(shared_folder: Path) -> Iterator[None]:
     """Let Kyverno's command line answer a repeated question from memory: `pytest.mark.usefixtures("kyverno_once")`."""
-    base = tmp_path_factory.getbasetemp()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NEUROSCALE_CACHE", str(cache_with_memory(base if worker_id == "master" else base.parent)))
+        patch.setenv("NEUROSCALE_CACHE", str(cache_with_memory(shared_folder)))
         yield
 
 
