@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import shutil
 import signal
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
+import typer.testing
 
 import examples
 import lanes
@@ -23,6 +26,10 @@ from kyverno_once import cache_with_memory
 from lane_servers import LaneServers
 from live_lab import Live, live_service
 from platform_lab import Platform, await_demo, demo_is_over, end_left, one_is_done, platform_folder, started
+
+# To assemble the command line takes a tenth of a second, and each run of a command within a test would do it again.
+typer.main.get_command = functools.cache(typer.main.get_command)
+typer.testing._get_command = typer.main.get_command  # type: ignore[attr-defined]
 
 pytest_plugins = ["times", "failures_at_once", "clean_checkout"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -17,7 +16,7 @@ from jsonschema.validators import validator_for
 from neuroscale.cli.gate import run_gate
 from neuroscale.cli.new import new_service
 from neuroscale.cli.report_files import Reports
-from repositories import Repository, copy_of_this_repository
+from repositories import Repository, copy_folder, copy_of_this_repository
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICE = "manifests/dev/support-chat"
@@ -27,8 +26,8 @@ EXAMPLE = ROOT / "templates/examples/gemma-4-26b-a4b-qat.yaml"
 
 @pytest.fixture(scope="session")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """This repository's files as one commit on main, and a service on the branch `added`."""
-    made = copy_of_this_repository(tmp_path_factory.mktemp("platform") / "repository")
+    """This repository's files without its tests as one commit on main, and a service on the branch `added`."""
+    made = copy_of_this_repository(tmp_path_factory.mktemp("platform") / "repository", without=("tests",))
     made.commit({}, "platform")
     made.run("switch", "--quiet", "--create", "added")
     new_service(EXAMPLE, made.root, interactive=False)
@@ -42,7 +41,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def repository(
     pristine: Path, kyverno_once: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Repository]:
-    shutil.copytree(pristine, tmp_path / "repository")
+    copy_folder(pristine, tmp_path / "repository")
     made = Repository(tmp_path / "repository")
     monkeypatch.chdir(made.root)
     yield made

@@ -63,10 +63,15 @@ class Repository:
         return commit
 
 
-def copy_of_this_repository(root: Path) -> Repository:
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder of many files, in half the time that `shutil.copytree` takes."""
+    subprocess.run(["cp", "-R", "--no-target-directory", source, target], check=True)
+
+
+def copy_of_this_repository(root: Path, without: tuple[str, ...] = ()) -> Repository:
     """This repository's files with their modes, also uncommitted ones, without a commit.
 
-    Services are left out: a test adds the services that it needs.
+    Services are left out: a test adds the services that it needs. `without`: folders that are left out, too.
     """
     made, here = Repository(root), Path(__file__).resolve().parents[2]
     listed = subprocess.run(
@@ -76,7 +81,8 @@ def copy_of_this_repository(root: Path) -> Repository:
         check=True,
     ).stdout
     for name in listed.split("\0"):
-        if name and ServicePath.of(name) is None and (here / name).is_file():
+        left_out = ServicePath.of(name) is not None or name.partition("/")[0] in without
+        if name and not left_out and (here / name).is_file():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(here / name, root / name)
     return made

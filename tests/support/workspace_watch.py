@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from neuroscale.local.state import State
@@ -17,6 +18,7 @@ from neuroscale.repo.layout import is_written
 
 _PAUSE = 0.2  # seconds
 _REMOVED_MEANWHILE = (FileNotFoundError, NotADirectoryError)
+_is_written = cache(is_written)  # asked about each name in each checkout, five times a second
 
 
 @dataclass
@@ -58,7 +60,7 @@ def _look(folder: Path, prefix: str, found: Written) -> None:
             path = f"{prefix}{entry.name}"
             if path == ".git":
                 continue
-            if is_written(entry.name):
+            if _is_written(entry.name):
                 found.allowed.add(path)
             elif entry.is_dir(follow_symlinks=False):
                 _look(Path(entry.path), f"{path}/", found)
