@@ -101,6 +101,6 @@ def look(path: str) -> Interpreter | None:
         )
         said = json.loads(done.stdout)
         major, minor = said["version"]
-        return Interpreter(said["path"], (major, minor), said["venv"], said["headers"], float(said["seconds"]))
+        return Interpreter(str(said["path"]), (major, minor), said["venv"], said["headers"], float(said["seconds"]))
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError):
         return None
