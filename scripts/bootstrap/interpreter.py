@@ -83,11 +83,17 @@ def fastest_on_path() -> str:
 
 
 def choose(running: Interpreter, others: Iterable[Interpreter]) -> Interpreter:
-    """The fastest of those that can do what the running one can; the running one unless another is clearly faster."""
+    """The fastest of those that can do what the running one can; the running one unless another is clearly faster.
+
+    A program on PATH may be a script that starts the running one.
+    """
     alike = [
         other
         for other in others
-        if other.version == running.version and other.venv and other.headers >= running.headers
+        if other.path != running.path
+        and other.version == running.version
+        and other.venv
+        and other.headers >= running.headers
     ]
     best = min(alike, key=lambda other: other.seconds, default=running)
     return best if best.seconds < _FASTER * running.seconds else running

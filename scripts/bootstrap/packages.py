@@ -106,10 +106,10 @@ class PythonPackages:
         return self.python.exists() and self.uv.exists() and (packages / f"uv-{wanted}.dist-info" / "RECORD").exists()
 
     def _create(self) -> None:
-        outside = interpreter.fastest_on_path()
+        outside, has_uv = interpreter.fastest_on_path(), self._kept_uv.exists()
         options: list[str] = []
         pip: list[str | Path] = [self.python, *interpreter.ALONE, "-m", "pip"]
-        if self._kept_uv.exists() or _has_pip(outside):
+        if has_uv or _has_pip(outside):
             # To install another pip would take longer than all that it is used for here.
             options = ["--without-pip"]
             pip = [outside, *interpreter.ALONE, "-m", "pip", "--python", self.python]
@@ -119,7 +119,7 @@ class PythonPackages:
             log=self._logs / "venv.log",
         )
         (self._folder / _STARTED).touch()
-        if self._kept_uv.exists():
+        if has_uv:
             return  # it installs itself, as locked, with the other packages
         run(
             [

@@ -635,10 +635,11 @@ HERE = Interpreter("/usr/bin/python3.11", (3, 11), venv=True, headers=True, seco
         ({"seconds": 0.014, "version": (3, 12)}, False),
         ({"seconds": 0.014, "venv": False}, False),
         ({"seconds": 0.014, "headers": False}, False),
+        ({"seconds": 0.014, "path": HERE.path}, False),
     ],
 )
 def test_the_environments_python_is_the_fastest_that_can_do_the_same(other: dict[str, Any], *, chosen: bool) -> None:
-    another = replace(HERE, path="/opt/bin/python3.11", **other)
+    another = replace(HERE, **{"path": "/opt/bin/python3.11", **other})
     assert (interpreter.choose(HERE, [another]) == another) == chosen
     assert interpreter.choose(HERE, []) == HERE
 
