@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,7 +32,9 @@ from neuroscale.core import schemas, tool_cache, tools
 from neuroscale.core.errors import UntrustedError
 from neuroscale.gate.check import Evaluation
 from neuroscale.gate.checks.api_server_dry_run import evaluate_by_server
+from neuroscale.gate.checks.api_server_questions import needed_definitions
 from neuroscale.gate.verdict import Finding
+from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
 from neuroscale.kube.control_plane import Ports
 from neuroscale.kube.ephemeral import EphemeralServer
@@ -47,17 +49,25 @@ SERVICE = "manifests/dev/support-chat"
 
 
 class KeptServer(EphemeralServer):
-    """A server that answers several runs. `front` puts something in front of it."""
+    """A server that answers several runs: it gets the definitions that later ones need while it runs. `front` puts
+    something in front of it."""
 
     running: Cluster | None = None
     front: Callable[[Cluster], Cluster] | None = None
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.has: set[str] = set()
+
     def __enter__(self) -> KeptServer:
         return self
 
-    def start(self) -> Cluster:
+    def start(self, definitions: Sequence[Object] = ()) -> Cluster:
         if self.running is None:
-            self.running = super().start()
+            self.running = super().start(definitions)
+        else:
+            apply_all(self.running, [one for one in definitions if one["metadata"]["name"] not in self.has])
+        self.has |= {one["metadata"]["name"] for one in definitions}
         return self.running if self.front is None else self.front(self.running)
 
 
@@ -351,6 +361,30 @@ def test_nothing_of_a_change_is_stored_and_its_own_kinds_are_findings(server: Ke
     assert stored(server.start()) == before
     # With a webhook that nobody answers, this would be refused.
     assert judge(server, *GOOD).findings == ()
+
+
+def test_a_stored_definition_is_what_the_server_makes_of_one_that_is_sent(server: KeptServer) -> None:
+    (definition,) = needed_definitions(schemas.find().crds(), [("policies.kyverno.io/v1", "GeneratingPolicy")])
+    sent = {
+        **definition,
+        "metadata": {"name": "generatingpolicies.example.org"},
+        "spec": {**definition["spec"], "group": "example.org"},
+    }
+    judge(server)
+    cluster = server.start()
+    apply_all(cluster, [sent])
+
+    def made_of(one: Object) -> Object:
+        found = cluster.get(one["apiVersion"], one["kind"], one["metadata"]["name"])
+        assert found is not None
+        conditions = [{**each, "lastTransitionTime": ""} for each in found["status"]["conditions"]]
+        assert found["metadata"]["generation"] == 1
+        return {**found, "metadata": {}, "status": {**found["status"], "conditions": conditions}}
+
+    of_stored, of_sent = made_of(definition), made_of(sent)
+    assert of_stored["spec"].pop("group") == "policies.kyverno.io"
+    assert of_sent["spec"].pop("group") == "example.org"
+    assert of_stored == of_sent
 
 
 @pytest.mark.slow

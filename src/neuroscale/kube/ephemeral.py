@@ -21,8 +21,9 @@ import httpx
 
 from neuroscale.core.retries import repeatedly
 from neuroscale.core.waiting import attempts
-from neuroscale.kube.client import Cluster, KubernetesError
+from neuroscale.kube.client import Cluster, KubernetesError, Object
 from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane, Ports
+from neuroscale.kube.stored_definitions import gateway_options, store_definitions
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _STARTS_WITHIN = 120.0  # seconds; about four on two idle cores
@@ -66,14 +67,19 @@ class EphemeralServer:
         if life is not None:
             life.end()
 
-    def start(self) -> Cluster:
-        """Start the server, and return it once it answers.
+    def start(self, definitions: Sequence[Object] = ()) -> Cluster:
+        """Start the server with these CustomResourceDefinitions, and return it once it answers.
 
-        Raises KubernetesError with its logs if it does not start, and UntrustedError if its programs are missing.
+        It may take a moment longer until it answers for the kinds of the definitions. Raises KubernetesError with its
+        logs if it does not start, and UntrustedError if its programs are missing.
         """
-        return repeatedly(self._start_once, attempts=_ATTEMPTS, again=lambda error: isinstance(error, _PortTakenError))
+        return repeatedly(
+            lambda: self._start_once(definitions),
+            attempts=_ATTEMPTS,
+            again=lambda error: isinstance(error, _PortTakenError),
+        )
 
-    def _start_once(self) -> Cluster:
+    def _start_once(self, definitions: Sequence[Object]) -> Cluster:
         with self._lock:
             if self._left:
                 raise KubernetesError(_ENDED)
@@ -81,7 +87,7 @@ class EphemeralServer:
                 self._life.end()
             life = self._life = _Life()
         try:
-            return life.start()
+            return life.start(definitions)
         except _PortTakenError:
             # Another program took one of the ports that were free a moment ago.
             life.end()
@@ -134,12 +140,13 @@ class _Life:
         assert self._keeper.stdout is not None
         os.set_blocking(self._keeper.stdout.fileno(), False)
 
-    def start(self) -> Cluster:
+    def start(self, definitions: Sequence[Object]) -> Cluster:
         """Start both processes, and wait until they are ready. Raises KubernetesError and UntrustedError."""
         plane = self._plane
         try:
             plane.prepare()
-            self._run("etcd", plane.etcd_argv(), plane.etcd_problem)
+            self._run("etcd", [*plane.etcd_argv(), *gateway_options(plane)], plane.etcd_problem)
+            store_definitions(plane, definitions)
             argv = [one for one in plane.api_server_argv() if not one.startswith("--authorization-mode=")]
             argv += _FOR_ONE_CLIENT
             argv.append(f"--disable-admission-plugins={','.join(_WITHOUT_ADMISSION)}")

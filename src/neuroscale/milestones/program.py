@@ -26,7 +26,7 @@ from neuroscale.core import schemas, tools
 from neuroscale.core.errors import ExitStatus, NeuroscaleError, UntrustedError
 from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.core.waiting import attempts
-from neuroscale.kube.apply import apply_all
+from neuroscale.kube.apply import await_served
 from neuroscale.kube.client import Cluster
 from neuroscale.kube.ephemeral import EphemeralServer
 from neuroscale.repo.layout import LOCAL_STATE
@@ -40,6 +40,7 @@ _EXAMPLE = "templates/examples/gemma-4-26b-a4b-qat.yaml"
 _COPIED = ("platform", "policies", "templates")
 _INFERENCE_SERVICES = "inferenceservices.serving.kserve.io"
 _COMMAND_SECONDS = 150
+_SERVES_WITHIN = 180.0  # seconds
 _PORT = re.compile(r"127\.0\.0\.1:\d+")
 _TIMES = re.compile(r" +\d+(?:\.\d+)? s(?=  |$)", re.MULTILINE)
 _SYMBOLS = ("✔", "✘", "⊘", "‼")
@@ -108,10 +109,10 @@ class Program:
         It has no controllers, so objects stay as they were applied. Raises UntrustedError if its programs are missing.
         """
         with EphemeralServer() as server:
-            cluster = server.start()
-            if definitions:
-                known = schemas.find().crds()
-                apply_all(cluster, [one for one in known if one["metadata"]["name"] == _INFERENCE_SERVICES])
+            known = schemas.find().crds() if definitions else []
+            wanted = [one for one in known if one["metadata"]["name"] == _INFERENCE_SERVICES]
+            cluster = server.start(wanted)
+            await_served(cluster, wanted, _SERVES_WITHIN)
             self.kubeconfig = server.kubeconfig
             yield cluster
 

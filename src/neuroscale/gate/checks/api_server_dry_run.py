@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.gate.check import Evaluation
-from neuroscale.gate.checks.api_server_questions import KnownKinds, Questions
+from neuroscale.gate.checks.api_server_questions import KnownKinds, Questions, kinds_of, needed_definitions
 from neuroscale.gate.checks.api_server_refusals import refused, unknown_kind
 from neuroscale.gate.checks.api_server_tripwires import GOOD, check_good, check_tripwires, root_tripwire, tripwires
 from neuroscale.kube.client import KubernetesError
@@ -30,11 +30,11 @@ def evaluate_by_server(
     Raises UntrustedError when the server does not start, does not answer for each object, or takes a known-bad one.
     """
     fixed = tripwires({(one.api_version, one.kind) for one in manifests})
+    wanted = kinds_of([*(one.value for one in manifests), *(one.value for one in fixed), *GOOD])
+    definitions = needed_definitions(schemas.crds(), wanted)
     try:
-        cluster = server.start()
-        kinds = KnownKinds(
-            cluster, schemas.crds(), [*(one.value for one in manifests), *(one.value for one in fixed), *GOOD]
-        )
+        cluster = server.start(definitions)
+        kinds = KnownKinds(cluster, definitions, wanted)
         unknown = {index: why for index, one in enumerate(manifests) if isinstance(why := kinds.of(one.value), str)}
         known = [one for index, one in enumerate(manifests) if index not in unknown]
         bad = [

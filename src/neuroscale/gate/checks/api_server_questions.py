@@ -19,8 +19,7 @@ _KindName = tuple[str, str]
 _AT_ONCE = 8
 _ATTEMPTS = 3
 _FIRST_PAUSE = 0.4  # seconds
-_KNOWS_WITHIN = 90.0  # seconds until the server takes objects of a new definition; two on idle cores
-_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_KNOWS_WITHIN = 90.0  # seconds until the server takes objects of its definitions; less than one on idle cores
 _ASK = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": "neuroscale-gate"}
 _REFUSALS = frozenset({400, 403, 409, 413, 422})
 """The HTTP statuses that judge the object. Any other error is about the server itself."""
@@ -29,17 +28,23 @@ _DEPLOYED_BY = frozenset({"create", "get", "patch"})
 _API_VERSION = re.compile(r"([a-z0-9][-a-z0-9.]*/)?[a-z0-9]+")
 
 
-class KnownKinds:
-    """The kinds that the server knows: its own, and those of the pinned definitions that this run needs."""
+def kinds_of(values: Iterable[_Object]) -> list[_KindName]:
+    """The API version and kind of each object, sorted, each once."""
+    return sorted({(str(value["apiVersion"]), str(value["kind"])) for value in values})
 
-    def __init__(self, cluster: Cluster, crds: Sequence[_Object], values: Iterable[_Object]) -> None:
+
+def needed_definitions(crds: Sequence[_Object], wanted: Sequence[_KindName]) -> list[_Object]:
+    """The definitions of the wanted kinds: a large one keeps the server busy, so it gets no others."""
+    return [found for crd in crds if (found := _reduced(crd, wanted)) is not None]
+
+
+class KnownKinds:
+    """The kinds that the server knows: its own, and those of the definitions with which it was started."""
+
+    def __init__(self, cluster: Cluster, definitions: Sequence[_Object], wanted: Sequence[_KindName]) -> None:
         self._cluster = cluster
-        wanted = sorted({(str(value["apiVersion"]), str(value["kind"])) for value in values})
-        installed = [found for crd in crds if (found := _reduced(crd, wanted)) is not None]
-        custom = {name for crd in installed for name in _names(crd)}
-        # A large definition keeps the server busy for seconds: only the needed ones are installed, all at once.
+        custom = {name for crd in definitions for name in _names(crd)}
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(self._install, installed))
             kinds = pool.map(lambda name: self._find(*name, custom=name in custom), wanted)
             self._kinds = dict(zip(wanted, kinds, strict=True))
 
@@ -47,17 +52,10 @@ class KnownKinds:
         """The server's name of the object's kind, or the reason why the server cannot judge it."""
         return self._kinds[value["apiVersion"], value["kind"]]
 
-    def _install(self, crd: _Object) -> None:
-        try:
-            self._cluster.request("POST", _DEFINITIONS, {"fieldValidation": "Strict"}, crd)
-        except RefusedError as error:
-            if error.reason != "AlreadyExists":  # nobody else writes to this server
-                raise
-
     def _find(self, api_version: str, kind: str, *, custom: bool) -> Kind | str:
         for _ in attempts(_KNOWS_WITHIN, pause=0.05):
             found = self._look(api_version, kind)
-            # A new kind is ready once the server no longer answers 'not found'; if that never happens, the run ends.
+            # A kind is ready once the server no longer answers 'not found'; if that never happens, the run ends.
             if not custom or (isinstance(found, Kind) and self._answers(found)):
                 return found
         raise UntrustedError(f"the API server did not take {api_version} {kind} within {_KNOWS_WITHIN:g} s.")
