@@ -35,7 +35,7 @@ def clone(tmp_path: Path) -> Repository:
 
 
 def test_missing_keys_are_made_once_and_shown_to_nobody(api_server: ApiServer, clone: Repository) -> None:
-    install_kinds(api_server.cluster)
+    install_kinds(api_server)
     found = [one for text in tenancy.render(CATALOG).values() for one in yaml.safe_load_all(text)]
     for one in sorted(found, key=lambda one: one["kind"] != "Namespace"):
         api_server.cluster.apply(one)

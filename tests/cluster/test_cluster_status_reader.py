@@ -32,7 +32,7 @@ TEAM = [
 
 @pytest.fixture(scope="module")
 def kinds(api_server: ApiServer) -> ApiServer:
-    install_kinds(api_server.cluster)
+    install_kinds(api_server)
     return api_server
 
 

@@ -34,7 +34,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def kwok(api_server: ApiServer) -> Iterator[ApiServer]:
-    install_kinds(api_server.cluster)
+    install_kinds(api_server)
     with running_kwok(api_server):
         yield api_server
 

@@ -198,9 +198,14 @@ def test_a_broken_model_folder_is_seen_as_a_crash_loop_and_never_as_ready(own: O
 
     own.wait(held_back, "it is held back")
     assert not any(ready)
-    said = own.neuroscale_status()
-    assert said.startswith("exit status 1")
-    assert "CrashLoopBackOff" in said
+
+    def told() -> bool:
+        # Between two waits, it is started once more.
+        said = own.neuroscale_status()
+        assert said.startswith("exit status 1")
+        return "CrashLoopBackOff" in said
+
+    own.wait(told, "the status says so")
     assert "no-such-model" in own.kubectl("logs", own.pod()["metadata"]["name"])
 
 

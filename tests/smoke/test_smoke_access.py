@@ -48,7 +48,7 @@ MAY_NOT = [
 def server(api_server: ApiServer) -> ApiServer:
     """An API server with the teams' places in it, and what the smoke tests may do."""
     found = [one for text in tenancy.render(CATALOG).values() for one in yaml.safe_load_all(text)]
-    install_kinds(api_server.cluster)
+    install_kinds(api_server)
     for one in sorted(found, key=lambda one: one["kind"] != "Namespace"):
         api_server.cluster.apply(one)
     return api_server

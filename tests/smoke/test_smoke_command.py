@@ -33,7 +33,7 @@ def lab(api_server: ApiServer, tmp_path: Path) -> Iterator[Lab]:
         for part in ("policies", "smoke-tests"):
             shutil.copytree(ROOT / part, found.root / part, ignore=shutil.ignore_patterns("__pycache__"))
         found.commit("With policies and smoke tests")
-        cluster_lab.install_kinds(found.cluster)
+        cluster_lab.install_kinds(api_server)
         yield found
 
 

@@ -160,7 +160,8 @@ def _cluster(of_kyverno: Sequence[str]) -> Iterator[tuple[Running, Cluster]]:
     with local_state(ports) as state, running(state) as processes:
         control_plane.prepare(state)
         Kserve(state).prepare(values_of("kserve", "kserve-no-ingress"))
-        started = [*control_plane.processes(state), Kserve(state).process()]
+        groups = (kserve.GROUP, *(kyverno.GROUPS if of_kyverno else ()))
+        started = [*control_plane.processes(state, lambda: definitions(groups)), Kserve(state).process()]
         if of_kyverno:
             Kyverno(state).prepare(values_of("kyverno"))
             started.append(Kyverno(state).process())

@@ -23,14 +23,16 @@ from neuroscale.cli.app import app
 from neuroscale.core import schemas
 from neuroscale.core.errors import NeuroscaleError
 from neuroscale.core.tool_cache import REPOSITORY
-from neuroscale.kube.apply import apply_all
+from neuroscale.kube.apply import await_served
 from neuroscale.kube.client import Cluster, Identity, Object
+from neuroscale.kube.stored_definitions import store_definitions
 from plan_factory import ANSWERS
 
 SERVICE = str(ANSWERS["service"])
 APPLICATION = f"{SERVICE}.dev"
 _GROUPS = ("argoproj.io", "serving.kserve.io")
 _PLATFORM_KINDS = ("Application", "ApplicationSet", "ClusterServingRuntime", "InferenceService", "ServingRuntime")
+_SERVED_WITHIN = 180.0  # seconds
 _NO_FIELDS_OF_A_CONTAINER = ("modelFormat", "runtime", "storageUri")
 _STORAGE_URI = "internal.serving.kserve.io/storage-initializer-sourceuri"
 _numbers = itertools.count()
@@ -45,14 +47,16 @@ def run(*arguments: object) -> Said:
     return Said(done.exit_code, done.stdout, done.stderr)
 
 
-def install_kinds(cluster: Cluster) -> None:
-    """The kinds of Argo CD and KServe that services need, and Argo CD's namespace."""
+def install_kinds(server: ApiServer) -> None:
+    """Give a server the kinds of Argo CD and KServe that services need, and Argo CD's namespace."""
     found = [
         one
         for one in schemas.find().crds()
         if one["spec"]["group"] in _GROUPS and one["spec"]["names"]["kind"] in _PLATFORM_KINDS
     ]
-    apply_all(cluster, [*found, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "argocd"}}])
+    store_definitions(server.plane, found)
+    await_served(server.cluster, found, _SERVED_WITHIN)
+    server.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "argocd"}})
 
 
 class Failing(Cluster):

@@ -75,7 +75,7 @@ class Comparison:
 _VLLM = ("requirements/serve.txt", "src/neuroscale/vllm", "src/neuroscale/models")
 WHEN_HINDERED = tuple(f"src/neuroscale/core/{one}.py" for one in ("files", "retries", "waiting"))
 """How our programs write, wait and try again: that decides what they leave when they are killed or hindered."""
-ONLY_IN_A_GATE = ("ephemeral.py", "keeper.py", "stored_definitions.py")
+ONLY_IN_A_GATE = ("ephemeral.py", "keeper.py")
 """The modules of `src/neuroscale/kube` that run a gate's own API server, and no cluster."""
 _KUBE = tuple(
     sorted(

@@ -269,7 +269,8 @@ def gateway_lab() -> Iterator[GatewayLab]:
     with local_state((*control_plane.PORTS, *gateway.PORTS)) as state, running(state) as processes:
         control_plane.prepare(state)
         Gateway(state).prepare(DOMAIN)
-        for process in control_plane.processes(state):
+        kinds = definitions((kserve.GROUP,), ("InferenceService",))
+        for process in control_plane.processes(state, lambda: kinds):
             if process.name in _PARTS:
                 more = (_CONTROLLERS,) if process.name == control_plane.CONTROLLER_MANAGER else ()
                 processes.start(dataclasses.replace(process, argv=(*process.argv, *more)))
@@ -277,7 +278,7 @@ def gateway_lab() -> Iterator[GatewayLab]:
             namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
             # Kubernetes does not report a pod's address before its node exists.
             nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in (NODE, OTHER)]
-            apply_all(cluster, [*definitions((kserve.GROUP,), ("InferenceService",)), namespace, *nodes])
+            apply_all(cluster, [*kinds, namespace, *nodes])
             account = Identity("v1", "ServiceAccount", NAMESPACE, "default")
             wait_for(
                 lambda: cluster.get(account.group_version, account.kind, account.name, account.namespace),

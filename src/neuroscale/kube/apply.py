@@ -47,22 +47,28 @@ def _apply(cluster: Cluster, wanted: Object) -> None:
 
 def _replace_if_changed(cluster: Cluster, wanted: Object) -> None:
     """Create or replace an object of no namespace, unless the cluster has it already."""
-    digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
-    metadata = wanted["metadata"]
-    marked = {**wanted, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), _DIGEST: digest}}}
+    new = marked(wanted)
+    digest = new["metadata"]["annotations"][_DIGEST]
     identity = Identity.of(wanted)
     there = cluster.get(identity.group_version, identity.kind, identity.name)
     if there is None:
         try:
-            cluster.create(marked)
+            cluster.create(new)
             return
         except RefusedError as error:
             if error.reason != "AlreadyExists":
                 raise
         there = cluster.get(identity.group_version, identity.kind, identity.name) or {"metadata": {}}
     if there["metadata"].get("annotations", {}).get(_DIGEST) != digest:
-        marked["metadata"]["resourceVersion"] = there["metadata"].get("resourceVersion", "")
-        cluster.request("PUT", cluster.path(identity.group_version, identity.kind, name=identity.name), None, marked)
+        new["metadata"]["resourceVersion"] = there["metadata"].get("resourceVersion", "")
+        cluster.request("PUT", cluster.path(identity.group_version, identity.kind, name=identity.name), None, new)
+
+
+def marked(wanted: Object) -> Object:
+    """A definition or a storage container with the annotation by which `apply_all` knows that it is unchanged."""
+    digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
+    metadata = wanted["metadata"]
+    return {**wanted, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), _DIGEST: digest}}}
 
 
 def await_served(cluster: Cluster, definitions: Sequence[Object], seconds: float) -> None:

@@ -138,6 +138,9 @@ class ControlPlane:
             f"--key-file={key}",
             "--client-cert-auth",
             f"--trusted-ca-file={authority}",
+            # etcd passes what it is asked in JSON over HTTP on to itself, as this client.
+            f"--client-cert-file={self.folder / _ETCD_CLIENT}.crt",
+            f"--client-key-file={self.folder / _ETCD_CLIENT}.key",
             # There are no peers. A program that could speak as a peer could write any data, past the API server.
             f"--peer-cert-file={certificate}",
             f"--peer-key-file={key}",
@@ -185,11 +188,15 @@ class ControlPlane:
         """TLS to the cluster's servers as one of its users."""
         return client_context(self.authority_file, self.folder / f"{user}.crt", self.folder / f"{user}.key")
 
+    def etcd_context(self) -> ssl.SSLContext:
+        """TLS to etcd as the API server, its only client."""
+        files = (_ETCD_FILES[0], f"{_ETCD_CLIENT}.crt", f"{_ETCD_CLIENT}.key")
+        return client_context(*(self.folder / name for name in files))
+
     def etcd_problem(self) -> str | None:
         """Why etcd cannot be used yet, or None."""
-        files = (_ETCD_FILES[0], f"{_ETCD_CLIENT}.crt", f"{_ETCD_CLIENT}.key")
         try:
-            context = client_context(*(self.folder / name for name in files))
+            context = self.etcd_context()
         except OSError as error:  # an older etcd was started before its files had these names
             return f"the certificates of {self.etcd_url} cannot be read: {error.strerror}"
         return _answers(f"{self.etcd_url}/health", context, '"health":"true"')

@@ -23,7 +23,7 @@ from neuroscale.core.retries import repeatedly
 from neuroscale.core.waiting import attempts
 from neuroscale.kube.client import Cluster, KubernetesError, Object
 from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane, Ports
-from neuroscale.kube.stored_definitions import gateway_options, store_definitions
+from neuroscale.kube.stored_definitions import store_definitions
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _STARTS_WITHIN = 120.0  # seconds; about four on two idle cores
@@ -145,7 +145,7 @@ class _Life:
         plane = self._plane
         try:
             plane.prepare()
-            self._run("etcd", [*plane.etcd_argv(), *gateway_options(plane)], plane.etcd_problem)
+            self._run("etcd", plane.etcd_argv(), plane.etcd_problem)
             store_definitions(plane, definitions)
             argv = [one for one in plane.api_server_argv() if not one.startswith("--authorization-mode=")]
             argv += _FOR_ONE_CLIENT

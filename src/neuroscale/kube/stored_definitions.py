@@ -1,64 +1,66 @@
-"""Stores CustomResourceDefinitions in etcd before its API server starts, which then serves their kinds from the start.
+"""Stores CustomResourceDefinitions in etcd, best before its API server starts, which then serves their kinds at once.
 
-A running server writes a definition that it is sent several times, with its status, and compares all fields each time:
-for one of 700 kB that takes three seconds of a processor more.
+A server that gets a definition writes it several times, with its status, and compares all fields each time: for one of
+700 kB that takes three seconds of a processor more.
 """
 
 from __future__ import annotations
 
 import base64
-import functools
 import json
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import Any
 
 import httpx
 
 from neuroscale.core.retries import repeatedly
 from neuroscale.kube.client import KubernetesError, Object
-from neuroscale.kube.control_plane import ControlPlane, client_context
+from neuroscale.kube.control_plane import ControlPlane
 
-_PREFIX = "/registry/apiextensions.k8s.io/customresourcedefinitions"
+_PREFIX = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
 _ANSWERS_WITHIN = 30.0  # seconds
 _ATTEMPTS, _FIRST_PAUSE = 4, 0.2
-_CLIENT = ("--etcd-cafile", "--etcd-certfile", "--etcd-keyfile")
-
-
-def gateway_options(plane: ControlPlane) -> tuple[str, ...]:
-    """The options with which etcd also answers JSON over HTTP: it shows itself the API server's certificate then."""
-    _, certificate, key = _client_files(plane)
-    return f"--client-cert-file={certificate}", f"--client-key-file={key}"
 
 
 def store_definitions(plane: ControlPlane, definitions: Sequence[Object]) -> None:
-    """Store definitions in an etcd with the `gateway_options`, whose API server does not run yet.
+    """Store definitions in etcd; one that is there stays as it is. An API server that runs already serves them soon.
 
     Nobody checks a definition here, so it has to be one that an API server takes. Raises KubernetesError.
     """
     if not definitions:
         return
-    context = client_context(*_client_files(plane))
-    with httpx.Client(base_url=plane.etcd_url, verify=context, timeout=_ANSWERS_WITHIN, trust_env=False) as client:
+    with httpx.Client(
+        base_url=plane.etcd_url, verify=plane.etcd_context(), timeout=_ANSWERS_WITHIN, trust_env=False
+    ) as client:
+        all_keys = {"key": _encoded(_PREFIX), "range_end": _encoded(_PREFIX[:-1] + chr(ord("/") + 1))}
+        there = {one["key"] for one in _ask(client, "range", {**all_keys, "keys_only": True}).get("kvs", [])}
         for definition in definitions:
-            name = definition["metadata"]["name"]
-            pair = {"key": _encoded(f"{_PREFIX}/{name}"), "value": _encoded(json.dumps(_established(definition)))}
-            repeatedly(
-                functools.partial(_put, client, name, pair),
-                attempts=_ATTEMPTS,
-                again=lambda error: isinstance(error, KubernetesError),
-                first_pause=_FIRST_PAUSE,
-            )
+            key = _encoded(_PREFIX + definition["metadata"]["name"])
+            if key not in there:
+                _ask(client, "put", {"key": key, "value": _encoded(json.dumps(_established(definition)))})
 
 
-def _put(client: httpx.Client, name: str, pair: Mapping[str, str]) -> None:
-    try:
-        answer = client.post("/v3/kv/put", json=pair)
-    except httpx.HTTPError as error:
-        raise KubernetesError(f"etcd did not store {name} ({type(error).__name__}).") from error
-    if answer.status_code != 200:
-        raise KubernetesError(f"etcd did not store {name}: {answer.status_code} {answer.text.strip()[-200:]}")
+def _ask(client: httpx.Client, method: str, question: Mapping[str, Any]) -> dict[str, Any]:
+    def once() -> dict[str, Any]:
+        try:
+            answer = client.post(f"/v3/kv/{method}", json=question)
+        except httpx.HTTPError as error:
+            told = f"etcd did not answer while definitions were stored ({type(error).__name__})."
+            raise KubernetesError(told) from error
+        if answer.status_code != 200:
+            told = answer.text.strip()[-200:]
+            raise KubernetesError(f"etcd answered {answer.status_code} while definitions were stored: {told}")
+        value: dict[str, Any] = answer.json()
+        return value
+
+    return repeatedly(
+        once,
+        attempts=_ATTEMPTS,
+        again=lambda error: isinstance(error, KubernetesError),
+        first_pause=_FIRST_PAUSE,
+    )
 
 
 def _established(definition: Object) -> Object:
@@ -84,13 +86,6 @@ def _established(definition: Object) -> Object:
             ],
         },
     }
-
-
-def _client_files(plane: ControlPlane) -> tuple[Path, Path, Path]:
-    """The authority, the certificate and the key with which the API server speaks to etcd."""
-    options = dict(one.split("=", 1) for one in plane.api_server_argv() if "=" in one)
-    authority, certificate, key = (Path(options[name]) for name in _CLIENT)
-    return authority, certificate, key
 
 
 def _encoded(text: str) -> str:

@@ -52,7 +52,7 @@ PORTS = (
 """The names of its ports. The application controller's port serves only its metrics."""
 
 _TOOL: Final = "argocd"
-_GROUP = "argoproj.io"
+GROUP = "argoproj.io"
 # The programs that talk to the API server.
 _ACCOUNTS = (CONTROLLER, APPLICATION_SETS, SERVER)
 # The kinds of upstream's installation that are not programs, and the programs that run here.
@@ -326,7 +326,7 @@ def configure(
 
     Safe to repeat. Raises KubernetesError.
     """
-    apply_all(found, [namespace(NAMESPACE), *definitions((_GROUP,))])
+    apply_all(found, [namespace(NAMESPACE), *definitions((GROUP,))])
     for wanted in installed:
         found.apply(wanted, manager=_INSTALLER)
     apply_all(found, [*configuration, *secret_objects])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from neuroscale.core.tools import ToolName
+from neuroscale.kube.apply import marked
 from neuroscale.kube.certificates import LOOPBACK
-from neuroscale.kube.client import Cluster
+from neuroscale.kube.client import Cluster, Object
 from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane, Ports
+from neuroscale.kube.stored_definitions import store_definitions
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import State
 from neuroscale.local.tool_copies import copied, copy_tool
@@ -60,13 +62,15 @@ def prepare(state: State) -> None:
         plane.server_certificate(f"{name}-server")
 
 
-def processes(state: State) -> list[Process]:
-    """The four processes."""
+def processes(state: State, definitions: Callable[[], Sequence[Object]] = tuple) -> list[Process]:
+    """The four processes. `definitions`: the custom resource definitions with which a new cluster starts."""
     plane = control_plane(state)
     parts = _Parts(state, plane)
+    api_server = parts.process(API_SERVER, plane.api_server_argv(), plane.api_server_problem, (ETCD,))
     return [
         parts.process(ETCD, plane.etcd_argv(), plane.etcd_problem, ()),
-        parts.process(API_SERVER, plane.api_server_argv(), plane.api_server_problem, (ETCD,)),
+        # Those who need the definitions apply them all the same: with these there, they have nothing to change.
+        replace(api_server, prepare=lambda: store_definitions(plane, [marked(one) for one in definitions()])),
         parts.controller(
             CONTROLLER_MANAGER,
             f"--root-ca-file={plane.authority_file}",

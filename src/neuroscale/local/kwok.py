@@ -126,7 +126,7 @@ class Kwok:
         """Bring the nodes up to date, and remove those that are no longer wanted."""
         wanted: Any = read_json(self.nodes).get("items", [])
         with cluster(self.state) as found:
-            apply_all(found, self._definitions())
+            apply_all(found, self.definitions())
             names = {node["metadata"]["name"] for node in wanted}
             for node in found.list("v1", "Node"):
                 if node["metadata"].get("annotations", {}).get(MANAGED) and node["metadata"]["name"] not in names:
@@ -134,7 +134,7 @@ class Kwok:
             for node in wanted:
                 _apply_node(found, node)
 
-    def _definitions(self) -> list[Object]:
+    def definitions(self) -> list[Object]:
         """The kinds of which it reads objects, from upstream's own files."""
         folder = copied_files(self.state, NAME) / "kustomize" / "crd" / "bases"
         found = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.yaml"))]

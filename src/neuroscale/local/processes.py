@@ -38,6 +38,7 @@ from neuroscale.local.process import Process
 from neuroscale.local.prometheus import Prometheus
 from neuroscale.local.redis import Redis
 from neuroscale.local.state import State
+from neuroscale.local.upstream import definitions
 from neuroscale.local.workflow_runner import Runner
 from neuroscale.rendering.platform import monitoring
 from neuroscale.rendering.platform.argocd import VALUES, config_maps
@@ -77,7 +78,7 @@ def processes(state: State) -> list[Process]:
         return forge
     return [
         *forge,
-        *control_plane.processes(state),
+        *control_plane.processes(state, lambda: _definitions(state)),
         Kwok(state).process(),
         Node(state).process(),
         Kserve(state).process(),
@@ -106,6 +107,15 @@ def notes(state: State) -> tuple[str, ...]:
 def forge_url(state: State) -> str:
     """The forge's address."""
     return Gitea(state).url
+
+
+def _definitions(state: State) -> list[Object]:
+    """The custom resource definitions that the parts of the cluster apply."""
+    return [
+        *Kwok(state).definitions(),
+        *definitions((kserve.GROUP,), kserve.KINDS),
+        *definitions((*kyverno.GROUPS, argocd.GROUP)),
+    ]
 
 
 def _prepare_cluster(state: State, root: Path) -> None:
