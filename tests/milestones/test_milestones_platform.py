@@ -6,24 +6,28 @@ from collections.abc import Iterator
 
 import pytest
 
-from gitops_lab import ROOT, GitOps
+from gitops_lab import GitOps, service_files
 from lesson_folders import LESSONS, assert_as_told
 from neuroscale.milestones.lessons import Lesson
 from platform_lab import Platform
 
-CHANGED = "manifests/local/tiny-moe/networkpolicy.yaml"
-"""The lesson on drift changes the object of this file by hand."""
+SERVICE = "tiny-moe"
+"""The lesson on drift changes an object of this service by hand."""
 
 
 @pytest.fixture
 def deployed(gitops: GitOps) -> Iterator[None]:
-    """Deploy that file where the platform began without this repository's services, as the demo's does in a test."""
-    missing = not gitops.exists(CHANGED)
+    """Deploy that service where the platform began without this repository's services, as the demo's does in a test.
+
+    On simulated nodes, and with all its files: a folder that lacks one ends the commands that others run meanwhile.
+    """
+    missing = not gitops.exists(f"manifests/local/{SERVICE}/request.yaml")
+    files = service_files(SERVICE)
     if missing:
-        gitops.merge({CHANGED: (ROOT / CHANGED).read_text(encoding="utf-8")}, "Deploy what a lesson changes")
+        gitops.merge(files, "Deploy what a lesson changes")
     yield
     if missing:
-        gitops.merge({CHANGED: None}, "Remove what a lesson changed")
+        gitops.merge(dict.fromkeys(files), "Remove what a lesson changed")
 
 
 @pytest.mark.platform
