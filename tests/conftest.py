@@ -20,6 +20,7 @@ import examples
 import lanes
 from api_server import ApiServer, running_api_server
 from comparisons import COMPARISONS, left_out
+from folder_in_memory import use_memory
 from forge_server import ForgeServer, running_forge
 from gitops_lab import GitOps
 from kyverno_once import cache_with_memory
@@ -40,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     A shell starts what runs in the background with interrupts ignored, and every program that a test starts would
     inherit that.
     """
+    use_memory()
     examples.set_profile()
     for comparison in COMPARISONS:
         comparison.decide()

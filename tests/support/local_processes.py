@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from folder_in_memory import ON_DISK
 from neuroscale.local.process import Process, start
 from neuroscale.local.state import PASSABLE, State, locked
 
@@ -19,7 +20,7 @@ from neuroscale.local.state import PASSABLE, State, locked
 def local_state(ports: Sequence[str]) -> Iterator[State]:
     """The state of a local platform of its own, with its ports chosen; it is removed afterwards."""
     # A short path outside the tests' folders, which other users cannot enter.
-    folder = Path(tempfile.mkdtemp(prefix="neuroscale-part-"))
+    folder = Path(tempfile.mkdtemp(prefix="neuroscale-part-", dir=ON_DISK))
     try:
         with locked(folder, _ignore):
             state = State.open(folder)

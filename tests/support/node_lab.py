@@ -21,6 +21,7 @@ import yaml
 
 import model_server_stand_in
 from api_server import ApiServer
+from folder_in_memory import ON_DISK
 from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.core.tools import find_tool
 from neuroscale.kube.apply import apply_all
@@ -226,7 +227,7 @@ def probe(**changes: Any) -> Object:
 @contextmanager
 def node_lab(server: ApiServer) -> Iterator[NodeLab]:
     """A node, which ends with all its processes."""
-    folder = Path(tempfile.mkdtemp(prefix="neuroscale-node-"))
+    folder = Path(tempfile.mkdtemp(prefix="neuroscale-node-", dir=ON_DISK))
     try:
         lab = NodeLab(server, folder)
         try:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from folder_in_memory import ON_DISK
 from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.forge.http import Client
 from neuroscale.kube.client import Cluster
@@ -68,7 +69,7 @@ def platform_folder(shared: Path) -> Iterator[Path]:
         link = shared / "platform-folder"
         if not link.exists():
             # Not pytest's own temporary folder, which the platform's users may not enter.
-            folder = Path(tempfile.mkdtemp(prefix="neuroscale-platform-"))
+            folder = Path(tempfile.mkdtemp(prefix="neuroscale-platform-", dir=ON_DISK))
             folder.chmod(0o755)
             link.write_text(str(folder), encoding="utf-8")
         folder = Path(link.read_text(encoding="utf-8"))
