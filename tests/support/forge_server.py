@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from folder_in_memory import ON_DISK
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.http import Client
 from neuroscale.forge.interface import RepositoryRef, Token
@@ -84,7 +83,7 @@ class ForgeServer:
 def running_forge() -> Iterator[ForgeServer]:
     """Start a forge and its runner, and leave nothing behind. A failing start raises with the processes' last lines."""
     # Not pytest's own temporary folder, which the forge's user may not enter.
-    folder = Path(tempfile.mkdtemp(prefix="neuroscale-forge-", dir=ON_DISK))
+    folder = Path(tempfile.mkdtemp(prefix="neuroscale-forge-"))
     try:
         # Stands for a user's secret: a test checks that jobs do not see it.
         with mock.patch.dict(os.environ, {"FORBIDDEN_FOR_JOBS": "secret"}):
