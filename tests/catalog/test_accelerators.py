@@ -9,20 +9,19 @@ from typing import Any
 
 import pytest
 
-from neuroscale.catalog import load_catalog
-from neuroscale.catalog.settings import ProductionRules, check_settings, load_settings
+from neuroscale.catalog.settings import ProductionRules, check_settings
 from neuroscale.cli.fit_answer import Question, answer
 from neuroscale.core.errors import InputError
 from neuroscale.manifests.accelerators import GKE_SLICES, find_accelerator
 from neuroscale.manifests.pod_resources import Pod
 from neuroscale.planning.planner import plan
-from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Request
+from platform_repository import CATALOG
+from platform_repository import SETTINGS as SHIPPED
 
 ROOT = Path(__file__).resolve().parents[2]
-CATALOG = load_catalog(FolderSnapshot(ROOT))
 # The tests keep one environment, so no production environment either.
-SETTINGS = load_settings(FolderSnapshot(ROOT)).model_copy(update={"production": ProductionRules()})
+SETTINGS = SHIPPED.model_copy(update={"production": ProductionRules()})
 WAYS = [(name, way) for name, one in CATALOG.accelerators.items() if one.resource for way in one.ways]
 
 

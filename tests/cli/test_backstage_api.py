@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from examples import examples
-from neuroscale.catalog import load_catalog
-from neuroscale.catalog.settings import load_settings
 from neuroscale.cli import backstage_api
 from neuroscale.cli.app import app
 from neuroscale.cli.serve import serve_plans
@@ -26,17 +24,12 @@ from neuroscale.planning.planner import plan
 from neuroscale.rendering.scaffolder import plan_step
 from neuroscale.rendering.scaffolder.actions import PLAN_PATH, PLAN_ROUTE, REQUEST
 from neuroscale.rendering.scaffolder.form import expected_enums
-from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
-from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import load_request
 from plan_factory import ANSWERS
+from platform_repository import CATALOG, SETTINGS, TEMPLATE
 
 ROOT = Path(__file__).resolve().parents[2]
-SNAPSHOT = FolderSnapshot(ROOT)
-CATALOG = load_catalog(SNAPSHOT)
-SETTINGS = load_settings(SNAPSHOT)
-TEMPLATE = load_template(SNAPSHOT)
 APP = backstage_api.create_app(CATALOG, SETTINGS, TEMPLATE)
 
 

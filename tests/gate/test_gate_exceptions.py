@@ -14,19 +14,18 @@ from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Finding
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.planning_inputs import PlanningInputs
-from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import SETTINGS as SETTINGS_FILE
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
 from neuroscale.request.service_request import Override
 from plan_factory import ANSWERS, make_request
-from platform_repository import CATALOG, SETTINGS, SNAPSHOT
+from platform_repository import CATALOG, SETTINGS, SNAPSHOT, TEMPLATE
 
 TODAY = date(2026, 11, 21)
 SERVICE = ServicePath("dev", "support-chat")
 REASON = "The launch needs more replicas."
-PLATFORM = PlanningInputs(CATALOG, SETTINGS, load_template(SNAPSHOT))
+PLATFORM = PlanningInputs(CATALOG, SETTINGS, TEMPLATE)
 
 
 def judged(expires: str = "2027-01-31", reason: str = REASON, longest_days: int = LONGEST_DAYS) -> Finding:

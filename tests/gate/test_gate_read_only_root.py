@@ -28,17 +28,15 @@ from neuroscale.manifests.objects import read_manifests
 from neuroscale.planning.plan import dump_plan, load_plan
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.platform import runtimes
-from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import MemorySnapshot, read_all
 from plan_factory import ANSWERS, make_request
-from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT
+from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, TEMPLATE
 
 TODAY = date(2026, 11, 21)
 CPU, GPU, EXPERTS = "neuroscale-vllm-cpu", "neuroscale-vllm", "neuroscale-vllm-gemma4-moe"
 IMAGE = CATALOG.runtimes[CPU].image
-TEMPLATE = load_template(SNAPSHOT)
 KNOWLEDGE = Knowledge(CATALOG, SETTINGS)
 LOCAL = yaml.safe_load((ROOT / "templates/examples/tiny-moe-on-this-machine.yaml").read_text())
 ROOTS = ("writable-root", "no-temporary-folder")

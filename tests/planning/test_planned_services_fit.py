@@ -11,8 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from examples import examples, one_or_by_night_all, some_where_fewer_are_asked
-from neuroscale.catalog import Catalog, load_catalog
-from neuroscale.catalog.settings import Settings, load_settings
 from neuroscale.core.errors import InputError
 from neuroscale.gate.fit.check import evaluate_fit
 from neuroscale.gate.fit.known_models import Knowledge
@@ -27,17 +25,14 @@ from neuroscale.planning.vllm_flags import vllm_args
 from neuroscale.rendering.scaffolder.template import Template, load_template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import ServicePath
-from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Request
 from neuroscale.vllm.accelerator_rules import Place
 from neuroscale.vllm.arguments import parse_arguments
 from neuroscale.vllm.command_rules import check_command
 from plan_factory import make_request
+from platform_repository import CATALOG, SETTINGS, SNAPSHOT
 
 ROOT = Path(__file__).resolve().parents[2]
-SNAPSHOT = FolderSnapshot(ROOT)
-CATALOG: Catalog = load_catalog(SNAPSHOT)
-SETTINGS: Settings = load_settings(SNAPSHOT)
 KNOWLEDGE = Knowledge(CATALOG, SETTINGS)
 LEVELS = ("low", "medium", "high")
 

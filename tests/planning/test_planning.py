@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from examples import examples, some_where_fewer_are_asked
 from neuroscale.catalog import Catalog, load_catalog
-from neuroscale.catalog.settings import Environment, load_settings
+from neuroscale.catalog.settings import Environment
 from neuroscale.core.errors import InputError
 from neuroscale.core.units import GIB
 from neuroscale.core.yaml_io import dump
@@ -31,11 +31,9 @@ from neuroscale.planning.planner import plan, request_digest
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Override, Request, dump_request, load_request
 from neuroscale.vllm.engine_arguments import EngineArguments
+from platform_repository import CATALOG, SETTINGS, SNAPSHOT
 
 ROOT = Path(__file__).resolve().parents[2]
-SNAPSHOT = FolderSnapshot(ROOT)
-CATALOG = load_catalog(SNAPSHOT)
-SETTINGS = load_settings(SNAPSHOT)
 
 E2B = "google/gemma-4-E2B-it"
 MOE = "google/gemma-4-26B-A4B-it"

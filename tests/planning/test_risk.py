@@ -12,19 +12,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import Certainty, Settings, load_settings
 from neuroscale.core.errors import InputError
 from neuroscale.planning.candidates import Case
 from neuroscale.planning.planner import plan
 from neuroscale.planning.rejected_choices import not_chosen
 from neuroscale.planning.risk import choose, risks
-from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
+from neuroscale.repo.snapshot import MemorySnapshot
 from neuroscale.request.service_request import Override, Request
+from platform_repository import CATALOG, SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
-CATALOG = load_catalog(FolderSnapshot(ROOT))
-SETTINGS = load_settings(FolderSnapshot(ROOT))
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 
 

@@ -10,7 +10,6 @@ import yaml
 
 from neuroscale.accuracy.cases import StartCase
 from neuroscale.accuracy.reading import read_cases
-from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import Environment, ModelStore, load_settings
 from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import dump
@@ -18,17 +17,13 @@ from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan
 from neuroscale.planning.probes import PROGRESS_DEADLINE, judge_liveness, judge_probes
 from neuroscale.planning.startup import PROBE_FACTOR, PROBE_MARGIN_SECONDS, captured_graphs, container_seconds, startup
-from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Request, load_request
+from platform_repository import CATALOG, SETTINGS, TEMPLATE
 from status_objects import World, condition_of
 
 ROOT = Path(__file__).resolve().parents[2]
-SNAPSHOT = FolderSnapshot(ROOT)
-CATALOG = load_catalog(SNAPSHOT)
-SETTINGS = load_settings(SNAPSHOT)
-TEMPLATE = load_template(SNAPSHOT)
 CASES = read_cases(ROOT / "tests/ground_truth")
 STARTS = [
     case

@@ -11,18 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from neuroscale.catalog import load_catalog
-from neuroscale.catalog.settings import Settings, load_settings
+from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import InputError
 from neuroscale.planning.candidates import Case, candidates
 from neuroscale.planning.plan import Plan, dump_plan, load_plan
 from neuroscale.planning.planner import plan, request_digest
-from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Request, dump_request, load_request
+from platform_repository import CATALOG, SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
-CATALOG = load_catalog(FolderSnapshot(ROOT))
-SETTINGS = load_settings(FolderSnapshot(ROOT))
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 OLD = """\
 schema_version: 1

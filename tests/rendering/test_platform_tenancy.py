@@ -16,13 +16,11 @@ from neuroscale.kube.client import Identity, Object, RefusedError
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.platform import tenancy
-from neuroscale.rendering.scaffolder.template import Template, load_template
 from neuroscale.rendering.service_folder import render
 from neuroscale.request.service_request import Request
-from platform_repository import CATALOG, SETTINGS, SNAPSHOT
+from platform_repository import CATALOG, SETTINGS, TEMPLATE
 
 pytestmark = pytest.mark.tools
-TEMPLATE: Template = load_template(SNAPSHOT)
 TEAMS = sorted(CATALOG.teams)
 _LARGEST_TEAM = "team-alpha"
 _FOR_THE_LARGEST = {"Qwen/Qwen3-Coder-480B-A35B-Instruct", "moonshotai/Kimi-K2-Instruct"}

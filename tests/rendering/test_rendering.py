@@ -33,14 +33,12 @@ from neuroscale.planning.probes import judge_liveness, probe_window
 from neuroscale.rendering import api_key
 from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
 from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError
-from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import RENDERED_FILES, render, to_work_tree, write
-from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Override, Request, dump_request, load_request
 from plan_factory import make_plan, make_request
+from platform_repository import TEMPLATE
 
 ROOT = Path(__file__).resolve().parents[2]
-TEMPLATE = load_template(FolderSnapshot(ROOT))
 CLUSTER_FILES = ("inferenceservice.yaml", "networkpolicy.yaml", "poddisruptionbudget.yaml")
 
 

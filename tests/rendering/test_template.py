@@ -16,8 +16,7 @@ from jsonschema import Draft7Validator
 
 import plan_strategies as strategies
 from examples import examples
-from neuroscale.catalog import load_catalog
-from neuroscale.catalog.settings import TokenSecret, load_settings
+from neuroscale.catalog.settings import TokenSecret
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.yaml_io import dump, read_documents
 from neuroscale.gate.runner import gate_paths
@@ -35,12 +34,9 @@ from neuroscale.repo.layout import TEMPLATE as TEMPLATE_FOLDER
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from neuroscale.request.service_request import load_request
 from plan_factory import ANSWERS, make_plan, make_request
+from platform_repository import CATALOG, SETTINGS, TEMPLATE
 
 ROOT = Path(__file__).resolve().parents[2]
-SNAPSHOT = FolderSnapshot(ROOT)
-CATALOG = load_catalog(SNAPSHOT)
-SETTINGS = load_settings(SNAPSHOT)
-TEMPLATE = load_template(SNAPSHOT)
 
 
 def with_file(path: str, text: str | None) -> MemorySnapshot:

@@ -16,15 +16,13 @@ from examples import examples
 from neuroscale.planning.plan import Plan
 from neuroscale.rendering.scaffolder import expressions, lint, plan_step
 from neuroscale.rendering.scaffolder.actions import FETCH, REQUEST
-from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.scaffolder.template_engine import Whitespace, fill
 from neuroscale.rendering.service_folder import RENDERED_FILES, render
-from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Request
 from plan_factory import make_plan, make_request
+from platform_repository import TEMPLATE
 
 ROOT = Path(__file__).resolve().parents[2]
-TEMPLATE = load_template(FolderSnapshot(ROOT))
 FETCH_STEP = next(step for step in TEMPLATE.steps if step.action == FETCH)
 SKELETON = TEMPLATE.folder(FETCH_STEP.folder)
 FEW_HUNDRED = settings(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from neuroscale.catalog import load_catalog
-from neuroscale.catalog.settings import load_settings
 from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import dump
-from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import (
     OVERRIDE_FIELDS,
     KnownNames,
@@ -27,10 +23,7 @@ from neuroscale.request.service_request import (
     load_request,
     read_request,
 )
-
-SNAPSHOT = FolderSnapshot(Path(__file__).resolve().parents[2])
-CATALOG = load_catalog(SNAPSHOT)
-SETTINGS = load_settings(SNAPSHOT)
+from platform_repository import CATALOG, SETTINGS
 
 GOOD: dict[str, Any] = {
     "schema_version": 1,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.catalog.settings import Settings, load_settings
+from neuroscale.rendering.scaffolder.template import Template, load_template
 from neuroscale.repo.snapshot import FolderSnapshot
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,3 +35,4 @@ def edit(root: Path, path: str, old: str, new: str) -> None:
 SNAPSHOT = FolderSnapshot(ROOT)
 CATALOG: Catalog = load_catalog(SNAPSHOT)
 SETTINGS: Settings = load_settings(SNAPSHOT)
+TEMPLATE: Template = load_template(SNAPSHOT)
