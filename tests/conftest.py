@@ -36,7 +36,7 @@ pytest_plugins = ["times", "failures_at_once", "clean_checkout"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Bound generated cases by their number alone, and take interrupts as at a desk.
+    """Keep files in memory, bound generated cases by their number alone, and take interrupts as at a desk.
 
     A shell starts what runs in the background with interrupts ignored, and every program that a test starts would
     inherit that.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from neuroscale.request.service_request import Request
 from platform_repository import CATALOG
 from platform_repository import SETTINGS as SHIPPED
 
-ROOT = Path(__file__).resolve().parents[2]
 # The tests keep one environment, so no production environment either.
 SETTINGS = SHIPPED.model_copy(update={"production": ProductionRules()})
 WAYS = [(name, way) for name, one in CATALOG.accelerators.items() if one.resource for way in one.ways]

@@ -13,19 +13,17 @@ from neuroscale.gate.judged_files import GateInput, ServiceFolder
 from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Finding
 from neuroscale.planning.planner import plan
-from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import SETTINGS as SETTINGS_FILE
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
 from neuroscale.request.service_request import Override
 from plan_factory import ANSWERS, make_request
-from platform_repository import CATALOG, SETTINGS, SNAPSHOT, TEMPLATE
+from platform_repository import CATALOG, PLATFORM, SETTINGS, SNAPSHOT
 
 TODAY = date(2026, 11, 21)
 SERVICE = ServicePath("dev", "support-chat")
 REASON = "The launch needs more replicas."
-PLATFORM = PlanningInputs(CATALOG, SETTINGS, TEMPLATE)
 
 
 def judged(expires: str = "2027-01-31", reason: str = REASON, longest_days: int = LONGEST_DAYS) -> Finding:

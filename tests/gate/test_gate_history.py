@@ -24,14 +24,14 @@ from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import TEMPLATE
 from neuroscale.repo.snapshot import MemorySnapshot
 from plan_factory import ANSWERS, make_request
-from platform_repository import CATALOG, SETTINGS, SNAPSHOT
+from platform_repository import CATALOG, PLATFORM, SETTINGS, SNAPSHOT
 from repositories import Repository
 
 FOLDER = "manifests/dev/support-chat"
 TODAY = date(2026, 11, 21)
 BOT = Account("bot", "Bot", "bot@example.org")
 SKELETON = {entry.path: SNAPSHOT.read(entry.path) or b"" for entry in SNAPSHOT.entries(TEMPLATE)}
-NOW = PlanningInputs(CATALOG, SETTINGS, load_template(SNAPSHOT))
+NOW = PLATFORM
 
 
 def dearer() -> PlanningInputs:

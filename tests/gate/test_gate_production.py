@@ -23,17 +23,15 @@ from neuroscale.gate.verdict import Outcome, Severity
 from neuroscale.manifests.disruption_budgets import pods_kept, selects
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.planning.planner import plan
-from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import RENDERED_KINDS, ServicePath
 from neuroscale.repo.snapshot import MemorySnapshot, read_all
 from neuroscale.request.service_request import Override
 from plan_factory import ANSWERS, make_request
-from platform_repository import CATALOG, SETTINGS, SNAPSHOT, TEMPLATE
+from platform_repository import CATALOG, PLATFORM, SETTINGS, SNAPSHOT
 
 TODAY = date(2026, 11, 21)
 SERVICE = ServicePath("prod", "support-chat")
-PLATFORM = PlanningInputs(CATALOG, SETTINGS, TEMPLATE)
 FILES = read_all(SNAPSHOT, SNAPSHOT.entries("platform/settings.yaml", "platform/serving", "policies"))
 ALL_BLOCK = {"environments": ["prod"], **dict.fromkeys(set(ProductionRules.model_fields) - {"environments"}, "block")}
 BUDGET = f"{SERVICE.folder}/poddisruptionbudget.yaml"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -32,7 +31,6 @@ from neuroscale.vllm.command_rules import check_command
 from plan_factory import make_request
 from platform_repository import CATALOG, SETTINGS, SNAPSHOT
 
-ROOT = Path(__file__).resolve().parents[2]
 KNOWLEDGE = Knowledge(CATALOG, SETTINGS)
 LEVELS = ("low", "medium", "high")
 

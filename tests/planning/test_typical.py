@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from neuroscale.planning.planner import plan, request_digest
 from neuroscale.request.service_request import Request, dump_request, load_request
 from platform_repository import CATALOG, SETTINGS
 
-ROOT = Path(__file__).resolve().parents[2]
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 OLD = """\
 schema_version: 1

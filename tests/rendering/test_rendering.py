@@ -38,7 +38,6 @@ from neuroscale.request.service_request import Override, Request, dump_request, 
 from plan_factory import make_plan, make_request
 from platform_repository import TEMPLATE
 
-ROOT = Path(__file__).resolve().parents[2]
 CLUSTER_FILES = ("inferenceservice.yaml", "networkpolicy.yaml", "poddisruptionbudget.yaml")
 
 

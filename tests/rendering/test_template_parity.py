@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from neuroscale.request.service_request import Request
 from plan_factory import make_plan, make_request
 from platform_repository import TEMPLATE
 
-ROOT = Path(__file__).resolve().parents[2]
 FETCH_STEP = next(step for step in TEMPLATE.steps if step.action == FETCH)
 SKELETON = TEMPLATE.folder(FETCH_STEP.folder)
 FEW_HUNDRED = settings(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.catalog.settings import Settings, load_settings
+from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.template import Template, load_template
 from neuroscale.repo.snapshot import FolderSnapshot
 
@@ -36,3 +37,4 @@ SNAPSHOT = FolderSnapshot(ROOT)
 CATALOG: Catalog = load_catalog(SNAPSHOT)
 SETTINGS: Settings = load_settings(SNAPSHOT)
 TEMPLATE: Template = load_template(SNAPSHOT)
+PLATFORM = PlanningInputs(CATALOG, SETTINGS, TEMPLATE)
