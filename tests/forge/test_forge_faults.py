@@ -12,11 +12,11 @@ import pytest
 
 from comparisons import FORGE_FAULTS
 from fault_proxy import (
-    Delay,
     DropAfter,
     DropBefore,
     Fault,
     FaultProxy,
+    Late,
     Status,
     StatusAfter,
     Trickle,
@@ -35,7 +35,7 @@ BRANCH = "neuroscale/dev/support-chat"
 # A busy Gitea must have done its work before the client gives up: a comment takes it more than three seconds then.
 HASTY = replace(QUICK, silence=6.0)
 # For the server of GitHub's shapes, which answers out of this process's memory.
-HASTIER = replace(QUICK, silence=1.0)
+HASTIER = replace(QUICK, silence=2.0)
 DOOMED = replace(QUICK, patience=0.5)
 # The client waits as long as it may where an answer trickles in, and nowhere else.
 TRICKLED = replace(DOOMED, deadline=3.0, silence=1.0)
@@ -49,7 +49,7 @@ ONCE: dict[str, Fault] = {
     "gets it twice": Twice(),
     "cuts the answer": Truncate(),
     "cuts the answer unnoticed": Truncate(announced=False),
-    "is slower than the client waits": Delay(7.0),
+    "is slower than the client waits": Late(),
 }
 
 
@@ -206,7 +206,7 @@ def _of_each_once() -> list[tuple[str, str]]:
     return [
         (method, fault)
         for method, fault in EACH_ONCE
-        if (method, fault) in turns or (method in _OFTEN and not isinstance(ONCE[fault], Delay))
+        if (method, fault) in turns or (method in _OFTEN and not isinstance(ONCE[fault], Late))
     ]
 
 
@@ -225,8 +225,8 @@ def in_the_forges(gitea: Sequence[tuple[str, str]], github: Sequence[tuple[str, 
 def test_one_failure_is_survived_and_nothing_is_done_twice(case: Case, method: str, fault: str) -> None:
     verb, path, call = METHODS[method]
     kind = ONCE[fault]
-    if isinstance(kind, Delay):
-        case.limits, kind = (HASTY, kind) if isinstance(case.lab, GiteaLab) else (HASTIER, Delay(1.5))
+    if isinstance(kind, Late):
+        case.limits, kind = HASTY if isinstance(case.lab, GiteaLab) else HASTIER, Late()
     case.proxy.add(verb, path, kind)
     assert call(case)
     assert case.proxy.hits == 1

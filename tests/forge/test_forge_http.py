@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fault_proxy import Delay, DropAfter, FaultProxy, Status, Trickle
+from fault_proxy import DropAfter, FaultProxy, Hold, Status, Trickle
 from neuroscale.core.errors import InputError
 from neuroscale.core.web_address import checked_address, is_loopback
 from neuroscale.forge.http import ADDRESS, SECRET, AnswerError, Client, Limits, OutcomeUnknownError, segments
@@ -223,7 +223,7 @@ def test_a_request_that_may_have_been_done_is_not_repeated_blindly(server: Serve
     server.says("/api/pulls", {}, 201)
     with FaultProxy(server.url) as proxy:
         asking = Client(f"{proxy.url}/api", TOKEN, limits=QUICK)
-        for fault in (DropAfter(), Status(500), Status(502), Delay(1.5)):
+        for fault in (DropAfter(), Status(500), Status(502), Hold(after=False)):
             server.asked.clear()
             proxy.add("POST", "/pulls", fault)
             with pytest.raises(OutcomeUnknownError, match="look there"):

@@ -43,11 +43,12 @@ class StatusAfter:
     body: bytes = b'{"message": "injected"}'
 
 
-@dataclass(frozen=True)
-class Delay:
-    """Deliver the request only after so many seconds, also when the client has gone meanwhile."""
+@dataclass
+class Late:
+    """Reach the forge after the client gave up waiting: right before the client's next request of the same kind."""
 
-    seconds: float
+    repeated: threading.Event = field(default_factory=threading.Event)
+    arrived: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Hold:
     release: threading.Event = field(default_factory=threading.Event)
 
 
-Fault = Status | StatusAfter | Delay | DropBefore | DropAfter | Twice | Truncate | Trickle | Hold
+Fault = Status | StatusAfter | Late | DropBefore | DropAfter | Twice | Truncate | Trickle | Hold
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,9 @@ class _Rule:
     path: re.Pattern[str]
     fault: Fault
     times: int
+
+    def applies_to(self, seen: Seen) -> bool:
+        return self.method in ("*", seen.method) and self.path.search(seen.path) is not None
 
 
 class FaultProxy:
@@ -153,6 +157,8 @@ class FaultProxy:
         for rule in rules:
             if isinstance(rule.fault, Hold):
                 rule.fault.release.set()
+            if isinstance(rule.fault, Late):
+                rule.fault.repeated.set()
 
     @contextmanager
     def fault(self, method: str, path: str, fault: Fault, times: int = 1) -> Iterator[None]:
@@ -172,11 +178,18 @@ class FaultProxy:
         with self._lock:
             self.requests.append(seen)
             for rule in self._rules:
-                if rule.times > 0 and rule.method in ("*", seen.method) and rule.path.search(seen.path):
+                if rule.times > 0 and rule.applies_to(seen):
                     rule.times -= 1
                     self.hits += 1
                     return rule.fault
         return None
+
+    def _let_late_ones_pass(self, seen: Seen) -> None:
+        with self._lock:
+            late = [rule.fault for rule in self._rules if isinstance(rule.fault, Late) and rule.applies_to(seen)]
+        for one in late:
+            one.repeated.set()
+            one.arrived.wait(300)
 
 
 class _Server(ThreadingHTTPServer):
@@ -196,15 +209,18 @@ class _Handler(BaseHTTPRequestHandler):
         seen = Seen(self.command, self.path, dict(self.headers), self._body())
         match self.owner._take(seen):
             case None:
+                self.owner._let_late_ones_pass(seen)
                 self._answer(self._deliver(seen))
             case Status(code, headers, body):
                 self._write(code, headers, body)
             case StatusAfter(code, headers, body):
                 self._deliver(seen)
                 self._write(code, headers, body)
-            case Delay(seconds):
-                time.sleep(seconds)
-                self._answer(self._deliver(seen))
+            case Late() as late:
+                late.repeated.wait(300)
+                late_answer = self._deliver(seen)
+                late.arrived.set()
+                self._answer(late_answer)
             case DropBefore():
                 self._drop()
             case DropAfter():

@@ -51,7 +51,8 @@ def write_comment(forge: Forge, number: int, markdown: str, run: Run, marker: st
     that was judged, or if a newer run has already written.
 
     Forges do not offer conditional writes: a run that is delayed between its last read and its write overwrites a newer
-    run that did both meanwhile. A workflow's concurrency group keeps two runs apart.
+    run that did both meanwhile. A workflow's concurrency group keeps two runs apart. A comment that the forge creates
+    only after this call has given up on it, created another and ended stays beside that one until the next run.
 
     Raises ForgeError for a comment that is too long, and the errors of the forge.
     """
