@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from cost_examples import ROOT, TODAY, inference_service, pod_spec, prices, repriced, service
+from cost_examples import TODAY, inference_service, pod_spec, prices, repriced, service
 from neuroscale.catalog.settings import Settings, load_settings
 from neuroscale.core.yaml_io import dump
 from neuroscale.costs.change import compare
@@ -37,6 +37,7 @@ from neuroscale.rendering.service_folder import render
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.report.markdown import markdown
 from neuroscale.request.service_request import load_request
+from platform_repository import ROOT
 from report_examples import GEMMA_MOE
 from repositories import Repository
 

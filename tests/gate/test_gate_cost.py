@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cost_examples import GPU_POD, HOURLY, ROOT, TODAY, inference_service, monthly, reasons, workload
+from cost_examples import GPU_POD, HOURLY, TODAY, inference_service, monthly, reasons, workload
 from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import dump
 from neuroscale.costs.bill import CostChange
@@ -20,6 +20,7 @@ from neuroscale.gate.checks.cost_of_change import cost_of_change
 from neuroscale.gate.merged_change import find_change
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.manifests.objects import read_manifests
+from platform_repository import ROOT
 from repositories import Repository
 
 pytestmark = pytest.mark.slow

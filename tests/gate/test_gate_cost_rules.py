@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cost_examples import HOURLY, ROOT, TODAY, inference_service, monthly, pod_spec, workload
+from cost_examples import HOURLY, TODAY, inference_service, monthly, pod_spec, workload
 from neuroscale.core.yaml_io import dump
 from neuroscale.gate.check import GateResult, begin
 from neuroscale.gate.checks import locked_plans
@@ -25,6 +25,7 @@ from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Outcome, Severity
 from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, read_all
 from neuroscale.report.phrases import cost_notes
+from platform_repository import ROOT
 from repositories import Repository
 
 SETTINGS = "platform/settings.yaml"

@@ -15,7 +15,6 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from cost_examples import ROOT
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.catalog.settings import Settings, load_settings
 from neuroscale.core.yaml_io import dump
@@ -34,6 +33,7 @@ from neuroscale.rendering.service_folder import render
 from neuroscale.repo import snapshot as snapshot_files
 from neuroscale.repo.snapshot import Entry, FolderSnapshot, GitSnapshot, Snapshot, child_folders
 from neuroscale.request.service_request import load_request
+from platform_repository import ROOT
 from repositories import Repository
 
 PLAN = (ROOT / "manifests/local/tiny-moe/plan.yaml").read_text()

@@ -24,7 +24,7 @@ from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import RENDERED_FILES, render
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE
 from neuroscale.request.service_request import SERVICE_NAME, Request
-from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT
+from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, rendered_platform
 
 CHARTS = load_charts(SNAPSHOT)
 ENVIRONMENTS = sorted(SETTINGS.environments)
@@ -135,9 +135,7 @@ def test_the_policies_are_deployed_and_neither_their_tests_nor_bad_resources_nor
 
 
 def test_each_other_part_deploys_rendered_files_only() -> None:
-    from neuroscale.rendering.platform.files import render_repository
-
-    rendered = set(render_repository(SNAPSHOT))
+    rendered = set(rendered_platform())
     for part in ("upstream", "monitoring", "runtimes", "tenancy"):
         found = selected(f"platform-{part}")
         assert found

@@ -18,11 +18,11 @@ from neuroscale.manifests.labels import SERVICE
 from neuroscale.rendering.platform import monitoring
 from neuroscale.rendering.platform.files import render_repository
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
-from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, copy_platform, edit
+from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, copy_platform, edit, rendered_platform
 
 FOLDER = ROOT / monitoring.FOLDER
 TESTS = FOLDER / "rules_test.yaml"
-FILES = render_repository(SNAPSHOT)
+FILES = rendered_platform()
 RULES = [
     rule for path in monitoring.RULES for group in monitoring.read_rules(SNAPSHOT, path) for rule in group["rules"]
 ]

@@ -24,7 +24,7 @@ from neuroscale.rendering.platform.charts import CLUSTERS, chart_values, load_ch
 from neuroscale.rendering.platform.files import KYVERNO, render_repository, system_namespaces
 from neuroscale.rendering.platform.monitoring import SCRAPE
 from neuroscale.repo.snapshot import FolderSnapshot
-from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, copy_platform, edit
+from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, copy_platform, edit, rendered_platform
 from policies_support import NAMES, judge
 
 pytestmark = pytest.mark.tools
@@ -34,7 +34,7 @@ KSERVE = LocalChart("kserve-controller", "kserve-resources", "kserve", "kserve")
 KSERVE_KINDS = LocalChart("kserve-controller", "kserve-crd", "kserve-crd", "kserve")
 KYVERNO_CHART = LocalChart("kyverno-controller", "kyverno", "kyverno", "kyverno")
 CHARTS = {chart.name: chart for chart in load_charts(SNAPSHOT)}
-FILES = render_repository(SNAPSHOT)
+FILES = rendered_platform()
 # Kinds without definitions here: those of cert-manager, the Gateway API, Envoy Gateway and Prometheus' Operator.
 ELSEWHERE = {
     *("Certificate", "ClusterIssuer", "Issuer"),

@@ -6,20 +6,17 @@ from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from neuroscale.catalog import Catalog, load_catalog
-from neuroscale.catalog.settings import load_settings
+from neuroscale.catalog import Catalog
 from neuroscale.costs.bill import CostChange, ServiceCost
 from neuroscale.costs.change import Service, Side, compare
 from neuroscale.costs.pricing import Prices
 from neuroscale.planning.plan import Plan
-from neuroscale.repo.snapshot import FolderSnapshot
+from platform_repository import CATALOG, SETTINGS
 
-ROOT = Path(__file__).resolve().parents[2]
 TODAY = date(2026, 7, 1)
 HOURS = 730
 
@@ -32,8 +29,7 @@ Object = Mapping[str, Any]
 @cache
 def prices() -> Prices:
     """The prices of this repository."""
-    snapshot = FolderSnapshot(ROOT)
-    return Prices(load_catalog(snapshot), load_settings(snapshot).environments)
+    return Prices(CATALOG, SETTINGS.environments)
 
 
 def repriced(accelerator: str, usd: str) -> Prices:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.catalog.settings import Settings, load_settings
 from neuroscale.rendering.planning_inputs import PlanningInputs
+from neuroscale.rendering.platform.files import render
 from neuroscale.rendering.scaffolder.template import Template, load_template
 from neuroscale.repo.snapshot import FolderSnapshot
 
@@ -38,3 +41,9 @@ CATALOG: Catalog = load_catalog(SNAPSHOT)
 SETTINGS: Settings = load_settings(SNAPSHOT)
 TEMPLATE: Template = load_template(SNAPSHOT)
 PLATFORM = PlanningInputs(CATALOG, SETTINGS, TEMPLATE)
+
+
+@cache
+def rendered_platform() -> Mapping[str, str]:
+    """The files of this repository's platform as `neuroscale platform render` writes them, by their paths."""
+    return render(SNAPSHOT, CATALOG, SETTINGS)
