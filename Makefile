@@ -12,8 +12,8 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 4
 PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --durations=25 --durations-min=10 --junit-xml .state/tests.xml
 
-# Many of these wait for a process that they started: two workers a processor.
-QUICK_WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores > 4 ? 8 : 2 * cores)))
+# Some of these wait for a process that they started: three workers for two processors. Each collects all tests first.
+QUICK_WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores > 4 ? 8 : (3 * cores + 1) / 2)))
 QUICKLY := NEUROSCALE_TEST_QUICK=1 $(BIN)/pytest --quiet --numprocesses $(QUICK_WORKERS) -m "not tools and not platform and not live and not slow"
 
 # Types are checked beside the tests; when one of the two fails, the other still says what it found.
