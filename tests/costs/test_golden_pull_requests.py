@@ -11,14 +11,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cost_examples import TODAY, inference_service, pod_spec, prices, repriced, service
-from neuroscale.catalog.settings import Settings, load_settings
 from neuroscale.core.yaml_io import dump
 from neuroscale.costs.change import compare
 from neuroscale.gate.check import begin
@@ -32,12 +30,10 @@ from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Outcome, Verdict
 from neuroscale.planning import planner
 from neuroscale.planning.plan import Plan
-from neuroscale.rendering.scaffolder.template import Template, load_template
 from neuroscale.rendering.service_folder import render
-from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.report.markdown import markdown
 from neuroscale.request.service_request import load_request
-from platform_repository import ROOT
+from platform_repository import ROOT, SETTINGS, TEMPLATE
 from report_examples import GEMMA_MOE
 from repositories import Repository
 
@@ -69,15 +65,8 @@ def folder(
         **({"overrides": overrides} if overrides else {}),
     }
     request = load_request(dump(answers), "request.yaml")
-    settings, template = shipped()
-    made = planner.plan(request, repriced("nvidia-l4", l4).catalog, settings, template.version)
-    return {f"manifests/dev/{name}/{file}": text for file, text in render(request, made, template).items()}
-
-
-@cache
-def shipped() -> tuple[Settings, Template]:
-    snapshot = FolderSnapshot(ROOT)
-    return load_settings(snapshot), load_template(snapshot)
+    made = planner.plan(request, repriced("nvidia-l4", l4).catalog, SETTINGS, TEMPLATE.version)
+    return {f"manifests/dev/{name}/{file}": text for file, text in render(request, made, TEMPLATE).items()}
 
 
 def removed(name: str = "chat") -> Files:

@@ -16,18 +16,15 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from examples import examples
-from gate_lab import ROOT
-from neuroscale.catalog import load_catalog
-from neuroscale.catalog.settings import load_settings
 from neuroscale.core.printable import one_line
 from neuroscale.forge.description import Subject, describe, title, updated
 from neuroscale.forge.interface import PullRequest, RepositoryRef
 from neuroscale.planning.plan import Alternative, AppliedOverride
 from neuroscale.planning.planner import plan
 from neuroscale.planning.rejected_choices import Considered, NotChosen, not_chosen
-from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Request
 from plan_factory import make_plan, make_request
+from platform_repository import CATALOG, SETTINGS
 from report_examples import FRAGMENTS, HOSTILE
 
 HEAD = RepositoryRef("https://forge.example.com", "alice", "platform")
@@ -42,11 +39,9 @@ _TURNED_INTO_LINKS = re.compile(r"@\w|[#!]\d|\bGH-\d|://|\bwww\.|\bmailto:\w|:[\
 
 def planned(**changes: object) -> Subject:
     """What the planner says for a request, as the command describes it."""
-    snapshot = FolderSnapshot(ROOT)
-    catalog, the_settings = load_catalog(snapshot), load_settings(snapshot)
     request = make_request(**changes)
-    made = plan(request, catalog, the_settings)
-    return Subject(request, made, None, not_chosen(request, catalog, the_settings, made), is_new=True)
+    made = plan(request, CATALOG, SETTINGS)
+    return Subject(request, made, None, not_chosen(request, CATALOG, SETTINGS, made), is_new=True)
 
 
 def of(subject: Subject, login: str = "alice") -> str:

@@ -31,9 +31,8 @@ from neuroscale.rendering.scaffolder.skeleton_values import parameters_label, ra
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import MemorySnapshot
 from neuroscale.vllm.arguments import parse_arguments
-from platform_repository import SNAPSHOT
+from platform_repository import ROOT, SNAPSHOT
 
-ROOT = Path(__file__).resolve().parents[2]
 DENSE, EXPERTS, GEMMA = "meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen3-30B-A3B", "google/gemma-4-26B-A4B-it"
 L4 = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
 A100 = {"cloud.google.com/gke-accelerator": "nvidia-a100-80gb"}

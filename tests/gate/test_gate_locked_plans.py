@@ -15,8 +15,6 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from neuroscale.catalog import Catalog, load_catalog
-from neuroscale.catalog.settings import Settings, load_settings
 from neuroscale.core.yaml_io import dump
 from neuroscale.costs.change import price_side
 from neuroscale.costs.pricing import Prices
@@ -28,12 +26,11 @@ from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.manifests.serving_runtimes import runtimes_below
 from neuroscale.planning.planner import plan as plan_of
 from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
-from neuroscale.rendering.scaffolder.template import Template, load_template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo import snapshot as snapshot_files
 from neuroscale.repo.snapshot import Entry, FolderSnapshot, GitSnapshot, Snapshot, child_folders
 from neuroscale.request.service_request import load_request
-from platform_repository import ROOT
+from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, TEMPLATE
 from repositories import Repository
 
 PLAN = (ROOT / "manifests/local/tiny-moe/plan.yaml").read_text()
@@ -60,7 +57,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repo
 
 @cache
 def prices() -> Prices:
-    return prices_of(PlatformSources(FolderSnapshot(ROOT)))
+    return prices_of(PlatformSources(SNAPSHOT))
 
 
 def sums(repository: Repository) -> CenterSum:
@@ -189,12 +186,6 @@ def test_a_number_that_yaml_does_not_read_is_not_read_by_lines(tmp_path: Path, n
     assert locked_plans(FolderSnapshot(tmp_path), {"manifests/dev/a": ""}) == {}
 
 
-@cache
-def shipped() -> tuple[Catalog, Settings, Template]:
-    snapshot = FolderSnapshot(ROOT)
-    return load_catalog(snapshot), load_settings(snapshot), load_template(snapshot)
-
-
 AUTOSCALED = ("autoscalerClass: none", "autoscalerClass: hpa")
 
 
@@ -222,10 +213,9 @@ def test_a_service_costs_the_same_by_its_plan_and_by_its_manifests(
     overrides = [{"field": key, "value": value, **more} for key, value in named.items() if value is not None]
     answers = {"model": model, "environment": environment, "concurrent_users": users, "overrides": overrides}
     request = load_request(dump({**EXAMPLE, **answers}), "request.yaml")
-    catalog, platform, template = shipped()
-    made = plan_of(request, catalog, platform, template.version)
+    made = plan_of(request, CATALOG, SETTINGS, TEMPLATE.version)
     assume(made.verdict != "refused")
-    files = dict(render(request, made, template))
+    files = dict(render(request, made, TEMPLATE))
     if edit:
         files["inferenceservice.yaml"] = files["inferenceservice.yaml"].replace(*edit)
     folder = tmp_path / "manifests" / environment / request.service
@@ -235,7 +225,7 @@ def test_a_service_costs_the_same_by_its_plan_and_by_its_manifests(
         (folder / name).write_text(text)
     snapshot = FolderSnapshot(tmp_path)
     by_plan = RepositoryCosts(snapshot, ()).by_center(prices(), [made.tenancy.cost_center])
-    runtimes = [one.value for one in runtimes_below(FolderSnapshot(ROOT), RUNTIME_FOLDER)]
+    runtimes = [one.value for one in runtimes_below(SNAPSHOT, RUNTIME_FOLDER)]
     side = read_side(snapshot, snapshot.entries("manifests"), runtimes)
     workloads, _ = price_side(side, environment, prices())
     by_manifests = sum(one.monthly.max for one in workloads)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from fit_models import (
     llama_8b,
     qwen3_30b_a3b,
 )
-from neuroscale.catalog import load_catalog
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import Device, fit
@@ -32,12 +30,11 @@ from neuroscale.planning.fit.overhead import graph_sizes
 from neuroscale.planning.fit.versions import behaviour
 from neuroscale.planning.fit.weights import rank_weights
 from neuroscale.planning.replica_memory import served_facts
-from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.vllm.engine_arguments import EngineArguments
 from neuroscale.vllm.memory_variables import with_variables
 from neuroscale.vllm.unplanned_arguments import Unplanned
+from platform_repository import CATALOG
 
-ROOT = Path(__file__).resolve().parents[2]
 FLOAT_8 = {"dynamic": False, "num_bits": 8, "type": "float"}
 W8A8 = {
     "quant_method": "compressed-tensors",
@@ -236,8 +233,7 @@ def test_a_checkpoint_may_say_how_its_cache_is_kept(scheme: dict[str, Any], vers
 
 
 def _gemma4_e4b() -> ModelFacts:
-    catalog = load_catalog(FolderSnapshot(ROOT))
-    return served_facts(catalog.models["google/gemma-4-E4B-it"])
+    return served_facts(CATALOG.models["google/gemma-4-E4B-it"])
 
 
 def test_a_tower_goes_only_where_every_input_that_it_reads_is_switched_off() -> None:
@@ -280,7 +276,7 @@ def test_the_memory_of_images_is_reserved_while_any_tower_is_there() -> None:
 def test_the_tower_of_qwen3_5_is_tried_with_its_largest_image_whatever_the_weights_are() -> None:
     def activations(name: str, **arguments: Any) -> float:
         settings = EngineArguments(max_model_len=32768, max_num_seqs=1, max_num_batched_tokens=2048, **arguments)
-        return fit(load_catalog(FolderSnapshot(ROOT)).models[name].facts, H100, settings).overhead_gib["activations"]
+        return fit(CATALOG.models[name].facts, H100, settings).overhead_gib["activations"]
 
     plain, packed = (activations(name) for name in ("Qwen/Qwen3.6-27B", "nvidia/Qwen3.6-27B-NVFP4"))
     # 65,536 patches of 1,152 and 4,304 values and 1,536 input values each, and 16,384 tokens of 5,120, at 2 bytes.
@@ -607,7 +603,7 @@ def test_a_video_is_as_large_as_the_context_and_goes_where_none_is_taken() -> No
 
 def test_a_video_of_qwen3_vl_is_smaller_than_its_largest_image() -> None:
     """vLLM 0.32 counts 16,384 tokens for the image and 12,288 for the video, and tries the larger one."""
-    facts = served_facts(load_catalog(FolderSnapshot(ROOT)).models["Qwen/Qwen3-VL-8B-Instruct"])
+    facts = served_facts(CATALOG.models["Qwen/Qwen3-VL-8B-Instruct"])
 
     def activations(**arguments: Any) -> float:
         asked = EngineArguments(max_model_len=32_768, **arguments)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cache
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,7 +20,6 @@ from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan
 from neuroscale.planning.replica_memory import served_facts
 from neuroscale.planning.vllm_flags import vllm_args
-from neuroscale.rendering.scaffolder.template import Template, load_template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import ServicePath
 from neuroscale.request.service_request import Request
@@ -29,15 +27,10 @@ from neuroscale.vllm.accelerator_rules import Place
 from neuroscale.vllm.arguments import parse_arguments
 from neuroscale.vllm.command_rules import check_command
 from plan_factory import make_request
-from platform_repository import CATALOG, SETTINGS, SNAPSHOT
+from platform_repository import CATALOG, SETTINGS, SNAPSHOT, TEMPLATE
 
 KNOWLEDGE = Knowledge(CATALOG, SETTINGS)
 LEVELS = ("low", "medium", "high")
-
-
-@cache
-def template() -> Template:
-    return load_template(SNAPSHOT)
 
 
 def judged(*requests: Request) -> dict[str, tuple[Finding, ...]]:
@@ -46,10 +39,10 @@ def judged(*requests: Request) -> dict[str, tuple[Finding, ...]]:
     plans: dict[ServicePath, Plan] = {}
     for request in requests:
         with suppress(InputError):
-            planned = plan(request, CATALOG, SETTINGS, template().version)
+            planned = plan(request, CATALOG, SETTINGS, TEMPLATE.version)
             if planned.verdict == "refused":
                 continue
-            text = render(request, planned, template())["inferenceservice.yaml"]
+            text = render(request, planned, TEMPLATE)["inferenceservice.yaml"]
             service = ServicePath(request.environment, request.service)
             manifests += read_manifests(text.encode(), f"{service.folder}/inferenceservice.yaml", service)
             plans[service] = planned

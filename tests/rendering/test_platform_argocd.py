@@ -20,11 +20,10 @@ from neuroscale.kube.client import Object
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.platform import argocd
 from neuroscale.rendering.platform.charts import load_charts
-from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import RENDERED_FILES, render
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE
 from neuroscale.request.service_request import SERVICE_NAME, Request
-from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, rendered_platform
+from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, TEMPLATE, rendered_platform
 
 CHARTS = load_charts(SNAPSHOT)
 ENVIRONMENTS = sorted(SETTINGS.environments)
@@ -78,8 +77,7 @@ def test_a_service_may_hold_what_the_template_renders_and_only_in_its_teams_name
         p95_ttft_seconds=5,
         availability="standard",
     )
-    template = load_template(SNAPSHOT)
-    rendered = render(request, plan(request, CATALOG, SETTINGS, template.version), template)
+    rendered = render(request, plan(request, CATALOG, SETTINGS, TEMPLATE.version), TEMPLATE)
     services = [yaml.safe_load(text) for name, text in rendered.items() if name not in (REQUEST_FILE, PLAN_FILE)]
     project = one("dev", "AppProject", "services")["spec"]
     allowed = {(kind["group"], kind["kind"]) for kind in project["namespaceResourceWhitelist"]}

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from neuroscale.catalog import Accelerator, load_catalog
+from neuroscale.catalog import Accelerator
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
-from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.vllm.accelerator_rules import Place
 from neuroscale.vllm.arguments import parse_arguments
 from neuroscale.vllm.command_faults import Fault
@@ -19,8 +17,8 @@ from neuroscale.vllm.command_rules import check_command
 from neuroscale.vllm.known_arguments import load, versions
 from neuroscale.vllm.output_parsers import reasoning_of, tools_of
 from oracle_hybrids import TINY
+from platform_repository import CATALOG
 
-ROOT = Path(__file__).resolve().parents[2]
 VERSION = versions()[-1]
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -146,7 +144,7 @@ def test_every_parser_that_is_told_of_a_family_is_one_of_vllms() -> None:
 
 
 def accelerator(name: str) -> Accelerator:
-    return load_catalog(FolderSnapshot(ROOT)).accelerators[name]
+    return CATALOG.accelerators[name]
 
 
 @pytest.mark.parametrize(
@@ -176,9 +174,8 @@ def test_a_kv_cache_dtype_that_the_catalog_does_not_tell_of_is_a_remark() -> Non
 
 
 def test_a_model_is_served_on_the_kinds_of_accelerators_it_is_known_to_run_on() -> None:
-    catalog = load_catalog(FolderSnapshot(ROOT))
-    entry = next(one for one in catalog.models.values() if "tpu" not in one.serving.families)
-    place = Place(catalog.accelerators["tpu-v6e-1"], 1)
+    entry = next(one for one in CATALOG.models.values() if "tpu" not in one.serving.families)
+    place = Place(CATALOG.accelerators["tpu-v6e-1"], 1)
     parsed = parse_arguments([entry.name], VERSION)
     assert "accelerator-family" in {fault.rule for fault in check_command(parsed, None, entry, place)}
 
