@@ -328,7 +328,6 @@ def test_attributes_that_change_nothing_that_is_trusted_pass(line: str) -> None:
         "/platform/settings.yaml\tfilter=x",
         "**/*.yaml eol=crlf",
         "[ms]* filter=x",
-        "[attr]odd filter=odd",
         "*.so filter=lfs",
         "manifests/** text=auto eol=crlf",
     ],
@@ -345,19 +344,86 @@ def test_attributes_of_a_folder_that_nothing_trusts_pass() -> None:
 
 def test_attributes_in_every_changed_folder_are_read(repository: Repository) -> None:
     repository.commit({"src/neuroscale/.gitattributes": "*.py filter=x\n", "docs/.gitattributes": "* ident\n"})
-    assert found(repository) == {("attributes", "src/neuroscale/.gitattributes")}
+    assert found(repository) == {
+        ("attributes", "src/neuroscale/.gitattributes"),
+        ("converted-file", "src/neuroscale/cli/app.py"),
+        ("attributes-changed", "src/neuroscale/.gitattributes"),
+        ("attributes-changed", "docs/.gitattributes"),
+    }
     link(repository, "src/.gitattributes", "../README.md")
-    assert found(repository) == {("link", "src/.gitattributes")}
+    assert found(repository) == {
+        ("link", "src/.gitattributes"),
+        ("converted-file", "src/neuroscale/cli/app.py"),
+        ("attributes-changed", "src/.gitattributes"),
+    }
 
 
 def test_attributes_that_hide_changes_from_reviewers_are_notices(repository: Repository) -> None:
     lines = ("*.png binary", "/docs/** linguist-generated", "* text=auto diff", "manifests/** -diff", "*.yaml binary")
     repository.commit({".gitattributes": "\n".join(lines)})
-    assert found(repository) == {("hidden-changes", ".gitattributes")}
+    assert found(repository) == {("hidden-changes", ".gitattributes"), ("attributes-changed", ".gitattributes")}
     seen = hiding_findings(".gitattributes", "\n".join(lines).encode())
     assert [(one.line, one.severity) for one in seen] == [(4, Severity.NOTICE), (5, Severity.NOTICE)]
     repository.commit({"other.txt": "x"})
     assert found(repository) == set(), "what stands there already is told once"
+
+
+@pytest.mark.parametrize(
+    ("content", "path"),
+    [
+        ("[attr]docs.png working-tree-encoding=UTF-7\n/manifests/** docs.png\n", "manifests/README.md"),
+        ("[attr]x.zip text eol=crlf\n/src/** x.zip\n", "src/neuroscale/cli/app.py"),
+        ("[attr]a ident\n[attr]b.png a\n/src/** b.png\n", "src/neuroscale/cli/app.py"),
+        ('"[attr]c.png" filter=x\n/manifests/** filter=x\n', "manifests/README.md"),
+    ],
+)
+def test_an_attribute_that_stands_for_others_is_refused_and_git_says_what_it_does(
+    repository: Repository, content: str, path: str
+) -> None:
+    repository.commit({".gitattributes": content})
+    rules = found(repository)
+    assert ("attribute-macro", ".gitattributes") in rules
+    assert ("converted-file", path) in rules
+    assert attribute_findings("docs/.gitattributes", content.encode())
+
+
+def test_git_answers_for_files_that_a_line_of_the_base_converts(repository: Repository) -> None:
+    repository.commit({"src/.gitattributes": "*.cfg ident\n"})
+    repository.commit({"src/new.cfg": "x"})
+    assert found(repository) == {("converted-file", "src/new.cfg")}
+
+
+def test_attributes_of_this_machine_neither_hide_nor_add_an_answer(repository: Repository) -> None:
+    repository.commit({"src/.gitattributes": "*.py filter=x\n"})
+    info = repository.root / ".git" / "info"
+    info.mkdir(exist_ok=True)
+    (info / "attributes").write_text("src/** !filter\nmanifests/** filter=own\n")
+    assert ("converted-file", "src/neuroscale/cli/app.py") in found(repository)
+    assert ("converted-file", "manifests/README.md") not in found(repository)
+
+
+def test_git_without_its_answer_is_not_believed(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository.commit({"docs/.gitattributes": "*.md text\n"})
+    real = Git.run
+
+    def without_index(self: Git, *arguments: str, **options: object) -> object:
+        changed = [part for part in arguments if part != "--cached"] if arguments[0] == "check-attr" else arguments
+        return real(self, *changed, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Git, "run", without_index)
+    with pytest.raises(UntrustedError, match="tripwire"):
+        found(repository)
+
+
+def test_every_change_of_attributes_is_named_with_its_lines(repository: Repository) -> None:
+    repository.commit({"docs/.gitattributes": "*.md text\n*.txt text\n"})
+    repository.commit({"docs/.gitattributes": "*.md text\n*.rst -text \x1b[31m\n"})
+    (notice,) = evaluate_tree(find_change(repository.git, "HEAD~1", "HEAD"))[0]
+    assert (notice.rule, notice.severity) == ("attributes-changed", Severity.NOTICE)
+    assert "- '*.txt text'" in notice.message
+    assert "+ '*.rst -text \\x1b[31m'" in notice.message
+    repository.commit({"docs/.gitattributes": None})
+    assert found(repository) == {("attributes-changed", "docs/.gitattributes")}
 
 
 def test_attributes_that_are_too_large_to_be_judged_are_found() -> None:

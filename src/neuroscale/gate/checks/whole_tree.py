@@ -21,7 +21,13 @@ from typing import Literal
 
 from neuroscale.core.errors import UntrustedError
 from neuroscale.gate.check import file_finding
-from neuroscale.gate.checks.git_attributes import ATTRIBUTES, attribute_findings, hiding_findings
+from neuroscale.gate.checks.git_attributes import (
+    ATTRIBUTES,
+    answered_findings,
+    attribute_findings,
+    changed_attributes,
+    hiding_findings,
+)
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Finding
 from neuroscale.repo.layout import is_written
@@ -57,7 +63,8 @@ def evaluate_tree(change: Change) -> tuple[list[Finding], int]:
         if rule not in {finding.rule for finding in tree_findings(_reading(objects), "", tree)}:
             raise UntrustedError(f"the files check did not find its tripwire for the rule {rule!r}.")
     read, base = change.git.read_object, change.git.tree(change.base, "")
-    return tree_findings(read, base, change.tree), len(tripwires)
+    found = tree_findings(read, base, change.tree)
+    return [*found, *answered_findings(change), *changed_attributes(change)], len(tripwires)
 
 
 def tree_findings(read: Read, base: str, tree: str) -> list[Finding]:
@@ -238,4 +245,5 @@ def _tripwires() -> list[tuple[str, dict[str, bytes], str]]:
         made("repeated-name", (file, "tripwire"), (file, "tripwire")),
         made("broken-tree", (file, "b"), (file, "a")),
         made("attributes", (file, ATTRIBUTES), content=b"* filter=tripwire\n"),
+        made("attribute-macro", (file, ATTRIBUTES), content=b"[attr]tripwire filter=tripwire\n"),
     ]
