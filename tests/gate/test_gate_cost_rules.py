@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -304,6 +305,76 @@ def test_the_bases_rules_and_budgets_decide(repository: Repository, tmp_path: Pa
     files = {**new(), SETTINGS: settings(), BUDGET: budget("99999")}
     result, _ = check(repository, tmp_path, files)
     assert "over-budget" in errors(result)
+
+
+def _cheaper(text: str) -> str:
+    """The price list with every amount at a thousandth."""
+    return re.sub(r'"(\d+\.\d+)"', lambda match: f'"{Decimal(match[1]) / 1000}"', text)
+
+
+def _without_lists() -> str:
+    value = yaml.safe_load(settings(**ALL_BLOCK))
+    value["environments"]["dev"]["price_lists"] = []
+    return yaml.safe_dump(value, sort_keys=False)
+
+
+def _without_the_environment() -> str:
+    value = yaml.safe_load(settings(**ALL_BLOCK))
+    del value["environments"]["dev"]
+    return yaml.safe_dump(value, sort_keys=False)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        lambda text: {PRICES: _cheaper(text)},
+        lambda text: {PRICES: text.replace('"0.72"', '"0.072"')},
+        lambda text: {SETTINGS: _without_lists()},
+        lambda text: {SETTINGS: _without_the_environment()},
+        lambda text: {PRICES: _cheaper(text).replace("2026-06-10", "2026-06-20")},
+    ],
+    ids=["all prices", "one price", "no price list", "no environment", "a new date"],
+)
+@pytest.mark.parametrize("rule", ["over-budget", "large-change"])
+def test_a_change_cannot_make_its_own_services_cheap(
+    repository: Repository, tmp_path: Path, facts: Callable[[str], dict[str, str]], rule: str
+) -> None:
+    """The base's price decides where it is dearer, also for the services that the change leaves alone."""
+    text = (repository.root / PRICES).read_text()
+    repository.commit({BUDGET: budget(f"{8 * POD:.2f}")})
+    result, _ = check(repository, tmp_path, {**new(replicas=9), **facts(text)})
+    assert rule in errors(result)
+    usd = monthly(HOURLY, 9) + (POD if rule == "over-budget" else 0)
+    assert f"{usd:,.2f} USD" in errors(result)[rule].replace("+", "")
+    assert result.check.outcome is Outcome.FINDINGS
+
+
+def test_the_dearer_price_is_named_and_so_is_a_price_that_only_the_change_has(
+    repository: Repository, tmp_path: Path
+) -> None:
+    text = (repository.root / PRICES).read_text()
+    repository.commit({SETTINGS: settings(over_budget="block"), BUDGET: budget(f"{9 * POD:.2f}")})
+    result, run = check(repository, tmp_path, {**new(), PRICES: text.replace('"0.72"', '"0.072"')})
+    assert errors(result) == {}
+    assert f"cost {POD:,.2f} USD a month with the most replicas" in notices(result)["both-prices"]
+    assert run.cost is not None
+    assert run.cost.total.new.max < POD  # the verdict's table shows the prices of the merge result
+    # A dearer price of the change decides as well, and a price that the base lacks is the only one.
+    result, _ = check(repository, tmp_path, {**new("two", replicas=5), PRICES: text.replace('"0.72"', '"9.72"')})
+    assert "over-budget" in errors(result)
+    lists = yaml.safe_load(text)
+    lists["prices"] = [price for price in lists["prices"] if price["accelerator"] != "nvidia-l4"]
+    repository.commit({PRICES: dump(lists)})
+    result, _ = check(repository, tmp_path, {**new("three"), PRICES: text})
+    assert "only ones for dev/three" in notices(result)["new-price"]
+
+
+def test_an_old_price_is_not_renewed_by_the_change_that_needs_it(repository: Repository, tmp_path: Path) -> None:
+    text = (repository.root / PRICES).read_text()
+    renewed = text.replace("2026-06-10", "2026-11-30")
+    assert renewed != text
+    result, _ = check(repository, tmp_path, {**new(), PRICES: renewed}, date(2026, 12, 1))
+    assert "stale-price" in errors(result)
 
 
 def test_new_prices_alone_refuse_nothing_and_show_what_they_do_to_budgets(

@@ -252,8 +252,8 @@ def _price_lists(compared: Iterable[_Compared], prices: Prices, today: date) -> 
             PriceListUsed(
                 name=name,
                 date=newest if ahead else oldest,
-                region=prices.catalog.prices[name].region,
-                tier=prices.catalog.prices[name].tier,
+                region=prices.price_list(name).region,
+                tier=prices.price_list(name).tier,
                 source="; ".join(dict.fromkeys(basis.source for basis in bases)),
                 old=today - oldest > PRICES_ARE_OLD_AFTER,
                 ahead=ahead,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import ROUND_HALF_UP, Decimal
 from typing import NamedTuple
 
-from neuroscale.catalog import Catalog
+from neuroscale.catalog import Catalog, PriceList
 from neuroscale.catalog.settings import Environment
 from neuroscale.costs.bill import Range, WorkloadCost
 from neuroscale.manifests.accelerators import find_accelerator
@@ -23,15 +23,31 @@ _LARGEST = 10**8  # US dollars a month, cores or GiB of one workload; a larger n
 
 @dataclass(frozen=True)
 class Prices:
-    """The catalog and the settings that give prices; the catalog has every price list that an environment names."""
+    """The catalog and the settings that give prices; the catalog has every price list that an environment names.
+
+    `base`: the prices before a change, if the change could make its own services cheap. Then the dearer price of both
+    counts, and the only one where one side has none.
+    """
 
     catalog: Catalog
     environments: Mapping[str, Environment]
+    base: Prices | None = None
+
+    @property
+    def sides(self) -> tuple[Prices, ...]:
+        """The prices that count: those of the base first, so that they hold where both are equal."""
+        alone = replace(self, base=None)
+        return (alone,) if self.base is None else (self.base, alone)
 
     @property
     def free(self) -> frozenset[str]:
-        """The environments without a price list, in which nothing has a price by intention."""
-        return frozenset(name for name, one in self.environments.items() if not one.price_lists)
+        """The environments without a price list on each side, in which nothing has a price by intention."""
+        sides = [{name for name, one in side.environments.items() if not one.price_lists} for side in self.sides]
+        return frozenset.intersection(*map(frozenset, sides))
+
+    def price_list(self, name: str) -> PriceList:
+        """The price list of that name. Raises KeyError where no side has it."""
+        return next(side.catalog.prices[name] for side in reversed(self.sides) if name in side.catalog.prices)
 
     def same_as(self, other: Prices) -> bool:
         """Whether both give the same price to everything."""
@@ -54,10 +70,30 @@ class Used(NamedTuple):
 def price_workload(
     workload: Workload, environment: str, prices: Prices
 ) -> tuple[WorkloadCost, list[Unpriced], frozenset[Used]]:
-    """The workload's price, its parts without one, and the prices used.
+    """The workload's price, its parts without one, and the prices used; with the prices of two sides, the dearer price.
 
-    Raises ValueError, with the reason, if no part has a price.
+    The base's catalog says which cost centre pays for a namespace that it knows. Raises ValueError, with the reason, if
+    no part has a price on either side.
     """
+    priced: list[tuple[WorkloadCost, list[Unpriced], frozenset[Used]]] = []
+    reasons: list[ValueError] = []
+    for side in prices.sides:
+        try:
+            priced.append(_price_at(workload, environment, side))
+        except ValueError as error:
+            reasons.append(error)
+    if not priced:
+        raise reasons[-1]
+    cost, missing, _ = max(priced, key=lambda one: (one[0].monthly.max, one[0].monthly.min, one[0].hourly))
+    centers = [_team_center(workload.namespace, side.catalog) for side in prices.sides]
+    center = workload.cost_center or next((name for name in centers if name != NO_COST_CENTER), NO_COST_CENTER)
+    return cost.model_copy(update={"cost_center": center}), missing, frozenset().union(*(used for *_, used in priced))
+
+
+def _price_at(
+    workload: Workload, environment: str, prices: Prices
+) -> tuple[WorkloadCost, list[Unpriced], frozenset[Used]]:
+    """What `price_workload` gives, by the prices of one side."""
     if environment not in prices.environments:
         where = f"manifests/{environment}" if environment else "its folder"
         raise ValueError(f"the settings do not name {where} as an environment, so no price list applies to it")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
@@ -29,6 +29,18 @@ PLATFORM_SOURCES = ("platform/clusters", "platform/serving", METER)
 _MOST_PREFIXES = 300  # a command line has a limited length
 
 
+@dataclass(frozen=True)
+class CostOfChange:
+    """`shown`: the cost at the prices of the merge result. `judged`: at the dearer price of both sides, which decides.
+
+    `new_prices`: the services (`ENVIRONMENT/NAME`) that have a price only by the merge result.
+    """
+
+    shown: CostChange
+    judged: CostChange
+    new_prices: tuple[str, ...] = ()
+
+
 def cost_of_change(
     change: Change,
     base: PlatformSources,
@@ -36,7 +48,7 @@ def cost_of_change(
     manifests: Sequence[Manifest],
     plans: Mapping[str, Plan],
     today: date,
-) -> CostChange | None:
+) -> CostOfChange | None:
     """The cost of the change; None if it alters nothing that costs anything: services, and the platform's programs.
 
     `base` and `after` are the platform's files on both sides. `manifests` and `plans` (by service folder) are those of
@@ -57,7 +69,20 @@ def cost_of_change(
     known = [replace(one, before=old, after=now) for one, old, now in zip(services, past, new, strict=True)]
     if of_platform:
         known += _platform(change, base, after)
-    return _without_the_usual(compare(known, prices, before, today))
+    shown = _without_the_usual(compare(known, prices, before, today))
+    if shown is None:
+        return None
+    if before is None or prices.same_as(before):
+        return CostOfChange(shown, shown)
+    judged = _without_the_usual(compare(known, replace(prices, base=before), before, today))
+    at_base = compare(known, before, before, today)
+    unpriced = (_unpriced_after(one) if one else set() for one in (at_base, judged))
+    return CostOfChange(shown, judged or shown, tuple(sorted(set.difference(*unpriced))))
+
+
+def _unpriced_after(cost: CostChange) -> set[str]:
+    items = (item for item in cost.unpriced if item.side != "before" and item.service != NAME)
+    return {f"{item.environment}/{item.service}" for item in items}
 
 
 def _platform(change: Change, base: PlatformSources, after: PlatformSources) -> Iterator[Service]:
@@ -93,6 +118,12 @@ def prices_of(files: PlatformSources) -> Prices:
     catalog, settings = files.catalog(), files.settings()
     check_settings(settings, catalog)
     return Prices(catalog, settings.environments)
+
+
+def deciding_prices(base: PlatformSources, after: PlatformSources) -> Prices:
+    """The dearer prices of both sides; those of the merge result where they are equal or the base's cannot be read."""
+    prices, before = prices_of(after), _prices_before(base)
+    return prices if before is None or prices.same_as(before) else replace(prices, base=before)
 
 
 def _prices_before(base: PlatformSources) -> Prices | None:

@@ -1,6 +1,8 @@
 """The cost check: computes how a change alters the bill, and judges that by the rules of the settings.
 
-Rules, budgets and exceptions are the base's. Without a rule, the cost stands in the verdict and refuses nothing.
+Rules, budgets and exceptions are the base's. Where a change brings prices and services together, the dearer price of
+both sides decides, so that no change can make its own services cheap. Without a rule, the cost stands in the verdict
+and refuses nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +17,19 @@ from typing import TYPE_CHECKING
 from neuroscale.catalog.budgets import Budgets, load_budgets
 from neuroscale.catalog.settings import LONGEST_DAYS, CostRules
 from neuroscale.core.errors import InputError, NeuroscaleError, UntrustedError
+from neuroscale.core.plurals import counted
 from neuroscale.costs.bill import BudgetUse, CostChange
 from neuroscale.costs.large_change import without_a_bill_before
 from neuroscale.costs.platform import NAME, OWN
 from neuroscale.costs.rules import CenterTotal, CostFinding, judge_costs, list_exceptions
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding
 from neuroscale.gate.checks.catalog import GATE as CATALOG_CHECK
-from neuroscale.gate.checks.cost_of_change import PLATFORM_SOURCES, cost_of_change, prices_of
+from neuroscale.gate.checks.cost_of_change import (
+    PLATFORM_SOURCES,
+    cost_of_change,
+    deciding_prices,
+    prices_of,
+)
 from neuroscale.gate.checks.cost_tripwires import cost_tripwires
 from neuroscale.gate.checks.repository_costs import RepositoryCosts
 from neuroscale.gate.verdict import Finding, Outcome, Severity
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from neuroscale.gate.run_state import Run
 
 GATE = "cost"
+_NAMED = 3
 
 
 class CostCheck(GateCheck):
@@ -41,6 +50,8 @@ class CostCheck(GateCheck):
 
     def __init__(self) -> None:
         self._rules = CostRules()
+        self._judged: CostChange | None = None
+        self._new_prices: tuple[str, ...] = ()
         self._unknown = ""
         self._without_budget: list[str] = []
         self._judges = False
@@ -64,7 +75,9 @@ class CostCheck(GateCheck):
             self._rules = run.judge.settings().costs
         levels = set(self._rules.levels.values())
         try:
-            run.cost = cost_of_change(change, run.judge, run.after, run.manifests, run.plans, run.today)
+            costs = cost_of_change(change, run.judge, run.after, run.manifests, run.plans, run.today)
+            if costs is not None:
+                run.cost, self._judged, self._new_prices = costs.shown, costs.judged, costs.new_prices
         except Exception as error:
             reason = str(error) if isinstance(error, NeuroscaleError) else f"{type(error).__name__}: {error}"
             self._unknown = f"The change of the cost is not known: {' '.join(reason.split())}"
@@ -92,17 +105,43 @@ class CostCheck(GateCheck):
             budgets = load_budgets(run.judge.snapshot)
         except InputError as error:
             raise UntrustedError(f"the base's budgets cannot be read: {error}") from error
-        touched = _amounts(run.cost) if run.cost else {}
+        touched = _amounts(self._judged) if self._judged else {}
         totals: Mapping[str, CenterTotal] = {}
         if self._rules.over_budget != "off":
-            totals = _totals(run, run.cost, touched, budgets) if run.cost else _totals_at_new_prices(run, budgets)
+            totals = (
+                _totals(run, self._judged, touched, budgets) if self._judged else _totals_at_new_prices(run, budgets)
+            )
             self._without_budget = sorted(set(touched) - {OWN, *budgets.budgets})
         if run.cost:
             run.cost = run.cost.model_copy(update={"budgets": tuple(_uses(totals, budgets))})
-        findings = [_finding(one) for one in _judge(run, self._rules, totals, budgets)]
+        judged = self._judged and self._judged.model_copy(update={"unpriced": run.cost.unpriced if run.cost else ()})
+        prices = deciding_prices(run.judge, run.after)
+        longest = run.longest_days
+        rules = judge_costs(judged, totals, self._rules, budgets, run.today, longest, prices.free)
+        findings = [_finding(one) for one in (*rules, *self._of_both_sides(run))]
         services = len(run.cost.services) if run.cost else 0
         compared = f"compared with the budget of {', '.join(totals)}" if totals else ""
         return Evaluation(tuple(findings), services, services, "services", caught, caught, compared)
+
+    def _of_both_sides(self, run: Run) -> Iterator[CostFinding]:
+        """Notices of a change of services and prices: which price decides, and which services only new prices know."""
+        shown, judged = run.cost, self._judged
+        if shown is None or judged is None:
+            return
+        where = f"{CATALOG}/prices"
+        if judged.total != shown.total:
+            message = (
+                f"change together with services, so the dearer price of both sides decides: by it, the services of the "
+                f"change cost {judged.total.new.max:,.2f} USD a month with the most replicas, and "
+                f"{shown.total.new.max:,.2f} by the prices of the change"
+            )
+            fix = "Merge the prices first, in a change of their own: then they decide."
+            yield CostFinding("both-prices", "warn", where, "prices", message, fix)
+        if self._new_prices:
+            message = f"of the change itself are the only ones for {', '.join(self._new_prices[:_NAMED])}"
+            more = len(self._new_prices) - _NAMED
+            message += f" and {counted(more, 'more service')}" if more > 0 else ""
+            yield CostFinding("new-price", "warn", where, "prices", message, "Compare them with their source.")
 
     def not_checked(self, run: Run) -> Iterable[str]:
         if self._unknown:
@@ -113,10 +152,6 @@ class CostCheck(GateCheck):
         if new:
             names = ", ".join(new)
             yield f"Large changes: {names} cost nothing before, which only `usd_a_month` in {SETTINGS} would judge."
-
-
-def _judge(run: Run, rules: CostRules, totals: Mapping[str, CenterTotal], budgets: Budgets) -> list[CostFinding]:
-    return judge_costs(run.cost, totals, rules, budgets, run.today, run.longest_days, prices_of(run.after).free)
 
 
 def _amounts(cost: CostChange) -> dict[str, tuple[Decimal, Decimal]]:
@@ -138,7 +173,7 @@ def _totals(
     if not centers:
         return {}
     folders = {f"{MANIFESTS}/{'/'.join(filter(None, (one.environment, one.name)))}" for one in cost.services}
-    prices = prices_of(run.after)
+    prices = deciding_prices(run.judge, run.after)
     others = RepositoryCosts(run.given.snapshot, folders).by_center(prices, centers)
     unknown = tuple(
         f"{one.environment}/{one.name}"

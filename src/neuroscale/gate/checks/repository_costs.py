@@ -116,17 +116,25 @@ def _price_of(prices: Prices) -> Callable[[str, LockedPlan], Decimal | None]:
 
     @cache
     def hourly(environment: str, accelerator: str, count: int, cpu: int, memory_gib: int) -> Decimal | None:
-        named = prices.environments.get(environment)
-        if named is None or (accelerator and accelerator not in prices.catalog.accelerators):
-            return None
-        found = pod_price(prices.catalog, named.price_lists, accelerator, count if accelerator else 0, cpu, memory_gib)
-        return None if found is None else found.hourly
+        asked = (accelerator, count if accelerator else 0, cpu, memory_gib)
+        prices_of_sides = (_hourly(side, environment, *asked) for side in prices.sides)
+        return max((price for price in prices_of_sides if price is not None), default=None)
 
     def price(environment: str, one: LockedPlan) -> Decimal | None:
         found = hourly(environment, one.accelerator, one.devices, one.cpu, one.memory_gib)
         return None if found is None else (found * one.replicas * HOURS_PER_MONTH).quantize(_CENT, ROUND_HALF_UP)
 
     return price
+
+
+def _hourly(
+    prices: Prices, environment: str, accelerator: str, count: int, cpu: int, memory_gib: int
+) -> Decimal | None:
+    named = prices.environments.get(environment)
+    if named is None or (accelerator and accelerator not in prices.catalog.accelerators):
+        return None
+    price = pod_price(prices.catalog, named.price_lists, accelerator, count, cpu, memory_gib)
+    return None if price is None else price.hourly
 
 
 def _by_manifests(
