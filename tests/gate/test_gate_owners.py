@@ -101,7 +101,7 @@ def test_an_object_of_another_platform_is_named_and_refused_where_it_is_strict(
 @pytest.mark.parametrize(
     ("base", "head", "center", "severity"),
     [
-        (FILES, RICHER, "cc-new", Severity.NOTICE),
+        (FILES, RICHER, "cc-new", Severity.ERROR),
         (WITHOUT, FILES, "cc-ml-inference", Severity.NOTICE),
         (FILES, RICHER, "cc-search", Severity.ERROR),
         (WITHOUT, FILES, "cc-search", Severity.ERROR),

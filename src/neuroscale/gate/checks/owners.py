@@ -74,15 +74,23 @@ def judge_owner(manifest: Manifest, known: Sequence[Team], after: Sequence[Team]
     """The findings about the labels of one object. `known`: the teams that decide; `after`: those of the change.
 
     An owner that the catalog does not have is a notice if not `strict` and if nothing else of the object belongs to a
-    known team: the object may be of another platform. Labels that only `after` allows are a notice.
+    known team: the object may be of another platform. Labels of a team that only `after` has are a notice. A changed
+    entry of a known team decides nothing: a team could leave its cost centre, and so its budget, unseen.
     """
     findings = list(_judge(manifest, known, strict=strict))
-    if findings and not list(_judge(manifest, after, strict=True)):
+    if findings and _of_nobody(manifest, known) and not list(_judge(manifest, after, strict=True)):
         told = "only the catalog of this change itself has the team, cost centre or namespace that the labels charge"
         fix = "Review the team's entry in the catalog first."
         yield manifest_finding(GATE, _NEW, manifest, (*_LABELS, OWNER), told, fix, severity=Severity.NOTICE)
         return
     yield from findings
+
+
+def _of_nobody(manifest: Manifest, known: Sequence[Team]) -> bool:
+    """Whether no known team has the owner, the cost centre or the namespace of the object."""
+    labels = _labels(manifest)
+    charged = (labels.get(OWNER), labels.get(COST_CENTER), manifest.namespace)
+    return not any(name in charged for team in known for name in (team.owner, team.cost_center, team.namespace))
 
 
 def _judge(manifest: Manifest, known: Sequence[Team], *, strict: bool) -> Iterator[Finding]:
