@@ -573,7 +573,6 @@ def test_a_lock_of_an_invented_catalog_does_not_excuse_what_it_says(repository: 
         ("manifests/prod/** working-tree-encoding=UTF-16LE-BOM", True),
         ("manifests/** text filter=lfs", True),
         ("*.yaml ident", True),
-        ("[attr]odd filter=odd", True),
         ("* text=auto eol=lf", False),
         ("*.png filter=lfs diff=lfs", False),
         ("# * filter=lfs", False),

@@ -17,7 +17,7 @@ from neuroscale.gate.checks.whole_tree import MOST_FINDINGS, evaluate_tree, tree
 from neuroscale.gate.merged_change import find_change
 from neuroscale.gate.verdict import Severity
 from neuroscale.repo.git import Git
-from neuroscale.repo.layout import MANIFESTS, PROTECTED, WRITTEN, is_written
+from neuroscale.repo.layout import MANIFESTS, PROTECTED, TAKES_PLACE_OF, WRITTEN, is_written
 from repositories import Repository
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,6 +103,16 @@ def test_what_stood_on_the_base_already_is_not_the_changes_finding(repository: R
     repository.commit({"docs/guide.md": "edited"})
     assert repository.run("ls-tree", "HEAD", "docs/out")
     assert found(repository) == set()
+
+
+@pytest.mark.parametrize("path", ["pytest.ini", "conftest.py", "setup.cfg", "Ruff.toml", ".mypy.ini", "GNUmakefile"])
+def test_a_file_that_tools_read_in_place_of_a_protected_one_is_protected_and_named(
+    repository: Repository, path: str
+) -> None:
+    repository.commit({path: "x", f"docs/{path}": "x"})
+    (notice,) = evaluate_tree(find_change(repository.git, "HEAD~1", "HEAD"))[0]
+    assert (notice.rule, notice.file, notice.severity) == ("takes-place", path, Severity.NOTICE)
+    assert {*TAKES_PLACE_OF} <= {*PROTECTED}
 
 
 # Where the machinery writes

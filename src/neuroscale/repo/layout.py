@@ -23,22 +23,33 @@ TEMPLATE = "templates/llm-inference-service"
 EXAMPLES = "templates/examples"
 """Answers to the form, for people to copy; the gate renders them to see the effects of a change on new services."""
 
-# Every file that decides how a change is judged. A name that ends in a slash is a folder. Some names would replace
-# others: workflows in .forgejo and .gitea on forges of these names, the other names of make's file, uv.toml.
+TAKES_PLACE_OF = {
+    **dict.fromkeys(("GNUmakefile", "makefile"), "Makefile"),
+    **dict.fromkeys(("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini"), "pytest's part of pyproject.toml"),
+    **dict.fromkeys(("tox.ini", "setup.cfg"), "parts of pyproject.toml"),
+    "conftest.py": "the fixtures and options of every test",
+    **dict.fromkeys(("ruff.toml", ".ruff.toml"), "ruff's part of pyproject.toml"),
+    **dict.fromkeys(("mypy.ini", ".mypy.ini"), "mypy's part of pyproject.toml"),
+    ".importlinter": "import-linter's part of pyproject.toml",
+    "hatch.toml": "hatchling's part of pyproject.toml",
+    "uv.toml": "uv's part of pyproject.toml",
+}
+"""Files at the root that tools read before, or beside, a protected file; with the part that they replace."""
+
+# Every file that decides how a change is judged. A name that ends in a slash is a folder. Workflows may also lie in
+# .forgejo and .gitea, on forges of these names.
 GATE_CODE = (
     ".ci/",
     ".forgejo/",
     ".gitea/",
     ".github/",
-    "GNUmakefile",
     "Makefile",
-    "makefile",
     "platform/local/tools/",
     "pyproject.toml",
     "requirements/",
     "scripts/",
     "src/",
-    "uv.toml",
+    *TAKES_PLACE_OF,
 )
 TENANCY = "platform/tenancy"
 METER = "platform/cost"

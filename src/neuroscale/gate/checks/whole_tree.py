@@ -29,8 +29,8 @@ from neuroscale.gate.checks.git_attributes import (
     hiding_findings,
 )
 from neuroscale.gate.merged_change import Change
-from neuroscale.gate.verdict import Finding
-from neuroscale.repo.layout import is_written
+from neuroscale.gate.verdict import Finding, Severity
+from neuroscale.repo.layout import TAKES_PLACE_OF, is_written
 
 Read = Callable[[str, Literal["blob", "tree"]], bytes | None]
 """Gives the content of an object by its id, or None if git has no such object."""
@@ -42,6 +42,7 @@ _MOST_PATH_BYTES = 1000
 _FOLDER, _LINK, _SUBMODULE = "40000", "120000", "160000"
 _MODES = (_FOLDER, "100644", "100755", _LINK, _SUBMODULE)
 _SUBMODULES = ".gitmodules"
+_TAKES_PLACE = {name.casefold(): replaced for name, replaced in TAKES_PLACE_OF.items() if name != "makefile"}
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,10 @@ def _entry_findings(read: Read, path: str, entry: _Entry) -> Iterator[Finding]:
         yield file_finding(
             _GATE, "written-path", path, message, "Remove it (git rm -r --cached) and leave it to .gitignore."
         )
+    if folded in _TAKES_PLACE and path == entry.name:
+        message = f"is read by tools in place of {_TAKES_PLACE[folded]}, or beside it: main could be tested otherwise"
+        fix = "Write its content into the protected file, or let an owner of that file review it."
+        yield file_finding(_GATE, "takes-place", path, message, fix, severity=Severity.NOTICE)
     if entry.mode == _SUBMODULE or folded == _SUBMODULES:
         message = "brings a submodule: each checkout would fetch from another server, and could hand credentials to it"
         yield file_finding(
@@ -240,6 +245,7 @@ def _tripwires() -> list[tuple[str, dict[str, bytes], str]]:
         made("link", (_LINK, "absolute"), content=b"/etc/passwd"),
         made("link", (_LINK, "escaping"), content=b"../tripwire"),
         made("link", (_LINK, "chained"), content=b"folder/../../tripwire"),
+        made("takes-place", (file, "pytest.ini")),
         made("long-name", (file, "x" * (_MOST_NAME_BYTES + 1))),
         made("similar-names", (file, "TRIPWIRE"), (file, "tripwire")),
         made("repeated-name", (file, "tripwire"), (file, "tripwire")),
