@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from neuroscale.core.errors import InputError
+from neuroscale.gate import merged_change
 from neuroscale.gate.checks.files import evaluate_files
 from neuroscale.gate.judged_files import GateInput
 from neuroscale.gate.merged_change import find_change, read_change, texts_of
@@ -105,6 +106,16 @@ def test_a_change_that_conflicts_is_unusable(repository: Repository) -> None:
     repository.run("switch", "--quiet", "main")
     repository.commit({"manifests/dev/a/plan.yaml": "main"})
     with pytest.raises(InputError, match="conflict"):
+        find_change(repository.git, "main", "feature")
+
+
+def test_a_merge_that_takes_too_long_is_unusable(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository.run("switch", "--quiet", "--create", "feature")
+    repository.commit({"manifests/dev/a/plan.yaml": "feature"})
+    repository.run("switch", "--quiet", "main")
+    repository.commit({"manifests/dev/b/plan.yaml": "main"})
+    monkeypatch.setattr(merged_change, "MERGED_WITHIN", 0.0)
+    with pytest.raises(InputError, match="does not merge into the base within 0 s"):
         find_change(repository.git, "main", "feature")
 
 

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from neuroscale.core.errors import ExitStatus, InputError, Problem, UntrustedError
+from neuroscale.core.scratch import scratch_folder
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Check, Outcome, Verdict, exit_status
 from neuroscale.repo.layout import GATE_CODE
@@ -142,8 +142,8 @@ def _unpack(snapshot: GitSnapshot, folder: Path) -> None:
 
 def _judge(change: Change, treeish: str, *, server: bool, strict: bool) -> _Answer:
     """Run the gate whose code lies in a tree, on the same change."""
-    with tempfile.TemporaryDirectory(prefix="neuroscale-judge-") as scratch:
-        folder = Path(scratch)
+    with scratch_folder("neuroscale-judge-") as scratch:
+        folder = scratch
         try:
             _unpack(GitSnapshot(change.git, treeish), folder / "code")
         except InputError as error:

@@ -10,7 +10,7 @@ from neuroscale.core.errors import InputError, Problem, UntrustedError
 from neuroscale.gate.checks.secrets import LARGEST_TEXT, Text
 from neuroscale.gate.judged_files import GateInput, ServiceFolder, group_services
 from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIMES
-from neuroscale.repo.git import Git
+from neuroscale.repo.git import Git, GitTimeoutError
 from neuroscale.repo.layout import (
     CATALOG,
     EXAMPLES,
@@ -28,6 +28,8 @@ RENDERED_FROM = (TEMPLATE, SETTINGS, CATALOG, RUNTIMES)
 """The files that decide the content of a service when it is next rendered."""
 MOST_PATHS = 300
 """The most paths on one command line of git."""
+MERGED_WITHIN = 120.0
+"""Seconds that git may take to merge head into base."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,13 @@ def find_change(git: Git, base: str, head: str) -> Change:
 def _merged_tree(git: Git, base: str, head: str) -> str:
     if git.run("merge-base", "--is-ancestor", base, head, check=False).returncode == 0:
         return git.text("rev-parse", f"{head}^{{tree}}")
-    done = git.run("merge-tree", "--write-tree", "--no-messages", "-z", base, head, check=False)
+    command = ("merge-tree", "--write-tree", "--no-messages", "-z", base, head)
+    try:
+        done = git.run(*command, check=False, timeout=MERGED_WITHIN)
+    except GitTimeoutError as error:
+        told = f"does not merge into the base within {MERGED_WITHIN:g} s"
+        fix = "Merge or rebase onto the base branch, so that nothing is left to merge, or split the change."
+        raise InputError(Problem("the command line", "--head", told, fix)) from error
     if done.returncode == 0:
         return done.stdout.decode().split("\0")[0].strip()
     if done.returncode == 1:

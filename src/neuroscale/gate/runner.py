@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
 
+from neuroscale.core.scratch import scratch_folder
 from neuroscale.gate.check import GateCheck, GateResult, begin
 from neuroscale.gate.checks import effects
 from neuroscale.gate.checks.api_server import ApiServerCheck
@@ -89,11 +89,11 @@ def all_checks() -> list[GateCheck]:
 
 def _judge(subject: Subject, today: date) -> Verdict:
     with (
-        tempfile.TemporaryDirectory(prefix="neuroscale-gate-") as scratch,
+        scratch_folder("neuroscale-gate-") as scratch,
         ThreadPoolExecutor() as pool,
         ExitStack() as ending,  # before the pool, so that a run that breaks off does not wait for a server's answers
     ):
-        run = Run(subject, today, Path(scratch), ending)
+        run = Run(subject, today, scratch, ending)
         not_checked: list[str] = []
         beside: list[tuple[GateCheck, Future[GateResult | None]]] = []
         for check in all_checks():

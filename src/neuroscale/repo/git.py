@@ -28,6 +28,9 @@ _SETTINGS = (
     "log.showSignature=false",
     "merge.default=text",
     "merge.directoryRenames=conflict",
+    # Git compares so many removed files with as many new ones at most: a million pairs take some seconds. Beyond that,
+    # a file that one side renamed and the other altered is a conflict.
+    "merge.renameLimit=1000",
     "merge.renames=true",
 )
 LARGEST_OBJECT = 16 * MIB

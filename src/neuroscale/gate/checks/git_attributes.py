@@ -11,11 +11,10 @@ each trusted file of the merge result, in a repository of its own, where no sett
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from neuroscale.core.errors import UntrustedError
+from neuroscale.core.scratch import scratch_folder
 from neuroscale.gate.check import file_finding
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Finding, Severity
@@ -187,12 +186,12 @@ def _answers(change: Change, names: Sequence[str]) -> list[tuple[str, str, str]]
     objects = change.git.text("rev-parse", "--path-format=absolute", "--git-path", "objects")
     if "\n" in objects:
         raise UntrustedError("the repository lies in a folder with a line end in its name: git cannot be asked.")
-    with tempfile.TemporaryDirectory(prefix="neuroscale-attributes-") as scratch:
-        git = Git(Path(scratch))
+    with scratch_folder("neuroscale-attributes-") as scratch:
+        git = Git(scratch)
         alone = {"GIT_ATTR_NOSYSTEM": "1", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
         form = change.git.text("rev-parse", "--show-object-format")
         git.run("init", "--quiet", "--bare", "--template=", f"--object-format={form}", ".", environment=alone)
-        alternates = Path(scratch) / "objects" / "info" / "alternates"
+        alternates = scratch / "objects" / "info" / "alternates"
         alternates.parent.mkdir(parents=True, exist_ok=True)
         alternates.write_text(f"{objects}\n", encoding="utf-8", errors="surrogateescape")
         git.run("read-tree", change.tree, environment=alone, timeout=_ANSWER_WITHIN)
