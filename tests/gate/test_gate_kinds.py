@@ -355,6 +355,29 @@ def test_other_annotations_are_left_alone(annotations: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("component", "message"),
+    [
+        ({"minReplicas": 3, "maxReplicas": 2}, "at least 3 and at most 2"),
+        ({"maxReplicas": -1}, "negative"),
+        ({"minReplicas": -2}, "negative"),
+        ({"minReplicas": 3}, ""),
+        ({"minReplicas": 3, "maxReplicas": 0}, ""),
+        ({"minReplicas": 0, "maxReplicas": 1}, ""),
+        ({"minReplicas": "3", "maxReplicas": 2}, ""),
+    ],
+)
+@pytest.mark.parametrize("part", ["predictor", "transformer"])
+def test_numbers_of_replicas_that_kserve_refuses_are_findings(
+    part: str, component: dict[str, Any], message: str
+) -> None:
+    one = manifest(f"{KSERVE}/v1beta1", "InferenceService", spec={part: component})
+    policies = load_policy_set(FolderSnapshot(ROOT)).policies
+    evaluation, _ = evaluate_kinds([one], policies, schemas.find(), strict=True)
+    found = [finding for finding in evaluation.findings if finding.rule == "impossible-replicas"]
+    assert [message in finding.message for finding in found] == [True] * bool(message)
+
+
+@pytest.mark.parametrize(
     ("version", "kind", "stop", "told"),
     [
         ("v1beta1", "InferenceService", "true", True),

@@ -5,15 +5,22 @@ It imports the client only in a run with --server.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from neuroscale.core import tools
 from neuroscale.core.errors import UntrustedError
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut
+from neuroscale.manifests.serving_runtimes import KSERVE
 
 if TYPE_CHECKING:
     from neuroscale.gate.run_state import Run
     from neuroscale.kube.ephemeral import EphemeralServer
+
+_NO_WEBHOOK = (
+    "KServe's own admission webhook, which the run's API server does not ask: it also refuses addresses of models, "
+    "autoscaler settings, canaries and several nodes that it cannot deploy."
+)
 
 
 class ApiServerCheck(GateCheck):
@@ -45,3 +52,7 @@ class ApiServerCheck(GateCheck):
         if self._server is None:
             raise UntrustedError("--server asks for it, but its server was not started.")
         return evaluate_by_server(run.judged, run.schemas(), self._server, version)
+
+    def not_checked(self, run: Run) -> Iterable[str]:
+        if run.subject.server and any(manifest.group == KSERVE for manifest in run.judged):
+            yield _NO_WEBHOOK

@@ -22,7 +22,7 @@ from neuroscale.gate.checks.open_networks import RULE as OPEN_NETWORK
 from neuroscale.gate.checks.open_networks import open_rules
 from neuroscale.gate.checks.plain_secrets import secrets_of_map
 from neuroscale.gate.checks.refused_kinds import REFUSED
-from neuroscale.gate.checks.stopped_services import stopped_services
+from neuroscale.gate.checks.service_replicas import impossible_replicas, stopped_services
 from neuroscale.gate.checks.sync_annotations import HOOK, RULE, sync_annotations
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests import disruption_budgets
@@ -103,10 +103,15 @@ def evaluate_kinds(
         found, _ = _look([trap], (), schemas, strict=True)
         if [finding.rule for finding in found] != [rule]:
             raise UntrustedError(f"the kinds check did not find its tripwire for the rule {rule!r}.")
+    # The kind of this one has policies, and no other rule of this module.
+    if not list(
+        impossible_replicas(GATE, _manifest("serving.kserve.io/v1beta1", "InferenceService", spec=_IMPOSSIBLE))
+    ):
+        raise UntrustedError("the kinds check did not find its tripwire for the rule 'impossible-replicas'.")
     findings, unjudged = _look(manifests, policies, schemas, strict=strict)
     detail = f"{len(unjudged)} of {len(manifests)} objects are of a kind that nothing judges" if unjudged else ""
-    count = len(manifests)
-    return Evaluation(tuple(findings), count, count, "objects", len(traps), len(traps), detail), unjudged
+    count, caught = len(manifests), len(traps) + 1
+    return Evaluation(tuple(findings), count, count, "objects", caught, caught, detail), unjudged
 
 
 def unjudged_kinds(unjudged: Sequence[Manifest]) -> Iterator[str]:
@@ -135,6 +140,7 @@ def _look(
     for manifest in manifests:
         findings += sync_annotations(GATE, manifest)
         findings += stopped_services(GATE, manifest)
+        findings += impossible_replicas(GATE, manifest)
         findings += internal_texts(GATE, manifest)
         refusal = REFUSED.get((manifest.group, manifest.kind))
         if refusal is not None and (strict or refusal.everywhere):
@@ -309,44 +315,48 @@ _RULES: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Iterator[_Trouble
 }
 
 
+_IMPOSSIBLE = {"predictor": {"minReplicas": 3, "maxReplicas": 2}}
+
+
+def _manifest(
+    api_version: str,
+    kind: str,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    owners: Sequence[Mapping[str, str]] = (),
+    **fields: Any,
+) -> Manifest:
+    texts = {"labels": dict(labels or {}), "annotations": dict(annotations or {})}
+    metadata = {"name": TRIPWIRE_PREFIX, **texts, "ownerReferences": list(owners)}
+    value = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+    return Manifest("tripwire.yaml", value, Document(value, {(): 1}))
+
+
 def _tripwires() -> list[tuple[str, Manifest]]:
     """Known-bad objects, each with the rule that must find it."""
 
-    def manifest(
-        api_version: str,
-        kind: str,
-        labels: Mapping[str, str] | None = None,
-        annotations: Mapping[str, str] | None = None,
-        owners: Sequence[Mapping[str, str]] = (),
-        **fields: Any,
-    ) -> Manifest:
-        texts = {"labels": dict(labels or {}), "annotations": dict(annotations or {})}
-        metadata = {"name": TRIPWIRE_PREFIX, **texts, "ownerReferences": list(owners)}
-        value = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
-        return Manifest("tripwire.yaml", value, Document(value, {(): 1}))
-
     def network(**spec: Any) -> Manifest:
-        return manifest("networking.k8s.io/v1", "NetworkPolicy", spec={"podSelector": {}, **spec})
+        return _manifest("networking.k8s.io/v1", "NetworkPolicy", spec={"podSelector": {}, **spec})
 
     return [
-        ("refused-kind", manifest("serving.kserve.io/v1alpha1", "TrainedModel")),
-        ("unjudged-kind", manifest("rbac.authorization.k8s.io/v1", "ClusterRoleBinding")),
-        (RULE, manifest("v1", "ConfigMap", annotations={HOOK: "PreSync"})),
-        ("owner-reference", manifest("v1", "LimitRange", owners=[{"kind": "ConfigMap", "name": "gone"}])),
-        ("plain-secret", manifest("v1", "ConfigMap", data={"DB_PASSWORD": "tripwire"})),
+        ("refused-kind", _manifest("serving.kserve.io/v1alpha1", "TrainedModel")),
+        ("unjudged-kind", _manifest("rbac.authorization.k8s.io/v1", "ClusterRoleBinding")),
+        (RULE, _manifest("v1", "ConfigMap", annotations={HOOK: "PreSync"})),
+        ("owner-reference", _manifest("v1", "LimitRange", owners=[{"kind": "ConfigMap", "name": "gone"}])),
+        ("plain-secret", _manifest("v1", "ConfigMap", data={"DB_PASSWORD": "tripwire"})),
         (
             "budget-of-all-pods",
-            manifest("policy/v1", "PodDisruptionBudget", spec={"selector": {}, "maxUnavailable": 1}),
+            _manifest("policy/v1", "PodDisruptionBudget", spec={"selector": {}, "maxUnavailable": 1}),
         ),
-        ("no-eviction", manifest("policy/v1", "PodDisruptionBudget", spec={"maxUnavailable": 0})),
-        ("external-name", manifest("v1", "Service", spec={"type": "ExternalName"})),
-        ("unguarded-namespace", manifest("v1", "Namespace")),
-        (INTERNAL_RULE, manifest("v1", "ConfigMap", annotations={f"{INTERNAL}storage-spec": "true"})),
-        ("plain-secret", manifest("v1", "Secret", stringData={"token": "tripwire"})),
-        ("lasting-token", manifest("v1", "Secret", type=_TOKEN_TYPE)),
-        ("open-service", manifest("v1", "Service", spec={"type": "LoadBalancer"})),
+        ("no-eviction", _manifest("policy/v1", "PodDisruptionBudget", spec={"maxUnavailable": 0})),
+        ("external-name", _manifest("v1", "Service", spec={"type": "ExternalName"})),
+        ("unguarded-namespace", _manifest("v1", "Namespace")),
+        (INTERNAL_RULE, _manifest("v1", "ConfigMap", annotations={f"{INTERNAL}storage-spec": "true"})),
+        ("plain-secret", _manifest("v1", "Secret", stringData={"token": "tripwire"})),
+        ("lasting-token", _manifest("v1", "Secret", type=_TOKEN_TYPE)),
+        ("open-service", _manifest("v1", "Service", spec={"type": "LoadBalancer"})),
         (OPEN_NETWORK, network(ingress=[{"ports": [{"port": 8080}]}])),
         (OPEN_NETWORK, network(ingress=[{"from": [{"ipBlock": {"cidr": f"{n}.0.0.0/1"}} for n in (0, 128)]}])),
         (OPEN_NETWORK, network(policyTypes=["Egress"], egress=[{}])),
-        ("privileged-namespace", manifest("v1", "Namespace", {_POD_SECURITY: "privileged"})),
+        ("privileged-namespace", _manifest("v1", "Namespace", {_POD_SECURITY: "privileged"})),
     ]
