@@ -436,6 +436,7 @@ def test_overrides_are_honoured_and_shown_with_what_was_planned() -> None:
         (forced("tpu-v6e-1", 1), "cannot serve compressed-tensors-w4a16 weights"),
         ({"accelerator": "nvidia-a100-80gb", "kv_cache_dtype": "fp8"}, "cannot keep its KV cache as fp8"),
         ({"max_model_len": 1_000_000}, "reads at most 262144"),
+        ({"max_model_len": 16}, "The override of max_model_len is 16, and prompt and answer of the form may have"),
         ({"max_num_seqs": 1, "replicas.max": 2}, "At most 2 replicas"),
         ({"replicas.min": 100}, "the environment allows 32"),
     ],
@@ -446,6 +447,18 @@ def test_an_override_that_cannot_work_is_refused_and_not_replaced(overrides: dic
     assert words in " ".join(made.reasons)
     if "accelerator" in overrides:
         assert made.accelerator == overrides["accelerator"]
+
+
+def test_overrides_that_let_users_wait_make_a_plan_tight_and_say_how_many() -> None:
+    ask_for = {"concurrent_users": 64, "longest_prompt_tokens": 2000, "longest_answer_tokens": 200}
+    roomy = forced("nvidia-h100-80gb", 1)
+    assert planned(MOE_QAT, **ask_for, overrides=roomy).verdict == "fits"
+    made = planned(MOE_QAT, **ask_for, overrides={**roomy, "max_num_seqs": 1, "replicas.min": 2, "replicas.max": 2})
+    assert made.verdict == "tight"
+    assert "2 x 1 user is less than the 64 asked for, by the overrides: 62 of them wait" in " ".join(made.reasons)
+    exact = {"max_model_len": 2200}
+    assert planned(MOE_QAT, **ask_for, overrides={**roomy, **exact}).verdict == "fits"
+    assert planned(MOE_QAT, **ask_for, overrides={**roomy, "max_model_len": 2199}).verdict == "refused"
 
 
 def test_fewer_replicas_than_needed_are_honoured_and_said() -> None:

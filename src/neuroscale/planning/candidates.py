@@ -56,13 +56,15 @@ class Case:
     @property
     def wanted_model_len(self) -> int:
         """Longest prompt, longest answer and the chat template, in whole KV cache blocks."""
-        request = self.request
-        tokens = request.longest_prompt_tokens + request.longest_answer_tokens + CHAT_TEMPLATE_TOKENS
-        whole = math.ceil(tokens / BLOCK) * BLOCK
+        whole = math.ceil((self.asked_tokens + CHAT_TEMPLATE_TOKENS) / BLOCK) * BLOCK
         # If only the margin for the template crosses the model's own limit, the limit itself is the length.
-        asked = request.longest_prompt_tokens + request.longest_answer_tokens
         limit = self.model.facts.max_position_embeddings
-        return limit if asked < limit < whole else whole
+        return limit if self.asked_tokens < limit < whole else whole
+
+    @property
+    def asked_tokens(self) -> int:
+        """The tokens of the longest prompt and answer together."""
+        return self.request.longest_prompt_tokens + self.request.longest_answer_tokens
 
     @cached_property
     def typical(self) -> tuple[int, int]:
@@ -140,6 +142,10 @@ class Candidate:
     def tight(self) -> bool:
         """Whether the free memory is less than the error band of the estimate."""
         return self.memory.free < self.band_gib
+
+    def leaves_waiting(self, users: int) -> int:
+        """How many of so many concurrent users wait in the queue, since overrides leave too few requests at once."""
+        return max(0, users - self.typical_capacity * self.replicas.min) if self.typical_capacity else 0
 
     @property
     def label(self) -> str:
@@ -219,7 +225,6 @@ def judge_candidate(
     failures += [Failure("support", sentence) for sentence in server.unsupported(most)]
 
     typical = case.typical_len
-
     capacity = _largest(lambda requests: server.fits(requests, most), ceiling)
     usual = capacity if typical is None else _largest(lambda requests: server.fits(requests, most, typical), ceiling)
     replicas = _replicas(case, usual)
@@ -364,6 +369,12 @@ def _unsupported(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, co
             "support",
             f"The MLP of {model.name} ({facts.intermediate_size} wide, quantised in groups of {group}) cannot be "
             f"split over {count} ranks.",
+        )
+    if "max_model_len" in case.overrides and case.max_model_len < case.asked_tokens:
+        against(
+            "context",
+            f"The override of max_model_len is {case.max_model_len}, and prompt and answer of the form may have "
+            f"{case.asked_tokens} tokens: override it with at least {case.asked_tokens}, or remove it.",
         )
     if case.max_model_len > facts.max_position_embeddings:
         against(

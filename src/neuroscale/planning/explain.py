@@ -148,11 +148,11 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
     if replicas.max > replicas.min:
         told = f"Nothing scales between the two yet, so the price counts {replicas.min}."
         sentences.append(f"Up to {replicas.max} replicas are allowed. {told}")
-    if chosen.typical_capacity * replicas.min < request.concurrent_users:
+    if waiting := chosen.leaves_waiting(request.concurrent_users):
         users = plainly_counted(chosen.typical_capacity, "user")
         sentences.append(
-            f"{replicas.min} x {users} is less than the {request.concurrent_users} asked for: requests beyond that "
-            "wait in the queue."
+            f"{replicas.min} x {users} is less than the {request.concurrent_users} asked for, by the overrides: "
+            f"{waiting} of them wait in the queue at the busiest time, so the plan is tight."
         )
     if case.max_model_len == case.wanted_model_len:
         sentences.append(

@@ -34,7 +34,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
     sure = confidence(chosen)
     if not chosen.works:
         verdict = "refused"
-    elif chosen.tight or sure == "low":
+    elif chosen.tight or sure == "low" or chosen.leaves_waiting(request.concurrent_users):
         verdict = "tight"
     else:
         verdict = "fits"
