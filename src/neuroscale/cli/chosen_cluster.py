@@ -55,7 +55,9 @@ def open_cluster(where: Where) -> Cluster:
     path = kubeconfig(state)
     if not path.exists():
         raise _no_cluster(state.folder)
-    return Cluster.of_kubeconfig(path, None)
+    cluster = Cluster.of_kubeconfig(path, None)
+    cluster.own_options = (f"--state={state.folder}",)
+    return cluster
 
 
 def configured(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -107,9 +105,8 @@ def _with_curl(one: ServiceStatus, where: Where, state: State | None, repository
 
 def _key_command(one: ServiceStatus, where: Where, repository: Path | None) -> list[str]:
     """The command that writes the service's key, with the options of this command."""
-    program = "neuroscale"
-    if shutil.which(program) is None:
-        program = str(Path(sys.executable).with_name(program))
+    from neuroscale.cluster.command_lines import own_program
+
     named = {
         "--environment": one.environment,
         "--state": where.state and where.state.absolute(),
@@ -117,7 +114,7 @@ def _key_command(one: ServiceStatus, where: Where, repository: Path | None) -> l
         "--context": where.context,
         "--repository": repository and repository.absolute(),
     }
-    return [program, "key", one.name, "--print", *(f"{name}={value}" for name, value in named.items() if value)]
+    return [own_program(), "key", one.name, "--print", *(f"{name}={value}" for name, value in named.items() if value)]
 
 
 def _wait(reader: Reader, clone: Clone, question: Question, seconds: float) -> ServiceStatuses:
