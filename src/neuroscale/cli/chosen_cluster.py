@@ -25,6 +25,16 @@ class Where:
     kubeconfig: Path | None = None
     state: Path | None = None
 
+    @property
+    def options(self) -> list[str]:
+        """The options that name it, for a command that a user pastes."""
+        named = {
+            "--state": self.state and self.state.absolute(),
+            "--kubeconfig": self.kubeconfig and self.kubeconfig.absolute(),
+            "--context": self.context,
+        }
+        return [f"{name}={value}" for name, value in named.items() if value]
+
 
 def local_state(where: Where) -> State | None:
     """The chosen local platform; None for another cluster. Raises InputError if the platform has no cluster."""

@@ -107,14 +107,9 @@ def _key_command(one: ServiceStatus, where: Where, repository: Path | None) -> l
     """The command that writes the service's key, with the options of this command."""
     from neuroscale.cluster.command_lines import own_program
 
-    named = {
-        "--environment": one.environment,
-        "--state": where.state and where.state.absolute(),
-        "--kubeconfig": where.kubeconfig and where.kubeconfig.absolute(),
-        "--context": where.context,
-        "--repository": repository and repository.absolute(),
-    }
-    return [own_program(), "key", one.name, "--print", *(f"{name}={value}" for name, value in named.items() if value)]
+    environment = [f"--environment={one.environment}"] if one.environment else []
+    place = [f"--repository={repository.absolute()}"] if repository else []
+    return [own_program(), "key", one.name, "--print", *environment, *where.options, *place]
 
 
 def _wait(reader: Reader, clone: Clone, question: Question, seconds: float) -> ServiceStatuses:
