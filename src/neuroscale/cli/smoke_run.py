@@ -112,15 +112,13 @@ def _report(question: Question, where: Where, repository: Path | None) -> Report
 
 def _ways(question: Question, where: Where, root: Path) -> tuple[tuple[str, ...], str]:
     """The ways to the hosts of services, and the file of what signs their certificates: the named ones, else those to
-    the gateway of the local platform that is asked, or to which the forge's job belongs, for hosts of the platform.
+    the gateway of the local platform that is asked, for hosts of the platform.
     """
     read_rules(question.connect_to)  # a wrong one is refused before anything is done
     if question.connect_to:
         return question.connect_to, ""
-    from neuroscale.cli.curl_of_service import local_gateway
-
     state = local_state(where)
-    way, _ = local_gateway() if state is None else (gateway_way(state), "")
+    way = None if state is None else gateway_way(state)
     domain = load_settings(FolderSnapshot(root)).domain
     host = urlsplit(question.base_url).hostname or domain
     if way is None or not f".{host}".endswith(f".{domain}"):
