@@ -323,7 +323,7 @@ def _at_gateway(name: str, fails: str, arrange: Arrange) -> Breakage:
     return Breakage(name, frozenset(fails.split()), arrange, place="gateway")
 
 
-def _address(url: str) -> Any:
+def _asked_at(url: str) -> Any:
     return contextlib.nullcontext(Asked(base_url=url))
 
 
@@ -616,8 +616,8 @@ BREAKAGES: tuple[Breakage, ...] = (
         "reachable",
         lambda lab: _gateway(lab, certificate(lab.folder, "other", host="other.example.com")),
     ),
-    _at_gateway("its address is nobody's", "reachable", lambda lab: _address("https://nowhere.invalid")),
-    _at_gateway("nothing listens at its address", "reachable", lambda lab: _address("https://127.0.0.1:1")),
+    _at_gateway("its address is nobody's", "reachable", lambda lab: _asked_at("https://nowhere.invalid")),
+    _at_gateway("nothing listens at its address", "reachable", lambda lab: _asked_at("https://127.0.0.1:1")),
     _at_gateway(
         "its certificate ends in days",
         "tls",
