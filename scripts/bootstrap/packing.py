@@ -1,0 +1,168 @@
+"""Packs the built tools and schemas into a bundle, writes their digests, and collects the licences of their modules."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import stat
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bootstrap.bundle import (
+    DIGESTS,
+    SCHEMAS,
+    Digest,
+    RefusedError,
+    digest_of,
+    member,
+    pinned_go,
+    read_digests,
+    this_platform,
+)
+from bootstrap.running import SetupError, say
+from bootstrap.sbom import modules_of
+from neuroscale.core import tool_cache
+from neuroscale.core.tool_cache import REPOSITORY, STAMP
+
+_LICENCE = re.compile(r"(licen[cs]e|copying|notice|unlicense)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A part of a bundle: its name, its folder, and its digest as the folder is now."""
+
+    name: str
+    folder: Path
+    digest: Digest
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """Write the bundle and what goes with it; returns the exit status: 1 if the bundle lacks a tool."""
+    folder = REPOSITORY / ".state" / "bundle"
+    parser = argparse.ArgumentParser(
+        prog="bundle.py", description="Pack the built tools, so that others need not build."
+    )
+    parser.add_argument(
+        "--output", type=Path, default=folder / f"neuroscale-tools-{this_platform()}.zip", metavar="FILE"
+    )
+    parser.add_argument(
+        "--licences", type=Path, metavar="FILE", help="also write the licences of the tools' modules here"
+    )
+    parser.add_argument("--write-digests", action="store_true", help=f"first write {DIGESTS} anew from what is built")
+    chosen = parser.parse_args(arguments)
+    try:
+        built, problems = look(REPOSITORY)
+        if chosen.write_digests and not problems:
+            write_digests(REPOSITORY, built)
+        digests = read_digests(REPOSITORY)
+        good = [part for part in built if digests.get(part.name) == part.digest]
+        problems += [
+            f"{part.name} is not what {DIGESTS} says. If its pins moved, run: make bundle ARGUMENTS=--write-digests"
+            for part in built
+            if part not in good
+        ]
+        if good:
+            pack(good, chosen.output)
+            size = chosen.output.stat().st_size
+            say(f"bundle: {len(good)} parts, {size / 2**20:.0f} MiB in {chosen.output}")
+        if chosen.licences is not None:
+            problems += write_licences(good, tool_cache.cache_folder() / "go-mod", chosen.licences)
+    except (SetupError, tool_cache.PinError, RefusedError) as error:
+        problems = [str(error)]
+    except OSError as error:
+        problems = [f"{error.filename or 'a file'} could not be used: {error.strerror or error}."]
+    for problem in problems:
+        say(f"bundle: {problem}")
+    return int(bool(problems))
+
+
+def look(repository: Path) -> tuple[list[Packed], list[str]]:
+    """What the pinned Go built, and a sentence for each tool that it did not."""
+    go, built, problems = pinned_go(repository), list[Packed](), list[str]()
+    for name in tool_cache.TOOL_NAMES:
+        tool = tool_cache.tool(name, repository)
+        if (problem := tool_cache.problem(tool)) is not None:
+            problems.append(f"{problem}. Run: make setup")
+            continue
+        stamp = json.loads((tool.folder / STAMP).read_text(encoding="utf-8"))
+        compiler = str(stamp.get("go", "")).removeprefix("go version ") or "an unknown Go"
+        if not re.search(rf"\bgo{re.escape(go)}(?![\d.])", compiler):
+            problems.append(
+                f"{name} was built by {compiler}, and not by the pinned go{go}: it is not packed. "
+                f"Remove {tool.folder} and run: python3 scripts/setup.py --pinned-go"
+            )
+            continue
+        built.append(Packed(name, tool.folder, digest_of(tool.folder, go)))
+    pins = tool_cache.schema_pins(repository)
+    if (pins.folder / "kinds.json").is_file():
+        built.append(Packed(SCHEMAS, pins.folder, digest_of(pins.folder, go)))
+    else:
+        problems.append("The JSON schemas are missing. Run: make setup")
+    return built, problems
+
+
+def write_digests(repository: Path, built: Sequence[Packed]) -> None:
+    """Write this platform's digests anew; those of others stay as they are."""
+    path = repository / DIGESTS
+    rows: dict[str, Mapping[str, object]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    rows[this_platform()] = {part.name: asdict(part.digest) for part in sorted(built, key=lambda part: part.name)}
+    path.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    say(f"bundle: wrote {path}")
+
+
+def pack(parts: Sequence[Packed], output: Path) -> None:
+    """Write the bundle, which appears whole or not at all: a zip that holds a zip for each part."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    half = output.with_name(f".{output.name}.new")
+    try:
+        with zipfile.ZipFile(half, "w", zipfile.ZIP_STORED) as bundle:
+            for part in parts:
+                entry = zipfile.ZipInfo(member(part.name, part.folder.name))
+                entry.file_size = part.digest.size  # so that a large one gets the fields for large ones
+                with bundle.open(entry, "w") as target, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as inner:
+                    for name, path in _files(part.folder):
+                        # No times and no owners: the same files give the same bundle.
+                        plain = zipfile.ZipInfo(name)
+                        program = path.stat().st_mode & stat.S_IXUSR
+                        plain.external_attr = (stat.S_IFREG | (0o755 if program else 0o644)) << 16
+                        plain.compress_type = zipfile.ZIP_DEFLATED
+                        inner.writestr(plain, path.read_bytes(), compresslevel=6)
+        half.replace(output)
+    finally:
+        half.unlink(missing_ok=True)
+
+
+def write_licences(parts: Sequence[Packed], modules: Path, output: Path) -> list[str]:
+    """Write a zip with the licence files of each module that is in a tool, out of Go's module cache.
+
+    Returns a sentence for each module that the cache lacks, or that brings no licence.
+    """
+    used = {
+        (path, version)
+        for part in parts
+        if part.name != SCHEMAS
+        for path, version, _ in modules_of(part.folder / part.name)
+    }
+    output.parent.mkdir(parents=True, exist_ok=True)
+    problems = []
+    with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, version in sorted(used):
+            # Go writes an upper-case letter as `!` and its lower-case one (golang.org/x/mod/module, EscapePath).
+            escaped = re.sub("[A-Z]", lambda match: f"!{match[0].lower()}", f"{path}@{version}")
+            texts = [file for file in sorted(modules.joinpath(escaped).glob("*")) if _LICENCE.match(file.name)]
+            for file in texts:
+                if file.is_file():
+                    archive.write(file, f"{path}@{version}/{file.name}")
+            if not texts:
+                problems.append(f"{path}@{version} has no licence in {modules}. Build with: --keep-build-cache")
+    return problems
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and name != STAMP:
+            yield name, path
