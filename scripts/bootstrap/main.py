@@ -16,7 +16,7 @@ from bootstrap.bundle import VARIABLE, Bundle, RefusedError, address_of, pinned_
 from bootstrap.go import BUILD_CACHES
 from bootstrap.locks import locked
 from bootstrap.running import BROKEN_OFF, SetupError, say
-from bootstrap.steps import PACKAGES, PURPOSES, Step, Steps
+from bootstrap.steps import PURPOSES, Step, Steps
 from neuroscale.core import tool_cache
 from neuroscale.core.module_zip import ModuleError
 from neuroscale.core.tool_cache import REPOSITORY
@@ -113,11 +113,12 @@ def find_bundle(address: str) -> Bundle | None:
 def check_space(steps: Sequence[Step], repository: Path, cache: Path) -> None:
     """Say what the missing steps need of which disk, and how much is free. Raises SetupError if it is too little."""
     todo = list({step.title: step for step in steps if not step.done()}.values())
-    own = PACKAGES if any(not step.shared for step in todo) else 0
-    stays, passes = sum(step.stays for step in todo), sum(step.built for step in todo)
-    size = Steps(repository, cache).go.caches_size() if passes else 0  # an earlier run's are used
-    passes = max(0.0, passes - size)
-    needs = {repository: float(own), cache: stays + passes}
+    own = sum(step.stays for step in todo if not step.shared)
+    stays, passes = sum(step.stays for step in todo if step.shared), sum(step.built for step in todo)
+    if passes:  # what an earlier run left is used
+        left = sum(step.built for step in steps) - Steps(repository, cache).go.caches_size()
+        passes = max(0.0, min(passes, left))
+    needs = {repository: own, cache: stays + passes}
     for folder, needed, free in prerequisites.by_disk(needs):
         if needed:
             later = (
