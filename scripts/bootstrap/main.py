@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         steps = steps_of(REPOSITORY, cache, chosen.purpose, pinned_go=chosen.pinned_go)
         if all(step.done() for step in steps):
             return 0
-        bundle = None
+        bundle, had_caches = None, _has_build_caches(cache)
         with contextlib.ExitStack() as opened:
             if any(step.bundled and not step.done() for step in steps):
                 bundle = find_bundle(address_of(chosen.bundle, REPOSITORY))
@@ -51,7 +51,8 @@ def main(arguments: Sequence[str] = ()) -> int:
             check_space([*steps, *ahead], REPOSITORY, cache)
             perform(steps)
             more = any(step.built and not step.done() for step in ahead)
-        if not chosen.keep_build_cache and not more:
+        # One small tool does not end what a larger set-up began.
+        if not chosen.keep_build_cache and not more and not (chosen.purpose == "lint" and had_caches):
             remove_build_caches(cache)
     except (SetupError, ModuleError, tool_cache.PinError) as error:
         say(f"set-up: {error}")
@@ -120,7 +121,7 @@ def check_space(steps: Sequence[Step], repository: Path, cache: Path) -> None:
         passes = max(0.0, min(passes, left))
     needs = {repository: own, cache: stays + passes}
     for folder, needed, free in prerequisites.by_disk(needs):
-        if needed:
+        if needed >= 0.05 * GIB:
             later = (
                 f"; {passes / GIB:.1f} GiB of it are free again at the end" if folder != repository and passes else ""
             )
@@ -131,7 +132,7 @@ def check_space(steps: Sequence[Step], repository: Path, cache: Path) -> None:
 def kept(steps: Sequence[Step], cache: Path) -> str:
     """What a set-up that ended early leaves for the next run, in a sentence."""
     done = sum(step.done() for step in steps)
-    caches = any((cache / name).is_dir() for name in BUILD_CACHES)
+    caches = _has_build_caches(cache)
     if not done and not caches:
         return "nothing was done yet."
     also = ", and so are Go's modules and compiled packages" if caches else ""
@@ -140,13 +141,17 @@ def kept(steps: Sequence[Step], cache: Path) -> str:
 
 def remove_build_caches(cache: Path) -> None:
     """Remove what builds alone read, and say so."""
-    if not any((cache / name).is_dir() for name in BUILD_CACHES):
+    if not _has_build_caches(cache):
         return
     go = Steps(REPOSITORY, cache).go
     if (size := go.caches_size()) and go.remove_caches():
         say(
             f"set-up: removed Go's modules and compiled packages ({size / GIB:.1f} GiB); --keep-build-cache keeps them."
         )
+
+
+def _has_build_caches(cache: Path) -> bool:
+    return any((cache / name).is_dir() for name in BUILD_CACHES)
 
 
 class _Beside:
