@@ -24,7 +24,7 @@ class SetUp:
         self._log = log
 
     def wait(self, tell: Callable[[str], None]) -> None:
-        """Wait until it has ended, with a line about its progress where that changed. Raises UntrustedError if it failed.
+        """Wait until it has ended, with a line about progress where it changed. Raises UntrustedError if set-up failed.
 
         There is no longest time: set-up itself ends a step that does nothing at all.
         """
