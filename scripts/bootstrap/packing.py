@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from bootstrap.bundle import (
     DIGESTS,
@@ -22,6 +23,7 @@ from bootstrap.bundle import (
     read_digests,
     this_platform,
 )
+from bootstrap.go import BUILD_CACHES, Go
 from bootstrap.running import SetupError, say
 from bootstrap.sbom import modules_of
 from neuroscale.core import tool_cache
@@ -53,23 +55,22 @@ def main(arguments: Sequence[str] = ()) -> int:
     )
     parser.add_argument("--write-digests", action="store_true", help=f"first write {DIGESTS} anew from what is built")
     chosen = parser.parse_args(arguments)
+    cache = tool_cache.cache_folder()
     try:
         built, problems = look(REPOSITORY)
         if chosen.write_digests and not problems:
             write_digests(REPOSITORY, built)
         digests = read_digests(REPOSITORY)
         good = [part for part in built if digests.get(part.name) == part.digest]
-        problems += [
-            f"{part.name} is not what {DIGESTS} says. If its pins moved, run: make bundle ARGUMENTS=--write-digests"
-            for part in built
-            if part not in good
-        ]
+        if others := ", ".join(part.name for part in built if part not in good):
+            advice = "If pins moved, run: make bundle ARGUMENTS=--write-digests"
+            problems.append(f"not what {DIGESTS} says, and not packed: {others}. {advice}")
         if good:
             pack(good, chosen.output)
             size = chosen.output.stat().st_size
             say(f"bundle: {len(good)} parts, {size / 2**20:.0f} MiB in {chosen.output}")
         if chosen.licences is not None:
-            problems += write_licences(good, tool_cache.cache_folder() / "go-mod", chosen.licences)
+            problems += write_licences(good, cache / BUILD_CACHES[1], chosen.licences, _compilers(cache))
     except (SetupError, tool_cache.PinError, RefusedError) as error:
         problems = [str(error)]
     except OSError as error:
@@ -82,10 +83,11 @@ def main(arguments: Sequence[str] = ()) -> int:
 def look(repository: Path) -> tuple[list[Packed], list[str]]:
     """What the pinned Go built, and a sentence for each tool that it did not."""
     go, built, problems = pinned_go(repository), list[Packed](), list[str]()
+    missing = []
     for name in tool_cache.TOOL_NAMES:
         tool = tool_cache.tool(name, repository)
-        if (problem := tool_cache.problem(tool)) is not None:
-            problems.append(f"{problem}. Run: make setup")
+        if tool_cache.problem(tool) is not None:
+            missing.append(name)
             continue
         stamp = json.loads((tool.folder / STAMP).read_text(encoding="utf-8"))
         compiler = str(stamp.get("go", "")).removeprefix("go version ") or "an unknown Go"
@@ -100,7 +102,9 @@ def look(repository: Path) -> tuple[list[Packed], list[str]]:
     if (pins.folder / "kinds.json").is_file():
         built.append(Packed(SCHEMAS, pins.folder, digest_of(pins.folder, go)))
     else:
-        problems.append("The JSON schemas are missing. Run: make setup")
+        missing.append("the JSON schemas")
+    if missing:
+        problems.append(f"not built: {', '.join(missing)}. Run: python3 scripts/setup.py --for bundle --pinned-go")
     return built, problems
 
 
@@ -135,30 +139,54 @@ def pack(parts: Sequence[Packed], output: Path) -> None:
         half.unlink(missing_ok=True)
 
 
-def write_licences(parts: Sequence[Packed], modules: Path, output: Path) -> list[str]:
-    """Write a zip with the licence files of each module that is in a tool, out of Go's module cache.
+def write_licences(
+    parts: Sequence[Packed], modules: Path, output: Path, others: Mapping[str, Sequence[Path]] = MappingProxyType({})
+) -> list[str]:
+    """Write a zip with the licence files of each module that is in a tool, out of Go's module cache, and of `others`.
 
-    Returns a sentence for each module that the cache lacks, or that brings no licence.
+    A module that brings no licence file stands in a list of those, and with its README. Returns a sentence for each
+    module that the cache lacks.
     """
     used = {
-        (path, version)
+        f"{path}@{version}"
         for part in parts
         if part.name != SCHEMAS
         for path, version, _ in modules_of(part.folder / part.name)
     }
+    # Go writes an upper-case letter as `!` and its lower-case one (golang.org/x/mod/module, EscapePath).
+    folders = {name: modules / re.sub("[A-Z]", lambda match: f"!{match[0].lower()}", name) for name in sorted(used)}
+    if lacking := [name for name, folder in folders.items() if not folder.is_dir()]:
+        return [f"modules are not in {modules}: {', '.join(lacking)}. Build with: --keep-build-cache"]
+    without = []
     output.parent.mkdir(parents=True, exist_ok=True)
-    problems = []
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, version in sorted(used):
-            # Go writes an upper-case letter as `!` and its lower-case one (golang.org/x/mod/module, EscapePath).
-            escaped = re.sub("[A-Z]", lambda match: f"!{match[0].lower()}", f"{path}@{version}")
-            texts = [file for file in sorted(modules.joinpath(escaped).glob("*")) if _LICENCE.match(file.name)]
-            for file in texts:
-                if file.is_file():
-                    archive.write(file, f"{path}@{version}/{file.name}")
+        for name, folder in folders.items():
+            texts = [file for file in sorted(folder.iterdir()) if file.is_file() and _LICENCE.search(file.name)]
             if not texts:
-                problems.append(f"{path}@{version} has no licence in {modules}. Build with: --keep-build-cache")
-    return problems
+                without.append(f"{name}\n")
+                texts = sorted(folder.glob("README*"))
+            for file in texts:
+                archive.write(file, f"{name}/{file.name}")
+        for name, files in others.items():
+            for file in files:
+                archive.write(file, f"{name}/{file.name}")
+        archive.writestr("modules-without-a-licence-file.txt", "".join(without))
+    return []
+
+
+def _compilers(cache: Path) -> dict[str, list[Path]]:
+    """The licences of what compilers put into a tool: Go's own packages, and the C library."""
+    go = Go(REPOSITORY, cache, cache / "logs")
+    found = {
+        f"go@{go.locked}": sorted(go.folder.glob("*.dist-info/licenses/*")),
+        f"ziglang@{go.zig.name}": sorted((go.zig / "ziglang").glob("LICENSE*")),
+        "musl": sorted((go.zig / "ziglang/lib/libc/musl").glob("COPYRIGHT*")),
+    }
+    if lacking := [name for name, files in found.items() if not files]:
+        raise SetupError(
+            f"no licence of {', '.join(lacking)} is in {cache}. Build with: --pinned-go --keep-build-cache"
+        )
+    return found
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -406,8 +406,7 @@ def test_what_another_go_built_is_named_and_not_packed(
     assert packing.main(["--output", str(output)]) == 1
     said = capsys.readouterr().out
     assert f"gitleaks was built by go{GO}1 linux/amd64, and not by the pinned go{GO}: it is not packed." in said
-    assert "etcd v" in said
-    assert "The JSON schemas are missing." in said
+    assert "bundle: not built: etcd, the JSON schemas. Run: python3 scripts/setup.py --for bundle" in said
     with zipfile.ZipFile(output) as archive:
         assert archive.namelist() == [bundles.member("kubeconform", offer.digests["kubeconform"].key)]
 
@@ -417,12 +416,17 @@ def test_a_release_has_the_licence_of_each_module_in_its_tools(
 ) -> None:
     listed = [("a.org/Upper", "v1.0.0", ""), ("b.org/none", "v2.0.0", "")]
     monkeypatch.setattr(packing, "modules_of", lambda _: listed)
-    modules = tmp_path / "modules"
-    (modules / "a.org/!upper@v1.0.0").mkdir(parents=True)
-    (modules / "a.org/!upper@v1.0.0/LICENSE.md").write_text("terms")
-    (modules / "a.org/!upper@v1.0.0/main.go").touch()
+    modules, output = tmp_path / "modules", tmp_path / "licences.zip"
+    for path in ("a.org/!upper@v1.0.0/MIT-LICENSE.md", "a.org/!upper@v1.0.0/main.go", "go/LICENSE"):
+        (modules / path).parent.mkdir(parents=True, exist_ok=True)
+        (modules / path).write_text("terms")
     part = Packed("kubeconform", tmp_path, offer.digests["kubeconform"])
-    (problem,) = packing.write_licences([part], modules, tmp_path / "licences.zip")
-    assert problem.startswith("b.org/none@v2.0.0 has no licence")
-    with zipfile.ZipFile(tmp_path / "licences.zip") as archive:
-        assert archive.namelist() == ["a.org/Upper@v1.0.0/LICENSE.md"]
+    (problem,) = packing.write_licences([part], modules, output)
+    assert "b.org/none@v2.0.0. Build with: --keep-build-cache" in problem
+    (modules / "b.org/none@v2.0.0").mkdir(parents=True)
+    (modules / "b.org/none@v2.0.0/README.md").write_text("free")
+    assert packing.write_licences([part], modules, output, {"go@1": [modules / "go/LICENSE"]}) == []
+    with zipfile.ZipFile(output) as archive:
+        names = ["a.org/Upper@v1.0.0/MIT-LICENSE.md", "b.org/none@v2.0.0/README.md", "go@1/LICENSE"]
+        assert archive.namelist() == [*names, "modules-without-a-licence-file.txt"]
+        assert archive.read("modules-without-a-licence-file.txt") == b"b.org/none@v2.0.0\n"
