@@ -53,13 +53,15 @@ def main(arguments: Sequence[str] = ()) -> int:
     parser.add_argument(
         "--licences", type=Path, metavar="FILE", help="also write the licences of the tools' modules here"
     )
-    parser.add_argument("--write-digests", action="store_true", help=f"first write {DIGESTS} anew from what is built")
+    parser.add_argument("--write-digests", action="store_true", help=f"pack nothing: renew {DIGESTS} where pins moved")
     chosen = parser.parse_args(arguments)
     cache = tool_cache.cache_folder()
     try:
         built, problems = look(REPOSITORY)
-        if chosen.write_digests and not problems:
-            write_digests(REPOSITORY, built)
+        if chosen.write_digests:
+            lacking = write_digests(REPOSITORY, built)
+            problems = [*problems, f"no digest is known of: {', '.join(lacking)}."] if lacking else []
+            return _end(problems)
         digests = read_digests(REPOSITORY)
         good = [part for part in built if digests.get(part.name) == part.digest]
         if others := ", ".join(part.name for part in built if part not in good):
@@ -75,6 +77,10 @@ def main(arguments: Sequence[str] = ()) -> int:
         problems = [str(error)]
     except OSError as error:
         problems = [f"{error.filename or 'a file'} could not be used: {error.strerror or error}."]
+    return _end(problems)
+
+
+def _end(problems: Sequence[str]) -> int:
     for problem in problems:
         say(f"bundle: {problem}")
     return int(bool(problems))
@@ -108,13 +114,21 @@ def look(repository: Path) -> tuple[list[Packed], list[str]]:
     return built, problems
 
 
-def write_digests(repository: Path, built: Sequence[Packed]) -> None:
-    """Write this platform's digests anew; those of others stay as they are."""
-    path = repository / DIGESTS
-    rows: dict[str, Mapping[str, object]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    rows[this_platform()] = {part.name: asdict(part.digest) for part in sorted(built, key=lambda part: part.name)}
+def write_digests(repository: Path, built: Sequence[Packed]) -> list[str]:
+    """Write this platform's digests of what is built; the others stay if they are those of the pins.
+
+    Returns the names of the tools without a digest.
+    """
+    path, go = repository / DIGESTS, pinned_go(repository)
+    wanted = {name: tool_cache.tool(name, repository).folder.name for name in tool_cache.TOOL_NAMES}
+    wanted[SCHEMAS] = tool_cache.schema_pins(repository).folder.name
+    known = {name: one for name, one in read_digests(repository).items() if (one.key, one.go) == (wanted.get(name), go)}
+    known |= {part.name: part.digest for part in built}
+    rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    rows[this_platform()] = {name: asdict(digest) for name, digest in known.items()}
     path.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     say(f"bundle: wrote {path}")
+    return [name for name in wanted if name not in known]
 
 
 def pack(parts: Sequence[Packed], output: Path) -> None:

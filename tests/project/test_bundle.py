@@ -380,6 +380,22 @@ def test_digests_that_are_damaged_are_named(tmp_path: Path) -> None:
             read_digests(tmp_path, "linux-x86_64")
 
 
+def test_a_moved_pin_needs_only_its_own_tool_to_renew_the_digests(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Digest("v0-old", GO, 1, "0")
+    old = {"gitleaks": offer.digests["gitleaks"], "etcd": other, "kubeconform": other, "removed": other}
+    monkeypatch.setattr(tool_cache, "TOOL_NAMES", ("kubeconform", "gitleaks", "etcd"))
+    monkeypatch.setattr(packing, "read_digests", lambda _: old)
+    monkeypatch.setattr(packing, "DIGESTS", tmp_path / "digests.json")
+    (tmp_path / "digests.json").write_text('{"another-platform": {}}')
+    part = Packed("kubeconform", tmp_path, offer.digests["kubeconform"])
+    assert packing.write_digests(REPOSITORY, [part]) == ["etcd", SCHEMAS]
+    written = json.loads((tmp_path / "digests.json").read_text())
+    assert set(written) == {bundles.this_platform(), "another-platform"}
+    assert {name: Digest(**row) for name, row in written[bundles.this_platform()].items()} == offer.digests
+
+
 def test_the_same_tools_give_the_same_bundle(offer: Offer, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs/tools"
     parts = [Packed(name, next((theirs / name).iterdir()), offer.digests[name]) for name in offer.digests]
