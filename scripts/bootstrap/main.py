@@ -15,7 +15,7 @@ from bootstrap import prerequisites
 from bootstrap.bundle import VARIABLE, Bundle, RefusedError, address_of, pinned_go, read_digests
 from bootstrap.go import BUILD_CACHES
 from bootstrap.locks import locked
-from bootstrap.running import BROKEN_OFF, SetupError, say
+from bootstrap.running import BROKEN_OFF, WAITED_FOR, SetupError, say
 from bootstrap.steps import PURPOSES, Step, Steps
 from neuroscale.core import tool_cache
 from neuroscale.core.module_zip import ModuleError
@@ -160,25 +160,31 @@ class _Beside:
     def __init__(self, step: Step) -> None:
         self._step = step
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name=step.title)
-        self._thread.start()
+        self._ended = threading.Event()
+        threading.Thread(target=self._work, name=step.title).start()
 
     def _work(self) -> None:
         try:
             do(self._step)
         except (SetupError, ModuleError, tool_cache.PinError, OSError) as error:
             self._error = error
+        finally:
+            self._ended.set()
 
     def join(self) -> None:
         """Wait for its end, and raise its error."""
-        self._thread.join()
+        WAITED_FOR.set()
+        try:
+            self._ended.wait()  # Ctrl-C in a thread's own join() leaves Python 3.11 believing that it has ended
+        finally:
+            WAITED_FOR.clear()
         if self._error is not None:
             raise self._error
 
     def break_off(self) -> None:
         """End the programs that it started, and wait for its end."""
         BROKEN_OFF.set()
-        self._thread.join()
+        self._ended.wait()
         BROKEN_OFF.clear()
 
 
@@ -206,7 +212,8 @@ def perform(steps: list[Step]) -> None:
             left = _left(todo, number - 1, start - began)
             say(f"[{number}/{len(todo)}] {step.title}; {left} left")
             if beside and step.title in beside:
-                beside.pop(step.title).join()
+                beside[step.title].join()
+                del beside[step.title]
             else:
                 do(step)
             if not step.done():

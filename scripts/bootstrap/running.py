@@ -17,6 +17,8 @@ from bootstrap.activity import Activity
 
 BROKEN_OFF = threading.Event()
 """Ends the programs that were started beside the step at hand: set when set-up fails or is interrupted."""
+WAITED_FOR = threading.Event()
+"""Lets the threads beside the main one say how they go on: set while it does nothing but wait for them."""
 HEARTBEAT_SECONDS = 10.0
 LOGGED_SECONDS = 60.0
 """Seconds between two lines if the second cannot replace the first: in a file, or in a workflow's log."""
@@ -48,8 +50,8 @@ def run(
 
     Its standard error goes to `log`. A line says what it is `doing`, for how long, and the result of `describe` for the
     log (without `describe`, the log's last line): renewed every ten seconds in a terminal; elsewhere a new line each
-    minute, if that result is another one. A thread beside the main one writes no line. Raises SetupError, which names
-    what it was `doing`, if the program fails, or if for STUCK_SECONDS it does nothing at all.
+    minute, if that result is another one. A thread beside the main one writes none before the main one waits for it.
+    Raises SetupError, which names what it was `doing`, if the program fails, or does nothing at all for STUCK_SECONDS.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     output_file = log.with_suffix(".out")
@@ -96,12 +98,12 @@ class Progress:
         self._start = self._told = time.monotonic()
         self._text = ""
         self._terminal = sys.stdout.isatty()
-        self._silent = threading.current_thread() is not threading.main_thread()
+        self._beside = threading.current_thread() is not threading.main_thread()
 
     def show(self, text: str) -> None:
         """Say `text`, unless it is too early for another line, or the text is the last line's."""
         now = time.monotonic()
-        if self._silent:
+        if self._beside and not WAITED_FOR.is_set():
             return
         line = f"      {self._doing}: {now - self._start:.0f} s, {text}"
         if self._terminal:
@@ -112,7 +114,7 @@ class Progress:
 
     def end(self) -> None:
         """Remove the line from the terminal."""
-        if self._terminal and not self._silent:
+        if self._terminal and (WAITED_FOR.is_set() or not self._beside):
             _renew("")
 
 

@@ -190,6 +190,58 @@ def test_what_mostly_waits_is_done_beside_the_steps_before_it() -> None:
     assert finished == {"packages", "tool", "model", "last"}
 
 
+def test_what_runs_beside_says_how_it_goes_on_once_it_alone_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(running, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(running, "LOGGED_SECONDS", 0.0)
+    finished, told = set[str](), threading.Event()
+
+    def describe(_: str) -> str:
+        if running.WAITED_FOR.is_set():
+            told.set()
+        return "5 packages"
+
+    def install() -> None:
+        script = f"until [ -e {tmp_path}/end ]; do sleep 0.01; done"
+        run(["sh", "-c", script], doing="Installing", log=tmp_path / "log", describe=describe)
+        finished.add("model")
+
+    def end() -> None:
+        assert told.wait(30)
+        (tmp_path / "end").touch()
+
+    model = Step("model", lambda: "model" in finished, install, 1, beside=True)
+    thread = threading.Thread(target=end)
+    thread.start()
+    setup.perform([step("tool", finished, []), model])
+    thread.join(30)
+    assert re.findall(r"^ +Installing: \d+ s, 5 packages$", capsys.readouterr().out, re.MULTILINE)
+    assert not running.WAITED_FOR.is_set()
+
+
+def test_an_interruption_ends_what_runs_beside_also_while_it_alone_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "HEARTBEAT_SECONDS", 0.02)
+    sent = list[int]()
+
+    def describe(_: str) -> str:
+        if running.WAITED_FOR.is_set() and not sent:
+            sent.append(os.getpid())
+            os.kill(os.getpid(), signal.SIGINT)
+        return ""
+
+    def install() -> None:
+        run(["sleep", "300"], doing="Installing", log=tmp_path / "log", describe=describe)
+
+    model = Step("model", lambda: False, install, 1, beside=True)
+    with pytest.raises(KeyboardInterrupt):
+        setup.perform([model])
+    assert sent
+    assert [child for child in psutil.Process().children() if child.name() == "sleep"] == []
+
+
 def test_what_runs_beside_a_failing_step_is_ended_with_its_programs(tmp_path: Path) -> None:
     note = tmp_path / "process"
 
