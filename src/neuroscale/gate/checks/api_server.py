@@ -44,4 +44,4 @@ class ApiServerCheck(GateCheck):
             raise UntrustedError(f"--server asks for it, but it cannot run: {error}") from error
         if self._server is None:
             raise UntrustedError("--server asks for it, but its server was not started.")
-        return evaluate_by_server(run.judged, run.schemas(), self._server, version)
+        return evaluate_by_server(run.applied, run.schemas(), self._server, version)
