@@ -18,7 +18,7 @@ from neuroscale.catalog.directions import SETTINGS_ROWS, Notice
 from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import UntrustedError
 from neuroscale.gate.changed_files import in_words, kind_of
-from neuroscale.gate.changed_values import compared, entries_of
+from neuroscale.gate.changed_values import compared, entries_of, is_compared
 from neuroscale.gate.check import GateResult, begin
 from neuroscale.gate.checks import altered
 from neuroscale.gate.checks.altered import FIXES, AlteredCheck, weaker_test
@@ -301,6 +301,14 @@ def test_every_protected_path_is_of_a_kind_that_a_person_must_look_at() -> None:
         assert kind_of(path).review, path
     assert kind_of("pytest.ini").review
     assert {kind_of(path).noun for path in ("README.md", "docs/gate.md", "manifests/README.md")} == {"document"}
+
+
+def test_every_file_of_this_repository_that_holds_values_can_be_compared() -> None:
+    snapshot = FolderSnapshot(ROOT)
+    paths = [one.path for one in snapshot.entries("platform", "policies") if is_compared(one.path)]
+    entries, unread = entries_of(snapshot, paths)
+    assert unread == []
+    assert {key[0] for key in entries} >= {"object", "policies", "settings", "models", "prices", "teams", "budgets"}
 
 
 # Changes of a whole platform.

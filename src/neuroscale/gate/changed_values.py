@@ -31,10 +31,12 @@ from neuroscale.policies.policy_set import POLICY_FILE
 from neuroscale.rendering.platform.files import is_rendered
 from neuroscale.rendering.platform.monitoring import SCRAPE
 from neuroscale.repo.git import TooLargeError
-from neuroscale.repo.layout import POLICIES
+from neuroscale.repo.layout import ALERT_TESTS, POLICIES
 from neuroscale.repo.snapshot import Snapshot
 
 _MOST_FILES = 500  # that are compared; of the others the verdict says that they are not
+_MOST_BYTES = 4 * MIB  # of the files that are compared
+_MOST_VALUES = 100_000  # of one file
 Key = tuple[str, ...]
 
 
@@ -76,7 +78,7 @@ class Value:
 
 def changed_values(change: Change) -> tuple[list[Value], list[str]]:
     """Every value that differs, in the order of the files, and the paths of the files that cannot be compared."""
-    paths = sorted(filter(_is_compared, change.paths), key=lambda path: KINDS.index(kind_of(path)))
+    paths = sorted(filter(is_compared, change.paths), key=lambda path: KINDS.index(kind_of(path)))
     before, unread = entries_of(change.before, paths[:_MOST_FILES])
     after, unread_after = entries_of(change.after, paths[:_MOST_FILES])
     values = list(compared(before, after))
@@ -88,23 +90,26 @@ def holds_objects(path: str) -> bool:
     return is_rendered(path) and path != SCRAPE
 
 
-def _is_compared(path: str) -> bool:
+def is_compared(path: str) -> bool:
+    """Whether a file holds values that are compared."""
     kind = kind_of(path).entries
     if kind == "policies":
         return path.endswith(f"/{POLICY_FILE}")
-    return bool(kind) and path.endswith((".yaml", ".yml", ".json"))
+    return bool(kind) and path.endswith((".yaml", ".yml", ".json")) and path != ALERT_TESTS
 
 
 def entries_of(snapshot: Snapshot, paths: Iterable[str]) -> tuple[dict[Key, Entry], list[str]]:
     """The entries of the files that are there, by their names, and the paths of files that cannot be read."""
     found: dict[Key, Entry] = {}
     unread: list[str] = []
+    room = _MOST_BYTES
     for path in paths:
         try:
             data = snapshot.read(path)
             if data is None:
                 continue
-            if len(data) > MIB:
+            room -= len(data)
+            if len(data) > MIB or room < 0:
                 unread.append(path)
                 continue
             for key, entry in _read(path, data):
@@ -122,7 +127,7 @@ def _read(path: str, data: bytes) -> Iterator[tuple[Key, Entry]]:
             key = ("object", *_place(path), *one.identity)
             yield key, Entry(path, one.value, rows_of_object(one.kind), one.subject)
         return
-    documents = [one.value for one in read_documents(text, path)]
+    documents = [one.value for one in read_documents(text, path, _MOST_VALUES)]
     if len(documents) != 1 or not isinstance(documents[0], dict):
         for number, document in enumerate(documents):
             yield (kind, path, str(number)), Entry(path, document, rows_of_object(""))

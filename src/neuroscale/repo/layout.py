@@ -47,6 +47,8 @@ CLUSTER_FILES = (
     *("platform/serving/", f"{METER}/", f"{TENANCY}/"),
 )
 """The files that every cluster gets, with all rights in it."""
+ALERT_TESTS = "platform/monitoring/rules_test.yaml"
+"""The tests of the alerts, for promtool."""
 SERVICE_SOURCES = ("templates/", SETTINGS, f"{CATALOG}/runtimes/")
 """The files that decide the content of every service when it is next rendered."""
 SMOKE_TESTS = "smoke-tests"

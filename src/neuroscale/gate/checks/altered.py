@@ -25,7 +25,7 @@ from neuroscale.gate.verdict import CHANGE_CHECK, Alterations, ChangedValue, Fin
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.policies.policy_set import POLICY_FILE
 from neuroscale.repo.git import TooLargeError
-from neuroscale.repo.layout import BUDGETS, POLICIES, SETTINGS, SMOKE_TESTS, TEAMS
+from neuroscale.repo.layout import ALERT_TESTS, BUDGETS, POLICIES, SETTINGS, SMOKE_TESTS, TEAMS
 from neuroscale.repo.snapshot import MemorySnapshot
 
 if TYPE_CHECKING:
@@ -36,8 +36,10 @@ GATE = CHANGE_CHECK
 _MOST_VALUES = 2_000  # that the verdict lists
 _FEW, _MANY = 3, 20  # entries with notices of one place, and values of so few entries, that are told one by one
 _NAMED = 12
+_SHOWN = 6  # values of one place
 _MOST_TESTS = 500
-_MOST_OBJECTS = 2_000
+_MOST_OBJECTS = 2_000  # of clusters, and the bytes of their files
+_MOST_BYTES = 4 * MIB
 _NOT_THERE = "not there"
 FIXES: Mapping[Notice, str] = {
     Notice.REMOVED_POLICY: "Merge it only if nothing needs this policy any more: nothing refuses what it refused.",
@@ -136,24 +138,24 @@ def _in_words(value: ChangedValue) -> str:
 
 
 def _moves(group: Sequence[Value]) -> str:
-    """The values before and after of a group, each of them once: of an address only its owner or host."""
-    told = [one.told for one in group]
+    """The values before and after of a group, each once; of addresses only the owners or hosts, if all differ."""
+    pairs = [(one.told.before, one.told.after) for one in group]
+    if all(_owner(before) != _owner(after) for before, after in pairs):
+        pairs = [(_owner(before), _owner(after)) for before, after in pairs]
     sides = []
-    for side in ([one.before for one in told], [one.after for one in told]):
-        known = Counter(_owner(text) for text in side)
-        shown = [f"`{text}`" + (f" ({number})" if len(known) > 1 else "") for text, number in known.most_common(_FEW)]
-        sides.append(", ".join(shown) + (f" and {len(known) - _FEW} more" if len(known) > _FEW else ""))
+    for side in zip(*pairs, strict=True):
+        known = Counter(_NOT_THERE if text is None else f"`{text[:80]}`" for text in side)
+        shown = [text + (f" ({number})" if len(known) > 1 else "") for text, number in known.most_common(_SHOWN)]
+        sides.append(", ".join(shown) + (f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""))
     return f"{sides[0]} → {sides[1]}"
 
 
 _ADDRESS = re.compile(r"(?:[a-z]+://)?([^/\s]+)/\S+")
 
 
-def _owner(text: str | None) -> str:
-    if text is None:
-        return _NOT_THERE
-    found = _ADDRESS.fullmatch(text)
-    return found[1] if found else text[:60]
+def _owner(text: str | None) -> str | None:
+    found = _ADDRESS.fullmatch(text or "")
+    return found[1] if found else text
 
 
 def _notice(notice: Notice, file: str, told: str, subject: str = "") -> Finding:
@@ -172,13 +174,15 @@ def _cluster_objects(change: Change) -> tuple[list[Manifest], list[Finding]]:
     """The objects of clusters in the files that the change touches, and the faults of those that cannot be read."""
     objects: list[Manifest] = []
     faults: list[Finding] = []
+    room = _MOST_BYTES
     for path in filter(holds_objects, change.paths):
-        if len(objects) > _MOST_OBJECTS:
-            told = f"and the files after it are not read: a change may hold {_MOST_OBJECTS:,} objects of clusters"
-            faults.append(file_finding(GATE, "too-much", path, told, "Bring smaller changes."))
-            break
         try:
             data = change.after.read(path)
+            room -= len(data or b"")
+            if room < 0 or len(objects) > _MOST_OBJECTS:
+                told = "and the files for clusters after it are not read: the change holds too many of them"
+                faults.append(file_finding(GATE, "too-much", path, told, "Bring smaller changes."))
+                break
             objects += read_manifests(data, path) if data is not None else []
         except InputError as error:
             faults += problem_findings(GATE, "unreadable", error)
@@ -229,7 +233,7 @@ def _holds_tests(path: str) -> bool:
             and kind_of(path).entries == "policies"
             and not path.endswith(f"/{POLICY_FILE}")
         )
-    return path.startswith((f"{SMOKE_TESTS}/", "tests/")) and path.endswith(".py")
+    return path == ALERT_TESTS or (path.startswith((f"{SMOKE_TESTS}/", "tests/")) and path.endswith(".py"))
 
 
 def weaker_test(before: str, after: str | None) -> str:
