@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from gate_lab import check, gate, pristine, rules
+from gate_lab import gate, pristine, rules
 from gate_lab import repository as repository_with_a_service
 from neuroscale.catalog.directions import SETTINGS_ROWS, Notice
 from neuroscale.catalog.settings import Settings
@@ -39,6 +39,7 @@ PRICES = "platform/catalog/prices/google-cloud.yaml"
 TEAM = "platform/catalog/teams/team-alpha.yaml"
 TENANCY = "platform/tenancy/team-alpha"
 BUDGET = "platform/catalog/budgets/cc-search.yaml"
+RUNTIME = "platform/serving/runtimes/neuroscale-vllm.yaml"
 EXCEPTION = "policies/exceptions/chat.yaml"
 Edit = Callable[[str], str]
 
@@ -458,21 +459,24 @@ def test_a_change_to_anything_but_a_service_is_shown_at_the_top_and_never_nothin
         {
             **edited("platform/argocd/values.yaml", swap("role:readonly", "role:admin")),
             **edited("platform/clusters/gke/cert-manager.yaml", swap("https://charts.jetstack.io", "https://evil.example")),
-            **edited(f"{TENANCY}/quota.yaml", swap('gpu: "64"', 'gpu: "90000"')),
+            **edited(f"{TENANCY}/quota.yaml", swap('gpu: "64"', 'gpu: "90000"'), swap('cpu: "512"', "cpu: many")),
+            **edited(f"{TENANCY}/namespace.yaml", swap("metadata:\n", "metadata:\n  title: Alpha\n")),
+            **edited(RUNTIME, swap("vllm-openai:v0.32.0", "vllm-openai:latest")),
             **edited(f"{TENANCY}/access.yaml", swap("name: team-alpha\n", "name: system:authenticated\n")),
             "smoke-tests/test_security.py": "def test_security() -> None:\n    pass\n",
             ".github/CODEOWNERS": "* @example/anybody\n",
         }
     )  # fmt: skip
-    verdict = gate(repository, base=commit, only_read_head=True)
-    assert "platform/not-rendered" in rules(verdict)
+    verdict = gate(repository, base=commit, only_read_head=True, server=True)
+    # Also without the platform check, objects of clusters are judged like those of services.
+    policy, server = "policy/no-mutable-image-tags", "server/refused"
+    assert rules(verdict) == {"platform/not-rendered", "schema/invalid", policy, server}
     told = {item["rule"]: item for item in verdict["findings"] if item["gate"] == "change"}
     assert set(told) == {"wider-access", "changed-source", "raised-quota", "weaker-test"}
-    assert check(verdict, "schema")["evaluated"] > 3
     assert [one["kind"] for one in verdict["altered"]["files"]] == ["owners file", "cluster file", "smoke test"]
     comment = (repository.root.parent / "verdict.md").read_text()
     assert comment.index("### Look at this first") < comment.index("### Findings")
-    assert "Beside services, the change touches 1 owners file, 4 cluster files, 1 smoke test, 6 of them" in comment
+    assert "Beside services, the change touches 1 owners file, 6 cluster files, 1 smoke test, 8 of them" in comment
 
     repository.run("reset", "--quiet", "--hard", commit)
     repository.commit({**edited("platform/argocd/values.yaml", swap("role:readonly", "role:admin"))})
