@@ -57,7 +57,7 @@ def told(path: str, edit: Edit) -> set[tuple[str, str, str, str]]:
     text = (ROOT / path).read_text()
     sides = [entries_of(MemorySnapshot({path: one.encode()}), [path]) for one in (text, edit(text))]
     assert [unread for _, unread in sides] == [[], []]
-    values = [one.told for one in compared(sides[0][0], sides[1][0])]
+    values = [one.listed for one in compared(sides[0][0], sides[1][0])]
     assert values, "the edit changes no value"
     return {(one.notice, one.field, one.before or "-", one.after or "-") for one in values if one.notice}
 

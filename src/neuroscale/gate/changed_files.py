@@ -111,6 +111,6 @@ def changed_files(change: Change) -> tuple[ChangedFiles, ...]:
 
 def in_words(files: Sequence[ChangedFiles], most: int = 4) -> str:
     """`2 policy files, 1 model`: the files that a person must look at, or ""."""
-    named = [plainly_counted(one.count, one.kind) for one in files if one.review]
+    named = [plainly_counted(group.count, group.kind) for group in files if group.review]
     more = f" and {len(named) - most} more kinds" if len(named) > most else ""
     return ", ".join(named[:most]) + more

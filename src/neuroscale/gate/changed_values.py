@@ -62,7 +62,7 @@ class Value:
     row: Row | None
 
     @property
-    def told(self) -> ChangedValue:
+    def listed(self) -> ChangedValue:
         """The value as the verdict lists it."""
         words = in_words(self.path, self.before, self.after)
         return ChangedValue(
@@ -100,7 +100,7 @@ def is_compared(path: str) -> bool:
 
 def entries_of(snapshot: Snapshot, paths: Iterable[str]) -> tuple[dict[Key, Entry], list[str]]:
     """The entries of the files that are there, by their names, and the paths of files that cannot be read."""
-    found: dict[Key, Entry] = {}
+    entries: dict[Key, Entry] = {}
     unread: list[str] = []
     room = _MOST_BYTES
     for path in paths:
@@ -113,21 +113,21 @@ def entries_of(snapshot: Snapshot, paths: Iterable[str]) -> tuple[dict[Key, Entr
                 unread.append(path)
                 continue
             for key, entry in _read(path, data):
-                again = sum(other[: len(key)] == key for other in found) if key in found else 0
-                found[(*key, str(again)) if again else key] = entry
+                again = sum(other[: len(key)] == key for other in entries) if key in entries else 0
+                entries[(*key, str(again)) if again else key] = entry
         except (InputError, TooLargeError):
             unread.append(path)
-    return found, unread
+    return entries, unread
 
 
 def _read(path: str, data: bytes) -> Iterator[tuple[Key, Entry]]:
     kind, text = kind_of(path).entries, decode(data, path)
     if holds_objects(path):
-        for one in read_manifests(data, path):
-            key = ("object", *_place(path), *one.identity)
-            yield key, Entry(path, one.value, rows_of_object(one.kind), one.subject)
+        for manifest in read_manifests(data, path):
+            key = ("object", *_place(path), *manifest.identity)
+            yield key, Entry(path, manifest.value, rows_of_object(manifest.kind), manifest.subject)
         return
-    documents = [one.value for one in read_documents(text, path, _MOST_VALUES)]
+    documents = [document.value for document in read_documents(text, path, _MOST_VALUES)]
     if len(documents) != 1 or not isinstance(documents[0], dict):
         for number, document in enumerate(documents):
             yield (kind, path, str(number)), Entry(path, document, rows_of_object(""))
@@ -166,8 +166,10 @@ def _typed(kind: str, text: str, path: str, value: dict[str, Any]) -> dict[str, 
         return value
     if kind == "prices":
         read["prices"] = {
-            " ".join(filter(None, (f"{one['accelerator']} x {one['count']}", (one["instance"] or {}).get("name")))): one
-            for one in read["prices"]
+            " ".join(
+                filter(None, (f"{price['accelerator']} x {price['count']}", (price["instance"] or {}).get("name")))
+            ): price
+            for price in read["prices"]
         }
     return read
 
@@ -193,7 +195,7 @@ def _policy(value: dict[str, Any]) -> dict[str, Any]:
             for operation in operations or ()
         ]
     validations = spec.get("validations")
-    expressions = [flow(one) for one in validations] if isinstance(validations, list) else validations
+    expressions = [flow(validation) for validation in validations] if isinstance(validations, list) else validations
     kept = {key: part for key, part in constraints.items() if key != "resourceRules"}
     shown = {**spec, "matchConstraints": {**kept, "matched": sorted(set(matched))}, "validations": expressions}
     return {**value, "spec": shown}
@@ -210,15 +212,15 @@ def compared(before: Mapping[Key, Entry], after: Mapping[Key, Entry]) -> Iterato
         if entry is None:
             continue
         sides = old.value if old else ABSENT, new.value if new else ABSENT
-        for path, one, other in raw_changes(*sides):
-            for place, left, right, row in _judged(path, one, other, entry.rows):
-                yield Value(entry.file, entry.subject, place, left, right, row)
+        for path, left, right in raw_changes(*sides):
+            for place, before_it, after_it, row in _judged(path, left, right, entry.rows):
+                yield Value(entry.file, entry.subject, place, before_it, after_it, row)
 
 
 def _judged(path: Path, before: Any, after: Any, rows: tuple[Row, ...]) -> Iterator[tuple[Path, Any, Any, Row | None]]:
     """The difference with the row that tells of it. A part that is new or gone is split if rows tell of its parts."""
     gone = after is ABSENT
-    row = next((one for one in rows if one.matches(path) and (gone or one.direction is not Direction.GONE)), None)
+    row = next((row for row in rows if row.matches(path) and (gone or row.direction is not Direction.GONE)), None)
     parts = next((side for side in (before, after) if isinstance(side, dict)), None)
     whole = row is not None and (row.direction in DEEP or row.direction in (Direction.ADDED, Direction.REMOVED))
     if path and parts and not whole:
@@ -247,7 +249,7 @@ def _tells(direction: Direction, before: Any, after: Any) -> bool:
     if direction in (Direction.FEWER, Direction.GONE, Direction.REMOVED):
         return after is ABSENT or (direction is Direction.FEWER and before is not ABSENT)
     if direction is Direction.LEVEL:
-        order = next((one for one in LEVELS if before in one and after in one), None)
+        order = next((levels for levels in LEVELS if before in levels and after in levels), None)
         return order is None or order.index(after) < order.index(before)
     old, new_value = _number(before, direction), _number(after, direction)
     if old is None or new_value is None:

@@ -16,10 +16,10 @@ _PATHS = 6  # of one kind that are named
 
 def review_line(altered: Alterations | None, prose: Escape) -> str:
     """The files that a person must look at, in one sentence; "" if there are none."""
-    kinds = [counted(one.count, prose(one.kind)) for one in altered.files if one.review] if altered else []
+    kinds = [counted(kind.count, prose(kind.kind)) for kind in altered.files if kind.review] if altered else []
     if altered is None or not kinds:
         return ""
-    protected = sum(one.protected for one in altered.files)
+    protected = sum(kind.protected for kind in altered.files)
     owners = f", {protected:,} of them for owners alone" if protected else ""
     return f"Beside services, the change touches {', '.join(kinds)}{owners}."
 
@@ -32,7 +32,7 @@ def alert(finding: Finding, name: Escape, prose: Escape) -> str:
 
 def total(altered: Alterations) -> str:
     """`3 files, 12 values`."""
-    files = counted(sum(one.count for one in altered.files), "file")
+    files = counted(sum(kind.count for kind in altered.files), "file")
     values = len(altered.values) + altered.left_out
     return f"{files}, {counted(values, 'value')}" if values else files
 
@@ -45,15 +45,15 @@ def count_of_rows(altered: Alterations) -> int:
 def rows(altered: Alterations, name: Escape, prose: Escape) -> Iterator[str]:
     """A row for each kind of file, and one for each value."""
     for kind in altered.files:
-        paths = ", ".join(_file(one, name) for one in kind.files[:_PATHS])
+        paths = ", ".join(_file(file, name) for file in kind.files[:_PATHS])
         more = f" and {kind.count - _PATHS:,} more" if kind.count > _PATHS else ""
         yield f"{counted(kind.count, prose(kind.kind))} · {paths}{more}"
     for value in altered.values:
         yield _value(value, name)
 
 
-def _file(one: ChangedFile, name: Escape) -> str:
-    return name(one.path) if one.change == "changed" else f"{name(one.path)} ({one.change})"
+def _file(file: ChangedFile, name: Escape) -> str:
+    return name(file.path) if file.change == "changed" else f"{name(file.path)} ({file.change})"
 
 
 def _value(value: ChangedValue, name: Escape) -> str:

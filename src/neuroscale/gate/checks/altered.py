@@ -79,52 +79,53 @@ class AlteredCheck(GateCheck):
         caught = _caught()
         files = changed_files(change)
         values, unread = changed_values(change)
-        findings = [*_told(values), *_not_compared(unread), *_weaker_tests(change)]
+        findings = [*_notices_of(values), *_not_compared(unread), *_weaker_tests(change)]
         objects, faults = _cluster_objects(change)
         known = run.schemas().kinds if objects else {}
-        for one in objects:
-            (run.cluster if (one.api_version, one.kind) in known else self._without_schema).append(one)
+        for manifest in objects:
+            judged = (manifest.api_version, manifest.kind) in known
+            (run.cluster if judged else self._without_schema).append(manifest)
         run.altered = Alterations(
             files=files, values=tuple(_listed(values)), left_out=max(0, len(values) - _MOST_VALUES)
         )
         count = len(change.paths)
-        return Evaluation((*faults, *findings), sum(one.count for one in files), count, "files", caught, caught)
+        return Evaluation((*faults, *findings), sum(kind.count for kind in files), count, "files", caught, caught)
 
     def not_checked(self, run: Run) -> Iterable[str]:  # noqa: ARG002
         if self._without_schema:
-            kinds = sorted({f"{one.api_version} {one.kind}" for one in self._without_schema})
-            told = "Objects of clusters whose kinds have no schema here, so that only their values are shown"
-            yield f"{told}: {', '.join(kinds)}."
+            kinds = sorted({f"{manifest.api_version} {manifest.kind}" for manifest in self._without_schema})
+            lead = "Objects of clusters whose kinds have no schema here, so that only their values are shown"
+            yield f"{lead}: {', '.join(kinds)}."
 
 
 def _listed(values: Sequence[Value]) -> Iterator[ChangedValue]:
     """The values for the verdict: those with a notice first, by its danger."""
     order = {notice: number for number, notice in enumerate(FIXES)}
 
-    def danger(one: Value) -> tuple[int, int]:
-        return order[one.row.notice] if one.row else len(order), KINDS.index(kind_of(one.file))
+    def danger(value: Value) -> tuple[int, int]:
+        return order[value.row.notice] if value.row else len(order), KINDS.index(kind_of(value.file))
 
     known = sorted(values, key=danger)
-    yield from (one.told for one in known[:_MOST_VALUES])
+    yield from (value.listed for value in known[:_MOST_VALUES])
 
 
-def _told(values: Iterable[Value]) -> Iterator[Finding]:
+def _notices_of(values: Iterable[Value]) -> Iterator[Finding]:
     """A notice for each value that loosens, widens or moves something; one for many of the same place."""
     groups: dict[tuple[Notice, str, str], list[Value]] = {}
-    for one in values:
-        if one.row is not None:
-            groups.setdefault((one.row.notice, one.row.place, kind_of(one.file).noun), []).append(one)
+    for value in values:
+        if value.row is not None:
+            groups.setdefault((value.row.notice, value.row.place, kind_of(value.file).noun), []).append(value)
     for (notice, _, noun), group in groups.items():
-        entries = dict.fromkeys(one.subject or one.file.rpartition("/")[2].removesuffix(".yaml") for one in group)
+        entries = dict.fromkeys(value.subject or value.file.rpartition("/")[2].removesuffix(".yaml") for value in group)
         if len(entries) <= _FEW and len(group) <= _MANY:
-            for one in group:
-                yield _notice(notice, one.file, _in_words(one.told), one.subject)
+            for value in group:
+                yield _notice(notice, value.file, _in_words(value.listed), value.subject)
             continue
         names = ", ".join(list(entries)[:_NAMED]) + (
             f" and {len(entries) - _NAMED} more" if len(entries) > _NAMED else ""
         )
-        folder = os.path.commonpath([one.file for one in group])
-        fields = " and ".join(dict.fromkeys(one.told.field for one in group[:_MOST_VALUES]))
+        folder = os.path.commonpath([value.file for value in group])
+        fields = " and ".join(dict.fromkeys(value.listed.field for value in group[:_MOST_VALUES]))
         what = fields if len(fields) < 80 else f"{fields[:77]}..."
         total = f"{len(entries):,} {noun_for(len(entries), noun)}"
         yield _notice(notice, folder, f"{total}, {what or 'all of it'}: {_moves(group)}: {names}")
@@ -139,7 +140,7 @@ def _in_words(value: ChangedValue) -> str:
 
 def _moves(group: Sequence[Value]) -> str:
     """The values before and after of a group, each once; of addresses only the owners or hosts, if all differ."""
-    pairs = [(one.told.before, one.told.after) for one in group]
+    pairs = [(value.before, value.after) for value in (changed.listed for changed in group)]
     if all(_owner(before) != _owner(after) for before, after in pairs):
         pairs = [(_owner(before), _owner(after)) for before, after in pairs]
     sides = []
@@ -154,20 +155,20 @@ _ADDRESS = re.compile(r"(?:[a-z]+://)?([^/\s]+)/\S+")
 
 
 def _owner(text: str | None) -> str | None:
-    found = _ADDRESS.fullmatch(text or "")
-    return found[1] if found else text
+    address = _ADDRESS.fullmatch(text or "")
+    return address[1] if address else text
 
 
-def _notice(notice: Notice, file: str, told: str, subject: str = "") -> Finding:
-    found = file_finding(GATE, notice, file, told, FIXES[notice], severity=Severity.NOTICE)
-    return found.model_copy(update={"subject": subject})
+def _notice(notice: Notice, file: str, message: str, subject: str = "") -> Finding:
+    finding = file_finding(GATE, notice, file, message, FIXES[notice], severity=Severity.NOTICE)
+    return finding.model_copy(update={"subject": subject})
 
 
 def _not_compared(paths: Sequence[str]) -> Iterator[Finding]:
     if paths:
         more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
-        told = f"cannot be read, or are too many, so that their values are not shown: {', '.join(paths[:_NAMED])}{more}"
-        yield _notice(Notice.NOT_COMPARED, os.path.commonpath(paths), f"{counted(len(paths), 'file')} {told}")
+        why = f"cannot be read, or are too many, so that their values are not shown: {', '.join(paths[:_NAMED])}{more}"
+        yield _notice(Notice.NOT_COMPARED, os.path.commonpath(paths), f"{counted(len(paths), 'file')} {why}")
 
 
 def _cluster_objects(change: Change) -> tuple[list[Manifest], list[Finding]]:
@@ -180,8 +181,8 @@ def _cluster_objects(change: Change) -> tuple[list[Manifest], list[Finding]]:
             data = change.after.read(path)
             room -= len(data or b"")
             if room < 0 or len(objects) > _MOST_OBJECTS:
-                told = "and the files for clusters after it are not read: the change holds too many of them"
-                faults.append(file_finding(GATE, "too-much", path, told, "Bring smaller changes."))
+                message = "and the files for clusters after it are not read: the change holds too many of them"
+                faults.append(file_finding(GATE, "too-much", path, message, "Bring smaller changes."))
                 break
             objects += read_manifests(data, path) if data is not None else []
         except InputError as error:
@@ -203,27 +204,27 @@ def _weaker_tests(change: Change) -> Iterator[Finding]:
     ]
     removed = {path.rpartition("/")[0] for path in policies if change.after.read(path) is None}
     paths = [path for path in change.paths if _holds_tests(path) and "/".join(path.split("/")[:2]) not in removed]
-    told: list[tuple[str, str]] = []
+    weaker: list[tuple[str, str]] = []
     for path in paths[:_MOST_TESTS]:
         try:
             sides = [side.read(path) for side in (change.before, change.after)]
         except TooLargeError:
             sides = [None, bytes(MIB + 1)]
         if any(side is not None and len(side) > MIB for side in sides):
-            told.append((path, "is too large to compare"))
+            weaker.append((path, "is too large to compare"))
             continue
         before, after = (None if side is None else side.decode("utf-8", "replace") for side in sides)
         if before is not None and (why := weaker_test(before, after)):
-            told.append((path, why))
+            weaker.append((path, why))
     if len(paths) > _MOST_TESTS:
-        told.append((paths[_MOST_TESTS], f"and {len(paths) - _MOST_TESTS - 1} more files of tests are not compared"))
-    if len(told) <= _FEW:
-        yield from (_notice(Notice.WEAKER_TEST, *one) for one in told)
+        weaker.append((paths[_MOST_TESTS], f"and {len(paths) - _MOST_TESTS - 1} more files of tests are not compared"))
+    if len(weaker) <= _FEW:
+        yield from (_notice(Notice.WEAKER_TEST, path, why) for path, why in weaker)
         return
-    names = ", ".join(f"{path} {why}" for path, why in told[:_NAMED])
-    more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
-    folder = os.path.commonpath([path for path, _ in told])
-    yield _notice(Notice.WEAKER_TEST, folder, f"{counted(len(told), 'file')} of tests: {names}{more}")
+    names = ", ".join(f"{path} {why}" for path, why in weaker[:_NAMED])
+    more = f" and {len(weaker) - _NAMED} more" if len(weaker) > _NAMED else ""
+    folder = os.path.commonpath([path for path, _ in weaker])
+    yield _notice(Notice.WEAKER_TEST, folder, f"{counted(len(weaker), 'file')} of tests: {names}{more}")
 
 
 def _holds_tests(path: str) -> bool:
@@ -244,7 +245,7 @@ def weaker_test(before: str, after: str | None) -> str:
     if gone := [name for name in then if name not in now]:
         return f"no longer has {', '.join(gone[:_FEW])}" + (f" and {len(gone) - _FEW} more" if len(gone) > _FEW else "")
     if shorter := [name for name in then if now[name] < then[name]]:
-        name = min(shorter, key=lambda one: now[one] - then[one])
+        name = min(shorter, key=lambda test: now[test] - then[test])
         more = f", and {len(shorter) - 1} more are shorter" if len(shorter) > 1 else ""
         return f"is shorter: {name} from {counted(then[name], 'line')} to {now[name]}{more}"
     if (held := len(_DEMANDS.findall(before))) > len(_DEMANDS.findall(after)):
@@ -259,14 +260,14 @@ def weaker_test(before: str, after: str | None) -> str:
 
 def _tests(text: str) -> dict[str, int]:
     """The lines of each test of a Python file, without empty lines, comments and what stands behind it."""
-    found = {}
+    tests = {}
     rows = text.splitlines()
     for number, row in enumerate(rows):
-        if one := _TEST.match(row):
-            body = tuple(f"{one[1]}{sign}" for sign in " \t)")  # a long signature ends with a line of its own
+        if start := _TEST.match(row):
+            body = tuple(f"{start[1]}{sign}" for sign in " \t)")  # a long signature ends with a line of its own
             inside = takewhile(partial(_is_inside, body), (rows[at] for at in range(number + 1, len(rows))))
-            found[one[2]] = _lines((row, *inside))
-    return found
+            tests[start[2]] = _lines((row, *inside))
+    return tests
 
 
 def _is_inside(starts: tuple[str, ...], line: str) -> bool:
@@ -303,8 +304,8 @@ def _caught() -> int:
     """How many known weakenings are told. Raises UntrustedError if one is not."""
     for path, before, after, notice in _TRAPS:
         sides = [entries_of(MemorySnapshot({path: text.encode()}), [path])[0] for text in (before, after)]
-        found = [one.row.notice for one in compared(*sides) if one.row is not None]
-        if found != [notice]:
+        notices = [value.row.notice for value in compared(*sides) if value.row is not None]
+        if notices != [notice]:
             raise UntrustedError(f"the change check did not tell of its tripwire in {path}.")
     if not weaker_test("def test_a():\n    assert f()\n    assert g()\n", "def test_a():\n    pass\n"):
         raise UntrustedError("the change check did not tell of its tripwire, a test that is shorter.")
