@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from neuroscale.repo.layout import GATE_CODE, PROTECTED, WRITTEN, is_written
+from neuroscale.repo.layout import GATE_CODE, OWNED_FACTS, PROTECTED, WRITTEN, is_written
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yaml"))
@@ -203,6 +203,11 @@ def test_on_github_what_judges_needs_its_owners_approval() -> None:
     ]
     owned = {path for path, owner in rows if owner == OWNERS}
     assert {f"/{path}" for path in PROTECTED} <= owned
+    # Facts that change every week have owners of their own, whom the last matching row names.
+    facts = {path: owner for path, owner in rows if path.removeprefix("/") in OWNED_FACTS}
+    assert set(facts) == {f"/{path}" for path in OWNED_FACTS}
+    assert OWNERS not in facts.values()
+    assert min(map([path for path, _ in rows].index, facts)) > [path for path, _ in rows].index("/platform/")
     assert set(WRITTEN) <= owned  # without a slash: in every folder, and a file or a link as well
     assert rows[0][0] == "*"  # the last match counts, so the rest must follow
 

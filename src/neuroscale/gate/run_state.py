@@ -20,7 +20,7 @@ from neuroscale.gate.fit.platform_runtimes import runtimes_of
 from neuroscale.gate.judged_files import GateInput
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.platform_sources import PlatformSources, ReadOnce
-from neuroscale.gate.verdict import Effects
+from neuroscale.gate.verdict import Alterations, Effects
 from neuroscale.manifests.objects import Manifest
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.repo.layout import CATALOG, SETTINGS
@@ -54,7 +54,8 @@ class Run:
 
     `manifests` are the objects of the input, `anew` those that the change renders otherwise, and `servers` all that it
     renders. `plans` are by service folder, and `cost` is what the change does to the bill. `unjudged` are objects of
-    kinds that nothing judges. `results` are those of the checks that have ended in the run's own thread.
+    kinds that nothing judges. `altered` lists what the change touches, and `cluster` holds the objects of clusters
+    among it. `results` are those of the checks that have ended in the run's own thread.
     """
 
     subject: Subject
@@ -65,6 +66,8 @@ class Run:
     anew: list[Manifest] = field(default_factory=list)
     servers: list[Manifest] = field(default_factory=list)
     unjudged: list[Manifest] = field(default_factory=list)
+    cluster: list[Manifest] = field(default_factory=list)
+    altered: Alterations | None = None
     effects: Effects | None = None
     cost: CostChange | None = None
     platform: PlanningInputs | None = None
@@ -88,6 +91,11 @@ class Run:
     def judged(self) -> list[Manifest]:
         """The objects that every check of manifests looks at. It is complete after the services are rendered anew."""
         return [*self.manifests, *self.anew]
+
+    @property
+    def applied(self) -> list[Manifest]:
+        """These, and the objects of clusters, whose form and policies are judged; rendering decides what they hold."""
+        return [*self.judged, *self.cluster]
 
     def result(self, name: str) -> GateResult | None:
         """The result of a check that has ended in the run's own thread."""

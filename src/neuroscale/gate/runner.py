@@ -11,6 +11,7 @@ from pathlib import Path
 from neuroscale.core.scratch import scratch_folder
 from neuroscale.gate.check import GateCheck, GateResult, begin
 from neuroscale.gate.checks import effects
+from neuroscale.gate.checks.altered import AlteredCheck
 from neuroscale.gate.checks.api_server import ApiServerCheck
 from neuroscale.gate.checks.catalog import CatalogCheck
 from neuroscale.gate.checks.changed_policies import ChangedPoliciesCheck
@@ -66,6 +67,7 @@ def all_checks() -> list[GateCheck]:
     """
     return [
         FilesCheck(),
+        AlteredCheck(),
         CatalogCheck(lambda run: run.change is not None and effects.touches(run.change)),
         EffectsCheck(),
         RenderedAnewFitCheck(),

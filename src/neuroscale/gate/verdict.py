@@ -13,6 +13,8 @@ from neuroscale.costs.bill import CostChange
 from neuroscale.planning.plan import Plan
 
 SCHEMA_VERSION = 1
+CHANGE_CHECK = "change"
+"""The check whose notices a reviewer must see first: they tell what a change loosens, widens or moves."""
 
 
 class Severity(StrEnum):
@@ -97,6 +99,52 @@ class Effects(Frozen):
     left_out: int = 0
 
 
+class ChangedFile(Frozen):
+    """A path that the change touches."""
+
+    path: str
+    change: Literal["added", "changed", "removed"]
+
+
+class ChangedFiles(Frozen):
+    """The paths of one kind that the change touches. `kind`: what they are, in the singular.
+
+    `review`: a person must look at them, since no check judges what they say. `protected` counts those that only an
+    owner may merge. `files` lists the first of `count`.
+    """
+
+    kind: str
+    review: bool
+    count: int
+    protected: int
+    files: tuple[ChangedFile, ...]
+
+
+class ChangedValue(Frozen):
+    """A value of the settings, the catalog, a policy or a cluster's files that differs.
+
+    `kind` is that of the file, `subject` the object as `Kind namespace/name` ("" outside objects), `field` its place
+    ("" for the whole entry). `before` and `after` are text, and None if the field is missing. `notice` names the notice
+    that tells of it, "" for a value that is only listed.
+    """
+
+    kind: str
+    file: str
+    subject: str = ""
+    field: str
+    before: str | None
+    after: str | None
+    notice: str = ""
+
+
+class Alterations(Frozen):
+    """Everything that a change alters, the most dangerous first. `left_out` counts the values that are not listed."""
+
+    files: tuple[ChangedFiles, ...] = ()
+    values: tuple[ChangedValue, ...] = ()
+    left_out: int = 0
+
+
 class ServiceReport(Frozen):
     """A service that the change touches. `plan` is None if it has no readable plan (or was removed)."""
 
@@ -130,6 +178,7 @@ class Verdict(Frozen):
     effects: Effects | None = Field(
         default=None, description="None if the change alters nothing that services are rendered from."
     )
+    altered: Alterations | None = Field(default=None, description="None if there is no base.")
     notes: tuple[str, ...] = Field(default=(), description="Remarks on the run itself, such as whose policies judged.")
     not_checked: tuple[str, ...] = ()
 

@@ -180,13 +180,14 @@ def effects_lead(effects: Effects) -> str:
 
 def effect(value: Effect, name: Escape) -> str:
     """One difference, with the number of its services."""
-    sides = [_side(text, name) for text in (value.before, value.after)]
+    sides = [side(text, name) for text in (value.before, value.after)]
     field = f" {name(value.field)}" if value.field else ""
     of = f" ({counted(value.services, 'service')}, such as {name(value.example)})" if value.example else " (no service)"
     return f"{name(value.kind)}{field}: {sides[0]} → {sides[1]}{of}"
 
 
-def _side(text: str | None, name: Escape) -> str:
+def side(text: str | None, name: Escape) -> str:
+    """One side of a difference."""
     return "not there" if text is None else name(text) if text.strip() else "empty"
 
 

@@ -57,7 +57,7 @@ def evaluate_by(run: Run, policy_set: PolicySet, folder: str) -> Evaluation:
     """Judge every object of a run by these policies. `folder` is an unused name in the run's scratch folder."""
     return evaluate_policies(
         policy_set,
-        run.judged,
+        run.applied,
         run.schemas(),
         tools.find("kyverno"),
         run.folder / folder,

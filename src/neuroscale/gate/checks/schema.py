@@ -45,7 +45,7 @@ class SchemaCheck(GateCheck):
     beside = True
 
     def evaluate(self, run: Run) -> Evaluation:
-        return evaluate_schemas(run.judged, run.schemas(), tools.find("kubeconform"), run.folder / "schema")
+        return evaluate_schemas(run.applied, run.schemas(), tools.find("kubeconform"), run.folder / "schema")
 
 
 def evaluate_schemas(manifests: Sequence[Manifest], schemas: SchemaSet, kubeconform: Path, folder: Path) -> Evaluation:
