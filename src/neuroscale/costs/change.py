@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Literal
@@ -86,11 +86,13 @@ def compare(
 ) -> CostChange | None:
     """The cost of the change; None if the change alters nothing that costs anything.
 
-    Both sides are priced with `prices`, the prices of the merge result. `prices_before`: the prices of the base, if
-    they can be read.
+    Both sides are priced with `prices`, the prices of the merge result; if these have a `base`, the side before the
+    change is by the base alone. `prices_before`: the prices of the base, if they can be read.
     """
     services = list(services)
     compared = [one for one in _compared(services, prices) if one.before != one.after]
+    if (base := prices.base) is not None:
+        compared = [replace(one, before=priced(one.service.before, one.service.environment, base)) for one in compared]
     if not compared:
         return None
     altered = prices_before is None or not prices.same_as(prices_before)

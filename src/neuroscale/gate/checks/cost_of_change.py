@@ -31,7 +31,8 @@ _MOST_PREFIXES = 300  # a command line has a limited length
 
 @dataclass(frozen=True)
 class CostOfChange:
-    """`shown`: the cost at the prices of the merge result. `judged`: at the dearer price of both sides, which decides.
+    """`shown`: the cost at the prices of the merge result. `judged`: before the change at the base's prices, after it
+    at the dearer price of both sides; it decides.
 
     `new_prices`: the services (`ENVIRONMENT/NAME`) that have a price only by the merge result.
     """
