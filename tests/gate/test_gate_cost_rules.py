@@ -366,6 +366,34 @@ def test_a_change_cannot_make_dear_what_it_replaces(
     assert f"({POD if is_known else 0:,.2f} before the change)" in errors(result)["over-budget"]
 
 
+@pytest.mark.parametrize("usd", ["0.72", "20.00"])
+def test_a_catalog_that_takes_one_accelerator_for_another_hides_no_cost(
+    repository: Repository, tmp_path: Path, usd: str
+) -> None:
+    repository.commit({BUDGET: budget("3000.00")})
+    prices = (repository.root / PRICES).read_text()
+    folder = "platform/catalog/accelerators"
+    small, large = ((repository.root / f"{folder}/nvidia-{name}.yaml").read_text() for name in ("l4", "h100-80gb"))
+    label, node = "cloud.google.com/gke-accelerator: nvidia-h100-80gb", "karpenter.k8s.aws/instance-gpu-name: l4"
+    facts = {
+        f"{folder}/nvidia-l4.yaml": small.replace(node, label),
+        f"{folder}/nvidia-h100-80gb.yaml": large.replace(label, "example.com/card: h100"),
+        PRICES: prices.replace('"0.72"', f'"{usd}"'),
+    }
+    bigger = GPU_POD | {"nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}}
+    larger = {"manifests/dev/there/app.yaml": workload(name="there", pod=bigger)}
+    result, _ = check(repository, tmp_path, {**larger, **facts})
+    assert {"over-budget", "large-change"} <= {*errors(result)}
+
+
+def test_a_team_does_not_leave_its_budget_with_its_own_change(repository: Repository, tmp_path: Path) -> None:
+    team = "platform/catalog/teams/team-alpha.yaml"
+    repository.commit({BUDGET: budget("3000.00")})
+    moved = (repository.root / team).read_text().replace(CENTER, "cc-of-another")
+    result, _ = check(repository, tmp_path, {**new(replicas=9), team: moved})
+    assert "over-budget" in errors(result)
+
+
 def test_a_smaller_service_is_not_refused_for_a_higher_price(repository: Repository, tmp_path: Path) -> None:
     text = (repository.root / PRICES).read_text()
     repository.commit({BUDGET: budget("1.00"), **{name: dump(one) for name, one in new(replicas=4).items()}})
