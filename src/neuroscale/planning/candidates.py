@@ -143,10 +143,6 @@ class Candidate:
         """Whether the free memory is less than the error band of the estimate."""
         return self.memory.free < self.band_gib
 
-    def leaves_waiting(self, users: int) -> int:
-        """How many of so many concurrent users wait in the queue, since overrides leave too few requests at once."""
-        return max(0, users - self.typical_capacity * self.replicas.min) if self.typical_capacity else 0
-
     @property
     def label(self) -> str:
         return f"{self.count} x {self.accelerator.title}"
@@ -370,17 +366,19 @@ def _unsupported(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, co
             f"The MLP of {model.name} ({facts.intermediate_size} wide, quantised in groups of {group}) cannot be "
             f"split over {count} ranks.",
         )
+    longest = facts.max_position_embeddings
     if "max_model_len" in case.overrides and case.max_model_len < case.asked_tokens:
+        enough = f"override it with at least {min(case.wanted_model_len, longest)}, or remove it"
         against(
             "context",
             f"The override of max_model_len is {case.max_model_len}, and prompt and answer of the form may have "
-            f"{case.asked_tokens} tokens: override it with at least {case.asked_tokens}, or remove it.",
+            f"{case.asked_tokens} tokens: {enough if case.asked_tokens <= longest else 'remove it'}.",
         )
-    if case.max_model_len > facts.max_position_embeddings:
+    if (needed := max(case.max_model_len, case.asked_tokens)) > longest:
         against(
             "context",
-            f"A request may be {case.max_model_len} tokens long (prompt, answer and chat template); {model.name} reads "
-            f"at most {facts.max_position_embeddings}.",
+            f"A request may be {needed} tokens long (prompt, answer and chat template); {model.name} reads at most "
+            f"{longest}.",
         )
     return failures
 
