@@ -386,6 +386,12 @@ def test_a_catalog_that_takes_one_accelerator_for_another_hides_no_cost(
     assert {"over-budget", "large-change"} <= {*errors(result)}
 
 
+def test_rules_of_a_base_that_cannot_be_read_are_those_of_the_change(repository: Repository, tmp_path: Path) -> None:
+    repository.commit({BUDGET: budget("3000.00"), SETTINGS: "organization: [\n"})
+    result, _ = check(repository, tmp_path, {**new(replicas=9), SETTINGS: settings(**ALL_BLOCK)})
+    assert {"over-budget", "large-change"} <= {*errors(result)}
+
+
 def test_a_team_does_not_leave_its_budget_with_its_own_change(repository: Repository, tmp_path: Path) -> None:
     team = "platform/catalog/teams/team-alpha.yaml"
     repository.commit({BUDGET: budget("3000.00")})

@@ -71,8 +71,8 @@ class CostCheck(GateCheck):
         change = run.change
         if change is None or not change.touches(MANIFESTS, CATALOG, SETTINGS, *PLATFORM_SOURCES):
             return LeftOut()
-        with suppress(InputError):  # the base's settings cannot be read: the other checks say so
-            self._rules = run.judge.settings().costs
+        with suppress(InputError):  # no settings can be read: the other checks say so
+            self._rules = run.deciding_settings.costs
         levels = set(self._rules.levels.values())
         try:
             costs = cost_of_change(change, run.judge, run.after, run.manifests, run.plans, run.today)

@@ -68,7 +68,7 @@ class ProductionCheck(GateCheck):
 
     def left_out(self, run: Run) -> LeftOut | None:
         try:
-            self._rules = _rules(run)
+            self._rules = run.deciding_settings.production
         except InputError:
             return LeftOut(UNREADABLE) if run.given.services else LeftOut()
         self._removed = _removed(run, self._rules)
@@ -101,13 +101,6 @@ class ProductionCheck(GateCheck):
             findings.append(finding)
         count = len(judged) + len(self._removed)
         return Evaluation(tuple(findings), count, count, "services", caught, caught)
-
-
-def _rules(run: Run) -> ProductionRules:
-    """The base's rules. Settings of the base that cannot be read have none: the change's own decide then."""
-    with suppress(InputError):
-        return run.judge.settings().production
-    return run.after.settings().production
 
 
 def _services(run: Run, rules: ProductionRules) -> list[ServiceFolder]:
