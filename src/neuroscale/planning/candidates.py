@@ -18,6 +18,7 @@ from neuroscale.planning.batched_tokens import batched_tokens
 from neuroscale.planning.fit.argument_defaults import BLOCK
 from neuroscale.planning.fit.confidence import Doubt
 from neuroscale.planning.fit.device import device
+from neuroscale.planning.override_shortfalls import too_short
 from neuroscale.planning.plan import Memory, Replicas, Resources, Speed
 from neuroscale.planning.price import PodPrice, pod_price
 from neuroscale.planning.replica_memory import WeightsBasis
@@ -368,12 +369,7 @@ def _unsupported(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, co
         )
     longest = facts.max_position_embeddings
     if "max_model_len" in case.overrides and case.max_model_len < case.asked_tokens:
-        enough = f"override it with at least {min(case.wanted_model_len, longest)}, or remove it"
-        against(
-            "context",
-            f"The override of max_model_len is {case.max_model_len}, and prompt and answer of the form may have "
-            f"{case.asked_tokens} tokens: {enough if case.asked_tokens <= longest else 'remove it'}.",
-        )
+        against("context", too_short(case.max_model_len, case.asked_tokens, case.wanted_model_len, longest))
     if (needed := max(case.max_model_len, case.asked_tokens)) > longest:
         against(
             "context",

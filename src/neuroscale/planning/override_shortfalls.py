@@ -1,4 +1,4 @@
-"""Says where a plan gives its request less than the answers of the form ask for, because overrides say so."""
+"""Says where overrides contradict the answers of the form, or give a request less than these ask for."""
 
 from __future__ import annotations
 
@@ -38,6 +38,14 @@ def shortfalls(
     if request.availability == "high" and replicas < 2:
         found.append("The form asks for high availability, and one replica answers nothing while its node drains.")
     return tuple(found)
+
+
+def too_short(overridden: int, asked: int, wanted: int, longest: int) -> str:
+    """Why a plan with an overridden context is refused. All are tokens: the context, the longest prompt and answer,
+    these with the chat template, and the most that the model reads."""
+    fix = f"override it with at least {min(wanted, longest)}, or remove it" if asked <= longest else "remove it"
+    told = f"The override of max_model_len is {overridden}, and prompt and answer of the form may have {asked} tokens"
+    return f"{told}: {fix}."
 
 
 def shortfalls_of(request: Request, plan: Plan) -> tuple[str, ...]:
