@@ -1393,6 +1393,23 @@ def test_a_change_is_judged_by_the_facts_of_its_base() -> None:
     assert "does-not-fit" in errors(changed, dense("--max-model-len=131072"))  # type: ignore[arg-type]
 
 
+def test_an_accelerator_whose_labels_move_keeps_the_memory_of_the_base() -> None:
+    """Else a change could name its nodes by a new label and give them more memory, and the base would not know them."""
+    before, after = catalog_files(), catalog_files()
+    card, label = "platform/catalog/accelerators/nvidia-l4.yaml", b"  cloud.google.com/gke-accelerator: nvidia-l4"
+    assert before[card].count(label) == 1
+    after[card] = after[card].replace(label, b"  example.com/card: l4").replace(b"value: 21.96", b"value: 219.6")
+    changed = read_knowledge(PlatformSources(MemorySnapshot(before)), PlatformSources(MemorySnapshot(after)))
+    assert changed is not None
+    asked = dense("--max-model-len=131072", nodes={"example.com/card": "l4"})
+    assert "does-not-fit" in errors(changed, asked)
+    # A memory that the base does not give is the change's own.
+    before[card] = re.sub(rb"memory_gib:\n  value: 21.96\n", b"memory_gib:\n  value: null\n", before[card])
+    changed = read_knowledge(PlatformSources(MemorySnapshot(before)), PlatformSources(MemorySnapshot(after)))
+    assert changed is not None
+    assert "new-accelerator" in notices(changed, asked)
+
+
 def test_what_the_base_does_not_know_is_judged_by_the_changes_own_facts_and_it_is_said() -> None:
     before, after = catalog_files(), catalog_files()
     for path in [path for path in before if "Llama-3.1-8B" in path]:

@@ -239,11 +239,12 @@ FEWEST_IN_PRODUCTION = 2
 
 
 class ProductionRules(Frozen):
-    """The rules on the availability of services in `environments`; each rule is off unless the settings set it.
+    """The rules on the availability of services in `environments`; all but `removal` are off unless set.
 
     `replicas`: a service runs FEWEST_IN_PRODUCTION replicas or more. `disruption_budget`: a PodDisruptionBudget lets a
     node drain and keeps one of the service's pods. `image_digest`: every image is named by its digest.
     `model_revision`: every model of the Hub is named with the commit that is its revision.
+    `removal`: a change does not remove the last service of an environment, or more than one.
     """
 
     environments: tuple[Label, ...] = ()
@@ -251,6 +252,7 @@ class ProductionRules(Frozen):
     disruption_budget: Level = "off"
     image_digest: Level = "off"
     model_revision: Level = "off"
+    removal: Level = "warn"
 
     @property
     def levels(self) -> dict[str, Level]:
@@ -260,6 +262,7 @@ class ProductionRules(Frozen):
             "production-disruption-budget": self.disruption_budget,
             "production-image-digest": self.image_digest,
             "production-model-revision": self.model_revision,
+            "production-removal": self.removal,
         }
 
 

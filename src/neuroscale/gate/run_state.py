@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuroscale.catalog.settings import LONGEST_DAYS
+from neuroscale.catalog.settings import LONGEST_DAYS, Settings
 from neuroscale.core import schemas
 from neuroscale.core.errors import InputError
 from neuroscale.costs.bill import CostChange
@@ -119,6 +119,16 @@ class Run:
             None if change.touches(CATALOG) else after.catalog,
             None if change.touches(SETTINGS) else after.settings,
         )
+
+    @cached_property
+    def deciding_settings(self) -> Settings:
+        """The settings whose rules decide: the base's, and the change's own where the base's cannot be read.
+
+        Raises InputError if neither can be read.
+        """
+        with suppress(InputError):
+            return self.judge.settings()
+        return self.after.settings()
 
     @cached_property
     def longest_days(self) -> int:

@@ -54,10 +54,9 @@ class FitCheck(GateCheck):
 
 def _production(run: Run) -> tuple[str, ...]:
     """The environments whose models the production check judges."""
-    for files in (run.judge, run.after):
-        with suppress(InputError):
-            rules = files.settings().production
-            return () if rules.model_revision == "off" else rules.environments
+    with suppress(InputError):
+        rules = run.deciding_settings.production
+        return () if rules.model_revision == "off" else rules.environments
     return ()
 
 

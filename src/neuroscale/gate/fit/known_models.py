@@ -135,7 +135,9 @@ class Knowledge:
         except UnknownError:
             if self.added is None:
                 raise
-            return replace(self.added._draft(named), added=True)
+            draft = self.added._draft(named)
+            known = draft.entry.name in self.catalog.models  # then only its files moved, as in `model`
+            return self._known(draft.entry.name) if known else replace(draft, added=True)
 
     def place(self, server: VllmContainer, environment: str) -> KnownPlace:
         """The accelerators that a pod asks for. Raises UnknownError."""
@@ -145,9 +147,12 @@ class Knowledge:
             if self.added is None:
                 raise
             known = self.added._place(server, environment)
-            if known.place.accelerator.name in self.catalog.accelerators:
-                raise
+        mine = self.catalog.accelerators.get(known.place.accelerator.name)
+        if mine is None or mine.memory_gib.value is None:
             return replace(known, added=True)
+        # Only how a pod asks for it changed: the base's facts hold. A processor has the memory that its pod asks for.
+        there = device(mine) if mine.resource else known.device
+        return replace(known, place=replace(known.place, accelerator=mine), device=there)
 
     def devices(self, environment: str) -> list[Device]:
         """The accelerators of an environment; of all environments if it is unknown."""
