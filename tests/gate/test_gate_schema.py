@@ -105,6 +105,21 @@ def test_a_kind_without_a_schema_is_a_finding_and_never_skipped(tmp_path: Path, 
     assert seen.evaluated == 2
 
 
+def test_both_validators_can_judge_every_kind_that_has_a_schema(tmp_path: Path) -> None:
+    bare = [{"apiVersion": version, "kind": kind, "metadata": {"name": "a"}} for version, kind in schemas.find().kinds]
+    seen = judge(tmp_path, *bare)
+    assert {finding.rule for finding in seen.findings} == {"invalid"}
+    assert seen.evaluated == len(bare)
+
+
+@pytest.mark.parametrize("kind", ["MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicy"])
+def test_kinds_that_are_newer_than_kyvernos_table_are_judged(tmp_path: Path, kind: str) -> None:
+    good: dict[str, Any] = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "a"}}
+    assert judge(tmp_path / "good", {**good, "spec": {}}).findings == ()
+    (finding,) = judge(tmp_path / "bad", {**good, "spec": {"policyNames": []}}).findings
+    assert (finding.rule, "policyNames" in finding.message) == ("invalid", True)
+
+
 TRIPWIRE = "[r for r in answers if r['status'] == 'statusInvalid'][-1]"
 LIES = {
     "says nothing": ("sys.exit(0)", "cannot be read"),
