@@ -122,7 +122,7 @@ def _look(given: GateInput, environments: Sequence[str] | None) -> tuple[list[Fi
                 "stray-file",
                 entry.path,
                 "lies in manifests/ but in no service folder",
-                "Move it to manifests/<environment>/<service>/, or out of manifests/.",
+                "Move it out of manifests/: only services lie there, in manifests/<environment>/<service>/.",
             )
         )
     for file in given.plain:
@@ -210,6 +210,9 @@ def _folder_findings(service: ServiceFolder, environments: Sequence[str] | None)
         )
     else:
         present = {entry.path for entry in service.entries}
+        make = f"Run `neuroscale render {folder}/{REQUEST_FILE}`"
+        if f"{folder}/{REQUEST_FILE}" not in present:
+            make = f"Restore {REQUEST_FILE} first, from which `neuroscale render` makes the other files"
         for name in sorted(_ALLOWED):
             if f"{folder}/{name}" not in present:
                 findings.append(
@@ -218,7 +221,7 @@ def _folder_findings(service: ServiceFolder, environments: Sequence[str] | None)
                         "missing-file",
                         f"{folder}/{name}",
                         "is missing from the service's folder",
-                        f"Run `neuroscale render {folder}/{REQUEST_FILE}`, or remove the whole folder.",
+                        f"{make}, or remove the whole folder.",
                     )
                 )
     return findings
