@@ -132,9 +132,6 @@ def test_one_file_of_a_service_stands_for_the_whole_service(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "content", "rule"),
     [
-        ("kustomization.yaml", b"resources: []", "not-rendered"),
-        ("app/Kustomization", b"resources: []", "not-rendered"),
-        ("a.jsonnet", b"{}", "not-rendered"),
         ("a.yaml", b"hello: world", "unreadable"),
         ("a.json", b'{"a": 1, "a": 2}', "unreadable"),
         ("a.json", b'{"a": NaN}', "unreadable"),

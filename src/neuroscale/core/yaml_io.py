@@ -207,9 +207,13 @@ class _Reader:
     def _key(self, event: Event, path: Path) -> str:
         if not isinstance(event, ScalarEvent):
             raise self._error(event, path, "a key is not plain text", "Write a plain text key.")
-        if not event.style and isinstance(fault := _meaning(event.value), _Fault):
-            raise self._error(event, (*path, event.value), fault.message, instead_of_key(event.value))
-        value = self._value(event, (*path, event.value))
+        place = (*path, event.value)
+        try:
+            value = self._value(event, place)
+        except InputError as error:
+            if not event.style and isinstance(fault := _meaning(event.value), _Fault):
+                raise self._error(event, place, fault.message, instead_of_key(event.value)) from error
+            raise
         if not isinstance(value, str):
             raise self._error(event, path, f"the key {event.value!r} is not text", f'Quote it: "{event.value}".')
         return value

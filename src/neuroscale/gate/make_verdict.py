@@ -146,6 +146,11 @@ def _headline(
     else:
         number, word, left = len(given.plain), "file", len({one.file for one in unjudged})
     if left == number:
-        return f"Nothing to check: {plainly_counted(left, word)} of kinds that nothing judges"
-    passed = f"Passed: {plainly_counted(number - left, word)} checked"
-    return f"{passed}, and {plainly_counted(left, word)} with kinds that nothing judges" if left else passed
+        rest = f", and {plainly_counted(len(given.inputs), 'file')} to be rendered first" if given.inputs else ""
+        return f"Nothing to check: {plainly_counted(left, word)} of kinds that nothing judges{rest}"
+    parts = [f"Passed: {plainly_counted(number - left, word)} checked"]
+    if left:
+        parts.append(f"{plainly_counted(left, word)} with kinds that nothing judges")
+    if given.inputs:
+        parts.append(f"{plainly_counted(len(given.inputs), 'file')} to be rendered first")
+    return ", and ".join(parts)
