@@ -221,7 +221,7 @@ def test_a_native_kind_has_its_plural_and_scope_from_the_table() -> None:
 
 def test_a_version_that_is_newer_than_the_table_is_known() -> None:
     (table,) = TABLE
-    older = [{**table, "VersionedResources": {"v1beta1": table["VersionedResources"]["v1"]}}]
+    older = json.loads(json.dumps([table]).replace('"v1"', '"v1beta1"'))
     (found,) = native_schemas.native_kinds(RAW, older, "")
     assert (found.api_version, found.plural, found.namespaced) == ("things.io/v1", "things", False)
 
