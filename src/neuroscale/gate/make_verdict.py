@@ -157,8 +157,10 @@ def _headline(
         number, word, left = len(given.services), "service", len({one.service for one in unjudged if one.service})
     else:
         number, word, left = len(given.plain), "file", len({one.file for one in unjudged})
+    rest = [f"{plainly_counted(len(given.inputs), 'file')} to be rendered first"] if given.inputs else []
     if left == number and not beside:
-        return f"Nothing to check: {plainly_counted(left, word)} of kinds that nothing judges"
-    passed = f"Passed: {plainly_counted(number - left, word)} checked"
-    unknown = f", and {plainly_counted(left, word)} with kinds that nothing judges" if left else ""
-    return f"{passed}{unknown}" + (f"; a person must look at {beside}" if beside else "")
+        return ", and ".join([f"Nothing to check: {plainly_counted(left, word)} of kinds that nothing judges", *rest])
+    parts = [f"Passed: {plainly_counted(number - left, word)} checked"]
+    if left:
+        parts.append(f"{plainly_counted(left, word)} with kinds that nothing judges")
+    return ", and ".join(parts + rest) + (f"; a person must look at {beside}" if beside else "")

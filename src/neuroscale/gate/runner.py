@@ -119,7 +119,7 @@ def _judge(subject: Subject, today: date) -> Verdict:
 def texts_of_files(given: GateInput) -> Iterable[Text]:
     """Every file of the input, to search for secrets."""
     files = [(entry.path, entry.path, given.snapshot) for service in given.services for entry in service.entries]
-    files += [(file.name, file.entry.path, file.snapshot) for file in given.plain]
+    files += [(file.name, file.entry.path, file.snapshot) for file in (*given.plain, *given.inputs)]
     for name, path, snapshot in files:
         try:
             data = snapshot.read(path)

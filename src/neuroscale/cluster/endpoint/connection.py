@@ -178,7 +178,7 @@ def unreachable(endpoint: Endpoint, path: str, error: httpx.HTTPError) -> Endpoi
     elif isinstance(error, httpx.TimeoutException):
         told = f"{place} does not answer in time"
     else:
-        told = f"{place} does not answer: {one_line(str(error), 200) or type(error).__name__}"
+        told = f"{place} does not answer: {one_line(str(error), 200).rstrip('.') or type(error).__name__}"
     do = f"Is it ready? See: neuroscale status {endpoint.service or 'SERVICE'}"
     if "CERTIFICATE_VERIFY_FAILED" in told:
         do = "Name the file with the authority that signed its certificate in $SSL_CERT_FILE."

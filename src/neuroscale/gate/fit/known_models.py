@@ -11,6 +11,7 @@ from functools import cached_property
 from neuroscale.catalog import Catalog, ModelEntry, RuntimeEntry
 from neuroscale.catalog.settings import Environment, Settings
 from neuroscale.core.errors import InputError
+from neuroscale.core.validation import same_but_owner
 from neuroscale.gate.fit.vllm_containers import VllmContainer
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.manifests.accelerator_labels import check_memory_label, named_cards
@@ -244,7 +245,9 @@ class Knowledge:
             for entry in self.catalog.models.values():
                 if named == entry.name or (entry.weights.kind == "hub" and entry.weights.path == named):
                     return entry.name
-        raise UnknownError(f"the model {named or 'of this command'} is not in the catalog")
+        others = same_but_owner(named, self.catalog.models)
+        has = f", which has {others[0]}" if others else ""
+        raise UnknownError(f"the model {named or 'of this command'} is not in the catalog{has}")
 
     @cached_property
     def _stores(self) -> tuple[str, ...]:
