@@ -80,7 +80,7 @@ def test_the_gate_has_these_checks_in_this_order() -> None:
 
 
 def test_a_run_shares_no_check_with_another() -> None:
-    first, second = all_checks(), all_checks()
+    first, second = list(all_checks()), list(all_checks())
     assert not {id(one) for one in first} & {id(one) for one in second}
 
 

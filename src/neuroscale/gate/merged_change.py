@@ -9,7 +9,6 @@ from functools import partial
 from neuroscale.core.errors import InputError, Problem, UntrustedError
 from neuroscale.gate.checks.secrets import LARGEST_TEXT, Text
 from neuroscale.gate.judged_files import GateInput, ServiceFolder, group_services
-from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIMES
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import (
     CATALOG,
@@ -18,6 +17,7 @@ from neuroscale.repo.layout import (
     MANIFESTS,
     PLAN_FILE,
     POLICIES,
+    RUNTIMES,
     SETTINGS,
     TEMPLATE,
     ServicePath,
@@ -57,6 +57,11 @@ class Change:
             for path in self.paths
             for prefix in prefixes
         )
+
+
+def touches_rendering(change: Change) -> bool:
+    """Whether a change alters what services are rendered from, or the examples that show it."""
+    return change.touches(*RENDERED_FROM, EXAMPLES)
 
 
 def find_change(git: Git, base: str, head: str) -> Change:

@@ -40,6 +40,8 @@ GATE_CODE = (
     "src/",
     "uv.toml",
 )
+RUNTIMES = "platform/serving/runtimes"
+"""The serving runtimes that every cluster gets."""
 TENANCY = "platform/tenancy"
 METER = "platform/cost"
 CLUSTER_FILES = (

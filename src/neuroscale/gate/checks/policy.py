@@ -25,7 +25,6 @@ from neuroscale.gate.checks.kyverno import Batch, KyvernoResult, Reference, refe
 from neuroscale.gate.checks.policy_exceptions import GATE, unneeded_exceptions, with_exceptions
 from neuroscale.gate.checks.policy_tripwires import ask_with_tripwires, tripwire_of
 from neuroscale.gate.checks.refused_kinds import REFUSED, plural_of
-from neuroscale.gate.fit.read_only_root import RULE as WRITABLE_ROOT
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import Manifest
 from neuroscale.policies.policy_set import Policy, PolicyException, PolicySet
@@ -48,6 +47,9 @@ class PolicyCheck(GateCheck):
     name = GATE
     title = "Policies"
     beside = True
+
+    def begin(self, run: Run) -> None:
+        run.judge.policies()  # before other checks take the processor: Kyverno is the last program to end
 
     def evaluate(self, run: Run) -> Evaluation:
         return evaluate_by(run, run.judge.policies(), self.name)
@@ -88,12 +90,6 @@ def evaluate_policies(
     count = workers or (1 if few else os.cpu_count() or 1)
     batches = _batches(policy_set, manifests, pairs, schemas, count)
     findings = list(homeless)
-    # The production check and the fit check look at the exceptions from their own rules.
-    in_force = [
-        one
-        for one in policy_set.exceptions
-        if one.policy not in (*PRODUCTION_RULES, WRITABLE_ROOT) and one.fault(today, longest_days) is None
-    ]
     needed: set[tuple[str, int]] = set()
     expected = evaluated = 0
     # Threads only wait for the processes; a failure in one batch cancels those that have not started.
@@ -118,6 +114,14 @@ def evaluate_policies(
                 if answer.result != "pass":
                     needed.add((policy.name, id(manifest)))
                     findings.append(_finding(policy, manifest, answer, policy_set.exceptions, today, longest_days))
+    from neuroscale.gate.fit.read_only_root import RULE as WRITABLE_ROOT  # it imports planning: Kyverno does not wait
+
+    # The production check and the fit check look at the exceptions from their own rules.
+    in_force = [
+        one
+        for one in policy_set.exceptions
+        if one.policy not in (*PRODUCTION_RULES, WRITABLE_ROOT) and one.fault(today, longest_days) is None
+    ]
     findings += unneeded_exceptions(in_force, manifests, needed)
     covered = {id(manifest) for manifest in manifests if pairs[id(manifest)]}
     detail = f"{len(policy_set.policies)} policies, {len(covered)} of {len(manifests)} objects have one that applies"
