@@ -114,14 +114,14 @@ def _judge(subject: Subject, today: date) -> Verdict:
             if result is not None:
                 run.results.append(result)
             not_checked.extend(check.not_checked(run))
+        from neuroscale.gate.make_verdict import make_verdict
+
         results = list(run.results)
         for check, future in beside:
             result = future.result()
             if result is not None:
                 results.append(result)
             not_checked.extend(check.not_checked(run))
-    from neuroscale.gate.make_verdict import make_verdict
-
     return make_verdict(run, results, not_checked)
 
 
