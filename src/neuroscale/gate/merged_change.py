@@ -70,11 +70,12 @@ def find_change(git: Git, base: str, head: str) -> Change:
     Raises InputError for unknown revisions, for a change that does not merge, for a folder inside a repository (git
     names its files by other paths), and for a shallow clone: missing commits cannot be searched for secrets.
     """
-    if git.text("rev-parse", "--is-shallow-repository") == "true":
+    shallow, _, inside = git.text("rev-parse", "--is-shallow-repository", "--show-prefix").partition("\n")
+    if shallow == "true":
         raise InputError(
             Problem("the repository", "", "is a shallow clone", "Fetch the whole history (git fetch --unshallow).")
         )
-    if inside := git.text("rev-parse", "--show-prefix"):
+    if inside:
         fix = "Keep the platform repository in a git repository of its own, and name its root."
         raise InputError(Problem("the repository", "", f"is only the folder {inside} of a git repository", fix))
     base_commit, head_commit = git.commit(base, "--base"), git.commit(head, "--head")
