@@ -22,12 +22,12 @@ from neuroscale.gate.merged_change import Change
 from neuroscale.gate.platform_sources import PlatformSources, ReadOnce
 from neuroscale.gate.verdict import Alterations, Effects
 from neuroscale.manifests.objects import Manifest
-from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.repo.layout import CATALOG, SETTINGS
 from neuroscale.repo.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from neuroscale.planning.plan import Plan
+    from neuroscale.rendering.planning_inputs import PlanningInputs
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,8 @@ GATE_CODE = (
     "src/",
     *TAKES_PLACE_OF,
 )
+RUNTIMES = "platform/serving/runtimes"
+"""The serving runtimes that every cluster gets."""
 TENANCY = "platform/tenancy"
 METER = "platform/cost"
 CLUSTER_FILES = (
