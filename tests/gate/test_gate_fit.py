@@ -1497,7 +1497,7 @@ def test_broken_manifests_never_break_the_gate(knowledge: Knowledge) -> None:
 @pytest.mark.parametrize(
     ("argument", "told"),
     [
-        ("--enable-lora", "LoRA adapters"),
+        ("--lora-target-modules=q_proj", "LoRA adapters"),
         ('--speculative-config={"model": "org/draft", "num_speculative_tokens": 3}', "the draft model org/draft"),
         ('--hf-overrides={"num_hidden_layers": 200}', "the model's config"),
         ("--kv-cache-dtype-skip-layers=0", "the layers that it leaves as they are"),

@@ -247,6 +247,7 @@ class _Judgement:
     def _memory(self, model: KnownModel, place: KnownPlace, faults: Sequence[Fault], unread: bool) -> Fit:
         arguments = with_variables(self._arguments(place).in_range(), self.command.environment)
         result = fit(model.facts, place.device, arguments, version=self.parsed.asked or self.parsed.version)
+        missing = uncounted(model.facts, arguments)
         size = self._place_of("max_model_len", "gpu_memory_utilization", "model")
         if result.verdict == "refused":
             if result.memory_gib.free < 0 or not any(fault.refused for fault in faults):
@@ -255,12 +256,14 @@ class _Judgement:
                 self._say("does-not-fit", size, told, self._nearest(result, model, place, arguments), notice=unread)
         elif result.verdict == "tight":
             told = next((text for text in result.reasons if text.startswith("Tight")), result.reasons[0])
-            self._say("tight", size, f"{model.entry.name} on {place.device.name}. {told}", _tight(result), notice=True)
+            told = f"{model.entry.name} on {place.device.name}. {told}"
+            if not any(one.told in told for one in missing):  # which a notice of its own says
+                self._say("tight", size, told, _tight(result), notice=True)
         if arguments.cpu_offload_gib and result.seconds_per_step != 0.0 and result.verdict != "refused":
             told = next(text for text in result.reasons if text.startswith("Part of the weights lies in host memory"))
             fix = "Where people wait for answers, remove it and choose an accelerator that holds the weights."
             self._say("offloaded-weights", self._place_of("cpu_offload_gb"), told, fix, notice=True)
-        for one in uncounted(model.facts, arguments):
+        for one in missing:
             told = f"whether it fits cannot be judged in full: {one.told}"
             fix = "Leave room for it, such as by a lower --gpu-memory-utilization, and measure a start."
             self._not_judged(ENV if one.dest.isupper() else self._place_of(one.dest), told, fix)
@@ -389,7 +392,7 @@ class _Judgement:
 
 def _tight(result: Fit) -> str:
     if result.close == "held":
-        return "Leave the host more of the memory that they share: lower --gpu-memory-utilization."
+        return "Leave other programs more of the memory: lower --gpu-memory-utilization."
     sure = result.context_band[0]
     if not result.band_known or sure < 1:
         return "Leave more room: lower --max-model-len or --max-num-seqs, and measure a start."
