@@ -1425,7 +1425,7 @@ def test_a_tripwire_that_comes_back_clean_ends_the_trust(monkeypatch: pytest.Mon
     def blind(*given: Any) -> Judged:
         judged = real(*given)
         kept = tuple(one for one in judged.findings if one.rule != rule or told not in one.message)
-        return Judged(kept, judged.whole)
+        return Judged(kept, judged.whole, judged.fitted)
 
     monkeypatch.setattr(gate, "judge_container", blind)
     with pytest.raises(UntrustedError, match="tripwire"):

@@ -148,4 +148,7 @@ def _headline(
     if left == number:
         return f"Nothing to check: {plainly_counted(left, word)} of kinds that nothing judges"
     passed = f"Passed: {plainly_counted(number - left, word)} checked"
-    return f"{passed}, and {plainly_counted(left, word)} with kinds that nothing judges" if left else passed
+    if left:
+        passed = f"{passed}, and {plainly_counted(left, word)} with kinds that nothing judges"
+    untold = [f"{check.unjudged} of {check.expected} {check.unit} not judged" for check in checks if check.unjudged]
+    return "; ".join([passed, *untold])
