@@ -1442,7 +1442,7 @@ def test_a_tripwire_that_comes_back_clean_ends_the_trust(monkeypatch: pytest.Mon
     def blind(*given: Any) -> Judged:
         judged = real(*given)
         kept = tuple(one for one in judged.findings if one.rule != rule or told not in one.message)
-        return Judged(kept, judged.whole)
+        return Judged(kept, judged.whole, judged.fitted)
 
     monkeypatch.setattr(gate, "judge_container", blind)
     with pytest.raises(UntrustedError, match="tripwire"):
@@ -1514,7 +1514,7 @@ def test_broken_manifests_never_break_the_gate(knowledge: Knowledge) -> None:
 @pytest.mark.parametrize(
     ("argument", "told"),
     [
-        ("--enable-lora", "LoRA adapters"),
+        ("--lora-target-modules=q_proj", "LoRA adapters"),
         ('--speculative-config={"model": "org/draft", "num_speculative_tokens": 3}', "the draft model org/draft"),
         ('--hf-overrides={"num_hidden_layers": 200}', "the model's config"),
         ("--kv-cache-dtype-skip-layers=0", "the layers that it leaves as they are"),

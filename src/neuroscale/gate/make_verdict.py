@@ -163,4 +163,6 @@ def _headline(
     parts = [f"Passed: {plainly_counted(number - left, word)} checked"]
     if left:
         parts.append(f"{plainly_counted(left, word)} with kinds that nothing judges")
-    return ", and ".join(parts + rest) + (f"; a person must look at {beside}" if beside else "")
+    remarks = [f"{check.unjudged} of {check.expected} {check.unit} not judged" for check in checks if check.unjudged]
+    remarks += [f"a person must look at {beside}"] if beside else []
+    return "; ".join([", and ".join(parts + rest), *remarks])

@@ -25,7 +25,7 @@ class Severity(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How a check ended. `NOT_RUN` is never a pass: it is listed with its reason."""
+    """How a check ended. `NOT_RUN` is never a pass: it is listed with its reason, also where it could judge nothing."""
 
     PASSED = "passed"
     FINDINGS = "findings"
@@ -55,7 +55,8 @@ class Check(Frozen):
     """One check's own account of its run.
 
     `evaluated` counts the items that it really looked at, and `expected` those that it had to look at (`unit` names the
-    items); `tripwires` counts the known-bad objects that went through the same invocation, and `tripwires_caught` those
+    items). `unjudged` counts those of them that it could not judge, because a fact is missing that a notice names;
+    `tripwires` counts the known-bad objects that went through the same invocation, and `tripwires_caught` those
     that it refused with their own message. `detail` says why a check is unusable, untrusted or was not run.
     """
 
@@ -64,6 +65,7 @@ class Check(Frozen):
     outcome: Outcome
     evaluated: int = 0
     expected: int = 0
+    unjudged: int = 0
     unit: str = "objects"
     tripwires: int = 0
     tripwires_caught: int = 0

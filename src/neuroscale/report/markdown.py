@@ -351,7 +351,7 @@ def _not_checked(verdict: Verdict) -> str:
 
 
 def _check_not_run(check: Check) -> str:
-    return f"**{prose(check.title, 80)}** not run: {prose(check.detail, 300) or 'no reason given'}"
+    return f"**{prose(check.title, 80)}** {phrases.outcome(check)}: {prose(check.detail, 300) or 'no reason given'}"
 
 
 def _notes(verdict: Verdict) -> str:

@@ -62,7 +62,7 @@ def _print_checks(checks: Sequence[Check], title: str, console: Console) -> None
         ended = _OUTCOMES.get(check.outcome)
         mark = _symbol(ended, console) if ended is not None else ("-", "dim")
         facts = phrases.outcome(check)
-        if check.outcome is not Outcome.NOT_RUN:
+        if check.outcome is not Outcome.NOT_RUN or check.unjudged:
             account = ", ".join(phrases.account(check, lambda unit: terminal(unit, 40)))
             facts = f"{facts:{outcomes}}  {phrases.seconds(check.seconds):>7}  {account}"
         name = terminal(check.title, 40).ljust(titles)
