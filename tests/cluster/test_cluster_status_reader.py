@@ -20,7 +20,6 @@ from command_line import Said
 from neuroscale.cluster.service_status_reader import Question, Reader
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.kube.client import Identity, KubernetesError, RefusedError
-from repositories import Repository
 
 pytestmark = pytest.mark.tools
 
@@ -324,19 +323,3 @@ def test_what_argo_cd_says_of_a_failed_synchronisation_is_told(here: Lab) -> Non
     said = status(here, SERVICE)
     assert said.status == 1
     assert "one is refused" in said.out
-
-
-def test_the_clone_names_the_remote_that_argo_cd_reads(tmp_path: Path) -> None:
-    made = Repository(tmp_path / "clone")
-    made.commit({"README.md": "hi"})
-    made.run("remote", "add", "origin", "https://github.com/example/neuroscale")
-    clone = Clone(made.root, "main")
-    try:
-        assert clone.fetch_line == "git fetch origin"
-        clone.follow("http://127.0.0.1:3000/platform/neuroscale.git")
-        assert clone.fetch_line == "git fetch http://127.0.0.1:3000/platform/neuroscale.git main"
-        made.run("remote", "add", "platform", "http://dev@127.0.0.1:3000/platform/neuroscale")
-        assert clone.fetch_line == "git fetch platform"
-    finally:
-        clone.close()
-        made.git.close()

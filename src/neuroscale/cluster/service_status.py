@@ -19,8 +19,7 @@ class Observed:
     `wanted`: the InferenceService in the repository, at the commit that Argo CD has applied if this clone has it.
     `application`: Argo CD's. `contains`: whether that commit has the service's last change (None: this clone does not
     have the commit). `runtime`: the serving runtime, of the namespace or of the cluster. `unreadable`: why a kind could
-    not be read, by kind. `kubectl`: how its command line begins for this cluster. `fetch`: the command that
-    brings what Argo CD reads to this clone.
+    not be read, by kind.
     """
 
     name: str
@@ -36,8 +35,6 @@ class Observed:
     pods: tuple[Object, ...] = ()
     events: tuple[Object, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    kubectl: str = "kubectl"
-    fetch: str = "git fetch"
 
 
 @dataclass(frozen=True)

@@ -111,12 +111,6 @@ class Cluster:
         client = httpx.Client(base_url=plane.url, verify=context, timeout=_TIMEOUT, trust_env=False, limits=_LIMITS)
         return cls(plane.url, client, "the local platform", plane.kubeconfig_of(user))
 
-    @property
-    def kubectl_options(self) -> list[str]:
-        """The options by which kubectl asks the same server as the same user."""
-        file = [] if self.kubeconfig is None else [f"--kubeconfig={self.kubeconfig.absolute()}"]
-        return file + ([] if self.context is None else [f"--context={self.context}"])
-
     @classmethod
     def of_kubeconfig(cls, path: Path | None, context: str | None) -> Cluster:
         """The cluster of a kubeconfig's context (None: `$KUBECONFIG` or `~/.kube/config`; its current context).

@@ -11,7 +11,7 @@ from typing import Any
 from neuroscale.cluster.endpoint import chat, key
 from neuroscale.cluster.endpoint.connection import Endpoint, client
 from neuroscale.cluster.endpoint.errors import EndpointError
-from neuroscale.cluster.endpoint.forward import kubectl_line, port_forward
+from neuroscale.cluster.endpoint.forward import port_forward
 from neuroscale.cluster.object_fields import items, part
 from neuroscale.cluster.pod_state import SERVER, PodState, is_ending, look
 from neuroscale.core.errors import InputError, Problem
@@ -102,8 +102,7 @@ def open_endpoint(
                 )
             )
         with client(url, direct=False) as http:
-            kubectl = "kubectl" if cluster is None else kubectl_line(cluster)
-            yield _named(Endpoint(url, model, given, http, "url", namespace, service, kubectl=kubectl))
+            yield _named(Endpoint(url, model, given, http, "url", namespace, service))
         return
     if cluster is None:
         raise InputError(
@@ -120,8 +119,7 @@ def open_endpoint(
     with port_forward(cluster, namespace, chosen.name, chosen.port) as port:
         url = f"http://127.0.0.1:{port}"
         with client(url) as http:
-            place = (namespace, service, chosen.name, kubectl_line(cluster))
-            yield _named(Endpoint(url, chosen.model, given, http, "port-forward", *place))
+            yield _named(Endpoint(url, chosen.model, given, http, "port-forward", namespace, service, chosen.name))
 
 
 def _chosen(pods: tuple[ReadyPod, ...], name: str, service: str) -> ReadyPod:

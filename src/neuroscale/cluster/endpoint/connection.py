@@ -32,8 +32,7 @@ class Endpoint:
 
     `url`: without a slash at its end. `model`: the name by which the server knows the model. `http`: has `url` as its
     base and sends no key by itself: `headers()` holds it. `how`: by a port-forward through the API server to `pod`, or
-    by an address. `kubectl`: how its command line begins for the same cluster. To ask with another key, or without one:
-    `dataclasses.replace(endpoint, key=...)`.
+    by an address. To ask with another key, or without one: `dataclasses.replace(endpoint, key=...)`.
     """
 
     url: str
@@ -44,7 +43,6 @@ class Endpoint:
     namespace: str = ""
     service: str = ""
     pod: str = ""
-    kubectl: str = "kubectl"
 
     def headers(self) -> dict[str, str]:
         """The header that sends the key; empty without a key."""
@@ -55,8 +53,8 @@ class Endpoint:
         """The command that shows the server's log."""
         where = f"-n {self.namespace} " if self.namespace else ""
         if self.pod:
-            return f"{self.kubectl} logs {where}{self.pod}"
-        return f"{self.kubectl} logs {where}-l {SERVICE}={self.service or 'SERVICE'}"
+            return f"kubectl logs {where}{self.pod}"
+        return f"kubectl logs {where}-l {SERVICE}={self.service or 'SERVICE'}"
 
 
 def client(url: str, *, direct: bool | None = None) -> httpx.Client:

@@ -9,7 +9,6 @@ import collections
 import contextlib
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -39,20 +38,10 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
-def kubectl_line(cluster: Cluster) -> str:
-    """The beginning of a command line by which a user asks the same cluster: kubectl and its options."""
-    return shlex.join([_program() or "kubectl", *cluster.kubectl_options])
-
-
-def _program() -> str | None:
-    """kubectl: its name if PATH has it, else the path of the one beside this Python."""
-    beside = Path(sys.executable).parent / "kubectl"
-    return "kubectl" if shutil.which("kubectl") else str(beside) if os.access(beside, os.X_OK) else None
-
-
 def find_kubectl() -> Path:
     """The program: on PATH, or beside this Python. Raises InputError."""
-    found = _program()
+    beside = Path(sys.executable).parent / "kubectl"
+    found = shutil.which("kubectl") or (str(beside) if os.access(beside, os.X_OK) else None)
     if found is None:
         raise InputError(
             Problem(
@@ -62,7 +51,7 @@ def find_kubectl() -> Path:
                 "Install kubectl, or name the endpoint's address with --base-url.",
             )
         )
-    return Path(shutil.which(found) or found)
+    return Path(found)
 
 
 @contextlib.contextmanager
@@ -81,8 +70,9 @@ def port_forward(cluster: Cluster, namespace: str, pod: str, port: int) -> Itera
 
 class _Forward:
     def __init__(self, cluster: Cluster, namespace: str, pod: str, port: int) -> None:
-        options = [*cluster.kubectl_options, f"--namespace={namespace}"]
-        self._kubectl = kubectl_line(cluster)
+        options = [] if cluster.kubeconfig is None else [f"--kubeconfig={cluster.kubeconfig}"]
+        options += [] if cluster.context is None else [f"--context={cluster.context}"]
+        options += [f"--namespace={namespace}"]
         self._command = [str(find_kubectl()), *options, "port-forward", "--address=127.0.0.1", f"pod/{pod}"]
         self._what = f"{namespace}/{pod}"
         self._pod_port = port
@@ -104,7 +94,7 @@ class _Forward:
             raise EndpointError(
                 f"The port-forward to the pod {self._what} does not begin: {said}. Check your right to forward "
                 f"ports there: "
-                f"{self._kubectl} auth can-i create pods/portforward -n {self._what.partition('/')[0]}"
+                f"kubectl auth can-i create pods/portforward -n {self._what.partition('/')[0]}"
             )
         return self._port
 

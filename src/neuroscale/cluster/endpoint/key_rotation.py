@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from neuroscale.cluster.endpoint import chat, key
 from neuroscale.cluster.endpoint.access import ReadyPod, open_endpoint, pods_of, ready_pods
 from neuroscale.cluster.endpoint.errors import EndpointError
-from neuroscale.cluster.endpoint.forward import kubectl_line
 from neuroscale.cluster.object_fields import part
 from neuroscale.cluster.pod_state import is_ending, look, startup_budget
 from neuroscale.core.errors import InputError, Problem
@@ -154,7 +153,7 @@ def _check_evictable(cluster: Cluster, namespace: str, service: str, pod: Object
         if error.code == 429:
             raise EndpointError(
                 f"{where} may not be evicted: {said}. Nothing was changed. Are all pods of {service} ready? See: "
-                f"{kubectl_line(cluster)} -n {namespace} get pdb"
+                f"kubectl -n {namespace} get pdb"
             ) from error
         if not _is_another(cluster, namespace, pod):
             raise
@@ -173,8 +172,8 @@ def _evict(cluster: Cluster, namespace: str, service: str, pod: Object, ends: fl
             if time.monotonic() >= ends:
                 raise EndpointError(
                     f"The pod {_name(pod)} may not be evicted: {error.message.rstrip('.')}. Until it is replaced, "
-                    f"it takes the earlier key. See: {kubectl_line(cluster)} -n {namespace} get pdb; then run: "
-                    f"neuroscale key {service} --rotate"
+                    f"it takes the earlier key. See: kubectl -n {namespace} get pdb; then run: neuroscale key "
+                    f"{service} --rotate"
                 ) from error
             time.sleep(_BETWEEN)
         else:
@@ -211,8 +210,7 @@ def _prove(cluster: Cluster, namespace: str, service: str, new: SecretText, old:
     for pod in ready_pods(cluster, namespace, service):
         if pod.key is None:
             raise EndpointError(
-                f"The pod {pod.name} takes its key from nowhere. "
-                f"See: {kubectl_line(cluster)} -n {namespace} describe pod {pod.name}"
+                f"The pod {pod.name} takes its key from nowhere. See: kubectl -n {namespace} describe pod"
             )
         try:
             _prove_pod(cluster, namespace, service, pod, new, old)
