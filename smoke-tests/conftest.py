@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from neuroscale.cluster.command_lines import CommandLines
 from neuroscale.cluster.endpoint.access import open_endpoint, pods_of
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.errors import EndpointError
@@ -25,13 +26,19 @@ from neuroscale.smoke.run_spec import Spec
 def target(spec: Spec) -> Target:
     """The environment as Git holds it at the commit of this run."""
     only = spec.services[0] if len(spec.services) == 1 else ""
-    return load_target(Path(spec.repository), spec.environment, spec.revision, only)
+    return load_target(Path(spec.repository), spec.environment, spec.revision, only, spec.fetch)
 
 
 @pytest.fixture(scope="session")
 def service(request: pytest.FixtureRequest, target: Target) -> Service:
     """A service as Git holds it. A check that asks for it runs once for each."""
     return target.service(request.param)
+
+
+@pytest.fixture(scope="session")
+def lines(spec: Spec) -> CommandLines:
+    """The beginnings of command lines that ask the same cluster."""
+    return spec.lines
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +49,7 @@ def api(spec: Spec, pytestconfig: pytest.Config) -> Iterator[Api]:
     except NeuroscaleError as error:
         yield Api(None, problem=str(error))
         return
+    found.own_options = spec.own_options
     with found:
         yield who_am_i(found)
         # If the API server is gone, it may have caused the failures.

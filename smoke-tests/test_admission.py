@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neuroscale.cluster.admission_tripwires import try_tripwires
+from neuroscale.cluster.command_lines import CommandLines
 from neuroscale.kube.client import Cluster
 from neuroscale.smoke.check_errors import CannotTellError, require
 from neuroscale.smoke.expected_services import Target
@@ -14,7 +15,7 @@ _NO_RIGHT = " is forbidden: User "
 
 
 @pytest.mark.check("admission")
-def test_every_policy_refuses_its_tripwire(cluster: Cluster, target: Target, note: Notes) -> None:
+def test_every_policy_refuses_its_tripwire(cluster: Cluster, target: Target, lines: CommandLines, note: Notes) -> None:
     """Admission refuses the tripwires, each policy with its own message."""
     found = try_tripwires(cluster, target.policies)
     if found.silent and any(_NO_RIGHT in said for said in found.said.values()):
@@ -26,6 +27,7 @@ def test_every_policy_refuses_its_tripwire(cluster: Cluster, target: Target, not
     require(
         not found.silent,
         f"did not refuse its tripwire: {', '.join(found.silent)}{accepted}",
-        "Check that Kyverno runs and has the policy: kubectl get validatingpolicies; kubectl -n kyverno get pods",
+        f"Check that Kyverno runs and has the policy: {lines.kubectl} get validatingpolicies; {lines.kubectl} "
+        "-n kyverno get pods",
     )
     note(f"{len(target.policies.policies)} policies refuse their tripwires")

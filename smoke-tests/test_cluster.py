@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from neuroscale.cluster.command_lines import CommandLines
 from neuroscale.smoke.check_errors import FindingError, NeedsError, require
 from neuroscale.smoke.cluster_answers import Api
 from neuroscale.smoke.pytest_plugin import Notes
 
 
 @pytest.mark.check("api-server")
-def test_the_api_server_answers(api: Api, note: Notes) -> None:
+def test_the_api_server_answers(api: Api, lines: CommandLines, note: Notes) -> None:
     """API server reachable."""
     if api.cluster is None:
         raise FindingError(
             api.problem,
-            "Check that the context is right and the cluster runs: kubectl --context NAME get --raw /version",
+            f"Check that the context is right and the cluster runs: {lines.kubectl} get --raw /version",
         )
     note(f"{api.version} at {api.cluster.url}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from neuroscale.cluster.command_lines import CommandLines
 from neuroscale.cluster.object_fields import part
 from neuroscale.kube.client import Object
 from neuroscale.smoke.check_errors import require
@@ -13,7 +14,7 @@ from neuroscale.smoke.pytest_plugin import Notes
 
 @pytest.mark.check("cost-labels")
 def test_every_pod_carries_the_labels_that_costs_are_charged_by(
-    pods: list[Object], service: Service, note: Notes
+    pods: list[Object], service: Service, lines: CommandLines, note: Notes
 ) -> None:
     """Cost labels reach the pods."""
     absent = [name for name in COST_LABELS if not service.labels.get(name)]
@@ -29,7 +30,7 @@ def test_every_pod_carries_the_labels_that_costs_are_charged_by(
     require(
         not wrong,
         "; ".join(wrong[:5]),
-        f"Its costs are charged to another team. Delete the pod, and KServe makes a new one: kubectl -n "
-        f"{service.namespace}",
+        f"Its costs are charged to another team. Delete the pod, and KServe makes a new one: {lines.kubectl} -n "
+        f"{service.namespace} delete pod {wrong[0].partition(':')[0] if wrong else 'NAME'}",
     )
     note(", ".join(f"{name}={service.labels[name]}" for name in COST_LABELS[:2]))

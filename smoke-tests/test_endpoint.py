@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from neuroscale.cluster.command_lines import CommandLines
 from neuroscale.cluster.endpoint import chat
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.smoke import model_requests
@@ -29,10 +30,11 @@ _QUESTIONS = (
 
 
 @pytest.mark.check("reachable")
-def test_the_endpoint_can_be_reached(opened: Opened, service: Service, note: Notes) -> None:
+def test_the_endpoint_can_be_reached(opened: Opened, service: Service, lines: CommandLines, note: Notes) -> None:
     """The endpoint can be reached, and its key read."""
     if opened.endpoint is None:
-        do = f"neuroscale status {service.name}; if its key is missing: neuroscale key {service.name}"
+        status, key = (lines.own(f"{name} {service.name}") for name in ("status", "key"))
+        do = f"{status}; if its key is missing: {key}"
         raise (FindingError if opened.of_the_service else CannotTellError)(str(opened.problem), do)
     note(f"{opened.endpoint.url} by {opened.endpoint.how}")
 

@@ -43,8 +43,8 @@ def test_the_first_token_comes_in_time(
     require(
         slow <= wanted,
         f"{told}; the form asks for {wanted:g} s",
-        "Check whether the replica is busy (neuroscale metrics). If not, the plan's speed is wrong: measure it, and "
-        "correct the catalog.",
+        f"Check whether the replica is busy ({spec.lines.own(f'metrics {service.name}')}). If not, the plan's speed is "
+        "wrong: measure it, and correct the catalog.",
     )
     note(f"{told}; asked for: {wanted:g} s")
 

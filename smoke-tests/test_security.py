@@ -63,7 +63,7 @@ def _refused(endpoint: Endpoint, patience: float, key: str | None, what: str) ->
 
 def _need_key(endpoint: Endpoint) -> None:
     if endpoint.key is None:
-        raise FindingError("the service has no API key", "Make one: neuroscale key SERVICE")
+        raise FindingError("the service has no API key", f"Make one: {endpoint.lines.own(f'key {endpoint.service}')}")
 
 
 @pytest.mark.check("key-missing")
@@ -121,7 +121,9 @@ def test_its_certificate_is_verified(endpoint: Endpoint, spec: Spec, note: Notes
         raise NotApplicableError(_NO_URL)
     url = urlsplit(spec.base_url)
     require(
-        url.scheme == "https", f"the address {spec.base_url} is not https: keys and prompts are sent unencrypted", _TLS
+        url.scheme == "https",
+        f"the address {spec.base_url} is not https: keys and prompts are sent unencrypted",
+        _see_tls(endpoint),
     )
     host = url.hostname or ""
     try:
@@ -131,16 +133,20 @@ def test_its_certificate_is_verified(endpoint: Endpoint, spec: Spec, note: Notes
         ):
             certificate, version = secure.getpeercert() or {}, secure.version()
     except ssl.SSLCertVerificationError as error:
-        raise FindingError(f"the certificate of {host} is not trusted: {error.verify_message}", _TLS) from error
+        raise FindingError(
+            f"the certificate of {host} is not trusted: {error.verify_message}", _see_tls(endpoint)
+        ) from error
     except OSError as error:
-        raise FindingError(f"{host} does not speak TLS: {error}", _TLS) from error
+        raise FindingError(f"{host} does not speak TLS: {error}", _see_tls(endpoint)) from error
     ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(certificate["notAfter"])), UTC)
     left = (ends - datetime.now(UTC)).days
-    require(left >= _LEAST_DAYS or _is_short(certificate), f"its certificate ends in {left} days", _TLS)
+    require(left >= _LEAST_DAYS or _is_short(certificate), f"its certificate ends in {left} days", _see_tls(endpoint))
     note(f"{version}, {host} verified, until {ends:%Y-%m-%d}")
 
 
-_TLS = "See the gateway's listener and its certificate: kubectl get gateways,certificates --all-namespaces"
+def _see_tls(endpoint: Endpoint) -> str:
+    kubectl = endpoint.lines.kubectl
+    return f"See the gateway's listener and its certificate: {kubectl} get gateways,certificates --all-namespaces"
 
 
 def _is_short(certificate: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neuroscale.catalog.settings import load_settings
+from neuroscale.cluster.command_lines import CommandLines
 from neuroscale.cluster.service_status_reader import Question, Reader
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.kube.client import Cluster
@@ -15,7 +16,9 @@ from neuroscale.smoke.pytest_plugin import Notes
 
 
 @pytest.mark.check("ready")
-def test_its_newest_generation_is_ready(cluster: Cluster, target: Target, service: Service, note: Notes) -> None:
+def test_its_newest_generation_is_ready(
+    cluster: Cluster, target: Target, service: Service, lines: CommandLines, note: Notes
+) -> None:
     """The InferenceService is Ready at its newest generation."""
     clone = Clone(target.root, load_settings(FolderSnapshot(target.root)).repository.default_branch)
     try:
@@ -28,11 +31,11 @@ def test_its_newest_generation_is_ready(cluster: Cluster, target: Target, servic
     if not found:
         raise FindingError(
             f"the namespace {service.namespace} does not hold the InferenceService {service.name}",
-            f"Is its change merged, and the context right? neuroscale status {service.name}",
+            f"Is its change merged, and the context right? {lines.own(f'status {service.name}')}",
         )
     (one,) = found
     # Another check looks whether Git's newest commit is deployed.
     what = one.verdict if one.generation is None else one.running
     why = one.reason if one.generation is None else one.running_reason
-    require(what == "ready", f"{what}: {why}", one.next or f"neuroscale status {service.name}")
+    require(what == "ready", f"{what}: {why}", one.next or lines.own(f"status {service.name}"))
     note(f"generation {one.generation}, {one.replicas_ready} of {one.replicas_needed} pods")

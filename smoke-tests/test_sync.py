@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from neuroscale.cluster.command_lines import CommandLines
 from neuroscale.cluster.object_differences import differences
 from neuroscale.cluster.object_fields import items, part
 from neuroscale.cluster.pod_state import SERVER
@@ -13,18 +14,20 @@ from neuroscale.smoke.check_errors import CannotTellError, FindingError, require
 from neuroscale.smoke.expected_services import Service, Target
 from neuroscale.smoke.pytest_plugin import Notes, distrust
 from neuroscale.smoke.revisions import standing
+from neuroscale.smoke.run_spec import Spec
 
 
 @pytest.mark.check("application")
 def test_argo_cd_has_synced_the_merged_revision(
-    cluster: Cluster, target: Target, service: Service, note: Notes, pytestconfig: pytest.Config
+    cluster: Cluster, spec: Spec, target: Target, service: Service, note: Notes, pytestconfig: pytest.Config
 ) -> None:
     """Argo CD's application is Synced and Healthy at the merged revision."""
     name = application_name(target.environment, service.name)
-    see = f"kubectl -n {NAMESPACE} describe application {name}"
+    argocd = f"{spec.lines.kubectl} -n {NAMESPACE}"
+    see = f"{argocd} describe application {name}"
     found = cluster.get("argoproj.io/v1alpha1", "Application", name, NAMESPACE)
     if found is None:
-        raise FindingError(f"the application {name} does not exist", f"kubectl -n {NAMESPACE} describe applicationsets")
+        raise FindingError(f"the application {name} does not exist", f"{argocd} describe applicationsets")
     sync, health = part(found, "status", "sync"), part(found, "status", "health")
     revision = str(sync.get("revision") or "")
     short, merged = revision[:10] or "no commit", target.revision[:10]
@@ -36,7 +39,7 @@ def test_argo_cd_has_synced_the_merged_revision(
         }[stands]
         # The change under test may not be the cause of any other failure.
         distrust(pytestconfig, told)
-        raise CannotTellError(told, "Run git fetch, and the smoke tests of the newest commit.")
+        raise CannotTellError(told, f"Run: {spec.fetch}; then the smoke tests of the newest commit.")
     require(
         sync.get("status") == "Synced",
         f"the application {name} is {sync.get('status') or 'not compared yet'} at {short}",
@@ -45,7 +48,7 @@ def test_argo_cd_has_synced_the_merged_revision(
     require(
         health.get("status") == "Healthy",
         f"the application {name} is {health.get('status') or 'of unknown health'}",
-        f"{see}; neuroscale status {service.name}",
+        f"{see}; {spec.lines.own(f'status {service.name}')}",
     )
     require(stands in ("the same", "equal"), f"Argo CD is at {short}, which lacks the change of {merged}", see)
     also = f", which has the service's last change ({merged})" if stands == "equal" else ""
@@ -53,19 +56,20 @@ def test_argo_cd_has_synced_the_merged_revision(
 
 
 @pytest.mark.check("live-object")
-def test_the_live_object_is_what_git_holds(live: Object, service: Service) -> None:
+def test_the_live_object_is_what_git_holds(live: Object, service: Service, lines: CommandLines) -> None:
     """The live InferenceService equals Git: labels, image, arguments and all other fields."""
     fields = differences({key: service.wanted.get(key) for key in ("metadata", "spec")}, live)
     require(
         not fields,
         f"it differs from Git in {', '.join(fields[:5])}",
-        f"Somebody changed it, or Argo CD is paused: kubectl -n {service.namespace} get isvc {service.name} -o yaml",
+        f"Somebody changed it, or Argo CD is paused: "
+        f"{lines.kubectl} -n {service.namespace} get isvc {service.name} -o yaml",
     )
 
 
 @pytest.mark.check("live-pods")
 def test_the_running_pods_are_what_git_holds(
-    cluster: Cluster, pods: list[Object], service: Service, note: Notes
+    cluster: Cluster, pods: list[Object], service: Service, lines: CommandLines, note: Notes
 ) -> None:
     """The running pods equal Git: labels, image and arguments."""
     runtime = _runtime_arguments(cluster, service)
@@ -73,7 +77,7 @@ def test_the_running_pods_are_what_git_holds(
     require(
         not wrong,
         "; ".join(wrong[:5]),
-        f"Check whether a roll-out is under way, or KServe's controller is down: neuroscale status {service.name}",
+        f"Check whether a roll-out is under way, or KServe's controller is down: {lines.own(f'status {service.name}')}",
     )
     note(f"{len(pods)} pods of {service.server.get('image')}")
 

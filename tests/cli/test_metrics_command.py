@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -378,3 +379,16 @@ def test_what_is_wrong_with_the_way_to_a_clusters_prometheus_is_told_at_its_plac
     pod = {"name": "prometheus-0", "namespace": namespace, "labels": {"app": "prometheus"}}
     cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": {"containers": [container]}})
     assert "prometheus-0: waits for the scheduler" in told()
+
+
+def test_a_service_of_this_machine_is_looked_for_on_the_local_platform(tmp_path: Path, services: Services) -> None:
+    for part in ("platform", "manifests/local", "templates"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    for named in ("tiny-moe", "local/tiny-moe"):
+        said = run("metrics", named, "--repository", tmp_path)
+        assert said.status == 2
+        assert f"{tmp_path}/.state/local" in said.err
+        assert "neuroscale local up" in said.err
+        assert "environments.dev" not in said.err
+    said = run("metrics", "tiny-moe", "--repository", tmp_path, "--prometheus-url", services.lab.url)
+    assert "no data of the last" in said.out

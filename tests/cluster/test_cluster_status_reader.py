@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from cluster_lab import SERVICE, Failing, Lab, allow, install_kinds, lab, run
 from command_line import Said
 from neuroscale.cluster.service_status_reader import Question, Reader
 from neuroscale.cluster.services_in_git import Clone
-from neuroscale.kube.client import Identity, KubernetesError, RefusedError
+from neuroscale.kube.client import Identity, KubernetesError, Object, RefusedError
+from repositories import Repository
 
 pytestmark = pytest.mark.tools
 
@@ -323,3 +325,56 @@ def test_what_argo_cd_says_of_a_failed_synchronisation_is_told(here: Lab) -> Non
     said = status(here, SERVICE)
     assert said.status == 1
     assert "one is refused" in said.out
+
+
+def test_the_clone_names_the_remote_that_argo_cd_reads(tmp_path: Path) -> None:
+    made = Repository(tmp_path / "clone")
+    made.commit({"README.md": "hi"})
+    made.run("remote", "add", "origin", "https://github.com/example/neuroscale")
+    clone = Clone(made.root, "main")
+    try:
+        assert clone.fetch_line == "git fetch origin"
+        clone.follow("http://127.0.0.1:3000/platform/neuroscale.git")
+        assert clone.fetch_line == "git fetch http://127.0.0.1:3000/platform/neuroscale.git main"
+        made.run("remote", "add", "platform", "http://dev@127.0.0.1:3000/platform/neuroscale")
+        assert clone.fetch_line == "git fetch platform"
+    finally:
+        clone.close()
+        made.git.close()
+
+
+def test_only_events_of_the_objects_that_are_there_now_are_told(here: Lab) -> None:
+    here.application(here.new_service())
+    here.serve(ready=False)
+    (pod,) = here.cluster.list("v1", "Pod", here.namespace)
+
+    def event(name: str, uid: str, reason: str) -> Object:
+        told = {"apiVersion": "v1", "kind": "Pod", "namespace": here.namespace, "name": name, "uid": uid}
+        seen = (datetime.now(UTC) - timedelta(minutes=5, seconds=20)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{name}.{reason.lower()}", "namespace": here.namespace},
+            "involvedObject": told,
+            "type": "Warning",
+            "reason": reason,
+            "message": "it failed",
+            "lastTimestamp": seen,
+        }
+
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+    for made in (
+        event(name, uid, "Unhealthy"),
+        event(name, "of-an-earlier-pod", "Evicted"),
+        event("gone", "g", "Lost"),
+    ):
+        here.put(made)
+    (service,) = status(here, SERVICE, "--json").json["services"]
+    assert service["events"] == [f"5 min ago: {name}: Unhealthy: it failed"]
+
+
+def test_the_commands_ask_the_cluster_that_was_asked(here: Lab) -> None:
+    here.application(here.new_service(), sync="OutOfSync")
+    here.serve()
+    (service,) = status(here, SERVICE, "--json").json["services"]
+    assert f"--kubeconfig={here.server.kubeconfig} -n argocd describe application" in service["next"]

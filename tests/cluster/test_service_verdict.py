@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
+from neuroscale.cluster.command_lines import CommandLines
 from neuroscale.cluster.object_differences import differences
 from neuroscale.cluster.object_fields import condition, part
 from neuroscale.cluster.service_verdict import judge_service
@@ -278,10 +279,32 @@ def rolling(seconds: float = 60) -> World:
     return world
 
 
+def test_the_commands_that_it_names_ask_the_same_cluster() -> None:
+    world = loading(120)
+    world.pods[0]["status"]["containerStatuses"][0].update(state=waiting("CrashLoopBackOff"), restartCount=2)
+    observed = replace(world.observed(), lines=CommandLines("kubectl --kubeconfig=/tmp/local.kubeconfig"))
+    assert judge_service(observed, NOW).next == (
+        "kubectl --kubeconfig=/tmp/local.kubeconfig -n team-alpha logs new-0 -c kserve-container --previous"
+    )
+
+
+def test_events_have_their_age_and_a_ready_service_has_none() -> None:
+    world = loading(120)
+    event = {"type": "Warning", "reason": "Unhealthy", "message": "probe failed", "involvedObject": {"name": "new-0"}}
+    world.events = [{**event, "lastTimestamp": ago(605)}, {**event, "reason": "Failed", "lastTimestamp": ago(7)}]
+    assert world.status().events == (
+        "10 min ago: new-0: Unhealthy: probe failed",
+        "7 s ago: new-0: Failed: probe failed",
+    )
+    healthy = World()
+    healthy.events = world.events
+    assert healthy.status().events == ()
+
+
 def test_an_old_generation_that_still_serves_is_out_of_date_although_kserve_says_ready() -> None:
     status = rolling().status()
     assert status.verdict == "out of date"
-    assert "1 pod of an earlier generation still serve" in status.reason
+    assert "1 pod of an earlier generation still serves" in status.reason
     assert (status.replicas_ready, status.replicas_old) == (0, 1)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import yaml
 
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import dump
@@ -247,6 +248,19 @@ def test_a_server_that_nobody_reaches_or_anybody_may_ask_is_found(
     knowledge: Knowledge, value: Object, rule: str, told: str
 ) -> None:
     assert told in errors(knowledge, value)[rule].message
+
+
+def test_the_memory_that_is_advised_is_what_the_planner_gives(knowledge: Knowledge) -> None:
+    little = {"resources": {"limits": {"memory": "64Mi", "nvidia.com/gpu": 1}}}
+    assert "to 32Gi, as a plan gives" in errors(knowledge, dense(**little))["host-memory"].fix
+    path = ROOT / "manifests/local/tiny-moe/inferenceservice.yaml"
+    rendered = yaml.safe_load(path.read_text())
+    resources = rendered["spec"]["predictor"]["model"]["resources"]
+    planned, resources["limits"]["memory"] = resources["limits"]["memory"], "64Mi"
+    (fault,) = (one for one in found(knowledge, rendered, environment="local") if one.rule == "host-memory")
+    assert f"to {planned}, as a plan gives" in fault.fix
+    unknown = errors(knowledge, deployment("--model=/mnt/unknown", **little))["host-memory"]
+    assert unknown.fix.endswith("neuroscale plan computes it.")
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from local_processes import local_state
 from neuroscale.local import processes, start_and_stop
 from neuroscale.local.errors import LocalError
+from neuroscale.local.process import INSTANCE_VARIABLE, PROCESS_VARIABLE, belonging
 from neuroscale.local.state import State
+from neuroscale.local.supervisor import NAME, read_report
+from waiting import wait_for
 
 
 @pytest.fixture
 def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
-    """A platform without a cluster, of which no program really starts."""
+    """A platform of which no program really starts."""
 
     def prepared(state: State, checkout: Path | None) -> None:
         del state, checkout
@@ -60,3 +67,51 @@ def test_another_failure_is_not_tried_again(state: State, monkeypatch: pytest.Mo
     with pytest.raises(LocalError, match="gitea does not run"):
         start_and_stop._start(state, None, print)
     assert starts == 1
+
+
+_SUPERVISOR = """
+import os, pathlib, sys
+from neuroscale.local import processes, supervisor
+from neuroscale.local.process import Process
+
+folder = pathlib.Path(sys.argv[1])
+code = '''
+import os, pathlib, subprocess, time
+marks = {**os.environ, "NEUROSCALE_LOCAL_PROCESS": "pods"}
+server = subprocess.Popen(["sleep", "600"], env=marks, start_new_session=True)
+pathlib.Path("server").write_text(str(server.pid))
+time.sleep(600)
+'''
+there = lambda: None if (folder / "server").exists() else "no model server runs"
+node = Process("node", (sys.executable, "-I", "-c", code), {"PATH": os.defpath}, folder, None, there)
+processes.processes = lambda state: [node]
+sys.exit(supervisor.main(folder))
+"""
+
+
+def test_a_model_server_goes_on_while_the_platform_starts_anew_and_ends_with_it(state: State) -> None:
+    def program() -> psutil.Process:
+        command = [sys.executable, "-c", _SUPERVISOR, str(state.folder)]
+        marks = {INSTANCE_VARIABLE: state.instance.id, PROCESS_VARIABLE: NAME}
+        subprocess.run(command, check=True, timeout=60, env={**os.environ, **marks})
+        wait_for(lambda: (report := read_report(state)) is not None and report.healthy)
+        return psutil.Process(int((state.folder / "server").read_text()))
+
+    server = program()
+    (node,) = belonging(state.instance.id, "node")
+
+    def run(one: psutil.Process) -> bool:
+        return one.is_running() and one.status() != psutil.STATUS_ZOMBIE
+
+    said: list[str] = []
+    start_and_stop._stop(state, said.append, models=False)
+    assert said == ["Stopping the platform's programs; the model servers go on."]
+    assert (run(server), run(node)) == (True, False)
+    assert [one.pid for one in belonging(state.instance.id)] == [server.pid]
+    start_and_stop._stop(state, print)
+    assert not run(server)
+    assert not list(belonging(state.instance.id))
+
+    server = program()
+    start_and_stop._stop(state, print)
+    assert not run(server)

@@ -25,6 +25,16 @@ class Where:
     kubeconfig: Path | None = None
     state: Path | None = None
 
+    @property
+    def options(self) -> list[str]:
+        """The options that name it, for a command that a user pastes."""
+        named = {
+            "--state": self.state and self.state.absolute(),
+            "--kubeconfig": self.kubeconfig and self.kubeconfig.absolute(),
+            "--context": self.context,
+        }
+        return [f"{name}={value}" for name, value in named.items() if value]
+
 
 def local_state(where: Where) -> State | None:
     """The chosen local platform; None for another cluster. Raises InputError if the platform has no cluster."""
@@ -55,7 +65,9 @@ def open_cluster(where: Where) -> Cluster:
     path = kubeconfig(state)
     if not path.exists():
         raise _no_cluster(state.folder)
-    return Cluster.of_kubeconfig(path, None)
+    cluster = Cluster.of_kubeconfig(path, None)
+    cluster.own_options = (f"--state={state.folder}",)
+    return cluster
 
 
 def configured(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.cluster.service_status_reader import Question
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.validation import suggest
 from neuroscale.rendering.planning_inputs import PlanningInputs
-from neuroscale.repo.layout import MANIFESTS
+from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,16 @@ def services_asked(service: str, environment: str, inputs: PlanningInputs) -> Qu
         raise InputError(Problem("the command line", "--environment", message, fix))
     namespaces = sorted({team.namespace for team in inputs.catalog.teams.values()})
     return Question(tuple(namespaces), environment, parts[-1] if parts else "")
+
+
+def environment_of(asked: Question, root: Path) -> str:
+    """The environment of the service that is asked about: the named one, else the only one in which this checkout holds
+    a service of its name; "" if there is none, or more than one.
+    """
+    if asked.environment or not asked.name:
+        return asked.environment
+    holding = [path.parent.parent.name for path in root.glob(f"{MANIFESTS}/*/{asked.name}/{REQUEST_FILE}")]
+    return holding[0] if len(holding) == 1 else ""
 
 
 def one_service(found: Sequence[ServiceStatus], name: str) -> Service:

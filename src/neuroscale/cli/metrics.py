@@ -43,11 +43,13 @@ def show_metrics(
     """Show a service's latency, tokens, queue and cache, now and over time. Exit status: 0 it answers, 1 it does not
     answer or has no data, 2 Prometheus cannot be asked.
     """
-    from neuroscale.cli.chosen_service import services_asked
+    from neuroscale.cli.chosen_service import environment_of, services_asked
     from neuroscale.cli.metrics_view import chart_columns, print_metrics, record, span_of
     from neuroscale.cli.open_repository import open_repository
+    from neuroscale.cluster.command_lines import lines_with
     from neuroscale.cluster.metrics.service_metrics import namespaces, read, unseen
     from neuroscale.core.printable import terminal
+    from neuroscale.repo.layout import LOCAL_STATE
 
     opened = open_repository(repository)
     named = services_asked(service, environment, opened)
@@ -58,7 +60,11 @@ def show_metrics(
         )
     seconds = _seconds(since)
     where = Where(context, kubeconfig, state)
-    with prometheus_of(named.environment, where, prometheus_url, opened.settings, _NAME_IT) as prometheus:
+    environment = environment_of(named, opened.root)
+    local = environment and opened.settings.environments[environment].cluster == "local"
+    if local and not prometheus_url and where == Where():
+        where = Where(state=opened.root / LOCAL_STATE)
+    with prometheus_of(environment, where, prometheus_url, opened.settings, _NAME_IT) as prometheus:
         at = prometheus.now()
         seen = namespaces(prometheus, name, at, seconds)
         if namespace:
@@ -69,7 +75,8 @@ def show_metrics(
         if seen:
             found, told = read(prometheus, seen[0], name, at, seconds, chart_columns()), ""
         else:
-            found, told = None, unseen(prometheus, name, at, seconds)
+            look = lines_with(where.options, None).own(f"status {name}")
+            found, told = None, unseen(prometheus, name, at, seconds, look)
         place = prometheus.place
     if as_json:
         print_json(record(found, name, told, place))

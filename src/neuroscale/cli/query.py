@@ -26,6 +26,7 @@ from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.units import MIB
 
 if TYPE_CHECKING:
+    from neuroscale.cluster.command_lines import CommandLines
     from neuroscale.cluster.endpoint.connection import Endpoint
     from neuroscale.cluster.service_status import ServiceStatus
 
@@ -95,6 +96,7 @@ def _endpoint(
 ) -> Iterator[Endpoint]:
     from neuroscale.cli.chosen_service import one_service, services_asked
     from neuroscale.cli.open_repository import open_repository
+    from neuroscale.cluster.command_lines import command_lines
     from neuroscale.cluster.endpoint import key
     from neuroscale.cluster.endpoint.access import open_endpoint
     from neuroscale.cluster.service_status_reader import Reader
@@ -113,12 +115,13 @@ def _endpoint(
         answer = Reader(cluster, clone).ask(asked)
         found = one_service(answer.services, asked.name)
         if not base_url:
-            _check_answering(next(one for one in answer.services if one.namespace == found.namespace))
+            asked_for = next(one for one in answer.services if one.namespace == found.namespace)
+            _check_answering(asked_for, command_lines(cluster))
         with open_endpoint(cluster, found.namespace, found.name, base_url=base_url) as endpoint:
             yield endpoint
 
 
-def _check_answering(status: ServiceStatus) -> None:
+def _check_answering(status: ServiceStatus, lines: CommandLines) -> None:
     """Raises EndpointError, with the message of `neuroscale status`, if no pod could answer."""
     from neuroscale.cluster.endpoint.errors import EndpointError
 
@@ -127,7 +130,8 @@ def _check_answering(status: ServiceStatus) -> None:
     pods = "; ".join(f"pod {pod.name}: {pod.told.rstrip('.')}" for pod in status.pods[:3])
     reason = f"{status.verdict}: {status.reason}".removesuffix(".")
     told = f"No pod of {status.name} is ready ({pods or 'it has none'}). It is {reason}"
-    raise EndpointError(f"{told}. {status.next or f'See: neuroscale status {status.name}'}")
+    see = f"See: {lines.own(f'status {status.name}')}"
+    raise EndpointError(f"{told}. {status.next or see}")
 
 
 def _prompt(given: str) -> str:

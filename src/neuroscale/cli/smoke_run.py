@@ -73,9 +73,9 @@ def run_smoke_tests(question: Question, where: Where, repository: Path | None, r
 def _report(question: Question, where: Where, repository: Path | None) -> Report:
     root = find_root(repository or Path.cwd())
     with open_cluster(where) as cluster:
-        revision = _revision(root, question.revision, cluster)
-        kubeconfig, context = cluster.kubeconfig, cluster.context
-    target = load_target(root, question.environment, revision, question.service)
+        revision, fetch = _revision(root, question.revision, cluster)
+        kubeconfig, context, own_options = cluster.kubeconfig, cluster.context, cluster.own_options
+    target = load_target(root, question.environment, revision, question.service, fetch)
     if not target.services:
         place = f"{MANIFESTS}/{question.environment} at {revision[:10]}"
         raise UntrustedError(
@@ -95,29 +95,33 @@ def _report(question: Question, where: Where, repository: Path | None) -> Report
         base_url=question.base_url,
         kubeconfig="" if kubeconfig is None else str(kubeconfig.resolve()),
         context=context or "",
+        own_options=own_options,
+        fetch=fetch,
         patience=question.patience,
     )
     within = _BEFORE + len(spec.services) * _REQUESTS * question.patience
     return run(spec, _progress, within=within)
 
 
-def _revision(root: Path, named: str, cluster: Cluster) -> str:
-    """The commit whose facts count: the named one, or the default branch's newest in this clone."""
-    if named:
-        git = Git(root)
-        try:
-            return git.commit(named, "--revision")
-        finally:
-            git.close()
+def _revision(root: Path, named: str, cluster: Cluster) -> tuple[str, str]:
+    """The commit whose facts count: the named one, or the default branch's newest in this clone; and the command that
+    fetches what Argo CD reads.
+    """
     clone = Clone(root, load_settings(FolderSnapshot(root)).repository.default_branch)
     try:
         clone.follow(_source(cluster))
-        tip = clone.tip
+        tip, fetch = clone.tip, clone.fetch_line
     finally:
         clone.close()
+    if named:
+        git = Git(root)
+        try:
+            return git.commit(named, "--revision"), fetch
+        finally:
+            git.close()
     if tip is None:
         raise InputError(Problem(str(root), "", "is not a clone with a commit", "Run it in a clone of the repository."))
-    return tip
+    return tip, fetch
 
 
 def _source(cluster: Cluster) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -107,17 +105,11 @@ def _with_curl(one: ServiceStatus, where: Where, state: State | None, repository
 
 def _key_command(one: ServiceStatus, where: Where, repository: Path | None) -> list[str]:
     """The command that writes the service's key, with the options of this command."""
-    program = "neuroscale"
-    if shutil.which(program) is None:
-        program = str(Path(sys.executable).with_name(program))
-    named = {
-        "--environment": one.environment,
-        "--state": where.state and where.state.absolute(),
-        "--kubeconfig": where.kubeconfig and where.kubeconfig.absolute(),
-        "--context": where.context,
-        "--repository": repository and repository.absolute(),
-    }
-    return [program, "key", one.name, "--print", *(f"{name}={value}" for name, value in named.items() if value)]
+    from neuroscale.cluster.command_lines import own_program
+
+    environment = [f"--environment={one.environment}"] if one.environment else []
+    place = [f"--repository={repository.absolute()}"] if repository else []
+    return [own_program(), "key", one.name, "--print", *environment, *where.options, *place]
 
 
 def _wait(reader: Reader, clone: Clone, question: Question, seconds: float) -> ServiceStatuses:

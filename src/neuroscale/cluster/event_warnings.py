@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
-from neuroscale.cluster.object_fields import part, sentence
+from neuroscale.cluster.object_fields import part, seconds_since, sentence
 from neuroscale.kube.client import Object
 
 
-def last_warnings(found: tuple[Object, ...]) -> tuple[str, ...]:
-    """The last ten warnings in words, the newest last."""
-    rows = sorted((str(one.get("lastTimestamp") or one.get("eventTime") or ""), _told(one)) for one in warnings(found))
-    return tuple(text for _, text in rows)[-10:]
+def last_warnings(found: tuple[Object, ...], now: datetime) -> tuple[str, ...]:
+    """The last ten warnings in words with their age, the newest last."""
+    rows = sorted((_last(one), _told(one), seconds_since(_last(one), now)) for one in warnings(found))
+    return tuple(text if age is None else f"{_age(age)}: {text}" for _, text, age in rows)[-10:]
+
+
+def _last(one: Object) -> str:
+    """When the event was seen last."""
+    series = part(one, "series").get("lastObservedTime")
+    return str(series or one.get("lastTimestamp") or one.get("eventTime") or "")
+
+
+def _age(seconds: int) -> str:
+    return f"{seconds} s ago" if seconds < 120 else f"{seconds // 60} min ago"
 
 
 def warnings(found: tuple[Object, ...]) -> list[Object]:

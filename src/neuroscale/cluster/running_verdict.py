@@ -61,7 +61,7 @@ class Running:
         self.service: Object = observed.service or {}
         self.deployment: Object = observed.deployment or {}
         self.notes: list[str] = []
-        self.where = f"-n {observed.namespace}"
+        self.kubectl = f"{observed.lines.kubectl} -n {observed.namespace}"
         replicas = part(self.service, "spec", "predictor").get("minReplicas")
         self.needed = max(1, replicas) if isinstance(replicas, int) else 1
         self.newest, self.older = self._pods()
@@ -73,9 +73,9 @@ class Running:
         if str(part(service, "metadata", "annotations").get(STOP)).lower() == "true":
             return Judged("stopped", f"it is stopped by its annotation {STOP}", "Remove the annotation.")
         if condition(service, "Stopped").get("status") == "True":
-            return Judged("starting", "KServe still reports it as stopped", f"kubectl {self.where} describe isvc")
+            return Judged("starting", "KServe still reports it as stopped", f"{self.kubectl} describe isvc")
         if other := self._not_judged():
-            return Judged("unknown", other, f"kubectl {self.where} describe isvc {self.observed.name}")
+            return Judged("unknown", other, f"{self.kubectl} describe isvc {self.observed.name}")
         if not items(service, "status", "conditions"):
             return self._unseen("KServe has reported nothing")
         if part(service, "status", "modelStatus").get("transitionStatus") == "InvalidSpec":
@@ -157,7 +157,8 @@ class Running:
         if age is not None and age <= _SETTLES:
             return Judged("starting", f"{told} yet", "Wait.")
         since = "" if age is None else f" for {age:,} s"
-        return Judged("unknown", f"{told}{since}", "Does KServe's controller run? kubectl -n kserve get pods")
+        pods = f"{self.observed.lines.kubectl} -n kserve get pods"
+        return Judged("unknown", f"{told}{since}", f"Does KServe's controller run? {pods}")
 
     def _generations(self) -> Judged | None:
         """Whether the change went from the service to the Deployment, from there to the ReplicaSet, and back into the
@@ -168,7 +169,7 @@ class Running:
             return Judged(
                 "unknown",
                 f"the Deployment {name_of(deployment)} does not belong to it",
-                f"kubectl {self.where} get deployment {name_of(deployment)} -o yaml",
+                f"{self.kubectl} get deployment {name_of(deployment)} -o yaml",
             )
         generation = part(deployment, "metadata").get("generation")
         if fields := stale_fields(self.service, deployment, self.observed.runtime):
@@ -176,7 +177,7 @@ class Running:
                 f"KServe has not applied the newest generation to its Deployment: {named(fields)} differs"
             )
         if part(deployment, "spec").get("replicas") == 0:
-            return Judged("stopped", "its Deployment asks for no pods", f"kubectl {self.where} get deployment,hpa")
+            return Judged("stopped", "its Deployment asks for no pods", f"{self.kubectl} get deployment,hpa")
         written = written_at(deployment)
         # A Deployment written in the same second counts as the answer: the lines above report one that still differs.
         if written is not None and self._changed_after("status") and self._changed_after("", written):
@@ -204,18 +205,18 @@ class Running:
         """The pods of earlier generations that still answer, in words."""
         alive = [pod for pod in self.observed.pods if not is_ending(pod)]
         ready = sum(look(pod, self.now).state == "ready" for pod in alive)
-        return f"; {plainly_counted(ready, 'pod')} of an earlier generation still serve" if ready else ""
+        return _still_serving(ready)
 
     def _pending(self, reason: str) -> Judged:
         """The verdict on a change that is on its way from the service to the pods."""
         failed = [one for one in self.failing if one.status == "False" and one.reason == "ReconcileFailed"]
         if failed and not self._changed_after("status"):
             return self._failed(sentence(failed[0].type, failed[0].reason, failed[0].message) + self._serving())
-        do = f"Wait; if it stays: does KServe's controller run? kubectl {self.where} describe isvc {self.observed.name}"
+        do = f"Wait; if it stays: does KServe's controller run? {self.kubectl} describe isvc {self.observed.name}"
         return Judged("out of date" if self._serving() else "starting", reason, do)
 
     def _pods_verdict(self) -> Judged | None:
-        old = f"; {plainly_counted(len(self.older), 'pod')} of an earlier generation still serve" if self.older else ""
+        old = _still_serving(len(self.older))
         refused = condition(self.deployment, "ReplicaFailure")
         if refused.get("status") == "True":
             told = sentence("its pods are refused", refused.get("reason"), refused.get("message"))
@@ -248,17 +249,17 @@ class Running:
         """What to do about a pod that cannot start."""
         if pod.secret == api_key.secret_name(self.observed.name):
             where = f" --environment {self.observed.environment}" if self.observed.environment else ""
-            return f"Make its key: neuroscale key {self.observed.name}{where}"
+            return f"Make its key: {self.observed.lines.own(f'key {self.observed.name}{where}')}"
         if pod.secret:
-            return f"Find out what writes the Secret {pod.secret}: kubectl {self.where} get secrets"
+            return f"Find out what writes the Secret {pod.secret}: {self.kubectl} get secrets"
         if pod.waiting in _IMAGE_TROUBLES:
             return (
-                f"Check the image's name and the right to pull it; see the message, and kubectl {self.where} "
+                f"Check the image's name and the right to pull it; see the message, and {self.kubectl} "
                 f"describe pod {pod.name}"
             )
         if pod.waiting and not pod.restarts:
-            return f"kubectl {self.where} describe pod {pod.name}"
-        return f"kubectl {self.where} logs {pod.name} -c {SERVER}{' --previous' if pod.restarts else ''}"
+            return f"{self.kubectl} describe pod {pod.name}"
+        return f"{self.kubectl} logs {pod.name} -c {SERVER}{' --previous' if pod.restarts else ''}"
 
     def _conditions_verdict(self) -> Judged:
         """The verdict on a service whose pods are all ready: whether KServe's conditions agree."""
@@ -286,14 +287,20 @@ class Running:
             if part(pod, "metadata").get("name") in names
         ]
         if min((seconds for seconds in since if seconds is not None), default=0) > _SETTLES:
-            return self._failed(told, f"kubectl {self.where} describe isvc {self.observed.name}; does KServe run?")
+            return self._failed(told, f"{self.kubectl} describe isvc {self.observed.name}; does KServe run?")
         return Judged("starting", told, "Wait.")
 
     def _model_failure(self, told: str) -> str:
         return sentence(told, last_failure(part(self.service, "status", "modelStatus")))
 
     def _failed(self, reason: str, do: str = "") -> Judged:
-        return Judged("failed", reason, do or f"kubectl {self.where} describe isvc {self.observed.name}")
+        return Judged("failed", reason, do or f"{self.kubectl} describe isvc {self.observed.name}")
+
+
+def _still_serving(pods: int) -> str:
+    if not pods:
+        return ""
+    return f"; {plainly_counted(pods, 'pod')} of an earlier generation still {'serves' if pods == 1 else 'serve'}"
 
 
 def last_failure(model: Mapping[str, Any]) -> str:

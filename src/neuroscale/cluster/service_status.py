@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from neuroscale.cluster.command_lines import ANY_CLUSTER, CommandLines
 from neuroscale.cluster.pod_state import PodState
 from neuroscale.kube.client import Object
 
@@ -19,7 +20,8 @@ class Observed:
     `wanted`: the InferenceService in the repository, at the commit that Argo CD has applied if this clone has it.
     `application`: Argo CD's. `contains`: whether that commit has the service's last change (None: this clone does not
     have the commit). `runtime`: the serving runtime, of the namespace or of the cluster. `unreadable`: why a kind could
-    not be read, by kind.
+    not be read, by kind. `lines`: the beginnings of commands for this cluster. `fetch`: the command that brings
+    what Argo CD reads to this clone.
     """
 
     name: str
@@ -35,6 +37,8 @@ class Observed:
     pods: tuple[Object, ...] = ()
     events: tuple[Object, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    lines: CommandLines = ANY_CLUSTER
+    fetch: str = "git fetch"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from neuroscale.cluster.object_fields import items, part
+from neuroscale.cluster.command_lines import command_lines
+from neuroscale.cluster.object_fields import items, part, uid_of
+from neuroscale.cluster.pod_state import is_ending
 from neuroscale.cluster.service_status import Observed, ServiceStatus
 from neuroscale.cluster.service_verdict import judge_service
 from neuroscale.cluster.services_in_git import Clone
@@ -80,7 +82,8 @@ class Reader:
             denied = {}
         elif question.name and not denied:
             rows = [Observed(question.name, "", question.environment)]
-        rows = self._with_workloads(rows)
+        lines, fetch = command_lines(self._cluster), self._clone.fetch_line
+        rows = [replace(row, lines=lines, fetch=fetch) for row in self._with_workloads(rows)]
         now = datetime.now(UTC)
         answers = self._with_events(rows, [judge_service(row, now) for row in rows], now)
         answers = [answer if answer.namespace else self._suggesting(answer, services) for answer in answers]
@@ -227,9 +230,10 @@ class Reader:
             if row.service is None or answer.verdict == "ready":
                 told.append(answer)
                 continue
-            related = (row.service, row.deployment or {}, *row.replica_sets, *row.pods)
-            names = {part(one, "metadata").get("name") for one in related}
-            own = tuple(one for one in events[row.namespace] if part(one, "involvedObject").get("name") in names)
+            # By the uid: an object that was there earlier may have had the same name. Pods that end tell nothing new.
+            pods = [pod for pod in row.pods if not is_ending(pod)]
+            uids = {uid_of(one) for one in (row.service, row.deployment or {}, *row.replica_sets, *pods)} - {""}
+            own = tuple(one for one in events[row.namespace] if part(one, "involvedObject").get("uid") in uids)
             told.append(judge_service(replace(row, events=own), now))
         return told
 

@@ -26,6 +26,7 @@ def judge_service(observed: Observed, now: datetime) -> ServiceStatus:
 class _Judge:
     def __init__(self, observed: Observed, now: datetime) -> None:
         self.observed = observed
+        self.now = now
         self.service: Object = observed.service or {}
         self.runs = Running(observed, now)
         self.notes = self.runs.notes
@@ -57,7 +58,7 @@ class _Judge:
             model_state=str(part(model, "states").get("targetModelState") or ""),
             last_failure=last_failure(model) if judged.verdict != "ready" else "",
             pods=(*self.runs.newest, *self.runs.older),
-            events=last_warnings(observed.events) if judged.verdict != "ready" else (),
+            events=last_warnings(observed.events, self.now) if judged.verdict != "ready" else (),
             notes=tuple(self.notes),
             running=running.verdict,
             running_reason=running.reason,
@@ -102,9 +103,13 @@ class _Judge:
         return Judged("missing", f"it is not in the cluster: {why}", "Is its change merged, and the context right?")
 
     def _not_synced(self, reason: str) -> Judged:
-        application = self.observed.application
+        observed, application = self.observed, self.observed.application
         name = name_of(application) if application is not None else ""
-        do = f"kubectl -n argocd describe application {name}" if name else "See Argo CD's ApplicationSet."
+        do = (
+            f"{observed.lines.kubectl} -n argocd describe application {name}"
+            if name
+            else "See Argo CD's ApplicationSet."
+        )
         return Judged("not synced", reason, do)
 
     def _synced(self) -> Judged | None:
@@ -147,12 +152,14 @@ class _Judge:
         wanted = self.observed.wanted
         if wanted is None:
             if "Application" in self.observed.unreadable:
-                return Judged("unknown", f"{why}, and this clone does not hold the service", "Run git fetch.")
+                return Judged(
+                    "unknown", f"{why}, and this clone does not hold the service", f"Run: {self.observed.fetch}"
+                )
             self.notes.append(f"{why[:1].upper()}{why[1:]}; it does not hold this service either.")
             return None
         if fields := self._other_fields():
             told = f"{why}, and the cluster's object differs from this clone's in {named(fields)}"
-            return Judged("unknown", told, "Run git fetch, and ask again.")
+            return Judged("unknown", told, f"Run: {self.observed.fetch}; then ask again.")
         self.notes.append(f"{why[:1].upper()}{why[1:]}; the cluster's object is what this clone holds.")
         return None
 

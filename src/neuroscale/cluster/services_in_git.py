@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,14 @@ class Clone:
         fetch_origin(self._git)
         self._commits.clear()
         self._read_anew()
+
+    @property
+    def fetch_line(self) -> str:
+        """The command that fetches what Argo CD reads: of the remote with its address, else of the address itself."""
+        remotes = self._remotes()
+        if not self._source or (remotes and _address(self._urls().get(remotes[0], "")) == _address(self._source)):
+            return shlex.join(["git", "fetch", *remotes[:1]])
+        return shlex.join(["git", "fetch", self._source, self._branch])
 
     def close(self) -> None:
         """End git's child process."""
@@ -116,14 +125,18 @@ class Clone:
 
     def _remotes(self) -> list[str]:
         """The names of the remotes: the one that Argo CD reads, then origin."""
+        remotes = self._urls()
+        same = [name for name, url in remotes.items() if self._source and _address(url) == _address(self._source)]
+        return [*same, *(name for name in ("origin",) if name in remotes and name not in same)]
+
+    def _urls(self) -> dict[str, str]:
+        """The addresses of the remotes, by name."""
         try:
             done = self._git.run("config", "--null", "--get-regexp", r"^remote\..*\.url$", check=False)
         except GitError:
-            return []
+            return {}
         rows = [row.split("\n", 1) for row in done.stdout.decode(errors="replace").split("\0") if "\n" in row]
-        remotes = {key.removeprefix("remote.").removesuffix(".url"): _address(url) for key, url in rows}
-        same = [name for name, url in remotes.items() if self._source and url == _address(self._source)]
-        return [*same, *(name for name in ("origin",) if name in remotes and name not in same)]
+        return {key.removeprefix("remote.").removesuffix(".url"): url for key, url in rows}
 
 
 def _address(url: str) -> str:

@@ -86,6 +86,7 @@ class Cluster:
     """An API server. May be used by several threads; `close` ends its connections.
 
     `kubeconfig` and `context` (None: the usual ones) lead other programs to the same server as the same user.
+    `own_options`: the options by which this project's commands ask it, if they are not these.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Cluster:
         self.name = name
         self.kubeconfig = kubeconfig
         self.context = context
+        self.own_options: tuple[str, ...] | None = None
         self._client = client
         self._kinds: dict[str, dict[str, Kind]] = {}
         self._lock = threading.Lock()
@@ -110,6 +112,12 @@ class Cluster:
         context = plane.client_context(user)
         client = httpx.Client(base_url=plane.url, verify=context, timeout=_TIMEOUT, trust_env=False, limits=_LIMITS)
         return cls(plane.url, client, "the local platform", plane.kubeconfig_of(user))
+
+    @property
+    def options(self) -> list[str]:
+        """The options by which other programs ask the same server as the same user."""
+        file = [] if self.kubeconfig is None else [f"--kubeconfig={self.kubeconfig.absolute()}"]
+        return file + ([] if self.context is None else [f"--context={self.context}"])
 
     @classmethod
     def of_kubeconfig(cls, path: Path | None, context: str | None) -> Cluster:

@@ -26,6 +26,9 @@ INSTANCE_VARIABLE = "NEUROSCALE_LOCAL_INSTANCE"
 PROCESS_VARIABLE = "NEUROSCALE_LOCAL_PROCESS"
 """Marks in the environment of every started process. Its children inherit them, so exactly these are found."""
 
+PODS = "pods"
+"""The name in the marks of all processes of pods; the node's agent has another mark, and ends without them."""
+
 _KILL_WITHIN = 20.0  # seconds that the system may take to end killed processes
 _SAME_START = 2.0  # seconds: the time of a start is computed from the clock, which may be set
 
@@ -156,8 +159,11 @@ def is_same(pid: int, started: float) -> bool:
         return False
 
 
-def belonging(instance_id: str, name: str | None = None) -> Iterator[psutil.Process]:
-    """Every running process that the instance or its children started; `name`: only the processes of that part."""
+def belonging(instance_id: str, name: str | None = None, *, models: bool = True) -> Iterator[psutil.Process]:
+    """Every running process that the instance or its children started; `name`: only the processes of that part.
+
+    `models`: also the processes of pods, which are the model servers.
+    """
     for process in psutil.process_iter():
         try:
             marks = process.environ()
@@ -165,7 +171,8 @@ def belonging(instance_id: str, name: str | None = None) -> Iterator[psutil.Proc
             continue  # gone, a zombie, or another user's
         if marks.get(INSTANCE_VARIABLE) != instance_id or process.pid == os.getpid():
             continue
-        if name is None or marks.get(PROCESS_VARIABLE) == name:
+        mark = marks.get(PROCESS_VARIABLE)
+        if name in (None, mark) and (models or mark != PODS):
             yield process
 
 

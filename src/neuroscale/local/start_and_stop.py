@@ -17,10 +17,10 @@ from neuroscale.local.argocd_applications import deploy
 from neuroscale.local.errors import LocalError
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.platform_status import last_lines
-from neuroscale.local.process import belonging, digest, end
+from neuroscale.local.process import PODS, belonging, digest, end
 from neuroscale.local.smoke_access import allow_smoke_tests
 from neuroscale.local.state import State, delete_folder, is_free, locked
-from neuroscale.local.supervisor import NAME, Report, is_running, launch, read_report
+from neuroscale.local.supervisor import LEAVE_MODELS, NAME, Report, is_running, launch, read_report
 
 Tell = Callable[[str], None]
 
@@ -110,7 +110,8 @@ def _is_up(state: State) -> bool:
 
 
 def _start(state: State, checkout: Path | None, tell: Tell) -> None:
-    _stop(state, tell)
+    """Start all processes anew. Model servers that run go on, and the next node takes them over."""
+    _stop(state, tell, models=not state.instance.cluster)
     state.logs.mkdir(mode=0o700, exist_ok=True)
     for attempt in (1, 2):
         state.choose_ports(processes.ports(state), tell)
@@ -119,7 +120,7 @@ def _start(state: State, checkout: Path | None, tell: Tell) -> None:
             _launch_and_wait(state, tell)
         except LocalError:
             # Another program may take a port after it was chosen and before it is used.
-            _stop(state, lambda _: None)
+            _stop(state, lambda _: None, models=not state.instance.cluster)
             if attempt == 2 or all(is_free(port) for port in state.instance.ports.values()):
                 raise
         else:
@@ -165,16 +166,19 @@ def _failure(state: State, name: str, reason: str) -> str:
     return f"{name} does not run: {reason}. The last lines of {state.log(name)}:\n{log}"
 
 
-def _stop(state: State, tell: Tell) -> None:
-    """End the supervisor, which ends the other processes in order, and then those that it could not end."""
+def _stop(state: State, tell: Tell, *, models: bool = True) -> None:
+    """End the supervisor, which ends the other processes in order, and then those that it could not end. `models`: also
+    the model servers.
+    """
     report = read_report(state)
     if is_running(state):
-        tell("Stopping.")
+        kept = not models and any(belonging(state.instance.id, PODS))
+        tell("Stopping the platform's programs; the model servers go on." if kept else "Stopping.")
         with contextlib.suppress(psutil.NoSuchProcess):
             for process in belonging(state.instance.id, NAME):
                 if report is None or process.pid == report.pid:
-                    process.send_signal(signal.SIGTERM)
+                    process.send_signal(signal.SIGTERM if models else LEAVE_MODELS)
         for _ in attempts(_SUPERVISOR_STOPS_WITHIN, pause=0.05):
             if not is_running(state):
                 break
-    end(lambda: belonging(state.instance.id), patience=5.0)
+    end(lambda: belonging(state.instance.id, models=models), patience=5.0)

@@ -1,7 +1,8 @@
 """Starts the processes in the order of their needs, restarts those that die, and stops them in reverse order.
 
 It runs detached from the terminal, as `python -m neuroscale.local.supervisor STATE`. Commands use only two ways: they
-send SIGTERM, and read the file `supervisor.json`, in which it reports. It runs if its lock is held.
+send SIGTERM (or SIGUSR1, by which the model servers go on), and read the file `supervisor.json`, in which it reports.
+It runs if its lock is held.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from neuroscale.kube.client import KubernetesError, RefusedError
 from neuroscale.local.errors import LocalError
 from neuroscale.local.process import (
     INSTANCE_VARIABLE,
+    PODS,
     PROCESS_VARIABLE,
     Process,
     belonging,
@@ -43,6 +45,8 @@ from neuroscale.local.state import State, read_json
 
 NAME = "supervisor"
 RECORD = "supervisor.json"
+LEAVE_MODELS = signal.SIGUSR1
+"""The signal that asks the supervisor to end with all processes but the model servers."""
 
 Health = Literal["waiting", "starting", "healthy", "ill", "stopped"]
 
@@ -141,6 +145,7 @@ class Supervisor:
         self._digest = digest(processes)
         self._changed = threading.Condition()
         self._stopping = False
+        self.leaves_models = False
 
     def run(self) -> None:
         """Start all processes, and return when all have stopped after `stop`."""
@@ -161,8 +166,9 @@ class Supervisor:
             for name in (*self.processes, NAME):
                 shorten(self.state.log(name))
 
-    def stop(self) -> None:
-        """Request the end; safe in a signal handler, because it takes no lock."""
+    def stop(self, *, models: bool = True) -> None:
+        """Request the end; safe in a signal handler, because it takes no lock. `models`: also of the model servers."""
+        self.leaves_models = not models
         self._stopping = True
 
     def _keep(self, process: Process) -> None:
@@ -333,6 +339,12 @@ def _is_dead(process: psutil.Process) -> bool:
         return False
 
 
+def _left(state: State, *, models: bool) -> Iterable[psutil.Process]:
+    """The processes that still run below this one; without `models`, not the model servers."""
+    kept = set() if models else set(belonging(state.instance.id, PODS))
+    return set(psutil.Process().children(recursive=True)) - kept
+
+
 def _take(lock: IO[str]) -> bool:
     """Take the lock. A command that checks for a supervisor holds it for a moment, so it is tried for a while."""
     for _ in attempts(3.0, pause=0.05):
@@ -365,9 +377,10 @@ def main(folder: Path) -> int:
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: supervisor.stop())
+        signal.signal(LEAVE_MODELS, lambda *_: supervisor.stop(models=False))
         say(f"supervisor started as process {os.getpid()}")
         supervisor.run()
-        end(lambda: psutil.Process().children(recursive=True), patience=2.0)
+        end(lambda: _left(state, models=not supervisor.leaves_models), patience=2.0)
         say("supervisor stopped")
     return 0
 

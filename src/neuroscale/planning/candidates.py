@@ -32,9 +32,6 @@ CHAT_TEMPLATE_TOKENS = 128
 MOST_SEQUENCES = 1024
 """The most requests that one replica computes at once: vLLM's own default on large accelerators."""
 
-_PARALLEL_SHARED_MEMORY_GIB = 16  # as in the vLLM recipes, for communication between ranks
-_SHARED_MEMORY_GIB = 2
-
 OverrideValue = str | int | float | bool
 
 
@@ -281,25 +278,15 @@ def judge_candidate(
 
 
 def pod_resources(case: Case, accelerator: Accelerator, count: int) -> Resources:
-    """The resources that one pod requests: 4 cores an accelerator, and host memory for loading.
-
-    Loading a 4-bit 26B-A4B of 16.44 GiB took 16.77 GiB of host memory, and a limit of 16 GiB ended it at random: a
-    quarter more than the weights, 8 GiB for the processes, and the shared memory, in steps of 8 GiB.
-    """
+    """The resources that one pod requests: 4 cores an accelerator, and host memory for loading."""
     selector = dict(sorted({**case.environment.node_selector, **accelerator.node_selector}.items()))
     cpu = min(4 * count, case.environment.max_cpu_per_pod)
-    if accelerator.family == "cpu":
-        budget = math.ceil(accelerator.memory_gib.value or 0.0)
-        return Resources(
-            cpu=cpu, memory_gib=budget, shared_memory_gib=1, accelerator_resource="", node_selector=selector
-        )
-    shared = _PARALLEL_SHARED_MEMORY_GIB if count > 1 else _SHARED_MEMORY_GIB
-    peak = max(case.model.checkpoint.host_memory_gib.value or 0.0, replica_memory.download_gib(case.model))
+    memory = replica_memory.host_memory(case.model, accelerator, count)
     return Resources(
         cpu=cpu,
-        memory_gib=math.ceil((1.25 * peak + 8 + shared) / 8) * 8,
-        shared_memory_gib=shared,
-        accelerator_resource=accelerator.resource,
+        memory_gib=memory.gib,
+        shared_memory_gib=memory.shared_gib,
+        accelerator_resource="" if accelerator.family == "cpu" else accelerator.resource,
         node_selector=selector,
     )
 

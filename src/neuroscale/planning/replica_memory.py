@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,6 +15,9 @@ from neuroscale.planning.fit.confidence import UNMEASURED
 from neuroscale.planning.fit.serving import Server, measured
 from neuroscale.planning.plan import Memory
 from neuroscale.vllm.engine_arguments import EngineArguments
+
+_PARALLEL_SHARED_MEMORY_GIB = 16  # as in the vLLM recipes, for communication between ranks
+_SHARED_MEMORY_GIB = 2
 
 WeightsBasis = Literal["measured", "files", "config"]
 
@@ -39,6 +43,28 @@ def weights(model: ModelEntry) -> Size:
 def download_gib(model: ModelEntry) -> float:
     """The GiB that a server must read before the model serves."""
     return model.checkpoint.download_gib.value or weights(model).gib
+
+
+@dataclass(frozen=True)
+class HostMemory:
+    """The host memory of a pod in GiB, and the part of it for /dev/shm."""
+
+    gib: int
+    shared_gib: int
+
+
+def host_memory(model: ModelEntry, accelerator: Accelerator, count: int) -> HostMemory:
+    """The host memory of a pod with `count` accelerators.
+
+    Loading a 4-bit 26B-A4B of 16.44 GiB took 16.77 GiB of host memory, and a limit of 16 GiB ended it at random: a
+    quarter more than the weights, 8 GiB for the processes, and the shared memory, in steps of 8 GiB. On a CPU it is all
+    the memory that the catalog gives a pod.
+    """
+    if accelerator.family == "cpu":
+        return HostMemory(math.ceil(accelerator.memory_gib.value or 0.0), 1)
+    shared = _PARALLEL_SHARED_MEMORY_GIB if count > 1 else _SHARED_MEMORY_GIB
+    peak = max(model.checkpoint.host_memory_gib.value or 0.0, download_gib(model))
+    return HostMemory(math.ceil((1.25 * peak + 8 + shared) / 8) * 8, shared)
 
 
 def facts_of(name: str, catalog: Catalog) -> ModelFacts:

@@ -84,11 +84,11 @@ class Target:
         return {one.name: one for one in self.services}[name]
 
 
-def load_target(root: Path, environment: str, revision: str, service: str = "") -> Target:
+def load_target(root: Path, environment: str, revision: str, service: str = "", fetch: str = "git fetch") -> Target:
     """The services of an environment, or the named one, at a commit of a clone.
 
-    Raises InputError if the environment or the service does not exist or cannot be read, UntrustedError for policies
-    that cannot be used.
+    `fetch`: the command that brings newer commits to the clone. Raises InputError if the environment or the service
+    does not exist or cannot be read, UntrustedError for policies that cannot be used.
     """
     git = Git(root)
     try:
@@ -105,7 +105,7 @@ def load_target(root: Path, environment: str, revision: str, service: str = "") 
             names = [path.service for path in paths]
             if service not in names:
                 where = f"{MANIFESTS}/{environment} at {revision[:10]}"
-                fix = f"{suggest(service, names)} Is its change merged? Then run git fetch."
+                fix = f"{suggest(service, names)} Is its change merged? Then run: {fetch}"
                 raise InputError(Problem(where, "", f"does not hold the service {service!r}", fix))
             paths = [path for path in paths if path.service == service]
         return Target(

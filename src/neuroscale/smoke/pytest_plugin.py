@@ -133,7 +133,8 @@ class _Recorder:
         if not self._raised:
             result = Result(service, check, title, "passed", seconds, notes)
         else:
-            ended = [_ended(one, service, check, title, seconds, where) for one in self._raised]
+            status = self._spec.lines.own(f"status {service}")
+            ended = [_ended(one, service, check, title, seconds, where, status) for one in self._raised]
             # A check that was not applicable and then failed in its teardown counts as broken.
             result = next((one for one in ended if one.outcome != "skipped"), ended[0])
         texts = {"message": result.message, "next": result.next}
@@ -166,10 +167,12 @@ class _Recorder:
                 data = data[os.write(self._spec.journal, data) :]
 
 
-def _ended(raised: BaseException, service: str, check: str, title: str, seconds: float, where: str) -> Result:
-    """The result of a check that raised an exception."""
+def _ended(
+    raised: BaseException, service: str, check: str, title: str, seconds: float, where: str, status: str
+) -> Result:
+    """The result of a check that raised an exception. `status`: the command that shows the service's state."""
     told = str(raised) or type(raised).__name__
-    look = f"neuroscale status {service}" if service else f"See smoke-tests/{where}."
+    look = status if service else f"See smoke-tests/{where}."
     if isinstance(raised, FindingError):
         return Result(service, check, title, "failed", seconds, raised.seen, raised.do)
     if isinstance(raised, NotApplicableError):

@@ -7,6 +7,8 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from neuroscale.cluster.command_lines import CommandLines, lines_with
+
 VARIABLE = "NEUROSCALE_SMOKE"
 """The variable that names the file with the Spec. A file, so that no argument shows its content."""
 
@@ -17,8 +19,9 @@ class Spec:
 
     `repository`: the clone; `revision`: the commit whose facts count. `services`: names, in the order of the checks.
     `base_url`: the address of the one service ("": through the API server). `kubeconfig` and `context`: "" for the
-    default ones. `patience`: seconds that the first part of an answer may take. `journal`: the file descriptor for the
-    results.
+    default ones. `own_options`: the options by which this project's commands ask the cluster, if they are not these.
+    `fetch`: the command that fetches what Argo CD reads. `patience`: seconds that the first part of an answer may take.
+    `journal`: the file descriptor for the results.
     """
 
     repository: str
@@ -28,8 +31,16 @@ class Spec:
     base_url: str = ""
     kubeconfig: str = ""
     context: str = ""
+    own_options: tuple[str, ...] | None = None
+    fetch: str = "git fetch"
     patience: float = 60.0
     journal: int = -1
+
+    @property
+    def lines(self) -> CommandLines:
+        """The beginnings of command lines that ask the same cluster."""
+        named = {"--kubeconfig": self.kubeconfig, "--context": self.context}
+        return lines_with([f"{name}={value}" for name, value in named.items() if value], self.own_options)
 
     def write(self, path: Path) -> None:
         """Write it for the process to read."""
@@ -39,4 +50,5 @@ class Spec:
 def read_spec() -> Spec:
     """The spec in the file that the environment names. Raises KeyError if the variable is not set."""
     found = json.loads(Path(os.environ[VARIABLE]).read_text(encoding="utf-8"))
-    return Spec(**{**found, "services": tuple(found["services"])})
+    own = found["own_options"]
+    return Spec(**{**found, "services": tuple(found["services"]), "own_options": own if own is None else tuple(own)})

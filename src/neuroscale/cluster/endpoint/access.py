@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from neuroscale.cluster.command_lines import command_lines
 from neuroscale.cluster.endpoint import chat, key
 from neuroscale.cluster.endpoint.connection import Endpoint, client
 from neuroscale.cluster.endpoint.errors import EndpointError
@@ -59,7 +60,7 @@ def ready_pods(cluster: Cluster, namespace: str, service: str) -> tuple[ReadyPod
         if not told and cluster.get(*_SERVICE_KIND, service, namespace) is None:
             told = f"there is no InferenceService of this name in the namespace {namespace}"
         raise EndpointError(
-            f"{service} has no pod that is ready: {told or 'it has no pods'}. See: neuroscale status {service}"
+            f"{service} has no pod that is ready: {told or 'it has no pods'}. See: {_status(cluster, service)}"
         )
     staying.sort(key=lambda pod: str(part(pod, "metadata").get("creationTimestamp")), reverse=True)
     return tuple(_ready(pod) for pod in staying)
@@ -102,7 +103,8 @@ def open_endpoint(
                 )
             )
         with client(url, direct=False) as http:
-            yield _named(Endpoint(url, model, given, http, "url", namespace, service))
+            lines = command_lines(cluster)
+            yield _named(Endpoint(url, model, given, http, "url", namespace, service, lines=lines))
         return
     if cluster is None:
         raise InputError(
@@ -119,7 +121,8 @@ def open_endpoint(
     with port_forward(cluster, namespace, chosen.name, chosen.port) as port:
         url = f"http://127.0.0.1:{port}"
         with client(url) as http:
-            yield _named(Endpoint(url, chosen.model, given, http, "port-forward", namespace, service, chosen.name))
+            place = (namespace, service, chosen.name, command_lines(cluster))
+            yield _named(Endpoint(url, chosen.model, given, http, "port-forward", *place))
 
 
 def _chosen(pods: tuple[ReadyPod, ...], name: str, service: str) -> ReadyPod:
@@ -146,9 +149,13 @@ def _of_service(cluster: Cluster, namespace: str, service: str) -> tuple[str, ke
     found = cluster.get(*_SERVICE_KIND, service, namespace)
     if found is None:
         raise EndpointError(
-            f"There is no InferenceService {service} in the namespace {namespace}. See: neuroscale status {service}"
+            f"There is no InferenceService {service} in the namespace {namespace}. See: {_status(cluster, service)}"
         )
     return _model(part(found, "spec", "predictor", "model")), key.reference(found)
+
+
+def _status(cluster: Cluster, service: str) -> str:
+    return command_lines(cluster).own(f"status {service}")
 
 
 def _ready(pod: Object) -> ReadyPod:

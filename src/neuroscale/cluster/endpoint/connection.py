@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from neuroscale.cluster.command_lines import ANY_CLUSTER, CommandLines
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.core.printable import one_line
 from neuroscale.core.secret_text import SecretText, redact
@@ -32,7 +33,8 @@ class Endpoint:
 
     `url`: without a slash at its end. `model`: the name by which the server knows the model. `http`: has `url` as its
     base and sends no key by itself: `headers()` holds it. `how`: by a port-forward through the API server to `pod`, or
-    by an address. To ask with another key, or without one: `dataclasses.replace(endpoint, key=...)`.
+    by an address. `lines`: the beginnings of commands for its cluster. To ask with another key, or without one:
+    `dataclasses.replace(endpoint, key=...)`.
     """
 
     url: str
@@ -43,6 +45,7 @@ class Endpoint:
     namespace: str = ""
     service: str = ""
     pod: str = ""
+    lines: CommandLines = ANY_CLUSTER
 
     def headers(self) -> dict[str, str]:
         """The header that sends the key; empty without a key."""
@@ -53,8 +56,8 @@ class Endpoint:
         """The command that shows the server's log."""
         where = f"-n {self.namespace} " if self.namespace else ""
         if self.pod:
-            return f"kubectl logs {where}{self.pod}"
-        return f"kubectl logs {where}-l {SERVICE}={self.service or 'SERVICE'}"
+            return f"{self.lines.kubectl} logs {where}{self.pod}"
+        return f"{self.lines.kubectl} logs {where}-l {SERVICE}={self.service or 'SERVICE'}"
 
 
 def client(url: str, *, direct: bool | None = None) -> httpx.Client:
@@ -144,11 +147,12 @@ def refused(endpoint: Endpoint, response: httpx.Response) -> EndpointError:
 
 def _next(endpoint: Endpoint, status: int, said: str) -> str:
     service = endpoint.service or "SERVICE"
+    key, look = (endpoint.lines.own(words) for words in (f"key {service} --print", f"status {service}"))
     if status in (401, 403):
         if endpoint.key is None:
-            return f"The request had no key. Make the service's key, or read it: neuroscale key {service} --print"
+            return f"The request had no key. Make the service's key, or read it: {key}"
         return (
-            f"It refuses the key. Read the service's own: neuroscale key {service} --print. While the key is being "
+            f"It refuses the key. Read the service's own: {key}; while the key is being "
             f"replaced, pods that are not new yet take the earlier one."
         )
     if status == 400 and ("context length" in said or "maximum model length" in said or "max_tokens" in said):
@@ -160,7 +164,7 @@ def _next(endpoint: Endpoint, status: int, said: str) -> str:
     if 300 <= status < 400:
         return "The server redirects: give the address at which it answers directly."
     if status in (404, 502, 503, 504):
-        return f"Is the service ready? See: neuroscale status {service}"
+        return f"Is the service ready? See: {look}"
     if status >= 500:
         return f"Read the server's log: {endpoint.look}"
     return "See the server's message."
@@ -177,7 +181,8 @@ def unreachable(endpoint: Endpoint, path: str, error: httpx.HTTPError) -> Endpoi
         told = f"{place} does not answer in time"
     else:
         told = f"{place} does not answer: {one_line(str(error), 200).rstrip('.') or type(error).__name__}"
-    do = f"Is it ready? See: neuroscale status {endpoint.service or 'SERVICE'}"
+    look = endpoint.lines.own(f"status {endpoint.service or 'SERVICE'}")
+    do = f"Is it ready? See: {look}"
     if "CERTIFICATE_VERIFY_FAILED" in told:
         do = "Name the file with the authority that signed its certificate in $SSL_CERT_FILE."
     return EndpointError(f"{redact(told, endpoint.key)}. {do}")

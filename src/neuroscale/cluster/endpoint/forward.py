@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from neuroscale.cluster.command_lines import command_lines, kubectl_program
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.printable import one_line
@@ -40,8 +41,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 def find_kubectl() -> Path:
     """The program: on PATH, or beside this Python. Raises InputError."""
-    beside = Path(sys.executable).parent / "kubectl"
-    found = shutil.which("kubectl") or (str(beside) if os.access(beside, os.X_OK) else None)
+    found = kubectl_program()
     if found is None:
         raise InputError(
             Problem(
@@ -51,7 +51,7 @@ def find_kubectl() -> Path:
                 "Install kubectl, or name the endpoint's address with --base-url.",
             )
         )
-    return Path(found)
+    return Path(shutil.which(found) or found)
 
 
 @contextlib.contextmanager
@@ -70,9 +70,8 @@ def port_forward(cluster: Cluster, namespace: str, pod: str, port: int) -> Itera
 
 class _Forward:
     def __init__(self, cluster: Cluster, namespace: str, pod: str, port: int) -> None:
-        options = [] if cluster.kubeconfig is None else [f"--kubeconfig={cluster.kubeconfig}"]
-        options += [] if cluster.context is None else [f"--context={cluster.context}"]
-        options += [f"--namespace={namespace}"]
+        options = [*cluster.options, f"--namespace={namespace}"]
+        self._lines = command_lines(cluster)
         self._command = [str(find_kubectl()), *options, "port-forward", "--address=127.0.0.1", f"pod/{pod}"]
         self._what = f"{namespace}/{pod}"
         self._pod_port = port
@@ -94,7 +93,7 @@ class _Forward:
             raise EndpointError(
                 f"The port-forward to the pod {self._what} does not begin: {said}. Check your right to forward "
                 f"ports there: "
-                f"kubectl auth can-i create pods/portforward -n {self._what.partition('/')[0]}"
+                f"{self._lines.kubectl} auth can-i create pods/portforward -n {self._what.partition('/')[0]}"
             )
         return self._port
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from neuroscale.cluster.command_lines import ANY_CLUSTER, CommandLines, command_lines
 from neuroscale.cluster.object_fields import items, part
 from neuroscale.cluster.pod_state import SERVER
 from neuroscale.core.errors import InputError, Problem
@@ -89,10 +90,10 @@ def read(cluster: Cluster, namespace: str, service: str, where: Reference | None
                 f"the Secret {namespace}/{where.name}",
                 "",
                 "is missing, and without it the service's pods cannot start",
-                f"Make it: neuroscale key {service}",
+                f"Make it: {command_lines(cluster).own(f'key {service}')}",
             )
         )
-    return key_of(found, service, where.entry)
+    return key_of(found, service, where.entry, command_lines(cluster))
 
 
 def get(cluster: Cluster, namespace: str, name: str) -> Object | None:
@@ -112,7 +113,7 @@ def get(cluster: Cluster, namespace: str, name: str) -> Object | None:
         ) from error
 
 
-def key_of(secret: Object, service: str, entry: str = ENTRY) -> SecretText:
+def key_of(secret: Object, service: str, entry: str = ENTRY, lines: CommandLines = ANY_CLUSTER) -> SecretText:
     """The key in a Secret. Raises InputError if it cannot be used; the message does not show it."""
     metadata = part(secret, "metadata")
     where = f"the Secret {metadata.get('namespace')}/{metadata.get('name')}"
@@ -121,7 +122,7 @@ def key_of(secret: Object, service: str, entry: str = ENTRY) -> SecretText:
         text = base64.b64decode(encoded or "", validate=True).decode("ascii")
     except (binascii.Error, UnicodeDecodeError, TypeError, ValueError):
         text = "\0"
-    return _checked(text, f"{where}: {entry}", f"Replace it: neuroscale key {service} --rotate")
+    return _checked(text, f"{where}: {entry}", f"Replace it: {lines.own(f'key {service} --rotate')}")
 
 
 def ensure(cluster: Cluster, namespace: str, service: str, *, labels: Mapping[str, str] | None = None) -> Ensured:
@@ -147,16 +148,15 @@ def ensure(cluster: Cluster, namespace: str, service: str, *, labels: Mapping[st
             made = cluster.create(wanted)
         except RefusedError as error:
             if error.code in (401, 403):
-                where, fix = f"the Secret {namespace}/{name}", "Ask the platform's team to run: neuroscale key"
-                raise InputError(
-                    Problem(where, "", "is missing, and you may not create it", f"{fix} {service}")
-                ) from error
+                where, make = f"the Secret {namespace}/{name}", command_lines(cluster).own(f"key {service}")
+                fix = f"Ask the platform's team to run: {make}"
+                raise InputError(Problem(where, "", "is missing, and you may not create it", fix)) from error
             if error.reason != "AlreadyExists":
                 raise
             there = get(cluster, namespace, name) or {}
         else:
-            return Ensured(key_of(made, service), created=True)
-    key = key_of(there, service)
+            return Ensured(key_of(made, service, lines=command_lines(cluster)), created=True)
+    key = key_of(there, service, lines=command_lines(cluster))
     if owner is not None and not items(there, "metadata", "ownerReferences"):
         # The Secret was made before the service was in the cluster.
         identity = Identity("v1", "Secret", namespace, name)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from neuroscale.cluster.command_lines import command_lines
 from neuroscale.cluster.endpoint import chat, key
 from neuroscale.cluster.endpoint.access import ReadyPod, open_endpoint, pods_of, ready_pods
 from neuroscale.cluster.endpoint.errors import EndpointError
@@ -52,7 +53,12 @@ def rotate(cluster: Cluster, namespace: str, service: str, tell: Tell, *, second
     secret = key.get(cluster, namespace, name)
     if secret is None:
         raise InputError(
-            Problem(f"the Secret {namespace}/{name}", "", "is missing", f"Make it: neuroscale key {service}")
+            Problem(
+                f"the Secret {namespace}/{name}",
+                "",
+                "is missing",
+                f"Make it: {command_lines(cluster).own(f'key {service}')}",
+            )
         )
     _check_ours(secret, namespace, name)
     before = [pod for pod in pods_of(cluster, namespace, service) if not is_ending(pod)]
@@ -133,10 +139,11 @@ def _replace(cluster: Cluster, namespace: str, service: str, pod: Object, second
             return
         if time.monotonic() >= ends:
             told = "; ".join(f"{one.name}: {one.told}" for one in staying if one.state != "ready")
+            lines = command_lines(cluster)
             raise EndpointError(
                 f"{_name(pod)} was not replaced within {seconds:g} s: {ready} of {needed} pods are ready"
                 f"{f' ({told})' if told else ''}. The pods that were not replaced yet take the earlier key. See: "
-                f"neuroscale status {service}; then run: neuroscale key {service} --rotate"
+                f"{lines.own(f'status {service}')}; then run: {lines.own(f'key {service} --rotate')}"
             )
         time.sleep(_BETWEEN)
 
@@ -148,12 +155,13 @@ def _check_evictable(cluster: Cluster, namespace: str, service: str, pod: Object
     except RefusedError as error:
         where, said = f"the pod {namespace}/{_name(pod)}", error.message.rstrip(".")
         if error.code == 403:
-            fix = f"Nothing was changed. Ask the platform's team to run: neuroscale key {service} --rotate"
+            rotate = command_lines(cluster).own(f"key {service} --rotate")
+            fix = f"Nothing was changed. Ask the platform's team to run: {rotate}"
             raise InputError(Problem(where, "", "is a pod that you may not evict", fix)) from error
         if error.code == 429:
             raise EndpointError(
                 f"{where} may not be evicted: {said}. Nothing was changed. Are all pods of {service} ready? See: "
-                f"kubectl -n {namespace} get pdb"
+                f"{command_lines(cluster).kubectl} -n {namespace} get pdb"
             ) from error
         if not _is_another(cluster, namespace, pod):
             raise
@@ -170,10 +178,11 @@ def _evict(cluster: Cluster, namespace: str, service: str, pod: Object, ends: fl
             if error.code not in (409, 429):
                 raise
             if time.monotonic() >= ends:
+                lines = command_lines(cluster)
                 raise EndpointError(
                     f"The pod {_name(pod)} may not be evicted: {error.message.rstrip('.')}. Until it is replaced, "
-                    f"it takes the earlier key. See: kubectl -n {namespace} get pdb; then run: neuroscale key "
-                    f"{service} --rotate"
+                    f"it takes the earlier key. See: {lines.kubectl} -n {namespace} get pdb; then run: "
+                    f"{lines.own(f'key {service} --rotate')}"
                 ) from error
             time.sleep(_BETWEEN)
         else:
@@ -210,7 +219,8 @@ def _prove(cluster: Cluster, namespace: str, service: str, new: SecretText, old:
     for pod in ready_pods(cluster, namespace, service):
         if pod.key is None:
             raise EndpointError(
-                f"The pod {pod.name} takes its key from nowhere. See: kubectl -n {namespace} describe pod"
+                f"The pod {pod.name} takes its key from nowhere. "
+                f"See: {command_lines(cluster).kubectl} -n {namespace} describe pod {pod.name}"
             )
         try:
             _prove_pod(cluster, namespace, service, pod, new, old)

@@ -128,8 +128,8 @@ def namespaces(prometheus: Prometheus, service: str, at: float, since: float) ->
     return sorted(one.labels.get("namespace", "") for one in found)
 
 
-def unseen(prometheus: Prometheus, service: str, at: float, since: float) -> str:
-    """Why Prometheus has no metrics of a service, in sentences."""
+def unseen(prometheus: Prometheus, service: str, at: float, since: float, look: str) -> str:
+    """Why Prometheus has no metrics of a service, in sentences. `look`: the command that shows its state."""
     with contextlib.suppress(PrometheusError):
         label = "__meta_kubernetes_pod_label_serving_kserve_io_inferenceservice"
         dropped = [row.get("discoveredLabels") or {} for row in prometheus.targets("dropped")]
@@ -143,7 +143,7 @@ def unseen(prometheus: Prometheus, service: str, at: float, since: float) -> str
     names = [one.labels.get("service", "") for one in known]
     if names:
         return f"Prometheus scrapes no pod of it. {suggest(service, names)}"
-    return "Prometheus scrapes no pods of any service. See: neuroscale status"
+    return f"Prometheus scrapes no pods of any service. See: {look}"
 
 
 def read(prometheus: Prometheus, namespace: str, service: str, at: float, since: float, columns: int) -> ServiceMetrics:

@@ -11,14 +11,13 @@ from neuroscale.core.yaml_io import Path
 from neuroscale.gate.check import manifest_finding
 from neuroscale.gate.fit.container_faults import ContainerFault
 from neuroscale.gate.fit.environment import ENV, PORT, PORT_SERVICE, check_devices, check_values, hidden_values
-from neuroscale.gate.fit.host_memory import beyond_limit
+from neuroscale.gate.fit.host_memory import beyond_limit, check_host_memory
 from neuroscale.gate.fit.known_models import Knowledge, KnownModel, KnownPlace, UnknownError
 from neuroscale.gate.fit.mounted_buckets import check_buckets
 from neuroscale.gate.fit.probe_times import check_end, check_least_start, check_start, waits_for
 from neuroscale.gate.fit.reachability import (
     REACHED_BY,
     check_command_ends,
-    check_host_memory,
     check_keyless,
     check_reach,
     untold_variables,
@@ -98,6 +97,7 @@ class _Judgement:
         self.whole = True
         self.fitted = server.description
         self.model: KnownModel | None = None
+        self.place: KnownPlace | None = None
 
     def judged(self) -> Judged:
         """Every finding, in the order in which a reader would look."""
@@ -147,7 +147,7 @@ class _Judgement:
         by_kserve = self.server.manifest.kind == "InferenceService" and container.get("name") in (None, SERVING)
         for dest, fault in check_reach(container, self.parsed, known, by_kserve=by_kserve):
             self._of_container([replace(fault, place=self._place_of(dest) if dest else fault.place)])
-        self._of_container([*check_host_memory(spec), *check_command_ends(command)])
+        self._of_container([*check_host_memory(spec, self.model, self.place), *check_command_ends(command)])
         self._of_container(
             replace(fault, refused=self.parsed.exact) for fault in check_keyless(command, whole=not untold)
         )
@@ -169,7 +169,7 @@ class _Judgement:
     def _service(self) -> None:
         unread = bool(self.command.unreadable) or any(one.kind == "config" for one in self.parsed.problems)
         model = self._model() if not unread or self.parsed.arguments.model else None
-        place = self._place()
+        place = self.place = self._place()
         faults = check_command(
             self.parsed,
             model.facts if model else None,

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Any
 
-from neuroscale.core.units import GIB, MIB
 from neuroscale.gate.fit.container_faults import ContainerFault
-from neuroscale.manifests.cpu_memory import memory_limit
 from neuroscale.manifests.pod_resources import mapping, sequence
 from neuroscale.planning.vllm_flags import MOUNTED_MODEL
 from neuroscale.vllm.arguments import Parsed
@@ -24,7 +21,6 @@ DEV_MODE = "VLLM_SERVER_DEV_MODE"
 _LOOPBACK = ("localhost", "::1", "127.")
 _OF_IMAGES = ("/etc/ssl/", "/etc/pki/", "/usr/")
 _OF_KSERVE = "/var/run/kserve/"
-_LEAST_MEMORY = Decimal(GIB)
 
 
 def check_reach(
@@ -50,19 +46,6 @@ def check_reach(
         yield from (("port", fault) for fault in _port(container, port, probes, by_kserve=by_kserve))
     if {"ssl_keyfile", "ssl_certfile"} <= set(values):
         yield from _tls(container, values, probes)
-
-
-def check_host_memory(spec: Mapping[str, Any]) -> Iterator[ContainerFault]:
-    """A fault if the memory limit is too small for any vLLM. Another check reports a limit that cannot be read."""
-    try:
-        limit = memory_limit(spec)
-    except ValueError:
-        return
-    if limit is not None and limit < _LEAST_MEMORY:
-        told = (
-            f"the container may use {limit / MIB:.0f} MiB of memory, and vLLM alone takes 1 GiB or more: it is killed"
-        )
-        yield ContainerFault("host-memory", ("resources",), told, "Raise the memory limit, to 8Gi or more.")
 
 
 def check_command_ends(command: ServeCommand) -> Iterator[ContainerFault]:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
-from neuroscale.catalog.entries import Checkpoint, Parameters, Serving, Tried, Weights
+from neuroscale.catalog.entries import Checkpoint, Figure, Parameters, Serving, Tried, Weights
 from neuroscale.core.yaml_io import Document
 from neuroscale.gate.fit.known_models import Knowledge
 from neuroscale.gate.fit.read_only_root import NO_FOLDER
@@ -214,7 +214,9 @@ def _runtime() -> RuntimeEntry:
 def _entry(name: str) -> ModelEntry:
     """An entry with only the fields that the check reads; `_facts` gives the facts of its model."""
     weights: dict[str, Any] = {"kind": "hub", "path": name, "revision": None}
-    checkpoint: dict[str, Any] = {"dtype": "bfloat16", "quantization": "none"}
+    size = Figure(value=2.0, source=_SOURCE)
+    sizes = {"download_gib": size, "resident_gib": size, "host_memory_gib": size}
+    checkpoint: dict[str, Any] = {"dtype": "bfloat16", "quantization": "none", **sizes}
     serving: dict[str, Any] = {"families": ("cuda",), "tool_call_parser": None, "reasoning_parser": None}
     published: dict[str, Any] = {"published_total": None, "published_active": None}
     entry: dict[str, Any] = {

@@ -25,12 +25,10 @@ from neuroscale.local.node import shim
 from neuroscale.local.node.backoff import BackOff
 from neuroscale.local.node.launch import Launch
 from neuroscale.local.node.probes import Kind, Probe, Results
-from neuroscale.local.process import INSTANCE_VARIABLE, PROCESS_VARIABLE, belonging
+from neuroscale.local.process import INSTANCE_VARIABLE, PODS, PROCESS_VARIABLE, belonging
 from neuroscale.local.state import read_json
 from neuroscale.local.users import User
 
-PODS = "pods"
-"""The name in the marks of all processes of pods; the agent's own processes have another mark, and end without them."""
 _CONTAINER_VARIABLE = "NEUROSCALE_LOCAL_CONTAINER"
 _SHIM_VARIABLE = "NEUROSCALE_LOCAL_SHIM"
 

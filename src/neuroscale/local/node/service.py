@@ -19,14 +19,14 @@ from neuroscale.local.errors import LocalError
 from neuroscale.local.kwok import NAME as KWOK
 from neuroscale.local.node import programs, read_only_root
 from neuroscale.local.node.agent import Agent, Health
-from neuroscale.local.node.container import PODS, Keeper
+from neuroscale.local.node.container import Keeper
 from neuroscale.local.node.events import Events
 from neuroscale.local.node.launch import LocalVllm
 from neuroscale.local.node.machine import Machine
 from neuroscale.local.node.probes import Prober
 from neuroscale.local.node.registration import Capacity, Registration
 from neuroscale.local.node.streams import GROUP, RESOURCES
-from neuroscale.local.process import Process, answers
+from neuroscale.local.process import PODS, Process, answers
 from neuroscale.local.state import PASSABLE, State
 from neuroscale.local.upstream import rights
 from neuroscale.local.users import User
