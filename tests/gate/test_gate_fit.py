@@ -251,7 +251,7 @@ def test_a_server_that_nobody_reaches_or_anybody_may_ask_is_found(
 
 
 def test_the_memory_that_is_advised_is_what_the_planner_gives(knowledge: Knowledge) -> None:
-    little = {"resources": {"limits": {"memory": "64Mi", "nvidia.com/gpu": 1}}}
+    little: dict[str, Any] = {"resources": {"limits": {"memory": "64Mi", "nvidia.com/gpu": 1}}}
     assert "to 32Gi, as a plan gives" in errors(knowledge, dense(**little))["host-memory"].fix
     path = ROOT / "manifests/local/tiny-moe/inferenceservice.yaml"
     rendered = yaml.safe_load(path.read_text())
