@@ -34,9 +34,9 @@ from neuroscale.repo.snapshot import Snapshot
 Renderer = Literal["Helm", "Kustomize", "Jsonnet"]
 CHART = "Chart.yaml"
 KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
-_OF_CHARTS = ("templates", "charts", "crds", "ci")
+_OF_CHARTS = ("templates", "charts", "crds", "ci", "files")
 """Folders of a chart that Helm and its tools read, beside the values."""
-_VALUES = ("values*.yaml", "values*.yml", "*values.yaml", "*values.yml")
+_VALUES = ("values*.yaml", "values*.yml", "*values.yaml", "*values.yml", "values*.json")
 _COMMANDS: Mapping[Renderer, str] = {
     "Helm": "helm template {}",
     "Kustomize": "kustomize build {}",
