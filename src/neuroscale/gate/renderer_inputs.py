@@ -178,14 +178,6 @@ def _has_action(line: str) -> bool:
     return start >= 0 and line.find("}}", start) >= 0
 
 
-def _text(snapshot: Snapshot, path: str) -> str:
-    """The text of a file. Raises ValueError for a file that is not text, or larger than a manifest may be."""
-    data = snapshot.read(path) or b""
-    if len(data) > LARGEST_FILE:
-        raise ValueError(path)
-    return data.decode("utf-8")
-
-
 def _is_yaml(text: str) -> bool:
     """Whether the text parses, and every key is a scalar, as Kubernetes' readers demand.
 
