@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from neuroscale.cli.json_output import print_json
+from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.endpoint.metrics import parse
 from neuroscale.cluster.metrics.prometheus import Prometheus, PrometheusError
 from neuroscale.core.json_text import json_text
@@ -47,6 +48,13 @@ def test_a_servers_metric_that_is_not_finite_is_not_known(value: str) -> None:
     )
     assert (found.running, found.kv_cache_usage, found.ttft) == (None, None, None)
     assert "vllm:num_requests_running" not in found.missing
+
+
+@pytest.mark.parametrize("bucket", ["", '{le="few"}'])
+def test_a_bucket_without_a_bound_is_not_read(bucket: str) -> None:
+    name = "vllm:time_to_first_token_seconds"
+    with pytest.raises(EndpointError, match="The metrics cannot be read"):
+        parse(f"{name}_bucket{bucket} 1.0\n{name}_sum 1.0\n{name}_count 1.0\n")
 
 
 @pytest.mark.parametrize("value", NOT_FINITE)

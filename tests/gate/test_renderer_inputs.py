@@ -79,6 +79,8 @@ KUSTOMIZE = {
                 "chat/Chart.yaml": "apiVersion: v2\nname: chat\n",
                 "chat/values.yaml": "a: 1\n",
                 "chat/values-prod.yaml": "a: 1\n",
+                "chat/values.schema.json": "{}",
+                "chat/files/e.yaml": MAP,
                 "chat/templates/a.yaml": CALLS,
                 "chat/templates/b.yaml": MAP,
                 "chat/charts/redis/Chart.yaml": "name: redis\n",
@@ -87,8 +89,8 @@ KUSTOMIZE = {
             },
             {
                 ("Helm", "chat"): [
-                    *("chat/Chart.yaml", "chat/templates/a.yaml", "chat/templates/b.yaml"),
-                    *("chat/values-prod.yaml", "chat/values.yaml"),
+                    *("chat/Chart.yaml", "chat/files/e.yaml", "chat/templates/a.yaml", "chat/templates/b.yaml"),
+                    *("chat/values-prod.yaml", "chat/values.schema.json", "chat/values.yaml"),
                 ],
                 ("Helm", "chat/charts/redis"): ["chat/charts/redis/Chart.yaml", "chat/charts/redis/templates/c.yaml"],
             },

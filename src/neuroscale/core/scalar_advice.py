@@ -29,11 +29,13 @@ def instead_of(text: str, path: Sequence[str | int]) -> str:
     if (switch := _SWITCHES.get(text.lower())) is not None:
         return f"Q{quoted} if it is text, or write {switch}."
     number = _number(text)
-    if number is not None and math.isfinite(number):
+    if number is None:
+        return f"Q{quoted}."
+    if math.isfinite(number):
         whole = int(number) if number == int(number) else number
         octal = " (it is octal)" if _OCTAL.fullmatch(text) else ""
         return f"Q{quoted} if it is text, or write {whole}{octal}."
-    return f"Q{quoted}" + ("." if number is None else " if it is text: JSON has no such number.")
+    return f"Write a finite number, since JSON has no other, or q{quoted} if it is text."
 
 
 def instead_of_key(text: str) -> str:

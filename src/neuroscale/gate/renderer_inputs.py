@@ -34,9 +34,9 @@ from neuroscale.repo.snapshot import Snapshot
 Renderer = Literal["Helm", "Kustomize", "Jsonnet"]
 CHART = "Chart.yaml"
 KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
-_OF_CHARTS = ("templates", "charts", "crds", "ci")
+_OF_CHARTS = ("templates", "charts", "crds", "ci", "files")
 """Folders of a chart that Helm and its tools read, beside the values."""
-_VALUES = ("values*.yaml", "values*.yml", "*values.yaml", "*values.yml")
+_VALUES = ("values*.yaml", "values*.yml", "*values.yaml", "*values.yml", "values*.json")
 _COMMANDS: Mapping[Renderer, str] = {
     "Helm": "helm template {}",
     "Kustomize": "kustomize build {}",
@@ -176,14 +176,6 @@ def _texts(value: Any) -> Iterator[str]:
 def _has_action(line: str) -> bool:
     start = line.partition("#")[0].find("{{")
     return start >= 0 and line.find("}}", start) >= 0
-
-
-def _text(snapshot: Snapshot, path: str) -> str:
-    """The text of a file. Raises ValueError for a file that is not text, or larger than a manifest may be."""
-    data = snapshot.read(path) or b""
-    if len(data) > LARGEST_FILE:
-        raise ValueError(path)
-    return data.decode("utf-8")
 
 
 def _is_yaml(text: str) -> bool:

@@ -140,8 +140,9 @@ def _expand(
         )
     for key in ("apiVersion", "kind"):
         if not isinstance(value.get(key), str) or not value[key]:
+            fix = f"Write {key}, or leave the file out if it is not for a cluster."
             raise InputError(
-                Problem(file, key, "is missing or not text, so this is not a Kubernetes object", f"Write {key}.", line)
+                Problem(file, key, "is missing or not text, so this is not a Kubernetes object", fix, line)
             )
     if "items" in value:
         # Argo CD treats every object with this field as a list.

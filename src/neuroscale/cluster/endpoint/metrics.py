@@ -121,9 +121,9 @@ def parse(text: str, at: float = 0.0) -> Snapshot:
             for sample in family.samples:
                 samples.setdefault(sample.name, []).append((sample.labels, sample.value))
                 names.add(sample.name)
+        histograms = {name: _histogram(name, samples) for name in _HISTOGRAMS}
     except (ValueError, KeyError, IndexError) as error:
         raise EndpointError(f"The metrics cannot be read: {type(error).__name__}. Is it vLLM?") from error
-    histograms = {name: _histogram(name, samples) for name in _HISTOGRAMS}
     return Snapshot(
         running=_sum(RUNNING, samples),
         waiting=_sum(WAITING, samples),
