@@ -37,7 +37,7 @@ def reasons(
     elif chosen.works and confidence(chosen) == "low":
         unknown = "; ".join(unknown_clauses(chosen.doubts))
         sentences.append(f"Tight: some figures are not known ({unknown}), so try it before you rely on it.")
-    sentences += [f"Tight: {one}" for one in short]
+    sentences += [f"Tight: {one}." for one in short]
     sentences += [
         f"Override: {override.field} is {override.value} (planned: {override.planned}) until "
         f"{override.expires.isoformat()}, because: {_one_line(override.reason)}"

@@ -15,7 +15,7 @@ _NUMBER = re.compile(r"[0-9]{1,7}")
 def shortfalls(
     request: Request, applied: Sequence[AppliedOverride], *, max_model_len: int, replicas: int, each: int
 ) -> tuple[str, ...]:
-    """Sentences on users who wait, on requests that vLLM refuses, and on availability; none without overrides.
+    """Clauses on users who wait, on requests that vLLM refuses, and on availability; none without overrides.
 
     `replicas` run, and `each` of them computes so many requests at once. A plan with a shortfall works, and is tight.
     """
@@ -25,18 +25,18 @@ def shortfalls(
     if waiting := max(0, request.concurrent_users - replicas * each):
         found.append(
             f"{replicas} x {plainly_counted(each, 'user')} is less than the {request.concurrent_users} asked for, by "
-            f"the overrides: {waiting} of them wait in the queue at the busiest time."
+            f"the overrides: {waiting} of them wait in the queue at the busiest time"
         )
     # A plan that somebody wrote by hand may say anything here; the drift check compares it with the planner's.
     texts = (one.planned for one in applied if one.field == "max_model_len")
     planned = next((int(text) for text in texts if _NUMBER.fullmatch(text)), 0)
     if max_model_len < planned:
         found.append(
-            f"The context of {max_model_len} tokens is shorter than the {planned} that the longest prompt, the longest "
-            "answer and the chat template need: vLLM refuses such requests."
+            f"the context of {max_model_len} tokens is shorter than the {planned} that the longest prompt, the longest "
+            "answer and the chat template need: vLLM refuses such requests"
         )
     if request.availability == "high" and replicas < 2:
-        found.append("The form asks for high availability, and one replica answers nothing while its node drains.")
+        found.append("the form asks for high availability, and one replica answers nothing while its node drains")
     return tuple(found)
 
 
