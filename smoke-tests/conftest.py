@@ -11,11 +11,12 @@ import pytest
 from neuroscale.cluster.command_lines import CommandLines
 from neuroscale.cluster.endpoint.access import open_endpoint, pods_of
 from neuroscale.cluster.endpoint.connection import Endpoint
-from neuroscale.cluster.endpoint.errors import EndpointError
+from neuroscale.cluster.endpoint.errors import EndpointError, UnreachedError
 from neuroscale.core.errors import NeuroscaleError
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
+from neuroscale.smoke import model_requests
 from neuroscale.smoke.check_errors import NeedsError
-from neuroscale.smoke.cluster_answers import Api, Opened, who_am_i
+from neuroscale.smoke.cluster_answers import Api, Opened, https_url, who_am_i
 from neuroscale.smoke.expected_services import Service, Target, load_target
 from neuroscale.smoke.model_requests import Prompts
 from neuroscale.smoke.pytest_plugin import distrust, hide
@@ -99,18 +100,21 @@ def pods(cluster: Cluster, service: Service) -> list[Object]:
 def opened(spec: Spec, cluster: Cluster, service: Service, pytestconfig: pytest.Config) -> Iterator[Opened]:
     """The endpoint, or why it cannot be opened."""
     with contextlib.ExitStack() as stack:
+        inside = None
         try:
-            inside = stack.enter_context(open_endpoint(cluster, service.namespace, service.name))
-            endpoint = inside
-            if spec.base_url:
-                endpoint = stack.enter_context(
-                    open_endpoint(cluster, service.namespace, service.name, base_url=spec.base_url)
-                )
+            inside = endpoint = stack.enter_context(open_endpoint(cluster, service.namespace, service.name))
+            hide(pytestconfig, inside.key)
+            if url := spec.base_url or (spec.connect_to and https_url(cluster, service)):
+                opening = open_endpoint(cluster, service.namespace, service.name, base_url=url, routes=spec.routes)
+                endpoint = stack.enter_context(opening)
+                hide(pytestconfig, endpoint.key)
+                # Where no service answers at all, one check fails in place of all that would ask.
+                if model_requests.status(endpoint, "GET", "/v1/models", None, spec.patience, key=None) == 404:
+                    told = f"no service is at {endpoint.url}: /v1/models answers 404"
+                    raise UnreachedError(told, "Name the address by which its clients reach it.")
         except NeuroscaleError as error:
-            yield Opened(None, None, error)
+            yield Opened(None, inside, error)
             return
-        for one in (inside, endpoint):
-            hide(pytestconfig, one.key)
         yield Opened(endpoint, inside, None)
 
 

@@ -7,6 +7,7 @@ import pytest
 from neuroscale.cluster.command_lines import CommandLines
 from neuroscale.cluster.endpoint import chat
 from neuroscale.cluster.endpoint.connection import Endpoint
+from neuroscale.cluster.endpoint.errors import UnreachedError
 from neuroscale.smoke import model_requests
 from neuroscale.smoke.check_errors import CannotTellError, FindingError, require
 from neuroscale.smoke.cluster_answers import Opened
@@ -33,6 +34,8 @@ _QUESTIONS = (
 def test_the_endpoint_can_be_reached(opened: Opened, service: Service, lines: CommandLines, note: Notes) -> None:
     """The endpoint can be reached, and its key read."""
     if opened.endpoint is None:
+        if isinstance(opened.problem, UnreachedError):
+            raise FindingError(opened.problem.told, opened.problem.do)
         status, key = (lines.own(f"{name} {service.name}") for name in ("status", "key"))
         do = f"{status}; if its key is missing: {key}"
         raise (FindingError if opened.of_the_service else CannotTellError)(str(opened.problem), do)

@@ -12,13 +12,14 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from neuroscale.cluster.endpoint.connection import Endpoint
+from neuroscale.cluster.endpoint.connection import Endpoint, causes
+from neuroscale.cluster.endpoint.routes import OPTION, Routes
 from neuroscale.smoke import model_requests
 from neuroscale.smoke.check_errors import CannotTellError, FindingError, NotApplicableError, require
 from neuroscale.smoke.pytest_plugin import Notes
 from neuroscale.smoke.run_spec import Spec
 
-_NO_URL = "no URL (--base-url): the service was asked through the API server"
+_NO_URL = "no URL (--base-url, --connect-to): the service was asked through the API server"
 _WITHIN = 10.0
 # Paths that vLLM's key does not guard; each kind of model has its own.
 _SCORING = ("/generative_scoring", "/score", "/rerank", "/classify", "/pooling")
@@ -115,21 +116,18 @@ def _lets_in(endpoint: Endpoint, method: str, path: str, patience: float) -> boo
 
 
 @pytest.mark.check("tls")
-def test_its_certificate_is_verified(endpoint: Endpoint, spec: Spec, note: Notes) -> None:
+def test_its_certificate_is_verified(endpoint: Endpoint, note: Notes) -> None:
     """TLS: certificate and host name are verified."""
     if endpoint.how == "port-forward":
         raise NotApplicableError(_NO_URL)
-    url = urlsplit(spec.base_url)
-    require(
-        url.scheme == "https",
-        f"the address {spec.base_url} is not https: keys and prompts are sent unencrypted",
-        _see_tls(endpoint),
-    )
-    host = url.hostname or ""
+    url = urlsplit(endpoint.url)
+    told = f"the address {endpoint.url} is not https: keys and prompts are sent unencrypted"
+    require(url.scheme == "https", told, _see_tls(endpoint))
+    host, port = url.hostname or "", url.port or 443
     try:
         with (
-            socket.create_connection((host, url.port or 443), _WITHIN) as plain,
-            ssl.create_default_context().wrap_socket(plain, server_hostname=host) as secure,
+            socket.create_connection(endpoint.routes.place(host, port), _WITHIN) as plain,
+            endpoint.routes.context(host, port).wrap_socket(plain, server_hostname=host) as secure,
         ):
             certificate, version = secure.getpeercert() or {}, secure.version()
     except ssl.SSLCertVerificationError as error:
@@ -156,13 +154,14 @@ def _is_short(certificate: Any) -> bool:
 
 
 @pytest.mark.check("plain-http")
-def test_it_does_not_answer_in_the_clear(endpoint: Endpoint, spec: Spec, note: Notes) -> None:
+def test_it_does_not_answer_in_the_clear(endpoint: Endpoint, note: Notes) -> None:
     """Plain HTTP is refused or redirected."""
     if endpoint.how == "port-forward":
         raise NotApplicableError(_NO_URL)
-    url = urlsplit(spec.base_url)
+    url = urlsplit(endpoint.url)
     ports = dict.fromkeys((80, url.port or 443))
-    seen = {port: _plainly(f"http://{url.hostname}:{port}/v1/models") for port in ports}
+    routes = endpoint.routes
+    seen = {port: _plainly(f"http://{url.hostname}:{port}/v1/models", routes) for port in ports}
     open_ = [f"port {port} {told}" for port, (fine, told) in seen.items() if not fine]
     require(
         not open_,
@@ -172,15 +171,19 @@ def test_it_does_not_answer_in_the_clear(endpoint: Endpoint, spec: Spec, note: N
     note("; ".join(f"port {port} {told}" for port, (_, told) in seen.items()))
 
 
-def _plainly(url: str) -> tuple[bool, str]:
+def _plainly(url: str, routes: Routes) -> tuple[bool, str]:
     """Whether plain HTTP at an address is safe, and the reaction of the address in words. No key is sent."""
     try:
         # A proxy would answer by itself.
-        answer = httpx.get(url, timeout=_WITHIN, follow_redirects=False, trust_env=False)
+        with httpx.Client(timeout=_WITHIN, trust_env=False, transport=routes.transport(url)) as http:
+            answer = http.get(url)
     except (httpx.ReadTimeout, httpx.WriteTimeout) as error:
         told = f"{url} takes a connection and does not answer within {_WITHIN:g} s"
         raise CannotTellError(told, "Try it by hand: curl --verbose") from error
     except httpx.HTTPError as error:
+        if any(isinstance(cause, socket.gaierror) for cause in causes(error)):
+            told = f"the name in {url} does not resolve, so nothing was asked there"
+            raise CannotTellError(told, f"Say where that port is, too: {OPTION} :80:ADDRESS:PORT") from error
         return True, f"does not answer ({type(error).__name__})"
     status, place = answer.status_code, answer.headers.get("Location", "")
     if 300 <= status < 400:

@@ -76,9 +76,11 @@ from neuroscale.local.process import Process
 
 folder = pathlib.Path(sys.argv[1])
 code = '''
-import os, pathlib, subprocess, time
+import os, pathlib, subprocess, sys, time
 marks = {**os.environ, "NEUROSCALE_LOCAL_PROCESS": "pods"}
-server = subprocess.Popen(["sleep", "600"], env=marks, start_new_session=True)
+# As vLLM's: its engine has no mark.
+script = "from subprocess import *; Popen(['cat'], env={}, stdin=PIPE, start_new_session=True).wait()"
+server = subprocess.Popen([sys.executable, "-c", script], env=marks, start_new_session=True)
 pathlib.Path("server").write_text(str(server.pid))
 time.sleep(600)
 '''
@@ -98,7 +100,8 @@ def test_a_model_server_goes_on_while_the_platform_starts_anew_and_ends_with_it(
         return psutil.Process(int((state.folder / "server").read_text()))
 
     server = program()
-    (node,) = belonging(state.instance.id, "node")
+    wait_for(lambda: server.children())
+    (node,), (engine,) = belonging(state.instance.id, "node"), server.children()
 
     def run(one: psutil.Process) -> bool:
         return one.is_running() and one.status() != psutil.STATUS_ZOMBIE
@@ -106,7 +109,7 @@ def test_a_model_server_goes_on_while_the_platform_starts_anew_and_ends_with_it(
     said: list[str] = []
     start_and_stop._stop(state, said.append, models=False)
     assert said == ["Stopping the platform's programs; the model servers go on."]
-    assert (run(server), run(node)) == (True, False)
+    assert (run(server), run(engine), run(node)) == (True, True, False)
     assert [one.pid for one in belonging(state.instance.id)] == [server.pid]
     start_and_stop._stop(state, print)
     assert not run(server)

@@ -32,7 +32,6 @@ _COMPLETIONS, _CHAT, _MODELS = "/v1/completions", "/v1/chat/completions", "/v1/m
 _APPLICATIONS = "argoproj.io/v1alpha1"
 _PAUSED = "argocd.argoproj.io/skip-reconcile"
 _SEEN = "argocd.argoproj.io/application-set-refresh"
-_ENDPOINT = frozenset({"models", "completion", "chat", "streaming", "garbage", "key-missing", "key-wrong"})
 PATIENCE = 6.0
 """Seconds that the smoke tests wait for a first answer that never comes."""
 _PATIENT = 60.0
@@ -324,6 +323,10 @@ def _at_gateway(name: str, fails: str, arrange: Arrange) -> Breakage:
     return Breakage(name, frozenset(fails.split()), arrange, place="gateway")
 
 
+def _asked_at(url: str) -> Any:
+    return contextlib.nullcontext(Asked(base_url=url))
+
+
 def _in_the_clear(lab: Lab) -> Any:
     return _gateway(lab, Certificate())
 
@@ -605,14 +608,16 @@ BREAKAGES: tuple[Breakage, ...] = (
     _at_gateway("its gateway lets in every path", "keyless-paths", _open_gateway),
     _at_gateway(
         "its certificate is nobody's",
-        " ".join((*_ENDPOINT, "tls", "keyless-paths")),
+        "reachable",
         lambda lab: _gateway(lab, certificate(lab.folder, "stranger"), trusted=False),
     ),
     _at_gateway(
         "its certificate is another host's",
-        " ".join((*_ENDPOINT, "tls", "keyless-paths")),
+        "reachable",
         lambda lab: _gateway(lab, certificate(lab.folder, "other", host="other.example.com")),
     ),
+    _at_gateway("its address is nobody's", "reachable", lambda lab: _asked_at("https://nowhere.invalid")),
+    _at_gateway("nothing listens at its address", "reachable", lambda lab: _asked_at("https://127.0.0.1:1")),
     _at_gateway(
         "its certificate ends in days",
         "tls",

@@ -11,6 +11,7 @@ from neuroscale.core.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from neuroscale.catalog.settings import Environment, Settings
+    from neuroscale.cluster.endpoint.curl import Way
     from neuroscale.kube.client import Cluster
     from neuroscale.local.state import State
 
@@ -51,6 +52,16 @@ def local_state(where: Where) -> State | None:
     if found is None or not found.instance.cluster or not found.instance.ports:
         raise _no_cluster(where.state)
     return found
+
+
+def gateway_way(state: State) -> Way | None:
+    """The way to the hosts of a local platform's services; None without a gateway."""
+    from neuroscale.cluster.endpoint.curl import Way
+    from neuroscale.local.control_plane import control_plane
+    from neuroscale.local.gateway import NAME, REDIRECT
+
+    ports = state.instance.ports
+    return Way(control_plane(state).authority_file, ports[NAME], ports.get(REDIRECT, 0)) if NAME in ports else None
 
 
 def open_cluster(where: Where) -> Cluster:

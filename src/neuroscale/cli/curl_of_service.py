@@ -36,7 +36,8 @@ def local_gateway() -> tuple[Way | None, str]:
         return None, ""
     try:
         local = json.loads(text)
-        return Way(Path(local["authority"]), int(local["port"])), str(local["state"])
+        way = Way(Path(local["authority"]), int(local["port"]), int(local.get("redirect_port", 0)))
+        return way, str(local["state"])
     except (ValueError, TypeError, KeyError):
         fix = "Write JSON with the texts state and authority, and the number port, or leave it out."
         raise InputError(Problem("the environment", GATEWAY_VARIABLE, "does not describe a gateway", fix)) from None

@@ -16,6 +16,14 @@ def look_at_services(
     base_url: Annotated[
         str, typer.Option("--base-url", help="The address of the one service for its clients. Default: a port-forward.")
     ] = "",
+    connect_to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--connect-to",
+            help="Connect to HOST:PORT at ADDRESS:PORT, as curl does: HOST:PORT:ADDRESS:PORT. Without --base-url, the "
+            "URL is the service's own. Default: the gateway of the local platform that --state names.",
+        ),
+    ] = None,
     revision: Annotated[
         str, typer.Option("--revision", help="The merged commit. Default: the default branch's newest here.")
     ] = "",
@@ -35,6 +43,6 @@ def look_at_services(
     from neuroscale.cli.report_files import Reports
     from neuroscale.cli.smoke_run import Question, run_smoke_tests
 
-    question = Question(environment, service, base_url, revision, patience)
+    question = Question(environment, service, base_url, revision, patience, tuple(connect_to or ()))
     reports = Reports(json_file, junit_file, markdown_file)
     return run_smoke_tests(question, Where(context, kubeconfig, state), repository, reports)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from neuroscale.catalog.settings import load_settings
-from neuroscale.cli.chosen_cluster import Where, open_cluster
+from neuroscale.cli.chosen_cluster import Where, gateway_way, local_state, open_cluster
 from neuroscale.cli.report_files import Reports, write_whole
 from neuroscale.cluster.endpoint.key import KEY_FILE_VARIABLE, KEY_VARIABLE
+from neuroscale.cluster.endpoint.routes import read_rules
 from neuroscale.cluster.object_fields import part
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, Problem, UntrustedError
@@ -37,7 +39,8 @@ class Question:
     """The services to test: an environment's, or one of them; `base_url` is the address of that one for its clients.
 
     `revision`: the commit whose facts count ("": the newest one of the default branch). `patience`: seconds that the
-    first part of an answer may take.
+    first part of an answer may take. `connect_to`: the ways to hosts, as curl takes them (none: the gateway of the
+    local platform, if that is asked).
     """
 
     environment: str
@@ -45,6 +48,7 @@ class Question:
     base_url: str = ""
     revision: str = ""
     patience: float = 60.0
+    connect_to: tuple[str, ...] = ()
 
 
 def run_smoke_tests(question: Question, where: Where, repository: Path | None, reports: Reports) -> int:
@@ -83,6 +87,7 @@ def _report(question: Question, where: Where, repository: Path | None) -> Report
         )
     if question.base_url:
         checked_address(question.base_url, "--base-url", "the key")
+    connect_to, authority = _ways(question, where, root)
     alone = question.base_url or any(os.environ.get(name) for name in (KEY_VARIABLE, KEY_FILE_VARIABLE))
     if alone and len(target.services) > 1:
         message = f"an address or a key belongs to one service, but {question.environment} has {len(target.services)}"
@@ -93,6 +98,8 @@ def _report(question: Question, where: Where, repository: Path | None) -> Report
         revision=revision,
         services=tuple(one.name for one in target.services),
         base_url=question.base_url,
+        connect_to=connect_to,
+        authority=authority,
         kubeconfig="" if kubeconfig is None else str(kubeconfig.resolve()),
         context=context or "",
         own_options=own_options,
@@ -101,6 +108,25 @@ def _report(question: Question, where: Where, repository: Path | None) -> Report
     )
     within = _BEFORE + len(spec.services) * _REQUESTS * question.patience
     return run(spec, _progress, within=within)
+
+
+def _ways(question: Question, where: Where, root: Path) -> tuple[tuple[str, ...], str]:
+    """The ways to the hosts of services, and the file of what signs their certificates: the named ones, else those to
+    the gateway of the local platform that is asked, or to which the forge's job belongs, for hosts of the platform.
+    """
+    read_rules(question.connect_to)  # a wrong one is refused before anything is done
+    if question.connect_to:
+        return question.connect_to, ""
+    from neuroscale.cli.curl_of_service import local_gateway
+
+    state = local_state(where)
+    way, _ = local_gateway() if state is None else (gateway_way(state), "")
+    domain = load_settings(FolderSnapshot(root)).domain
+    host = urlsplit(question.base_url).hostname or domain
+    if way is None or not f".{host}".endswith(f".{domain}"):
+        return (), ""
+    ports = {443: way.port, 80: way.redirect_port}
+    return tuple(f":{port}:127.0.0.1:{to}" for port, to in ports.items() if to), str(way.authority)
 
 
 def _revision(root: Path, named: str, cluster: Cluster) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, local_state, open_cluster
+from neuroscale.cli.chosen_cluster import Where, gateway_way, local_state, open_cluster
 from neuroscale.cli.json_output import print_json
 from neuroscale.cli.options import (
     ClusterStateOption,
@@ -84,22 +84,20 @@ def show_status(
 
 def _with_curl(one: ServiceStatus, where: Where, state: State | None, repository: Path | None) -> ServiceStatus:
     """Add a command that asks the service, if one of its pods answers and its URL has TLS."""
-    from neuroscale.cluster.endpoint.curl import Way, curl_line
+    from neuroscale.cluster.endpoint.curl import curl_line
 
     answering = [pod for pod in one.pods if pod.state == "ready"]
     if not answering or not one.url:
         return one
     way = None
     if state is not None:
-        from neuroscale.local.control_plane import control_plane
-        from neuroscale.local.gateway import NAME
         from neuroscale.local.node.service import NODE
 
         if not any(pod.node == NODE for pod in answering):
             return dataclasses.replace(one, notes=(*one.notes, "Its pods are simulated: no server answers at its URL."))
-        if NAME not in state.instance.ports:
+        way = gateway_way(state)
+        if way is None:
             return one
-        way = Way(control_plane(state).authority_file, state.instance.ports[NAME])
     return dataclasses.replace(one, curl=curl_line(one.url, one.model, _key_command(one, where, repository), way))
 
 

@@ -221,13 +221,13 @@ class Reader:
         return {(one["metadata"].get("namespace") or "", one["metadata"]["name"]): one for one in found}
 
     def _with_events(self, rows: list[Observed], answers: list[ServiceStatus], now: datetime) -> list[ServiceStatus]:
-        """Add the events of a service that is not ready; they are many, so they are read only then."""
+        """Add the events of a service that does not run well; they are many, so they are read only then."""
         pairs = list(zip(rows, answers, strict=True))
-        ill = {row.namespace for row, answer in pairs if row.service is not None and answer.verdict != "ready"}
+        ill = {row.namespace for row, answer in pairs if row.service is not None and answer.running != "ready"}
         events = {namespace: self._optional("v1", "Event", namespace).objects for namespace in ill}
         told = []
         for row, answer in pairs:
-            if row.service is None or answer.verdict == "ready":
+            if row.service is None or answer.running == "ready":
                 told.append(answer)
                 continue
             # By the uid: an object that was there earlier may have had the same name. Pods that end tell nothing new.

@@ -58,7 +58,7 @@ class _Judge:
             model_state=str(part(model, "states").get("targetModelState") or ""),
             last_failure=last_failure(model) if judged.verdict != "ready" else "",
             pods=(*self.runs.newest, *self.runs.older),
-            events=last_warnings(observed.events, self.now) if judged.verdict != "ready" else (),
+            events=last_warnings(observed.events, self.now) if running.verdict != "ready" else (),
             notes=tuple(self.notes),
             running=running.verdict,
             running_reason=running.reason,

@@ -9,6 +9,7 @@ from neuroscale.local.argocd_applications import ENVIRONMENT
 from neuroscale.local.control_plane import control_plane
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.gateway import NAME as GATEWAY
+from neuroscale.local.gateway import REDIRECT
 from neuroscale.local.state import State
 from neuroscale.rendering.platform.tenancy import SMOKE_TESTS
 
@@ -45,5 +46,5 @@ def gateway(state: State) -> str:
     port = state.instance.ports.get(GATEWAY)
     if port is None:
         return ""
-    authority = str(control_plane(state).authority_file)
-    return json.dumps({"state": str(state.folder), "authority": authority, "port": port})
+    authority, redirect = str(control_plane(state).authority_file), state.instance.ports.get(REDIRECT, 0)
+    return json.dumps({"state": str(state.folder), "authority": authority, "port": port, "redirect_port": redirect})

@@ -341,7 +341,11 @@ def _is_dead(process: psutil.Process) -> bool:
 
 def _left(state: State, *, models: bool) -> Iterable[psutil.Process]:
     """The processes that still run below this one; without `models`, not the model servers."""
-    kept = set() if models else set(belonging(state.instance.id, PODS))
+    kept: set[psutil.Process] = set()
+    for one in () if models else belonging(state.instance.id, PODS):
+        # A server that renames itself, as vLLM's engine does, overwrites the environment with its mark.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            kept |= {one, *one.children(recursive=True)}
     return set(psutil.Process().children(recursive=True)) - kept
 
 

@@ -9,6 +9,7 @@ from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.object_fields import part
 from neuroscale.core.errors import InputError, NeuroscaleError
 from neuroscale.kube.client import Cluster, KubernetesError, RefusedError
+from neuroscale.smoke.expected_services import Service
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,16 @@ def who_am_i(cluster: Cluster) -> Api:
     )
 
 
+def https_url(cluster: Cluster, service: Service) -> str:
+    """The service's address for its clients, as KServe reports it; "" if that has no TLS, or there is none."""
+    found = cluster.get("serving.kserve.io/v1beta1", "InferenceService", service.name, service.namespace) or {}
+    url = str(part(found, "status").get("url") or "")
+    return url if url.startswith("https://") else ""
+
+
 @dataclass(frozen=True)
 class Opened:
-    """A service's endpoint as clients reach it, and one of its pods; or why it cannot be opened."""
+    """A service's endpoint as clients reach it, and one of its pods; or why one of them cannot be opened."""
 
     endpoint: Endpoint | None
     inside: Endpoint | None

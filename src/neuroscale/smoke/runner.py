@@ -167,6 +167,8 @@ def _command(folder: Path, scratch: Path, *options: str) -> list[str]:
 def _environment(scratch: Path) -> dict[str, str]:
     """The caller's environment, without the variables that would change Python or pytest."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST", "COV_"))}
+    if authorities := kept.get("SSL_CERT_FILE"):
+        kept["SSL_CERT_FILE"] = str(Path(authorities).absolute())  # the checks run in another folder
     return kept | {
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "PYTHONPATH": str(Path(neuroscale.__file__).resolve().parent.parent),

@@ -13,6 +13,7 @@ from neuroscale.cluster.endpoint import chat, key
 from neuroscale.cluster.endpoint.connection import Endpoint, client
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.endpoint.forward import port_forward
+from neuroscale.cluster.endpoint.routes import DIRECT, Routes
 from neuroscale.cluster.object_fields import items, part
 from neuroscale.cluster.pod_state import SERVER, PodState, is_ending, look
 from neuroscale.core.errors import InputError, Problem
@@ -73,13 +74,14 @@ def open_endpoint(
     service: str,
     *,
     base_url: str = "",
+    routes: Routes = DIRECT,
     api_key: SecretText | None = None,
     pod: str = "",
 ) -> Iterator[Endpoint]:
     """A service's endpoint, as long as the context lasts.
 
     Without `base_url` by a port-forward through the API server to a ready pod (`pod`: to that one); with one, by that
-    address, for which `cluster` may be None. The key is `api_key`, else the one in the environment (see
+    address and `routes`, for which `cluster` may be None. The key is `api_key`, else the one in the environment (see
     `key.from_environment`), else the one in the Secret that the service names.
 
     Raises InputError (an address to which a key must not be sent, a missing or unusable key, no kubectl),
@@ -102,9 +104,9 @@ def open_endpoint(
                     f"Set ${key.KEY_VARIABLE} or ${key.KEY_FILE_VARIABLE}, or name the cluster.",
                 )
             )
-        with client(url, direct=False) as http:
+        with client(url, direct=False, routes=routes) as http:
             lines = command_lines(cluster)
-            yield _named(Endpoint(url, model, given, http, "url", namespace, service, lines=lines))
+            yield _named(Endpoint(url, model, given, http, "url", namespace, service, lines=lines, routes=routes))
         return
     if cluster is None:
         raise InputError(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import httpx
 
 from neuroscale.cluster.command_lines import ANY_CLUSTER, CommandLines
-from neuroscale.cluster.endpoint.errors import EndpointError
+from neuroscale.cluster.endpoint.errors import EndpointError, UnreachedError
+from neuroscale.cluster.endpoint.routes import DIRECT, OPTION, Routes
 from neuroscale.core.printable import one_line
 from neuroscale.core.secret_text import SecretText, redact
 from neuroscale.core.units import MIB
@@ -20,6 +23,8 @@ from neuroscale.core.web_address import is_loopback
 from neuroscale.manifests.labels import SERVICE
 
 How = Literal["port-forward", "url"]
+
+_OTHER_NAMES = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL
 
 _LONGEST_WORDS = 500
 _LARGEST_ERROR = 64 * 1024
@@ -33,8 +38,8 @@ class Endpoint:
 
     `url`: without a slash at its end. `model`: the name by which the server knows the model. `http`: has `url` as its
     base and sends no key by itself: `headers()` holds it. `how`: by a port-forward through the API server to `pod`, or
-    by an address. `lines`: the beginnings of commands for its cluster. To ask with another key, or without one:
-    `dataclasses.replace(endpoint, key=...)`.
+    by an address. `lines`: the beginnings of commands for its cluster. `routes`: the ways to hosts.
+    To ask with another key, or without one: `dataclasses.replace(endpoint, key=...)`.
     """
 
     url: str
@@ -46,6 +51,7 @@ class Endpoint:
     service: str = ""
     pod: str = ""
     lines: CommandLines = ANY_CLUSTER
+    routes: Routes = DIRECT
 
     def headers(self) -> dict[str, str]:
         """The header that sends the key; empty without a key."""
@@ -60,10 +66,11 @@ class Endpoint:
         return f"{self.lines.kubectl} logs {where}-l {SERVICE}={self.service or 'SERVICE'}"
 
 
-def client(url: str, *, direct: bool | None = None) -> httpx.Client:
+def client(url: str, *, direct: bool | None = None, routes: Routes = DIRECT) -> httpx.Client:
     """The HTTP client of an endpoint.
 
-    `direct`: without the proxies that the environment names; None: if the address is one of this machine.
+    `direct`: without the proxies that the environment names; None: if the address is one of this machine. A host that
+    `routes` lead elsewhere is asked without them, too: a proxy would resolve its name.
 
     Certificates are verified with the authorities that Python trusts, or those in `$SSL_CERT_FILE`.
     """
@@ -77,6 +84,7 @@ def client(url: str, *, direct: bool | None = None) -> httpx.Client:
         timeout=httpx.Timeout(30.0, connect=10.0),
         limits=limits,
         trust_env=not direct,
+        transport=routes.transport(url, limits),
     )
 
 
@@ -170,19 +178,48 @@ def _next(endpoint: Endpoint, status: int, said: str) -> str:
     return "See the server's message."
 
 
-def unreachable(endpoint: Endpoint, path: str, error: httpx.HTTPError) -> EndpointError:
+def unreachable(endpoint: Endpoint, path: str, error: httpx.HTTPError) -> UnreachedError:
     """The error that a missing answer means."""
     place = f"{endpoint.url}{path}"
+    look = endpoint.lines.own(f"status {endpoint.service or 'SERVICE'}")
+    do = f"Is it ready? See: {look}"
     if isinstance(error, TookTooLongError):
         told = f"{place} did not end its answer in time"
     elif isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
         told = f"{place} does not take a connection in time"
     elif isinstance(error, httpx.TimeoutException):
         told = f"{place} does not answer in time"
+    elif endpoint.how == "url" and (found := _no_connection(urlsplit(endpoint.url), error)):
+        told, do = found
     else:
         told = f"{place} does not answer: {one_line(str(error), 200).rstrip('.') or type(error).__name__}"
-    look = endpoint.lines.own(f"status {endpoint.service or 'SERVICE'}")
-    do = f"Is it ready? See: {look}"
-    if "CERTIFICATE_VERIFY_FAILED" in told:
-        do = "Name the file with the authority that signed its certificate in $SSL_CERT_FILE."
-    return EndpointError(f"{redact(told, endpoint.key)}. {do}")
+    return UnreachedError(redact(told, endpoint.key), do)
+
+
+def _no_connection(url: SplitResult, error: BaseException) -> tuple[str, str] | None:
+    """Why no connection to a web address came about, and what to do; None if it did, or the reason is another."""
+    host, found = url.hostname or "", list(causes(error))
+    if any(isinstance(cause, socket.gaierror) for cause in found):
+        told = f"the name {host} does not resolve"
+        return told, f"Is it written right? For a name that no DNS has: neuroscale smoke {OPTION}, or curl's."
+    if any(isinstance(cause, ConnectionRefusedError) for cause in found):
+        told = f"{host} refuses the connection to port {url.port or (443 if url.scheme == 'https' else 80)}"
+        return told, "Does the gateway run, and are host and port right?"
+    for cause in found:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            if cause.verify_code in _OTHER_NAMES:
+                told = f"the certificate at {host} is for another name: {cause.verify_message}"
+                return told, "Name the host by which its clients reach it, or correct the gateway's certificate."
+            told = f"the certificate of {host} is not trusted: {cause.verify_message}"
+            return told, "Name the file with the authority that signed it in $SSL_CERT_FILE."
+        if isinstance(cause, ssl.SSLError):
+            told = f"TLS with {host} does not begin: {cause.reason or cause}"
+            return told, "Are scheme, host and port right, and has the gateway a certificate for this name?"
+    return None
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what led to it, the innermost last."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -16,11 +16,12 @@ _LONGEST = 64  # tokens
 @dataclass(frozen=True)
 class Way:
     """The way to a gateway whose hosts are not in DNS: its port on this machine, and the certificate authority (PEM) to
-    trust.
+    trust. `redirect_port`: its port for plain HTTP (0: unknown).
     """
 
     authority: Path
     port: int
+    redirect_port: int = 0
 
 
 def curl_line(url: str, model: str, key: Sequence[str], way: Way | None = None) -> str:

@@ -19,3 +19,12 @@ class EndpointError(NeuroscaleError):
         self.status = status
         self.said = said
         self.arrived = arrived
+
+
+class UnreachedError(EndpointError):
+    """No answer came. `told`: why; `do`: what to do."""
+
+    def __init__(self, told: str, do: str) -> None:
+        super().__init__(f"{told}. {do}")
+        self.told = told
+        self.do = do
