@@ -362,7 +362,7 @@ def test_nobody_at_the_address_says_so(endpoint: Endpoint) -> None:
     with client(nobody, direct=True) as http:
         found = failure(dataclasses.replace(endpoint, url=nobody, http=http))
     assert found.status is None
-    assert "neuroscale status chat" in str(found)
+    assert "refuses the connection to port" in str(found)
 
 
 # Not streamed ---------------------------------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ def test_an_image_of_the_catalogs_runtimes_has_the_version_that_the_catalog_says
 def test_a_command_of_which_nothing_is_known_counts_as_not_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "all_checks", lambda: [FilesCheck(), FitCheck()])
+    monkeypatch.setattr(runner, "all_checks", lambda **_: [FilesCheck(), FitCheck()])
     folder = tmp_path / "theirs"
     folder.mkdir()
     (folder / "unknown.yaml").write_text((CASES / "unknown-model.yaml").read_text())

@@ -85,7 +85,7 @@ def test_kyverno_does_not_wait_until_planning_is_imported() -> None:
     code = (
         "import sys; from neuroscale.gate.runner import all_checks\n"
         "checks = all_checks(renders_anew=False)\n"
-        "assert [next(checks).name for _ in range(2)] == ['files', 'policy']\n"
+        "assert [next(checks).name for _ in range(3)] == ['files', 'change', 'policy']\n"
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)

@@ -97,7 +97,7 @@ SETTINGS_ROWS: tuple[Row, ...] = (
     *_rows(Notice.WEAKER_RULE, Direction.LIMIT, "costs large_change *"),
     *_rows(Notice.REMOVED_ENVIRONMENT, Direction.FEWER, "production environments"),
     *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "costs *", "production *"),
-    *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "repository", "registry", "domain", "certificates"),
+    *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "repository", "registry", "domain", "certificates", "tool_bundle"),
     *_rows(Notice.REMOVED_ENVIRONMENT, Direction.REMOVED, "environments *"),
     # A cheaper list that comes first lowers every price, too.
     *_rows(Notice.WEAKER_RULE, Direction.ANY, "environments * price_lists"),
