@@ -19,6 +19,7 @@ from neuroscale.gate.merged_change import Change, read_change, texts_of, touches
 from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Verdict
 from neuroscale.repo.git import TooLargeError
+from neuroscale.repo.layout import ServicePath
 
 
 def gate_paths(paths: list[Path], root: Path, today: date, *, server: bool = False, strict: bool = False) -> Verdict:
@@ -43,17 +44,17 @@ def gate_change(change: Change, today: date, *, server: bool = False, strict: bo
     return _judge(subject, today)
 
 
-def all_checks(*, renders_anew: bool = True) -> Iterator[GateCheck]:
+def all_checks(*, renders_anew: bool = True, only_services: bool = False) -> Iterator[GateCheck]:
     """Every check, for one run, in the order in which they begin. A check finds in the run what earlier checks hand on.
 
     Checks that wait for other programs begin as soon as all objects are known. The others are imported in their turn,
     while those programs run: planning alone takes a tenth of a second of a processor. `renders_anew`: whether the input
     is a change after which services are rendered otherwise; without one, the checks of it would be left out.
+    `only_services`: the input has nothing beside services, so the list of what it alters hands on no objects.
     """
-    from neuroscale.gate.checks.altered import AlteredCheck
-
     yield FilesCheck()
-    yield AlteredCheck()
+    if not only_services:
+        yield _altered()
     if renders_anew:
         yield from _rendered_anew()
     yield PolicyCheck()
@@ -72,6 +73,8 @@ def all_checks(*, renders_anew: bool = True) -> Iterator[GateCheck]:
     from neuroscale.gate.fit.by_changed_facts import ChangedFactsFitCheck
     from neuroscale.gate.fit.check import FitCheck
 
+    if only_services:
+        yield _altered()
     yield from (
         ChangedPoliciesCheck(),
         ChangedPolicyTestsCheck(),
@@ -88,6 +91,12 @@ def all_checks(*, renders_anew: bool = True) -> Iterator[GateCheck]:
     )
 
 
+def _altered() -> GateCheck:
+    from neuroscale.gate.checks.altered import AlteredCheck
+
+    return AlteredCheck()
+
+
 def _rendered_anew() -> Iterator[GateCheck]:
     """The checks of what a change of the template, the catalog or the settings does to services."""
     from neuroscale.gate.checks.catalog import CatalogCheck
@@ -99,6 +108,13 @@ def _rendered_anew() -> Iterator[GateCheck]:
     yield RenderedAnewFitCheck()
 
 
+def _checks_of(change: Change | None) -> Iterator[GateCheck]:
+    if change is None:
+        return all_checks(renders_anew=False, only_services=True)
+    only_services = all(ServicePath.of(path) is not None for path in change.paths)
+    return all_checks(renders_anew=touches_rendering(change), only_services=only_services)
+
+
 def _judge(subject: Subject, today: date) -> Verdict:
     with (
         scratch_folder("neuroscale-gate-") as scratch,
@@ -108,7 +124,7 @@ def _judge(subject: Subject, today: date) -> Verdict:
         run = Run(subject, today, scratch, ending)
         not_checked: list[str] = []
         beside: list[tuple[GateCheck, Future[GateResult | None]]] = []
-        for check in all_checks(renders_anew=subject.change is not None and touches_rendering(subject.change)):
+        for check in _checks_of(subject.change):
             end = begin(check, run)
             if check.beside:
                 beside.append((check, pool.submit(end)))
